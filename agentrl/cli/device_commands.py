@@ -10,9 +10,10 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -160,20 +161,28 @@ def screenshot(
         picture = phone.screenshot()
     Image.fromarray(picture).save(to)
     typer.echo(f"wrote {to}, {picture.shape[1]}x{picture.shape[0]}")
-    suggest(("devices", "tap", "0.5", "0.5", *([serial] if serial else ())))
+    suggest(("devices", "tap", *([serial] if serial else ()), "0.5", "0.5"))
 
 
-@app.command()
+class _TapCommand(typer.core.TyperCommand):
+    """Accepts SERIAL X Y, and X Y alone."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, of which the parser would take the first one for SERIAL."""
+        return super().parse_args(ctx, ["", *args] if len(args) == 2 else args)
+
+
+@app.command(cls=_TapCommand)
 def tap(
-    x: Annotated[float, typer.Argument(min=0, max=1, help="0 (left) to 1 (right).")],
-    y: Annotated[float, typer.Argument(min=0, max=1, help="0 (top) to 1 (bottom).")],
     serial: Serial = None,
+    x: Annotated[float, typer.Argument(min=0, max=1, help="0 (left) to 1 (right).")] = ...,  # type: ignore[assignment]
+    y: Annotated[float, typer.Argument(min=0, max=1, help="0 (top) to 1 (bottom).")] = ...,  # type: ignore[assignment]
 ) -> None:
     """Tap on the screen.
 
-    Example: agentrl devices tap 0.5 0.9
+    Example: agentrl devices tap emulator-5554 0.5 0.9
     """
-    with _phone(serial) as phone:
+    with _phone(serial or None) as phone:
         phone.tap(x, y)
     suggest(("devices", "screenshot", *([serial] if serial else ())))
 

@@ -60,9 +60,12 @@ def test_a_picture_is_written(
 
 def test_a_tap_arrives(serial: str, capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "shell", serial, "am", "start", "-W", "-n", "org.agentrl.probe/.Main")
-    said(capsys, "tap", "0.5", "0.75", serial)
+    said(capsys, "tap", serial, "0.5", "0.75")
+    said(capsys, "tap", "0.5", "0.75")  # on the only phone
     state = said(capsys, "shell", serial, "cat", state_path("org.agentrl.probe"))
-    assert '"touches": 1' in state
+    assert '"touches": 2' in state
+    for wrong in (("0.5", "0.75", serial), ("0.5",), (serial, "0.5", "1.5")):
+        assert cli.run(["devices", "tap", *wrong]) == 2
 
 
 def test_a_command_arrives_as_it_is_given_and_its_code_comes_back(
