@@ -7,7 +7,7 @@ import typer
 
 from agentrl.cli.command_help import complete_config
 from agentrl.cli.job_options import OVERRIDES
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal import announce, suggest
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize
 
@@ -35,10 +35,12 @@ def plan(
     Example: agentrl plan number_game_7b --gpu 80GB --gpus 8
     """
     from agentrl import config as configuration
-    from agentrl.training.memory_plan import layout_on, plan_memory
 
     card = _bytes(gpu)
     job = configuration.load(config, overrides or ())
+    announce(f"planning {config} without weights")
+    from agentrl.training.memory_plan import layout_on, plan_memory  # loads transformers
+
     layout = layout_on(gpus, nodes, job.rollout, job.train)
     found = plan_memory(job, layout, card)
     typer.echo(f"{job.model.path}: {_where(layout)}, {nodes * gpus} x {card / 1e9:g} GB")

@@ -34,6 +34,12 @@ def suggest(*commands: str | Sequence[object], prefix: str = "") -> None:
     typer.echo(printable(f"{prefix}Next: {'   or: '.join(lines)}"))
 
 
+def announce(what: str) -> None:
+    """Say on a terminal what the next seconds are spent on."""
+    if sys.stderr.isatty():
+        typer.echo(printable(f"{what} ..."), err=True)
+
+
 def table_width() -> int:
     """Characters of a line of the terminal; where the output is not a terminal, any number."""
     console = Console()

@@ -12,7 +12,7 @@ from agentrl.cli.job_options import (
     RESUME,
     JobOptions,
 )
-from agentrl.cli.terminal import suggest
+from agentrl.cli.terminal import announce, suggest
 
 if TYPE_CHECKING:
     from agentrl.config import Config
@@ -66,12 +66,14 @@ def _print_plan(options: JobOptions) -> None:
     import yaml
 
     from agentrl import config as configuration
-    from agentrl.training.checkpoints import checkpoint_store
-    from agentrl.training.preflight import MEMORY, MISFITS, resolve
 
     run = options.run
     job = configuration.load(options.config, options.settings)
     options.check_folder()
+    announce(f"checking {options.config}")
+    from agentrl.training.checkpoints import checkpoint_store  # loads torch
+    from agentrl.training.preflight import MEMORY, MISFITS, resolve
+
     warm_start_pending = run is None or checkpoint_store.latest(run) is None
     plan = resolve(job, warm_start_pending=warm_start_pending)
     for part, values in plan.items():

@@ -254,6 +254,15 @@ def test_a_plan_lists_what_a_gpu_holds_and_what_does_not_fit(capsys):
     assert "does not fit: engines: room for 0 tokens of KV cache" in shown
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_shows_at_once_that_a_job_is_planned(is_terminal, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    code, shown = plan(capsys, "model.path=no/such/folder/here")
+    assert code == 2
+    assert shown.startswith("planning number_game without weights ...\n") == is_terminal
+    assert ("planning" in shown) == is_terminal
+
+
 @pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("cards", "status", "size", "total"),
