@@ -66,9 +66,11 @@ test: setup programs
 	@$(BIN)/python -m compileall -q -j 0 agentrl
 	$(PYTEST) -n 4 -m "not slow" $(PYTEST_ARGS)
 
-# What takes long; CI runs it too where its time allows.
+# What takes long, or the second quarter of it with PART=2/4: CI runs another quarter every day.
+PART ?= 1/1
 test-slow: setup
-	$(PYTEST) -n 3 -m slow $(PYTEST_ARGS)
+	$(PYTEST) -n 3 -m slow $(PYTEST_ARGS) $$(grep -rlE 'mark\.(slow|quick)' tests --include='*.py' | sort | \
+		awk -v part=$(PART) 'BEGIN { split(part, of, "/") } NR % of[2] == of[1] % of[2]')
 
 # The tests of pages drive a real Chromium. Beside the adb program in adbutils' wheel, they try the
 # system's, where there is one. The shell of virtual phones is compared with Android's: mksh, toybox
