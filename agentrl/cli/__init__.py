@@ -29,7 +29,13 @@ from agentrl.cli import (
     terminal,
     train,
 )
-from agentrl.cli.command_help import CONTEXT, CommandGroup, name_arguments, settings
+from agentrl.cli.command_help import (
+    CONTEXT,
+    CommandGroup,
+    complete_zsh_script,
+    name_arguments,
+    settings,
+)
 from agentrl.cli.recordings import audit, episodes, export, prune, rescore, runs, view
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.files import check_links
@@ -195,6 +201,8 @@ def run(arguments: list[str]) -> int:
         check_links()
         root_command()(arguments, prog_name="agentrl")
     except SystemExit as end:
+        if "--install-completion" in arguments:
+            complete_zsh_script()
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except AgentRLError as error:
         sys.stderr.write(printable(f"{type(error).__name__}: {error}") + "\n")

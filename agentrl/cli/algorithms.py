@@ -8,13 +8,19 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from agentrl.cli.command_help import complete_algorithm
 from agentrl.cli.terminal import print_table, suggest
 from agentrl.extension_points import ALGORITHM
 
 
 def algorithms(
     name: Annotated[
-        str | None, typer.Argument(help="Show all settings of this algorithm.", metavar="NAME")
+        str | None,
+        typer.Argument(
+            help="Show all settings of this algorithm.",
+            metavar="NAME",
+            autocompletion=complete_algorithm,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -1,7 +1,7 @@
 """Help pages and shell completion of the commands."""
 
 import glob
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,11 @@ import typer.core
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """Of the root command; all others inherit it."""
 _PACKAGED = Path(__file__).parents[1] / "configs"
+_COMPLETE_FOLDERS = ("config.yaml", "config.json")
+"""Files of runs and of models, whose folders are whole arguments."""
+_ZSH = Path(".zfunc/_agentrl")
+"""Where zsh's completion is installed, below the home folder."""
+_ZSH_FIRST_TIME = '\n[[ $funcstack[1] == _agentrl ]] && _agentrl_completion "$@"\n'
 _MOST = 200
 """Paths that a shell is offered."""
 
@@ -49,13 +54,60 @@ def _summary(command: Any) -> str:
 def complete_config(incomplete: str) -> list[str]:
     """Packaged configurations, YAML files and runs that begin with the text."""
     names = (file.stem for file in _PACKAGED.glob("*.yaml"))
-    return _beginning(incomplete, names) + _paths(incomplete, ".yaml") + complete_run(incomplete)
+    found = _beginning(incomplete, names) + _paths(incomplete, ".yaml")
+    return _with_content(found + _runs(incomplete), complete_config)
+
+
+def complete_environment(incomplete: str) -> list[str]:
+    """As `complete_config`, and environments; those of Gymnasium only if some text is given."""
+    import gymnasium
+
+    from agentrl.env import registered_envs
+
+    own = [entry.id for entry in registered_envs()]
+    ids = gymnasium.registry if incomplete else own
+    return _beginning(incomplete, ids)[:_MOST] + complete_config(incomplete)
 
 
 def complete_run(incomplete: str) -> list[str]:
     """Runs and folders that begin with the text."""
+    return _with_content(_runs(incomplete), complete_run)
+
+
+def complete_kind(incomplete: str) -> list[str]:
+    """Kinds of `agentrl list` that begin with the text."""
+    from agentrl import extension_points
+    from agentrl.registry import ExtensionPoint
+
+    points = vars(extension_points).values()
+    return _beginning(incomplete, (p.kind for p in points if isinstance(p, ExtensionPoint)))
+
+
+def complete_algorithm(incomplete: str) -> list[str]:
+    """Algorithms that begin with the text."""
+    from agentrl.extension_points import ALGORITHM
+
+    return _beginning(incomplete, ALGORITHM.names())
+
+
+def complete_suite(incomplete: str) -> list[str]:
+    """Evaluation suites and YAML files that begin with the text."""
+    from agentrl.extension_points import SUITE
+
+    return _beginning(incomplete, SUITE.names()) + _paths(incomplete, ".yaml")
+
+
+def _runs(incomplete: str) -> list[str]:
     runs = (f"{file.parent}/" for file in Path("runs").glob("*/config.yaml"))
     return list(dict.fromkeys(_beginning(incomplete, runs) + _paths(incomplete)))
+
+
+def _with_content(found: list[str], complete: Callable[[str], list[str]]) -> list[str]:
+    """With a single folder also what is in it: a shell adds a space after a single choice."""
+    is_folder = len(found) == 1 and found[0].endswith("/")
+    if not is_folder or any(Path(found[0], name).is_file() for name in _COMPLETE_FOLDERS):
+        return found
+    return [*found, *(one for one in complete(found[0]) if one != found[0])]
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
@@ -66,6 +118,16 @@ def _paths(incomplete: str, suffix: str | None = None) -> list[str]:
     """Files with this suffix that begin with the text; folders if it is None."""
     found = sorted(glob.glob(f"{glob.escape(incomplete)}*{suffix or '/'}"))
     return found[:_MOST]
+
+
+def complete_zsh_script() -> None:
+    """Let zsh's installed completion answer also the first time, when zsh only loads its file.
+
+    The script of Typer 0.29 then only defines the function for the next time.
+    """
+    script = Path.home() / _ZSH
+    if script.is_file() and _ZSH_FIRST_TIME not in (text := script.read_text()):
+        script.write_text(text + _ZSH_FIRST_TIME)
 
 
 def complete_setting(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from agentrl.cli import extensions
-from agentrl.cli.command_help import CommandGroup
+from agentrl.cli.command_help import CommandGroup, complete_environment
 from agentrl.cli.terminal import print_table, suggest
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
@@ -150,7 +150,10 @@ def _check_name(name: str) -> None:
 def serve(
     environment: Annotated[
         str,
-        typer.Argument(help="An environment (see env.id), or a YAML file that names one."),
+        typer.Argument(
+            help="An environment (see env.id), or a YAML file that names one.",
+            autocompletion=complete_environment,
+        ),
     ] = "",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8100,

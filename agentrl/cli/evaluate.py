@@ -9,7 +9,7 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.cli.command_help import complete_config, complete_setting
+from agentrl.cli.command_help import complete_environment, complete_setting, complete_suite
 from agentrl.cli.terminal import print_table, suggest, table_width
 from agentrl.errors import ConfigError
 from agentrl.text import printable
@@ -32,7 +32,7 @@ _TargetArgument = Annotated[
         help="A run folder, a YAML file, a packaged name, or an environment (see env.id); with "
         "--suite also a model's folder or its id on the Hugging Face Hub.",
         metavar="TARGET",
-        autocompletion=complete_config,
+        autocompletion=complete_environment,
     ),
 ]
 _OthersArgument = Annotated[
@@ -73,7 +73,8 @@ _SuiteOption = Annotated[
     list[str] | None,
     typer.Option(
         help="Play an evaluation suite instead: a name (see `agentrl list suite`), FILE.yaml, "
-        "module:Class or FILE.py:Class; several are possible. Default: eval.suite."
+        "module:Class or FILE.py:Class; several are possible. Default: eval.suite.",
+        autocompletion=complete_suite,
     ),
 ]
 _SamplesOption = Annotated[

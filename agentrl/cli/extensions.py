@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.cli.command_help import complete_kind
 from agentrl.cli.terminal import print_table, suggest
 from agentrl.text import pluralize, printable
 
@@ -23,7 +24,12 @@ _LABELS = {"ok": "[green]ok[/]    ", "note": "[yellow]note[/]  ", "wrong": "[red
 
 def list_(
     kind: Annotated[
-        str | None, typer.Argument(help="Show all of this kind, such as `logger`.", metavar="KIND")
+        str | None,
+        typer.Argument(
+            help="Show all of this kind, such as `logger`.",
+            metavar="KIND",
+            autocompletion=complete_kind,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -73,7 +79,10 @@ def _list_kinds(as_json: bool) -> None:
 
 
 def check(
-    kind: Annotated[str, typer.Argument(help="Such as `logger`; see `agentrl list`.")],
+    kind: Annotated[
+        str,
+        typer.Argument(help="Such as `logger`; see `agentrl list`.", autocompletion=complete_kind),
+    ],
     target: Annotated[
         str,
         typer.Argument(

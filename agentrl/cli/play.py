@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from agentrl.cli.command_help import complete_config, complete_setting
+from agentrl.cli.command_help import complete_environment, complete_setting
 from agentrl.cli.terminal import draw_image, suggest
 from agentrl.errors import ConfigError
 from agentrl.text import format_signed, one_line, pluralize, printable
@@ -45,7 +45,7 @@ def play(
         str,
         typer.Argument(
             help="An environment (see env.id), a YAML file, or a run folder.",
-            autocompletion=complete_config,
+            autocompletion=complete_environment,
         ),
     ],
     overrides: Annotated[

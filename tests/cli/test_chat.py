@@ -3,10 +3,7 @@
 import io
 import json
 import os
-import pty
 import re
-import select
-import subprocess
 import sys
 import time
 
@@ -18,6 +15,7 @@ from agentrl.data.tables import read_file
 from agentrl.text import printable
 from tests.data.rows import png
 from tests.policies.completions_server import ok, refusal, reply, serving
+from tests.pseudo_terminal import PseudoTerminal
 
 HF = ["rollout.engine=hf"]
 
@@ -90,52 +88,15 @@ def test_mistakes_in_commands_are_explained_and_the_chat_goes_on(monkeypatch, ca
     assert image["image_url"]["url"].startswith("data:image/png;base64,")
 
 
-class Terminal:
-    """`agentrl` in a pseudo-terminal."""
-
-    def __init__(self, *arguments):
-        self._own, theirs = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "agentrl", *arguments],
-            stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-            preexec_fn=_take_terminal, env={**os.environ, "TERM": "xterm"},
-        )  # fmt: skip
-        os.close(theirs)
-        self.shown = ""
-
-    def type(self, text):
-        self.shown = ""
-        os.write(self._own, text.encode())
-
-    def wait_for(self, pattern, seconds=60.0):
-        end = time.monotonic() + seconds
-        while not re.search(pattern, self.shown):
-            assert time.monotonic() < end, self.shown
-            if select.select([self._own], [], [], 0.1)[0]:
-                self.shown += os.read(self._own, 65536).decode(errors="replace")
-
-    def close(self):
-        self.process.kill()
-        self.process.wait(10)
-        os.close(self._own)
-
-
-def _take_terminal():
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_person_chats_in_a_terminal_edits_a_line_and_stops_a_reply(tiny_vlm, tmp_path):
     import datasets
 
     saved = tmp_path / "chat.jsonl"
-    terminal = Terminal(
-        "chat", str(tiny_vlm), *HF, "rollout.max_new_tokens=1500", "rollout.max_context=8000"
-    )
+    sizes = ["rollout.max_new_tokens=1500", "rollout.max_context=8000"]
+    command = [sys.executable, "-m", "agentrl", "chat", str(tiny_vlm), *HF, *sizes]
+    terminal = PseudoTerminal(*command, env={**os.environ, "TERM": "xterm"})
     try:
         terminal.wait_for(r"/help.*\n(.*\n)*> ", 120)
         terminal.type("Helo\x1b[Dl\x1b[C there\r")  # the left and right arrow keys

@@ -6,12 +6,23 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
 import typer
 
 from agentrl import cli
+from agentrl.cli.command_help import (
+    complete_algorithm,
+    complete_config,
+    complete_environment,
+    complete_kind,
+    complete_run,
+    complete_setting,
+    complete_suite,
+)
+from tests.pseudo_terminal import PseudoTerminal
 
 COMPLETE = """
 . "$HOME/.bash_completions/agentrl.sh"
@@ -53,42 +64,122 @@ def test_help_of_every_command_is_complete_and_breaks_no_word(
                 assert f"{name} {' '.join(inner.help.split(chr(10) * 2)[0].split())}" in flat
 
 
-@pytest.mark.slow
-def test_bash_completes_commands_configurations_settings_and_runs(tmp_path: Path) -> None:
-    run = tmp_path / "runs" / "sokoban-1126-101500"
-    run.mkdir(parents=True)
-    (run / "config.yaml").touch()
-    (tmp_path / "mine.yaml").touch()
-    folder = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = os.environ | {"HOME": str(tmp_path), "PATH": folder}
+ASKED = [
+    ("pl", ["plan", "play"]),
+    ("train soko", ["sokoban", "sokoban_3b"]),
+    ("train min", ["minigrid", "mine.yaml"]),
+    ("view runs/s", ["runs/sokoban-1126-101500/"]),
+    ("view mod", ["models/", "models/mine/"]),
+    ("play Sok", ["Sokoban-v0"]),
+    ("algorithms da", ["dapo"]),
+    ("check aud", []),
+    ("runs --env", ["--environment"]),
+    ("infer tiny ques", ["questions.jsonl"]),
+    ("train sokoban optim.lr_w", ["optim.lr_warmup_steps=", "optim.lr_warmup_steps=0"]),
+    ("train sokoban seed=1 rollout.gr", ["rollout.group_size=", "rollout.groups="]),
+    ("devices sh", ["shell"]),
+]
+"""What follows `agentrl`, and what a shell is to offer."""
 
-    def bash(script: str) -> list[str]:
-        command = ["bash", "--norc", "-c", script]
+
+class Shell:
+    """Runs scripts of a shell whose home and current folder is `folder`."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        if which(name) is None:
+            pytest.skip(f"{name} is not installed")
+        self.name, self.folder = name, folder
+        for file in (
+            "runs/sokoban-1126-101500/config.yaml", "models/mine/config.json", "mine.yaml",
+            "questions.jsonl",
+        ):  # fmt: skip
+            path = folder / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.env = os.environ | {"HOME": str(folder), "PATH": path, "TERM": "dumb"}
+        self.env.pop("XDG_CONFIG_HOME", None)
+        # The shell is the parent process; without `true` it would replace itself by the command.
+        assert f"{name} completion installed" in self.run("agentrl --install-completion; true")[0]
+
+    def run(self, script: str) -> list[str]:
+        no_settings = {"bash": "--norc", "zsh": "-f", "fish": "--private"}[self.name]
         done = subprocess.run(
-            command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True, timeout=60
-        )
+            [self.name, no_settings, "-c", script], cwd=self.folder, env=self.env,
+            capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
         return done.stdout.splitlines()
 
-    # The shell is the parent process; without `true` bash would replace itself by the command.
-    assert "bash completion installed" in bash("agentrl --install-completion; true")[0]
-    asked = [
-        ("pl", ["plan", "play"]),
-        ("train soko", ["sokoban", "sokoban_3b"]),
-        ("train min", ["minigrid", "mine.yaml"]),
-        ("view runs/s", ["runs/sokoban-1126-101500/"]),
-        ("train sokoban optim.lr_w", ["optim.lr_warmup_steps=", "optim.lr_warmup_steps=0"]),
-        ("train sokoban seed=1 rollout.gr", ["rollout.group_size=", "rollout.groups="]),
-        ("train sokoban optim.lr =", []),
-        ("devices sh", ["shell"]),
-    ]
+
+@pytest.mark.slow
+def test_bash_completes_commands_configurations_settings_and_runs(tmp_path: Path) -> None:
+    shell = Shell("bash", tmp_path)
+    asked = [*ASKED, ("train sokoban optim.lr =", [])]
     script = "\n".join(f"complete_words agentrl {words}" for words, _ in asked)
-    answers = [line.split() for line in bash(COMPLETE + script)]
-    assert answers == [answer for _, answer in asked]
+    answers = [line.split() for line in shell.run(COMPLETE + script)]
+    # bash itself offers files where the function offers nothing.
+    assert answers == [[] if "ques" in words else answer for words, answer in asked]
+
+
+@pytest.mark.slow
+def test_fish_completes_the_same(tmp_path: Path) -> None:
+    shell = Shell("fish", tmp_path)
+    script = "\n".join(f"complete -C 'agentrl {words}'; echo ---" for words, _ in ASKED)
+    said = "\n".join(line.partition("\t")[0] for line in shell.run(script))
+    answers = [sorted(answer.split()) for answer in said.split("---")[:-1]]
+    assert answers == [sorted(answer) for _, answer in ASKED]
+
+
+@pytest.mark.slow
+def test_zsh_completes_the_same_from_the_first_time(tmp_path: Path) -> None:
+    shell = Shell("zsh", tmp_path)
+    terminal = PseudoTerminal("zsh", "-i", env=shell.env, cwd=tmp_path)
+    try:
+        terminal.wait_for(r"[#%] ")
+        for words, names in ASKED:
+            if len(names) == 1:  # zsh shows several names in its own way
+                terminal.type(f"agentrl {words}\t")
+                terminal.wait_for(f"{names[0]} ")
+                terminal.type("\x15")  # Ctrl-U deletes the line
+        terminal.type("agentrl pla\t")
+        terminal.wait_for("plan +-- Plan(.|\n)*play +-- Play")
+    finally:
+        terminal.close()
+
+
+def test_a_single_folder_is_completed_with_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("jobs/lake.yaml", "runs/a/config.yaml", "models/mine/config.json"):
+        path = tmp_path / file
+        path.parent.mkdir(parents=True)
+        path.touch()
+    assert complete_config("jo") == ["jobs/", "jobs/lake.yaml"]
+    assert complete_run("runs/") == ["runs/a/"]
+    assert complete_run("mod") == ["models/", "models/mine/"]
+
+
+def test_environments_kinds_algorithms_and_suites_are_completed() -> None:
+    assert complete_environment("FrozenLake-") == ["FrozenLake-v1"]
+    assert "Sokoban-v0" in complete_environment("")
+    assert complete_kind("log") == ["logger"]
+    assert complete_algorithm("turn_") == ["turn_grpo", "turn_ppo"]
+    assert "minigames" in complete_suite("min")
+
+
+def test_the_installed_completion_of_zsh_also_answers_the_first_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("zsh", "/bin/zsh"))
+    for _ in range(2):
+        assert cli.run(["--install-completion"]) == 0
+    script = (tmp_path / ".zfunc/_agentrl").read_text()
+    assert script.count('== _agentrl ]] && _agentrl_completion "$@"') == 1
 
 
 def test_sections_are_completed_one_level_at_a_time() -> None:
-    from agentrl.cli.command_help import complete_setting
-
     context: Any = type("Context", (), {"params": {"overrides": ["seed=1"]}})
     sections = complete_setting(context, "")
     assert {"seed=", "train.", "warm_start."} <= {*sections}
