@@ -1,5 +1,5 @@
 // Play games in the browser with touches, keys and text.
-import { base, fact, get, h, notice, number, post, replace, signed, tone } from "../lib/dom.js";
+import { base, fact, get, h, notice, number, placeholder, post, replace, signed, tone } from "../lib/dom.js";
 
 const LOOK_MS = 150;
 /** Delay after a failed request. */
@@ -25,13 +25,7 @@ export async function play(place, run) {
     replace(
       place,
       h("h1", {}, "Play"),
-      h(
-        "p",
-        { class: "empty" },
-        "No episode is being played. Start one with ",
-        h("code", {}, "agentrl play ENV --browser"),
-        ".",
-      ),
+      placeholder("empty", "No episode is being played.", "agentrl play ENV --browser starts one."),
     );
     return;
   }
@@ -293,7 +287,9 @@ const status = (now) =>
 /** The inputs that the game accepts besides typing. */
 function hint(inputs) {
   const arrows = Object.keys(SIGNS).filter((name) => inputs[name]);
-  const fingers = ["tap", "swipe"].filter((name) => inputs[name]).join(" or ");
+  const fingers = [inputs.tap && "tap", inputs.long_press && "hold", inputs.swipe && "swipe"]
+    .filter(Boolean)
+    .join(" or ");
   const others = [
     fingers && `${fingers} the screen`,
     !arrows.length && named(inputs).length && "choose an action",
@@ -467,7 +463,7 @@ function result(now) {
       "h2",
       {},
       ended.void ? "The game failed" : "Game over",
-      ended.outcome === "terminated" ? "" : `: ${why ?? ended.outcome}`,
+      ended.void || ended.outcome === "terminated" ? "" : `: ${why ?? ended.outcome}`,
     ),
     h(
       "table",
