@@ -40,7 +40,7 @@ def overview(run: Run) -> dict[str, Any]:
     line = summarize(run.path)
     return {
         "name": run.name,
-        "env_id": episodes[-1].env_id if episodes else None,
+        "env_id": episodes[-1].env_id if episodes else line.environment,
         "count": len(episodes),
         "turns": sum(s.turns for s in episodes),
         "tokens": sum(s.tokens for s in episodes),

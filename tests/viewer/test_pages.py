@@ -500,7 +500,9 @@ def test_space_plays_after_a_tab_was_clicked(small, open_page):
 
 
 def test_a_link_restores_turn_side_tab_and_range(small, open_page):
-    page = open_page(f"{small.url}/episodes/{EPISODE}?turn=2&after=1&tab=rewards&range=1-2")
+    page = open_page(f"{small.url}/episodes/{EPISODE}?range=2-3")
+    expect(page.locator(".where")).to_have_text("before turn 2 of 3")
+    page.goto(f"{small.url}/episodes/{EPISODE}?turn=2&after=1&tab=rewards&range=1-2")
     expect(page.locator(".where")).to_have_text("after turn 2 of 3")
     expect(page.get_by_role("tab", name="Rewards")).to_have_attribute("aria-selected", "true")
     expect(page.locator(".rewards tfoot")).to_contain_text("+1")
@@ -859,6 +861,8 @@ def test_a_run_without_episodes_says_so(serve, open_page, tmp_path):
     served = serve(tmp_path / "run")
     page = open_page(served.url)
     expect(page.get_by_text("No episodes yet.")).to_be_visible()
+    for title in ("No curves yet", "Episodes by label"):
+        expect(page.get_by_text(title)).to_have_count(0)
     page.goto(f"{served.url}/compare")
     expect(page.get_by_text("Nothing to compare yet")).to_be_visible()
 

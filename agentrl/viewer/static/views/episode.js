@@ -91,7 +91,7 @@ class Player {
     this.color = Object.hasOwn(COLORINGS, color ?? "") ? color : Object.keys(COLORINGS)[0];
     const chosen = this.readRange(range);
     this.range = chosen ?? [0, Math.max(0, this.turns.length - 1)];
-    this.turn = this.inside(Number(query.get("turn") ?? 1) - 1);
+    this.turn = this.inside(Number(query.get("turn") ?? this.range[0] + 1) - 1);
     /** Invalid parts of the address: the kind, its value, and what is shown instead. */
     this.invalid = [
       ["turn", query.get("turn"), Number(query.get("turn")) === this.turn + 1, `turn ${this.turn + 1}`],

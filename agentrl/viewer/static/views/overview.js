@@ -62,7 +62,8 @@ export async function overview(place) {
       get("/api/highlights"),
     ]);
     replace(head, heading(run));
-    draw(curves, drawn, charts, evaluation(run));
+    if (isEmpty(run) && !charts.length && !evaluation(run)) replace(curves);
+    else draw(curves, drawn, charts, evaluation(run));
     replace(examples, highlights(found));
     await all.refresh(run.sections);
     replace(rest, tables(run));
@@ -173,21 +174,23 @@ function heading(run) {
       run.command ? fact("command", run.command.trim()) : null,
       ...(unplayed(run) ? [] : played(run, void_)),
     ),
-    run.count || unplayed(run)
-      ? null
-      : placeholder("empty", "No episodes yet.", "They appear here as they end."),
+    isEmpty(run) ? placeholder("empty", "No episodes yet.", "They appear here as they end.") : null,
   ];
 }
+
+/** Whether no episode has ended yet. */
+const isEmpty = (run) => !run.count && !unplayed(run);
 
 /** Whether the job trains on a data set, without episodes. */
 const unplayed = (run) => !run.count && run.command && run.command.trim() !== "agentrl train";
 
-const played = (run, void_) => [
-  fact("environment", run.env_id ?? "–"),
+const played = (run, void_) => [fact("environment", run.env_id), ...(run.count ? counts(run, void_) : [])];
+
+const counts = (run, void_) => [
   fact("episodes", number(run.count)),
   fact("turns", number(run.turns)),
   fact("tokens sampled", number(run.tokens)),
-  fact("void", run.count ? `${number(void_)} (${share(void_ / run.count)})` : "–", void_ ? "bad" : ""),
+  fact("void", `${number(void_)} (${share(void_ / run.count)})`, void_ ? "bad" : ""),
   fact("started", clock(run.first)),
   fact("last episode", clock(run.last)),
   fact("configuration", run.configs.join(", ") || "–"),
@@ -195,7 +198,7 @@ const played = (run, void_) => [
 
 function tables(run) {
   return [
-    unplayed(run)
+    !run.count
       ? null
       : h(
           "section",
@@ -332,7 +335,7 @@ function thumbnail(one, when = "") {
       when ? h("span", { class: "faint" }, when, " ") : null,
       h("b", { class: tone(one.total) }, signed(one.total)),
       " ",
-      h("span", { class: "faint" }, `seed ${one.seed}`),
+      h("span", { class: "faint of" }, `seed ${one.seed}`),
     ),
   );
 }
@@ -488,6 +491,7 @@ function audit({
                           ? h("img", {
                               src: frame(encodeURIComponent(one.frame), 96),
                               alt: "",
+                              class: "case",
                               loading: "lazy",
                               width: 54,
                             })
