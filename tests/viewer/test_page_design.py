@@ -74,6 +74,8 @@ def test_a_page_is_accessible_titled_and_fits(
         page.wait_for_timeout(100)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
         expect(page.locator(".brand bdi")).to_be_visible()
+        for link in page.locator(".top nav a:not([hidden])").all():
+            expect(link).to_be_in_viewport(ratio=1)
 
 
 def test_all_metrics_are_found_by_section_and_name(served: RunsServer, open_page: Open) -> None:

@@ -281,7 +281,7 @@ function list() {
           run.steps === null || run.steps === run.step ? String(run.step) : `${run.step} of ${run.steps}`,
         ),
         h("td", {}, run.result.replace("->", "→")),
-        h("td", { class: "num" }, seconds(run.seconds)),
+        h("td", { class: "num" }, seconds(run.seconds || null)),
         h(
           "td",
           {},
@@ -294,7 +294,7 @@ function list() {
                 run.state,
               )
             : "",
-          run.stage ? h("span", { class: "faint" }, ` ${run.stage}`) : null,
+          run.stage ? h("small", {}, run.stage) : null,
         ),
         h(
           "td",

@@ -58,13 +58,13 @@ export function info(record, turn) {
     found.length > LONGEST ? h("p", { class: "faint" }, `And ${number(found.length - LONGEST)} more.`) : null,
     h(
       "details",
-      {},
+      { class: "whole" },
       h("summary", {}, "All of it after the action"),
       h("pre", { dir: "auto" }, JSON.stringify(after, null, 1)),
     ),
     h(
       "details",
-      {},
+      { class: "whole" },
       h("summary", {}, "After reset"),
       h("pre", { dir: "auto" }, JSON.stringify(record.reset_info, null, 1)),
     ),

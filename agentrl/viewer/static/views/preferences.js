@@ -11,7 +11,8 @@ export async function preferences(place) {
     "p",
     { class: "faint" },
     `${done} compared, ${left} left. Rewards are hidden. `,
-    "agentrl pairs RUN pairs.jsonl --by choice makes training data of what you choose.",
+    h("code", {}, "agentrl pairs RUN pairs.jsonl --by choice"),
+    " makes training data of what you choose.",
   );
   if (!pair) {
     replace(
@@ -61,20 +62,27 @@ const side = (name, episode) =>
     h("h2", {}, name),
     h(
       "ol",
-      { class: "turns", tabindex: "0" },
-      episode.played.map((turn) =>
-        h(
-          "li",
-          {},
-          shots(turn.frames, turn.mark),
-          h("p", { class: "faint" }, turn.shown.replaceAll("<image>", "").trim()),
-          h("p", {}, h("bdi", {}, turn.reply)),
-        ),
+      { class: "turns", tabindex: "0", "aria-label": `turns of ${name}` },
+      episode.played.map((turn, i) =>
+        h("li", {}, h("span", { class: "who" }, `turn ${i + 1}`), seen(turn, turn.mark, turn.reply)),
       ),
     ),
     h("h3", {}, "End"),
-    shots(episode.final.frames),
-    h("p", { class: "faint" }, episode.final.shown.replaceAll("<image>", "").trim()),
+    seen(episode.final),
+  );
+
+/** The screens of an observation, with its text and the reply to it beside them. */
+const seen = ({ frames, shown }, mark, reply) =>
+  h(
+    "div",
+    { class: "seen" },
+    frames.length ? h("div", {}, shots(frames, mark)) : null,
+    h(
+      "div",
+      {},
+      h("p", { class: "faint", dir: "auto" }, shown.replaceAll("<image>", "").trim()),
+      reply ? h("p", {}, h("bdi", {}, reply)) : null,
+    ),
   );
 
 /** The screens of an observation; the touch is on the last one, which the action saw. */
