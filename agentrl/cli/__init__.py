@@ -65,6 +65,10 @@ _GROUPS = {
 """Commands by task, in the order of `agentrl --help`."""
 
 
+_INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
 class _CommandsByTask(CommandGroup):
     """Lists the commands of `agentrl --help` by task."""
 
@@ -203,6 +207,11 @@ def run(arguments: list[str]) -> int:
     except SystemExit as end:
         if "--install-completion" in arguments:
             complete_zsh_script()
+        if isinstance(end.__context__, typer.Abort):  # Ctrl-C or Ctrl-D at a prompt
+            return _INTERRUPTED
+        if end.code == _INTERRUPTED:
+            after_echo = "\n" if sys.stderr.isatty() else ""  # the terminal has shown ^C
+            sys.stderr.write(f"{after_echo}interrupted\n")
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except AgentRLError as error:
         sys.stderr.write(printable(f"{type(error).__name__}: {error}") + "\n")

@@ -103,6 +103,7 @@ def test_errors_become_one_line_and_an_exit_code(
     assert cli.run(["train", "number_game", "seed=13"]) == 1
     assert capsys.readouterr().err == "DeviceError: emulator-5554 is offline\n"
     assert cli.run(["train", "number_game", "seed=14"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_resume_takes_a_folder_or_the_newest_run(loop: Any, tmp_path: Path, capsys: Any) -> None:

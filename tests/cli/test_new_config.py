@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 from jsonschema import Draft202012Validator
 
@@ -132,4 +133,10 @@ def test_init_asks_three_questions(
     monkeypatch.setattr("typer.prompt", lambda text, default: "Sokobann-v0")
     assert cli.run(["init", str(tmp_path / "two.yaml"), "--model", "tiny", "--on", "cpu"]) == 2
     assert "Sokoban-v0" in capsys.readouterr().err
+
+    def interrupted(text: str, default: str) -> str:
+        raise typer.Abort
+
+    monkeypatch.setattr("typer.prompt", interrupted)
+    assert cli.run(["init", str(tmp_path / "two.yaml")]) == 130
     assert not (tmp_path / "two.yaml").exists()

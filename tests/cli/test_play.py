@@ -15,6 +15,7 @@ from agentrl.cli.terminal import draw_image
 from agentrl.training.run_summary import find_runs, summarize
 from agentrl.training.supervised.reply_conversion import strip_tags
 from agentrl.types import Outcome
+from tests.pseudo_terminal import PseudoTerminal
 
 LAKE = ["play", "FrozenLake-v1", "env.kwargs.is_slippery=false"]
 NAMES = "env.translator_kwargs.names=[left, down, right, up]"
@@ -93,6 +94,17 @@ def test_an_episode_that_is_stopped_early_is_recorded(monkeypatch, capsys, tmp_p
     assert play(monkeypatch, "", f"run.dir={tmp_path}") == 2
     assert "nothing was played" in capsys.readouterr().err
     assert find_runs(tmp_path) == [played]
+
+
+def test_ctrl_c_ends_a_game_with_one_line(tmp_path) -> None:
+    terminal = PseudoTerminal(sys.executable, "-m", "agentrl", *LAKE, cwd=tmp_path)
+    try:
+        terminal.wait_for("> $")
+        terminal.type("\x03")
+        assert terminal.wait() == 130
+        assert terminal.shown.split() == ["^C", "interrupted"]
+    finally:
+        terminal.close()
 
 
 def test_a_game_is_played_where_stderr_is_no_file(monkeypatch, tmp_path) -> None:
