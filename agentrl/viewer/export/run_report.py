@@ -22,6 +22,8 @@ _SCREENS = 10
 """Largest number of screens per example."""
 _WIDTH, _HEIGHT = 340, 150
 _LEFT, _BOTTOM = 46, 20
+_SHORT = 1e-3
+"""Below this, marks of the vertical axis have an exponent: the margin fits six characters."""
 CANVAS = {"size": (_WIDTH, _HEIGHT), "left": _LEFT}
 """Variables of templates that draw charts."""
 
@@ -147,9 +149,17 @@ def _drawn(chart: Chart) -> SvgChart:
         title=chart.title,
         about=chart.about,
         lines=lines,
-        ticks=[(to_svg(first, y)[1], f"{y:.2g}".replace("e-0", "e-")) for y in marks],
+        ticks=[(to_svg(first, y)[1], _tick(y)) for y in marks],
         steps=[(to_svg(x, low)[0], f"{x:g}") for x in dict.fromkeys((first, last))],
     )
+
+
+def _tick(value: float) -> str:
+    """Two digits, short enough for the margin: `0.00019` is `1.9e-4`."""
+    if value == 0 or abs(value) >= _SHORT:
+        return f"{value:.2g}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
 
 
 def _clock(at: float | None) -> str:

@@ -178,9 +178,11 @@ def test_a_report_shows_training_progress(run):
         {"stage": "evaluation", "step": step, "greedy/reward": step, "greedy/episodes": 4}
         for step in (0, 2)
     ]
+    lines.append({"stage": "reinforcement", "step": 1, "learner/mismatch_k1": 0.00019})
     (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     page = report(Run(run)).decode()
     assert "finished after 2 of 40 steps" in page
+    assert ">1.9e-4<" in page  # the margin has no place for 0.00019
     assert page.count('<circle class="d') >= 2  # points before and after training, without a line
 
 
