@@ -574,7 +574,7 @@ def test_a_person_chats_with_images_on_a_page_that_shows_markup_as_text(
         with chatting(server) as address:
             page = open_page(address, lost=True)
             expect(page.locator("#title")).to_have_text("toy")
-            page.get_by_label("images").set_input_files(tmp_path / "box.png")
+            page.get_by_label("Add images").set_input_files(tmp_path / "box.png")
             expect(page.locator(".thumb")).to_have_count(1)
             page.get_by_label("message").fill("What is this?")
             page.get_by_label("message").press("Enter")

@@ -15,7 +15,9 @@ const words = h("textarea", {
   rows: "3",
   placeholder: "Enter sends, Shift+Enter begins a new line",
 });
-const files = h("input", { type: "file", accept: "image/*", multiple: true, "aria-label": "images" });
+const files = h("input", { class: "unseen", type: "file", accept: "image/*", multiple: true });
+/** In place of the browser's own button, beside which no file would ever be chosen. */
+const add = h("label", { class: "button" }, "Add images", files);
 const thumbs = h("div", { class: "thumbs" });
 const send = h("button", { class: "button strong" }, "Send");
 const stop = h(
@@ -39,7 +41,7 @@ const form = h(
   },
   words,
   thumbs,
-  h("div", { class: "filters" }, files, send, stop, reset, save),
+  h("div", { class: "filters" }, send, add, stop, reset, save),
 );
 
 /** Data URLs of the images of the next message. */
