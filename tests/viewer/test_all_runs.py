@@ -174,6 +174,8 @@ def test_a_metric_is_found_by_a_part_of_its_name(served: RunsServer, open_page: 
     expect(page.get_by_text("No metric of the chosen runs has “absent”")).to_be_visible()
     metric.fill("train/turns")  # as a suggestion does
     expect(title).to_have_text("train/turns")
+    metric.click()
+    expect(metric).to_have_value("")
     metric.blur()
     expect(metric).to_have_value("train/turns")
 

@@ -49,7 +49,7 @@ const body = h("tbody", {}, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 },
 const curves = h("div", { class: "overlay" });
 const without = h("p", { class: "faint", role: "status" });
 const metrics = h("datalist", { id: "metrics" });
-/** It is empty while it has the focus: a browser suggests only what contains the text in a field. */
+/** A click or the focus empties it: a browser suggests only what contains the text in a field. */
 const metric = h("input", {
   name: "metric",
   class: "metric",
@@ -58,6 +58,9 @@ const metric = h("input", {
   spellcheck: "false",
   onfocus: () => {
     metric.value = "";
+  },
+  onclick: () => {
+    if (state.metrics.includes(metric.value)) metric.value = "";
   },
   onblur: () => {
     metric.value = metric.placeholder;
