@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, replace
 from html import escape
@@ -56,6 +57,8 @@ _MEDIA_TYPES = {
     "txt": "text/plain; charset=utf-8",
     "woff2": "font/woff2",
 }
+_WRITTEN_S = 2.0
+"""How long a frame may be missing while a job runs: it is written shortly after its episode."""
 _POLL_S = 0.5
 """How often the event stream looks for changes."""
 _MAX_ROWS = 500
@@ -145,12 +148,18 @@ def add_files(
 def _add_frames(app: FastAPI, run: Run) -> None:
     pictures = FrameImages(run)
 
+    def read(frame_id: str, width: int | None) -> bytes | None:
+        return run.frame_bytes(frame_id) if width is None else pictures.small(frame_id, width)
+
     @app.get("/frames/{frame_id}")
     def frame(frame_id: str, width: int | None = None) -> Response:
         if not is_frame(frame_id) or width not in (None, *WIDTHS):
             return Response("no such frame\n", 404, media_type="text/plain")
-        image = run.frame_bytes(frame_id) if width is None else pictures.small(frame_id, width)
-        if image is None:
+        end = time.monotonic() + _WRITTEN_S
+        while (image := read(frame_id, width)) is None:
+            if time.monotonic() < end and job_state(run.path) == "running":
+                time.sleep(_WRITTEN_S / 20)
+                continue
             return Response("this frame was not recorded\n", 404, media_type="text/plain")
         kind = "image/png" if width is None else "image/webp"
         return Response(image, media_type=kind, headers={"Cache-Control": _CACHE_FOREVER})

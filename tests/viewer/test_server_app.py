@@ -11,6 +11,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import quote
@@ -388,6 +390,16 @@ def test_a_late_frame_is_scaled_once_it_is_stored(serve, tmp_path):
     assert ask(served.url, f"/frames/{frame}?width=96")[0] == 404
     shutil.copy(pack_file(tmp_path / "other", "main"), pack_file(run, "late"))
     assert ask(served.url, f"/frames/{frame}?width=96")[0] == 200
+
+
+def test_a_frame_of_a_running_job_is_waited_for(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    served = serve(run)
+    with lock_folder(run), Recorder(run, writer="late") as recorder, ThreadPoolExecutor(2) as pool:
+        frames = [recorder.frame(screen(number)) for number in (77, 78)]  # written in 0.25 s
+        asked = [f"/frames/{frames[0]}", f"/frames/{frames[1]}?width=96"]
+        assert [answer[0] for answer in pool.map(partial(ask, served.url), asked)] == [200, 200]
+        assert ask(served.url, f"/frames/{'0' * 32}")[0] == 404
 
 
 def test_events_continue_if_the_run_cannot_be_read(serve, tmp_path):
