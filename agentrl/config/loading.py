@@ -45,6 +45,10 @@ def find(name: str) -> Path:
     packaged = _PACKAGED / f"{Path(name).stem}.yaml"
     if path.suffix in ("", ".yaml") and len(path.parts) == 1 and packaged.is_file():
         return packaged
+    if path.is_dir():
+        file = path / "config.yaml"
+        use = f"name {file}, or continue the run with --resume" if file.is_file() else "name a file"
+        raise ConfigError(f"{name}: is a folder, not a configuration; {use}")
     known, command = packaged_names(), f"ls {_PACKAGED}"
     hint = known_names(path.stem, known, command=command, label="Packaged")
     if path.suffix in (".yaml", ".yml") and len(path.parts) > 1:
@@ -334,8 +338,10 @@ def load_rewards(path: Path) -> list[RewardConfig]:
     Raises:
         ConfigError: as `load`.
     """
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file")
     tree = read_yaml(path)
-    given = tree.get("rewards", [tree]) if isinstance(tree, dict) else tree
+    given = tree.get("rewards", [tree] if tree else []) if isinstance(tree, dict) else tree
     _make_importable([path.parent.absolute()])
     try:
         rewards = from_dict({"rewards": given}).rewards
@@ -360,12 +366,24 @@ def algorithm_config(name: str, **settings: Any) -> AlgorithmConfig:
     return from_dict({"algorithm": {"name": name, **settings}}).algorithm
 
 
+def _sections_with(name: str) -> list[str]:
+    """The settings of that name in a section, such as `train.steps`."""
+    sections = Config().to_dict().items()
+    return [
+        f"{key}.{name}"
+        for key, section in sections
+        if isinstance(section, dict) and name in section
+    ]
+
+
 def _first_line(error: Exception) -> str:
     key = getattr(error, "full_key", None)
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     section: Any = getattr(error, "object_type", None)
     is_unknown = re.fullmatch(r"Key '.*' not in '\w+'", text) is not None
-    if is_unknown and section is not None:
+    if is_unknown and section is Config and (places := _sections_with(str(key))):
+        text = f"no such setting (did you mean {' or '.join(map(repr, places))}?)"
+    elif is_unknown and section is not None:
         text = text.rpartition("'")[0].rpartition("'")[0] + f"'{section.__qualname__}'"
         text += f"; there are {', '.join(field.name for field in dataclasses.fields(section))}"
     elif isinstance(error, MarkedYAMLError):

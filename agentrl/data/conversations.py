@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from agentrl.data.chat_messages import ChatMessage, read_conversation
 from agentrl.data.dataset import report_bad_rows
 from agentrl.data.image_loading import ImageError, load_image
-from agentrl.data.row_columns import cell, has_column
+from agentrl.data.row_columns import cell, check_has_rows, has_column
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean, list_names
@@ -118,6 +118,7 @@ class ChatRows(Generic[T_co]):
 
 
 def _check_columns(table: Table, name: str, parse: Callable[[Row], Any]) -> None:
+    check_has_rows(table, name)
     have = list(table.columns)
     needed: list[tuple[str, ...]] = [_MESSAGES]
     if parse is read_preference:

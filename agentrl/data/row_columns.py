@@ -16,6 +16,23 @@ _ROWS_SEARCHED = 20
 """Rows that are searched for a key inside of a column."""
 
 
+def check_has_rows(table: Table, name: str) -> None:
+    """Check that a data set has rows with columns.
+
+    Raises:
+        ConfigError: it has no rows, or none can be read.
+    """
+    if not len(table):
+        raise ConfigError(f"data={name}: it has no rows")
+    if not table.columns:
+        try:
+            table.row(0)
+        except BadRow as error:
+            raise ConfigError(
+                f"data={name}: none of its rows can be read: {table.name(0)}: {error}"
+            ) from error
+
+
 def cell(row: Row, column: str) -> Any:
     """The cell of a column; `a.b` is the key b of the objects in column a.
 

@@ -12,7 +12,7 @@ from jinja2 import Template
 from agentrl.data import grading
 from agentrl.data.chat_messages import Question, read_messages
 from agentrl.data.prompt_templates import parse_template
-from agentrl.data.row_columns import cell, check_column, has_column
+from agentrl.data.row_columns import cell, check_column, check_has_rows, has_column
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError, describe_error
 from agentrl.text import did_you_mean, list_names, quoted
@@ -168,8 +168,7 @@ def find_columns(
     Raises:
         ConfigError: a column is missing.
     """
-    if not len(table):
-        raise ConfigError(f"data={name}: it has no rows")
+    check_has_rows(table, name)
     have = list(table.columns)
     for content, column in keys.items():
         if content not in KEYS:

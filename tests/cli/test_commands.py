@@ -145,6 +145,27 @@ def test_a_missing_run_is_reported_as_a_run(
     assert not any(tmp_path.iterdir())
 
 
+def test_files_and_folders_of_another_kind_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run/episodes").mkdir(parents=True)
+    Path("run/config.yaml").touch()
+    Path("folder").mkdir()
+    Path("empty.yaml").touch()
+    Path("list.json").write_text("[]")
+    for arguments, message in (
+        (["train", "run"], "name run/config.yaml, or continue the run with --resume"),
+        (["train", "folder"], "folder: is a folder, not a configuration; name a file"),
+        (["rehearse", "folder"], "folder is not a run"),
+        (["audit", "run", "--judge", "no.yaml"], "no.yaml: no such file"),
+        (["audit", "run", "--judge", "empty.yaml"], "empty.yaml: has no rewards; write {function:"),
+        (["compare", "list.json"], "list.json: cannot be read as results of suites\n"),
+    ):
+        assert cli.run(arguments) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_dry_run_prints_what_resolves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.yaml").write_text("seed: 5\n")
     assert cli.run(["train", str(tmp_path / "job.yaml"), "seed=6", "--dry-run"]) == 0

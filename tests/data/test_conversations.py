@@ -107,3 +107,14 @@ def test_a_missing_column_is_named_with_the_nearest(tmp_path):
         rows_of(tmp_path, read_preference, {"prompt": "?", "choosen": "a", "rejected": "b"})
     with pytest.raises(ConfigError, match=r"named messages .*\(did you mean 'mesages'\?\)"):
         rows_of(tmp_path, read_chat, {"mesages": []})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("", "it has no rows"), ("{", "none of its rows can be read: line 1: "), ("[]", "line 1: ")],
+)
+def test_a_file_without_readable_rows_is_refused(tmp_path, content, words):
+    (tmp_path / "rows.jsonl").write_text(content)
+    table = open_table(str(tmp_path / "rows.jsonl"))
+    with pytest.raises(ConfigError, match=words):
+        ChatRows(table, "rows.jsonl", read_chat)

@@ -103,9 +103,9 @@ def rehearse(
     from agentrl.replay import Filter
     from agentrl.replay.run_layout import has_single_frames
     from agentrl.rollout.rescore_and_rehearse import rehearse as play_again
+    from agentrl.training.run_folder import RunFolder
 
-    if not Path(run).is_dir():
-        raise configuration.missing_run(run)
+    RunFolder.existing(Path(run))
     settings = configuration.load(Path(run) / "config.yaml", overrides or [])
     if has_single_frames(Path(run)):
         raise ConfigError(

@@ -255,7 +255,8 @@ def _read(file: Path) -> list[TaskResult]:
             f"{file}: no such file; name the folder of an evaluation of a suite, or its {RESULTS}"
         ) from None
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"{file}: cannot be read as results of suites: {error}") from error
+        why = f": {error}" if isinstance(error, OSError | ValueError) else ""
+        raise ConfigError(f"{file}: cannot be read as results of suites{why}") from error
 
 
 def _estimates(one: TaskResult) -> dict[str, Any]:
