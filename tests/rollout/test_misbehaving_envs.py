@@ -5,7 +5,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -279,9 +281,16 @@ async def test_memory_that_grows_in_a_process_is_reported(monkeypatch, caplog) -
     assert float(found[2]) > float(found[1])
 
 
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short path: Chromium makes a socket below it, and pytest's are too long."""
+    with tempfile.TemporaryDirectory(prefix="arl") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["", "hanging close"])
-async def test_browsers_of_miniwob_end_with_the_job(fault: str, monkeypatch, tmp_path) -> None:
+async def test_browsers_of_miniwob_end_with_the_job(fault: str, monkeypatch, short) -> None:
     """MiniWoB 1.1.0 with Selenium, each environment with a whole Chromium."""
     pytest.importorskip("miniwob")
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
@@ -289,7 +298,7 @@ async def test_browsers_of_miniwob_end_with_the_job(fault: str, monkeypatch, tmp
         pytest.skip("no chromium with its driver")
     monkeypatch.setenv("MINIWOB_CHROME_BINARY", binary)
     monkeypatch.setenv("MINIWOB_CHROMEDRIVER", driver)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # in each browser's command line
+    monkeypatch.setenv("TMPDIR", str(short))  # in each browser's command line
     monkeypatch.setattr(env_pool, "CLOSE_S", 2.0)
     monkeypatch.setattr(env_processes, "CLOSE_S", 2.0)
     config = job(1, "tests.rollout.misbehaving:MiniwobClicks", fault=fault)
@@ -299,11 +308,11 @@ async def test_browsers_of_miniwob_end_with_the_job(fault: str, monkeypatch, tmp
     try:
         played = await rollouts.collect(requests_of_step("train", 1, [1, 2], 1), "random")
         assert not any(e.episode.outcome.void for e in played)
-        assert browsers(tmp_path)
+        assert browsers(short)
     finally:
         await rollouts.close()
     end = time.monotonic() + 10
-    while browsers(tmp_path):
+    while browsers(short):
         assert time.monotonic() < end, "there are browsers left"
         time.sleep(0.1)
 

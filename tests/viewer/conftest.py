@@ -105,7 +105,7 @@ def open_page(chromium: Browser, shared_page: Page) -> Iterator[Open]:
             # The browser itself reports missing resources, however the page handles them.
             is_missing = lost and "Failed to load resource" in message.text
             if message.type in ("error", "warning") and not is_missing:
-                wrong.append(message.text)
+                wrong.append(f"{message.text} {message.location['url']}")
 
         def failed(error: Error) -> None:
             wrong.append(str(error))
