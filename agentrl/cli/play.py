@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from agentrl.cli.command_help import complete_environment, complete_setting
-from agentrl.cli.terminal import draw_image, suggest
+from agentrl.cli.terminal import draw_image, output_console, suggest
 from agentrl.errors import ConfigError
 from agentrl.text import format_signed, one_line, pluralize, printable
 
@@ -87,7 +87,7 @@ def play(
         else:
             settings.append(f"model.path={policy}")
         policy = MODEL
-    console = Console(emoji=False)
+    console = output_console()
     how: dict[str, Any] = {"policy": policy, "seed": seed, "greedy": greedy}
     how["checkpoint"] = checkpoint
     if browser:
@@ -109,12 +109,12 @@ def _print_result(console: Console, scored: "ScoredEpisode") -> None:
     parts = {name: sum(values) for name, values in scored.components.items()}
     of = ", ".join(f"{name} {value:g}" for name, value in parts.items())
     of = f" (unweighted components: {of})" if len(parts) > 1 else ""
-    console.print(escape(f"{ended}, reward {scored.total:g}{of}"), highlight=False)
+    console.print(escape(f"{ended}, reward {scored.total:g}{of}"))
     if episode.error:
-        console.print(escape(printable(one_line(episode.error))), highlight=False)
+        console.print(escape(printable(one_line(episode.error))))
     metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
     for name, value in metrics.items():
-        console.print(f"{escape(str(name))} {value:g}", highlight=False)
+        console.print(f"{escape(str(name))} {value:g}")
 
 
 def _in_browser(
@@ -141,7 +141,7 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Play
     from agentrl.types import without_placeholders
 
     def show_error(words: str) -> None:
-        console.print(escape(printable(words)), style="yellow", highlight=False)
+        console.print(escape(printable(words)), style="yellow")
 
     def show_instructions(words: str) -> None:
         show_error(words)
@@ -153,7 +153,7 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Play
             console.print(draw_image(image, min(width, console.width)))
         words = without_placeholders(message.text)
         if words:
-            console.print(escape(printable(words)), highlight=False)
+            console.print(escape(printable(words)))
 
     def show_turn(turn: "Turn") -> None:
         said = escape(printable(turn.reply))

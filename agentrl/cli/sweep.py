@@ -18,7 +18,7 @@ def sweep(
     settings: Annotated[
         list[str],
         typer.Argument(
-            help="Settings; several values as key=a,b or key=0..4.", metavar="KEY=VALUES..."
+            help="Settings; several values as key=a,b or key=0..4.", metavar="KEY=VALUES"
         ),
     ],
     name: Annotated[

@@ -40,6 +40,14 @@ def announce(what: str) -> None:
         typer.echo(printable(f"{what} ..."), err=True)
 
 
+def output_console() -> Console:
+    """The standard output; text is wrapped only on a terminal, and nothing is highlighted."""
+    console = Console(emoji=False, highlight=False)
+    if not console.is_terminal:
+        console.width = _UNLIMITED
+    return console
+
+
 def table_width() -> int:
     """Characters of a line of the terminal; where the output is not a terminal, any number."""
     console = Console()

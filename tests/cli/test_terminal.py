@@ -13,6 +13,7 @@ COMMANDS = [
     ["algorithms"], ["envs", "list"], ["list"], ["list", "logger"], ["runs", "."],
     ["episodes", "run"], ["rescore", "run", "--reward", REWARD],
     ["eval", "FrozenLake-v1", "--policy=random", "--episodes=2", "logging=[]"],
+    ["play", "FrozenLake-v1", "--policy=random"],
 ]  # fmt: skip
 
 
@@ -23,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_piped_tables_have_no_frame_and_their_full_width(
+def test_piped_output_has_no_frames_and_its_full_width(
     command: list[str],
     folder: None,
     monkeypatch: pytest.MonkeyPatch,

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from agentrl.cli.recordings.episodes import LabelOption, RunArgument, SplitOption, StepOption
 from agentrl.cli.recordings.rescore import matching_episodes, recorded_episodes, reward_configs
-from agentrl.cli.terminal import print_table, suggest
+from agentrl.cli.terminal import output_console, print_table, suggest
 from agentrl.errors import ConfigError
 from agentrl.text import one_line, pluralize, printable
 
@@ -176,7 +176,7 @@ def _report(
 
 
 def _print(report: "AuditReport") -> None:
-    console = Console(emoji=False, highlight=False)
+    console = output_console()
     candidate = escape(printable(report.candidate))
     counted = pluralize(report.episodes, "episode")
     console.print(f"{counted}: {candidate} against {escape(report.truth)}", soft_wrap=True)
