@@ -21,7 +21,7 @@ from rich.text import Text
 from agentrl.cli.command_help import CommandGroup
 from agentrl.cli.terminal import print_finding, print_table, suggest
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.text import pluralize, printable
+from agentrl.text import known_names, pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.devices.adb import AdbServer
@@ -408,17 +408,21 @@ def _phone(
     serial: str | None, *, driver: str = "adbutils", command_s: float = 10.0
 ) -> "Iterator[AdbPhone]":
     """The phone with that serial, or the only one that is ready."""
+    from agentrl.devices.adb.serial_addresses import is_network_serial
     from agentrl.devices.adb_phone import AdbPhone
     from agentrl.devices.device import Deadlines
 
     server = _server(driver)
     if serial is None:
-        known = sorted(server.devices().items())
-        ready = [name for name, state in known if state == "device"]
+        states = server.devices()
+        ready = [name for name, state in states.items() if state == "device"]
         if len(ready) != 1:
-            states = ", ".join(f"{name} is {state}" for name, state in known)
-            raise ConfigError(f"specify which phone: {states}" if known else _NO_PHONE)
+            each = ", ".join(f"{name} is {state}" for name, state in sorted(states.items()))
+            raise ConfigError(f"specify which phone: {each}" if states else _NO_PHONE)
         (serial,) = ready
+    elif not is_network_serial(serial) and serial not in (known := server.devices()):
+        hint = known_names(serial, known, label="Connected")
+        raise ConfigError(f"{serial}: no such phone{hint}" if known else _NO_PHONE)
     with closing(AdbPhone(server, serial, Deadlines(command_s=command_s))) as phone:
         yield phone
 

@@ -64,6 +64,8 @@ def test_a_tap_arrives(serial: str, capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "tap", "0.5", "0.75")  # on the only phone
     state = said(capsys, "shell", serial, "cat", state_path("org.agentrl.probe"))
     assert '"touches": 2' in state
+    assert cli.run(["devices", "tap", "R58M123", "0.5", "0.75"]) == 2
+    assert f"R58M123: no such phone. Connected: {serial}" in capsys.readouterr().err
     for wrong in (("0.5", "0.75", serial), ("0.5",), (serial, "0.5", "1.5")):
         assert cli.run(["devices", "tap", *wrong]) == 2
 
