@@ -100,7 +100,7 @@ def test_text_can_be_searched(small, open_page):
     page = open_page(f"{small.url}/episodes?text=net-3fa2c1+is+gone")
     expect(page.get_by_text("1 of 17 episodes")).to_be_visible()
     page.goto(f"{small.url}/episodes?text=unsaid+phrase")
-    expect(page.get_by_text("None of 17 episodes matches.")).to_be_visible()
+    expect(page.get_by_text("None of 17 episodes matches")).to_be_visible()
 
 
 def test_search_works_while_typing_and_shows_excerpts(serve, open_page, tmp_path):
@@ -125,7 +125,7 @@ def test_search_works_while_typing_and_shows_excerpts(serve, open_page, tmp_path
     expect(excerpt).to_contain_text("and the nexus <b>taps</b>  it and so on")
     assert len(excerpt.inner_text()) < 300
     words.fill('"nexus it')
-    expect(page.get_by_text("None of 3 episodes matches.")).to_be_visible()
+    expect(page.get_by_text("None of 3 episodes matches")).to_be_visible()
     words.fill('"the nexus" taps')
     words.press("Enter")
     expect(page.locator("mark")).to_have_text(["the nexus", "taps"])
@@ -361,7 +361,7 @@ def test_stars_and_notes_are_shared_by_two_pages(serve, open_page, tmp_path):
     expect(other.get_by_text("1 of 17 episodes")).to_be_visible()
     expect(other.locator(".list .note")).to_have_text("<i>too fast</i>!")
     page.get_by_role("button", name=f"star {EPISODE}").click()
-    expect(other.get_by_text("None of 17 episodes matches.")).to_be_visible()  # it follows
+    expect(other.get_by_text("None of 17 episodes matches")).to_be_visible()  # it follows
 
 
 def test_what_cannot_be_shown_is_explained(serve, open_page, tmp_path):
@@ -860,7 +860,7 @@ def test_a_run_without_episodes_says_so(serve, open_page, tmp_path):
     (tmp_path / "run" / "episodes").mkdir(parents=True)
     served = serve(tmp_path / "run")
     page = open_page(served.url)
-    expect(page.get_by_text("No episodes yet.")).to_be_visible()
+    expect(page.get_by_text("No episodes yet")).to_be_visible()
     for title in ("No curves yet", "Episodes by label"):
         expect(page.get_by_text(title)).to_have_count(0)
     page.goto(f"{served.url}/compare")

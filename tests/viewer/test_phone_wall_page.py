@@ -65,4 +65,4 @@ def test_a_phone_of_another_host_is_shown_but_not_touched(serve, open_page, tmp_
 
 def test_the_phones_page_says_if_no_job_is_running(serve, open_page, tmp_path):
     page = open_page(f"{serve(runs.run(tmp_path / 'run')).url}/phones")
-    expect(page.get_by_text("No job is using phones now.")).to_be_visible()
+    expect(page.get_by_text("No job is using phones now")).to_be_visible()

@@ -281,7 +281,7 @@ def test_a_server_without_a_game_says_so_and_stops_polling(small, open_page) -> 
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(f"{small.url}/play")
-    expect(page.get_by_text("No episode is being played.")).to_be_visible()
+    expect(page.get_by_text("No episode is being played")).to_be_visible()
     page.wait_for_timeout(600)
     assert not [url for url in asked if "/api/play" in url]
 

@@ -49,7 +49,7 @@ const body = h("tbody", {}, h("tr", {}, h("td", { colspan: COLUMNS.length + 1 },
 const curves = h("div", { class: "overlay" });
 const without = h("p", { class: "faint", role: "status" });
 const metrics = h("datalist", { id: "metrics" });
-/** A click or the focus empties it: a browser suggests only what contains the text in a field. */
+/** Emptied by a click or the focus, as a browser suggests only what contains the text in a field. */
 const metric = h("input", {
   name: "metric",
   class: "metric",
@@ -334,7 +334,7 @@ function list() {
         h(
           "td",
           { colspan: COLUMNS.length + 1 },
-          placeholder("filtered", `None of ${number(state.runs.length)} runs matches.`),
+          placeholder("filtered", `None of ${number(state.runs.length)} runs matches`),
         ),
       ),
     );

@@ -134,7 +134,10 @@ export function fact(name, value, extra = "") {
 export const notice = (words, kind = "bad") =>
   h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, h("bdi", {}, words));
 
-/** What a view shows in place of its content: that there is none yet, nothing that matches, or why it cannot be shown. */
+/**
+ * What a view shows in place of its content: that there is none yet, nothing that matches, or why it
+ * cannot be shown. Titles have no final period.
+ */
 export const placeholder = (kind, title, words = null, ...actions) =>
   h(
     "div",

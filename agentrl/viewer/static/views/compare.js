@@ -115,7 +115,7 @@ export async function compare(place) {
       filter(),
     );
     if (!a || !b) {
-      replace(result, placeholder("empty", "Choose two evaluations above."));
+      replace(result, placeholder("empty", "Choose two evaluations above"));
       return;
     }
     try {
@@ -166,7 +166,7 @@ function pairs(found, a, b, only) {
   const count = (test) => found.pairs.filter(tests[test]).length;
   const beside = a.run ?? b.run;
   if (!found.pairs.length)
-    return placeholder("filtered", `${named(a.label)} and ${named(b.label)} have no seeds in common.`);
+    return placeholder("filtered", `${named(a.label)} and ${named(b.label)} have no seeds in common`);
   return [
     h(
       "dl",
@@ -219,7 +219,7 @@ function pairs(found, a, b, only) {
             ),
           ),
         )
-      : placeholder("filtered", "No seed matches."),
+      : placeholder("filtered", "No seed matches"),
     beside
       ? h(
           "p",

@@ -232,11 +232,11 @@ function rows(query, found, change) {
     return found.all
       ? placeholder(
           "filtered",
-          `None of ${number(found.all)} episodes matches.`,
+          `None of ${number(found.all)} episodes matches`,
           "Loosen the filters above, or remove them all.",
           h("a", { class: "button", href: "/episodes" }, "Show all episodes"),
         )
-      : placeholder("empty", "No episodes yet.", "They appear here as they end.");
+      : placeholder("empty", "No episodes yet", "They appear here as they end.");
   }
   return [
     so_far,

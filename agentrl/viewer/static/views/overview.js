@@ -174,7 +174,7 @@ function heading(run) {
       run.command ? fact("command", run.command.trim()) : null,
       ...(unplayed(run) ? [] : played(run, void_)),
     ),
-    isEmpty(run) ? placeholder("empty", "No episodes yet.", "They appear here as they end.") : null,
+    isEmpty(run) ? placeholder("empty", "No episodes yet", "They appear here as they end.") : null,
   ];
 }
 

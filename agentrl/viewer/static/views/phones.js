@@ -38,7 +38,7 @@ export async function phones(place) {
         wall,
         placeholder(
           "empty",
-          "No job is using phones now.",
+          "No job is using phones now",
           `${ended} While a job is running, its phones appear here.`.trim(),
         ),
       );

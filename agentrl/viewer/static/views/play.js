@@ -25,7 +25,7 @@ export async function play(place, run) {
     replace(
       place,
       h("h1", {}, "Play"),
-      placeholder("empty", "No episode is being played.", "agentrl play ENV --browser starts one."),
+      placeholder("empty", "No episode is being played", "agentrl play ENV --browser starts one."),
     );
     return;
   }

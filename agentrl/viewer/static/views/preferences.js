@@ -21,7 +21,7 @@ export async function preferences(place) {
       about,
       placeholder(
         "empty",
-        "No two episodes of a group are left to compare.",
+        "No two episodes of a group are left to compare",
         done ? "All have been compared." : "A job that plays groups of episodes records them.",
       ),
     );
