@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class PseudoTerminal:
-    """Runs a command; what it shows is kept since the last input.
+    """Runs a command; `shown` is its output since the last input.
 
     Args:
         command: the program and its arguments.
@@ -40,11 +40,10 @@ class PseudoTerminal:
         end = time.monotonic() + seconds
         while not re.search(pattern, self.shown):
             assert time.monotonic() < end, self.shown
-            if select.select([self._own], [], [], 0.1)[0]:
-                self.shown += os.read(self._own, 65536).decode(errors="replace")
+            self._read()
 
     def wait(self, seconds: float = 60.0) -> int:
-        """Its exit code, once it has ended; reads the rest of the output."""
+        """Wait for its end, read the rest of the output and return the exit code."""
         end = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < end, self.shown

@@ -14,9 +14,8 @@ from typing import IO, Any
 import cv2
 import numpy as np
 
-from agentrl.config import missing_run
+from agentrl.config import missing_run, read_yaml
 from agentrl.config.bounds import path_of
-from agentrl.config.loading import read_yaml
 from agentrl.errors import ConfigError, EpisodeRemoved
 from agentrl.files import open_regular
 from agentrl.notebook_html import picture_of, table
@@ -144,7 +143,7 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """The history in `metrics.jsonl`: an entry for each step of a stage, oldest first.
 
-        An entry has `stage`, `step`, `time` (seconds since 1970) and the numbers of that step by
+        An entry has `stage`, `step`, `time` (seconds since 1970) and the metrics of that step by
         name, such as `train/reward`; `pandas.DataFrame(run.metrics)` has a column for each. Empty
         until the job has logged a step.
 
@@ -156,10 +155,10 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings in `config.yaml`, by section; empty if the run has none.
+        """The settings in `config.yaml`, by section; empty if the run has no such file.
 
-        Such as `{"seed": 0, "env": {"id": "Game-v0", ...}, ...}`; `agentrl.load_config(file)` reads
-        the file as a `Config`.
+        For example `{"seed": 0, "env": {"id": "Game-v0", ...}, ...}`; `agentrl.load_config(file)`
+        reads the file as a `Config`.
 
         Raises:
             ConfigError: it cannot be read.

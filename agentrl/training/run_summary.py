@@ -205,7 +205,9 @@ def job_state(run: Path) -> State | None:
 
 def job_stage(run: Path) -> str | None:
     """The stage that a running job is in, such as `warm start`; None if it is not known."""
-    return printable(_text(run / STAGE_FILE)) or None if is_locked(run) else None
+    if not is_locked(run):
+        return None
+    return printable(_text(run / STAGE_FILE)) or None
 
 
 def read_config(run: Path) -> dict[str, Any]:

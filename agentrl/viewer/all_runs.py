@@ -13,7 +13,7 @@ from typing import Any
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.text import printable, quoted
-from agentrl.training.run_summary import ARCHIVE, find_runs, job_state, summarize
+from agentrl.training.run_summary import ARCHIVE, find_runs, job_stage, job_state, summarize
 from agentrl.viewer.run_overview import MetricHistory
 
 _OWN = ("run", "seed")
@@ -63,7 +63,9 @@ class AllRuns:
             found = summarize(path, self.folder)
             known.stamp, known.config = stamp, found.config
             known.row = found.to_dict() | {"group": group_of(found.config)}
-        return known.row | {"name": name, "state": job_state(path)}
+        # These two change without any of the files above.
+        live = {"state": job_state(path), "stage": job_stage(path)}
+        return known.row | {"name": name} | live
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()

@@ -8,7 +8,6 @@ from fastapi import FastAPI, Query, Request, Response
 
 from agentrl import replay
 from agentrl.errors import AgentRLError, ConfigError
-from agentrl.training.run_summary import job_stage
 from agentrl.viewer.access import AccessGuard, check_token, guard_requests
 from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.server_app import add_files, application, as_json, static_files, status_of
@@ -39,9 +38,7 @@ def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
 
     @app.get("/api/runs")
     def listing() -> Response:
-        # A stage changes without the files by which a row is known to have changed.
-        rows = [row | {"stage": job_stage(runs.folder / row["name"])} for row in runs.rows()]
-        return as_json({"folder": runs.folder.absolute().name, "runs": rows})
+        return as_json({"folder": runs.folder.absolute().name, "runs": runs.rows()})
 
     @app.get("/api/runs/curves")
     def curves(run: Annotated[list[str], Query()], metric: str | None = None) -> Response:

@@ -156,10 +156,11 @@ def _add_frames(app: FastAPI, run: Run) -> None:
         if not is_frame(frame_id) or width not in (None, *WIDTHS):
             return Response("no such frame\n", 404, media_type="text/plain")
         end = time.monotonic() + _WRITTEN_S
-        while (image := read(frame_id, width)) is None:
-            if time.monotonic() < end and job_state(run.path) == "running":
-                time.sleep(_WRITTEN_S / 20)
-                continue
+        while (image := read(frame_id, width)) is None and time.monotonic() < end:
+            if job_state(run.path) != "running":
+                break
+            time.sleep(_WRITTEN_S / 20)
+        if image is None:
             return Response("this frame was not recorded\n", 404, media_type="text/plain")
         kind = "image/png" if width is None else "image/webp"
         return Response(image, media_type=kind, headers={"Cache-Control": _CACHE_FOREVER})
