@@ -12,7 +12,7 @@ def plain_table(table: Table) -> str:
     """A table as text: one line per row, its columns aligned by spaces, nothing cut or wrapped.
 
     Args:
-        table: its cells are text, in which lines are joined.
+        table: its cells are text; the lines of a cell are joined.
     """
     columns = [
         [_plain(cell) for cell in (*([column.header] if table.show_header else []), *column.cells)]

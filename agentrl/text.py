@@ -12,7 +12,7 @@ _OPEN = re.compile(r"virtual(:\d+)?|emulator-\d+|(127(\.\d+){3}|localhost|\[::1\
 """Virtual phones and emulators: their names identify no one."""
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}(?!\d)")
 _SIMILAR, _SIMILARITY_RANGE = 0.6, 0.1
-"""Similarity, in [0, 1], from which a name is suggested, and how much less others may have."""
+"""Similarity, in [0, 1], from which names are suggested, and how far they may be below the best."""
 _SHORTEST_BEGINNING = 3
 _MOST_SUGGESTED, _MOST_NAMES, _MOST_BESIDE_COMMAND = 3, 20, 10
 _known_serials: set[str] = set()
@@ -27,8 +27,8 @@ def remember_serial(serial: str) -> None:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`" (did you mean 'x' or 'y'?)"` for the closest known names, or an empty string.
 
-    They are similar, or begin with the name. A name without a folder or namespace is compared with
-    the last parts of those with one.
+    Close are similar names and those that begin with the given one. A name without a folder or
+    namespace is compared with the last part of each known name.
     """
     matcher, scores = difflib.SequenceMatcher(b=name.lower()), dict[str, float]()
     for one in known:
@@ -51,7 +51,7 @@ def list_names(names: Iterable[str], command: str | None = None) -> str:
 
     Args:
         names: in the order to be shown.
-        command: lists all of them, so that ten are enough here.
+        command: a command that lists all of them, so that ten are enough here.
     """
     shown = list(names)
     most = _MOST_NAMES if command is None else _MOST_BESIDE_COMMAND
@@ -64,13 +64,13 @@ def list_names(names: Iterable[str], command: str | None = None) -> str:
 def known_names(
     name: str, known: Iterable[str], *, command: str | None = None, label: str = "Known"
 ) -> str:
-    """The end of a message that refuses a name: the closest names, or those that there are.
+    """The end of a message about an unknown name: the closest names, and those that there are.
 
     Args:
         name: the unknown name.
         known: the names that there are.
-        command: lists them all; they are then not listed beside a suggestion.
-        label: what they are, for `LABEL: a, b, c`.
+        command: a command that lists them all; beside a suggestion, it replaces their list.
+        label: the word before their list, as in `Known: a, b, c`.
     """
     names = list(known)
     suggestion = did_you_mean(name, names)

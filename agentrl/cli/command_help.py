@@ -12,7 +12,7 @@ CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_w
 """Of the root command; all others inherit it."""
 _PACKAGED = Path(__file__).parents[1] / "configs"
 _COMPLETE_FOLDERS = ("config.yaml", "config.json")
-"""Files of runs and of models, whose folders are whole arguments."""
+"""Files that mark the folder of a run or a model, which is complete as an argument."""
 _ZSH = Path(".zfunc/_agentrl")
 """Where zsh's completion is installed, below the home folder."""
 _ZSH_FIRST_TIME = '\n[[ $funcstack[1] == _agentrl ]] && _agentrl_completion "$@"\n'
@@ -59,7 +59,7 @@ def complete_config(incomplete: str) -> list[str]:
 
 
 def complete_environment(incomplete: str) -> list[str]:
-    """As `complete_config`, and environments; those of Gymnasium only if some text is given."""
+    """Environments, and what `complete_config` offers; those of Gymnasium only after some text."""
     import gymnasium
 
     from agentrl.env import registered_envs
@@ -103,7 +103,7 @@ def _runs(incomplete: str) -> list[str]:
 
 
 def _with_content(found: list[str], complete: Callable[[str], list[str]]) -> list[str]:
-    """With a single folder also what is in it: a shell adds a space after a single choice."""
+    """Add the content of a folder that is the only match, after which a shell adds a space."""
     is_folder = len(found) == 1 and found[0].endswith("/")
     if not is_folder or any(Path(found[0], name).is_file() for name in _COMPLETE_FOLDERS):
         return found
@@ -121,9 +121,10 @@ def _paths(incomplete: str, suffix: str | None = None) -> list[str]:
 
 
 def complete_zsh_script() -> None:
-    """Let zsh's installed completion answer also the first time, when zsh only loads its file.
+    """Let the installed completion of zsh also answer the first Tab of a terminal.
 
-    The script of Typer 0.29 then only defines the function for the next time.
+    That Tab only loads the script, and the one of Typer 0.29 then defines its function without
+    calling it.
     """
     script = Path.home() / _ZSH
     if script.is_file() and _ZSH_FIRST_TIME not in (text := script.read_text()):

@@ -168,7 +168,7 @@ class _TapCommand(typer.core.TyperCommand):
     """Accepts SERIAL X Y, and X Y alone."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, of which the parser would take the first one for SERIAL."""
+        """Parse the arguments; of two, the parser would take the first one for SERIAL."""
         return super().parse_args(ctx, ["", *args] if len(args) == 2 else args)
 
 

@@ -108,8 +108,8 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
     is_file = Path(target).is_file() or target.endswith((".yaml", ".yml"))
     if not (is_file or configuration.is_packaged(target)):
         raise ConfigError(
-            f"--resume: {configuration.missing_run(target)}; or name the configuration whose "
-            "newest run to resume"
+            f"--resume: {configuration.missing_run(target)}; or name a configuration to "
+            "resume its newest run"
         )
     from agentrl.training.run_folder import job_name, runs_of
 

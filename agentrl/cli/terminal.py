@@ -35,7 +35,7 @@ def suggest(*commands: str | Sequence[object], prefix: str = "") -> None:
 
 
 def announce(what: str) -> None:
-    """Say on a terminal what the next seconds are spent on."""
+    """Say on a terminal what takes the next seconds."""
     if sys.stderr.isatty():
         typer.echo(printable(f"{what} ..."), err=True)
 
@@ -49,7 +49,7 @@ def output_console() -> Console:
 
 
 def table_width() -> int:
-    """Characters of a line of the terminal; where the output is not a terminal, any number."""
+    """Width of the terminal in characters; unlimited where the output is not a terminal."""
     console = Console()
     return console.width if console.is_terminal else _UNLIMITED
 
@@ -57,8 +57,8 @@ def table_width() -> int:
 def print_table(table: Table) -> None:
     """Print a table.
 
-    On a terminal it is wider than that where a word, or a column that must not wrap, would be
-    broken otherwise. Elsewhere it is plain text for other programs; see `plain_table`.
+    On a terminal, words and columns that must not wrap stay whole, even if the table becomes wider
+    than the terminal. Elsewhere it is plain text for other programs; see `plain_table`.
     """
     console = Console(emoji=False)
     if not console.is_terminal:

@@ -46,18 +46,18 @@ def target_of(name: str) -> Config | str:
 
 
 def missing_run(path: Path | str) -> ConfigError:
-    """The error for a folder of a run that does not exist."""
+    """The error for the folder of a run that does not exist."""
     hint = did_you_mean(str(path), known_runs()) or "; expected a folder such as runs/NAME"
     return ConfigError(f"{path}: no such run{hint}; agentrl runs lists them")
 
 
 def known_runs() -> list[str]:
-    """The folders of the runs in `runs`, as a command takes them."""
+    """The runs in the folder `runs`, as commands accept them, such as `runs/NAME`."""
     return [str(file.parent) for file in sorted(Path("runs").glob("*/config.yaml"))]
 
 
 def known_models() -> list[str]:
-    """The folders of models in the current one, and in its runs."""
+    """The folders of models in the current folder and in its runs."""
     found = (*Path().glob("*/config.json"), *Path("runs").glob("*/model/config.json"))
     return [str(file.parent) for file in sorted(found)]
 

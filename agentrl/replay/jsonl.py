@@ -127,7 +127,7 @@ class JsonlTails:
         self._tails: dict[Path, JsonlTail] = {}
         self._files: list[Path] = []
         self._listed_at_ns: int | None = None
-        """Modification time of the folder when it was listed; None: it is to be listed again."""
+        """Modification time of the folder when it was listed; None if it must be listed again."""
 
     def are_replaced(self) -> bool:
         """Whether one of the files that were read has been removed or replaced."""
@@ -154,9 +154,9 @@ class JsonlTails:
         except OSError:
             return []
         if modified != self._listed_at_ns:
-            # Not links to nowhere.
+            # Without broken links.
             self._files = sorted(path for path in self._folder.glob("*.jsonl") if path.exists())
-            # A file that is created right now may leave this time as it is.
+            # A file created within the resolution of this time may leave it unchanged.
             settled = time.time_ns() - modified > _SETTLED_NS
             self._listed_at_ns = modified if settled else None
         return self._files

@@ -25,7 +25,7 @@ _LISTS = (
 
 
 def playable_target(name: str, *, may_be_model: bool = False) -> Config | str:
-    """What a command is to play; it exists.
+    """Check that what a command is to play exists, and return it as `open_target` takes it.
 
     Args:
         name: a run's folder, a YAML file, a packaged configuration, or an environment as in

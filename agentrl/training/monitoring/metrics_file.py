@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 METRICS_FILE = "metrics.jsonl"
 STAGE_FILE = "stage"
-"""The file with the name of the stage that a running job is in."""
+"""The file with the name of a running job's current stage."""
 EVALUATION = "evaluation"
 """The stage of evaluations during training."""
 

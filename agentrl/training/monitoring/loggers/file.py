@@ -24,7 +24,7 @@ _COUNTED = (*TRAINING_STAGES, EVALUATION)
 class FileLogger(Logger):
     """Appends one JSON object per step to `metrics.jsonl`, flushed at once.
 
-    The file `stage` has the name of the current stage.
+    The file `stage` contains the name of the current stage.
     """
 
     def __init__(self, run: Path, amounts: PlannedWork) -> None:
@@ -41,7 +41,7 @@ class FileLogger(Logger):
         self._file = self._path.open("a", encoding="utf-8")
 
     def stage(self, name: str) -> None:
-        """Write its name, unless it continues."""
+        """Write the name of the stage unless it is the current one."""
         if name != self._stage:
             self._stage = name
             with atomic_replace(self._stage_file) as partial:

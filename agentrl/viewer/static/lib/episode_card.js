@@ -8,7 +8,7 @@ const AHEAD = "400px";
 const MOST = 60;
 const NOTE = 2000;
 
-/** The star of an episode, which a click sets or removes; `follow` is given changes of other pages. */
+/** The star of an episode, which a click sets or removes; `follow` shows a change by another page. */
 export function star(row) {
   const button = h(
     "button",
@@ -40,7 +40,7 @@ export function star(row) {
   return button;
 }
 
-/** The note of an episode, which can be edited; `follow` is given changes of other pages. */
+/** The note of an episode, which can be edited; `follow` shows a change by another page. */
 export function note(row) {
   const place = h("div", { class: "note-of" });
   let saved = row.note;
@@ -89,7 +89,7 @@ export function note(row) {
   show();
   place.follow = (text) => {
     saved = text;
-    // What is being typed stays, and was begun when the earlier note was seen.
+    // While somebody is typing, the text stays; saving is then refused, as it began from the old note.
     if (text !== row.note && !place.querySelector("textarea")) show();
   };
   return place;
