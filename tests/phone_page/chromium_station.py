@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from playwright.sync_api import TimeoutError, sync_playwright
+from playwright.sync_api import Error, TimeoutError, sync_playwright
 
 from agentrl.types import Image
 from agentrl.virtual_phone.apps.app_tasks import AppTasks
@@ -32,6 +32,7 @@ TOOLBAR = 50
 BAR = 200
 """Its colour."""
 _PATIENCE_S = 60.0
+_TRIES = 3
 
 
 class Chromium:
@@ -49,7 +50,19 @@ class Chromium:
 
     def go(self, url: str) -> None:
         """Begin to load a page: what it needs comes through the phone, which must not wait."""
-        self._do(lambda: self._tab.page.evaluate("url => { location.href = url; }", url))
+
+        def begin() -> None:
+            # Once the script has returned; an earlier page may just now be leaving with it.
+            script = "url => { setTimeout(() => { location.href = url; }); }"
+            for left in reversed(range(_TRIES)):
+                try:
+                    self._tab.page.evaluate(script, url)
+                    return
+                except Error:
+                    if not left:
+                        raise
+
+        self._do(begin)
 
     def picture(self) -> Image:
         """The page, or its last picture while it loads: what it needs comes through the phone."""
