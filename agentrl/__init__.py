@@ -6,7 +6,7 @@ Run jobs
     dpo              train a model on pairs of answers
     train_reward_model
                      train a reward model on pairs of answers
-    run_pipeline     run several jobs after each other
+    run_pipeline     run several jobs, one after the other
     infer            answer the rows of a data set with a model
     evaluate         play episodes on held-out seeds: an `Evaluation`
     load_config      a `Config` from a YAML file or packaged name, with overrides

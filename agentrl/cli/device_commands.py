@@ -89,7 +89,7 @@ def devices(context: typer.Context, driver: ListDriver = None) -> None:
 
 @app.command()
 def connect(
-    address: Annotated[str, typer.Argument(help="HOST:PORT of a phone that listens.")],
+    address: Annotated[str, typer.Argument(help="HOST:PORT on which a phone listens.")],
     public: Annotated[
         bool, typer.Option("--public", help="Allow a public address, without encryption.")
     ] = False,

@@ -62,7 +62,7 @@ _GreedyOption = Annotated[
 _CheckpointOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Of a run: `best`, `last` or a step; default: the final model, as in merge. With "
+        help="Checkpoint of a run: `best`, `last` or a step; default: its final model. With "
         "--suite: several, to be compared."
     ),
 ]

@@ -43,7 +43,8 @@ _Overrides = Annotated[
 ]
 _Greedy = Annotated[bool, typer.Option("--greedy", help="Always take the most probable token.")]
 _Checkpoint = Annotated[
-    str | None, typer.Option(help="Of a run: `best`, `last` or a step; else its final model.")
+    str | None,
+    typer.Option(help="Checkpoint of a run: `best`, `last` or a step; default: its final model."),
 ]
 
 
@@ -72,7 +73,7 @@ def infer(
     key: Annotated[
         list[str] | None,
         typer.Option(
-            help="Name of a column, if it is none of the usual: problem=, messages= or images=.",
+            help="Column with an unusual name: problem=COLUMN, messages=COLUMN or images=COLUMN.",
             metavar="CONTENT=COLUMN",
         ),
     ] = None,

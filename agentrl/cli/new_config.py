@@ -13,7 +13,7 @@ from agentrl.files import write_durably
 
 _DATA_FILES = (".jsonl", ".json", ".csv", ".parquet")
 _PLAYERS = ("mediocre", "expert", "random")
-"""Who is imitated by a warm start, the most useful first."""
+"""Players that a warm start imitates, the most useful first."""
 
 
 def init(

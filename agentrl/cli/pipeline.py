@@ -1,4 +1,4 @@
-"""`agentrl pipeline`: several jobs after each other."""
+"""`agentrl pipeline`: several jobs, one after the other."""
 
 import logging
 from pathlib import Path
@@ -38,7 +38,7 @@ def pipeline(
         ),
     ] = False,
 ) -> None:
-    """Run several jobs after each other, each on the model of the one before.
+    """Run several jobs, one after the other, each on the model of the one before.
 
     Example: agentrl pipeline stages.yaml rl.train.steps=50
     """

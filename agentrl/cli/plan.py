@@ -27,7 +27,7 @@ def plan(
     gpus: Annotated[int, typer.Option(help="Number of GPUs per node.", min=1)] = 1,
     nodes: Annotated[int, typer.Option(help="Number of nodes.", min=1)] = 1,
 ) -> None:
-    """Plan the memory of a training job on GPUs that need not be there.
+    """Plan the memory of a training job on GPUs that you need not have.
 
     The learner's own code runs on tensors without values. The model's weights are not needed, only
     its configuration. Exits with 1 if the job does not fit.

@@ -28,7 +28,8 @@ _PolicyOption = Annotated[
     ),
 ]
 _CheckpointOption = Annotated[
-    str | None, typer.Option(help="Of a run: `best`, `last` or a step; else its final model.")
+    str | None,
+    typer.Option(help="Checkpoint of a run: `best`, `last` or a step; default: its final model."),
 ]
 _WidthOption = Annotated[
     int,

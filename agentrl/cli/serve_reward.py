@@ -49,7 +49,7 @@ def serve_reward(
         from agentrl.serving.reward_server import serve
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"serving needs {error.name}, not installed: pip install 'agentrl-screens[page]'"
+            f"serving needs {error.name}, which is missing: pip install 'agentrl-screens[page]'"
         ) from None
     serve(
         RewardConfig(function=name, kwargs=values, kind="batch" if batch else "auto"),

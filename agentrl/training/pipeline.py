@@ -1,4 +1,4 @@
-"""Several jobs after each other, each on the model of the one before: `agentrl pipeline`."""
+"""Several jobs, one after the other, each on the model of the one before: `agentrl pipeline`."""
 
 import json
 import logging
@@ -316,7 +316,7 @@ def run_pipeline(
     resume: str | Path | None = None,
     begun: Callable[[Stage, Path], None] = lambda stage, run: None,
 ) -> Path:
-    """Run the stages of a file after each other, or continue.
+    """Run the stages of a file, one after the other, or continue.
 
     Args:
         source: a YAML file with `stages`, or the name of one that comes with agentrl.

@@ -68,7 +68,7 @@ def audit(
         ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write the report with screenshots to FILE.html, too.")
+        Path | None, typer.Option(help="Also write the report, with screenshots, to FILE.html.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:

@@ -57,7 +57,7 @@ def runs(
 
 
 def print_runs(found: "Sequence[RunSummary]") -> None:
-    """Print a table without the columns that a narrow terminal has no place for."""
+    """Print a table without the columns that a narrow terminal has no room for."""
     rows, gap = [_row(one) for one in found], 3
     shown = list(rows[0])
     widths = {name: max(cell_len(name), *(cell_len(row[name]) for row in rows)) for name in shown}

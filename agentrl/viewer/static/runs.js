@@ -459,7 +459,7 @@ function differ(found, names) {
             ),
           ),
         )
-      : h("p", { class: "faint" }, "The same settings in all chosen runs."),
+      : h("p", { class: "faint" }, "All chosen runs have the same settings."),
   );
 }
 

@@ -453,9 +453,9 @@ function result(now) {
       columns.map(([, game]) => h("td", { class: "num" }, of(game))),
     );
   const why = {
-    turns: "all turns are used",
-    environment: "its own limit is reached",
-    context: "ended before its end",
+    turns: "no turns are left",
+    environment: "its own limit was reached",
+    context: "stopped early",
   }[ended.truncated_by];
   return [
     ended.error ? notice(ended.error) : null,
