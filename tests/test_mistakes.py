@@ -54,6 +54,10 @@ def test_a_setting_without_default_must_be_given(capsys):
     [
         ("train.stpes=3", ["ConfigError: train.stpes=3: ", "Did you mean: 'steps'"]),
         ("train.foo=3", ["ConfigError: train.foo=3: ", "there are steps, mode, lag"]),
+        (
+            "bar=3",
+            ["Key 'bar' not in 'Config'; there are seed, run,", " more (agentrl train CONFIG"],
+        ),
         ("steps=3", ["ConfigError: steps=3: no such setting (did you mean 'train.steps'?)"]),
         ("train.steps=many", ["ConfigError: train.steps=many: must be a whole number, not 'many'"]),
         (

@@ -421,7 +421,7 @@ def _phone(
             raise ConfigError(f"specify which phone: {each}" if states else _NO_PHONE)
         (serial,) = ready
     elif not is_network_serial(serial) and serial not in (known := server.devices()):
-        hint = known_names(serial, known, label="Connected")
+        hint = known_names(serial, known, command="agentrl devices", label="Connected")
         raise ConfigError(f"{serial}: no such phone{hint}" if known else _NO_PHONE)
     with closing(AdbPhone(server, serial, Deadlines(command_s=command_s))) as phone:
         yield phone

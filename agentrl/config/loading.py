@@ -385,7 +385,8 @@ def _first_line(error: Exception) -> str:
         text = f"no such setting (did you mean {' or '.join(map(repr, places))}?)"
     elif is_unknown and section is not None:
         text = text.rpartition("'")[0].rpartition("'")[0] + f"'{section.__qualname__}'"
-        text += f"; there are {', '.join(field.name for field in dataclasses.fields(section))}"
+        names = (field.name for field in dataclasses.fields(section))
+        text += f"; there are {list_names(names, 'agentrl train CONFIG --print-config')}"
     elif isinstance(error, MarkedYAMLError):
         text = error.problem or text
     return f"{key}: {text}" if key else text
