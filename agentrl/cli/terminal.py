@@ -50,8 +50,7 @@ def output_console() -> Console:
 
 def table_width() -> int:
     """Width of the terminal in characters; unlimited where the output is not a terminal."""
-    console = Console()
-    return console.width if console.is_terminal else _UNLIMITED
+    return output_console().width
 
 
 def print_table(table: Table) -> None:

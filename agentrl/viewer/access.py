@@ -27,6 +27,7 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 _TOKEN_HEADER = "x-agentrl-token"
+_NO_TOKEN = "the token is missing; open the address that the server printed"
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
 """A name or an address (IPv6 in brackets), and a port."""
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -60,7 +61,7 @@ class AccessGuard:
         if origin is not None and origin.partition("//")[2] != host:
             return f"request from a page of another server: {origin[:80]!r}"
         if not self.is_loopback and not self.knows(cookies.get(self.cookie, "")):
-            return "the token is missing; open the address that the server printed"
+            return _NO_TOKEN
         return None
 
     def knows(self, token: str) -> bool:
@@ -105,4 +106,4 @@ def check_token(guard: AccessGuard, request: Request) -> None:
         TokenMissing: the request does not bring it.
     """
     if not guard.knows(request.headers.get(_TOKEN_HEADER, "")):
-        raise TokenMissing("the token is missing: open the address that the server printed")
+        raise TokenMissing(_NO_TOKEN)

@@ -430,7 +430,7 @@ def _add_news(app: FastAPI, run: Run) -> None:
 
 
 async def _news(request: Request, run: Run) -> AsyncIterator[str]:
-    """Send an event whenever something was recorded or logged, or the job started or ended."""
+    """Send an event when something was recorded or logged, or the job began, moved on or ended."""
     sent: tuple[Any, ...] = ()
     closing: threading.Event = request.app.state.closing
     while not closing.is_set() and not await request.is_disconnected():

@@ -11,6 +11,7 @@ import yaml
 
 from agentrl.errors import ConfigError, describe_error
 from agentrl.files import open_regular
+from agentrl.text import pluralize
 from agentrl.types import Episode
 from agentrl.viewer.coordinate_probabilities import coordinates_of
 
@@ -152,7 +153,9 @@ def turn_tokens(
         ConfigError: the episode has no such turn.
     """
     if not 1 <= number <= len(episode.turns):
-        raise ConfigError(f"{episode.id} has no turn {number}, only {len(episode.turns)} turns")
+        raise ConfigError(
+            f"{episode.id} has no turn {number}, only {pluralize(len(episode.turns), 'turn')}"
+        )
     turn, why = episode.turns[number - 1], words.look()
     by_token = advantages[number - 1] if advantages else [None] * len(turn.reply_ids)
     top = turn.reply_top_logprobs or ((),) * len(turn.reply_ids)

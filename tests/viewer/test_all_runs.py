@@ -1,6 +1,7 @@
 """The pages of a folder of runs."""
 
 import json
+import re
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -151,7 +152,9 @@ def test_runs_are_filtered_chosen_and_overlaid(
     expect(page.locator(".differences th").first).to_have_css("position", "sticky")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.reload()  # the address holds the choice
-    expect(page.locator(".u-legend .u-series:not(.unlisted)").nth(1)).to_contain_text("more seeds")
+    expect(legend).to_contain_text("and 2 more seeds")
+    page.get_by_label("Choose seed-0").uncheck()
+    expect(legend).to_contain_text(re.compile("and 1 more seed(?!s)"))
 
 
 def test_a_metric_is_found_by_a_part_of_its_name(served: RunsServer, open_page: Open) -> None:

@@ -1,6 +1,7 @@
 // All runs in a folder: a list, the curves of the chosen ones, and what they differ in.
 import { chart, colorOf } from "./lib/chart.js";
 import {
+  counted,
   get,
   h,
   keepToken,
@@ -223,7 +224,7 @@ function list() {
   };
   count.textContent =
     rows.length === state.runs.length
-      ? `${number(rows.length)} ${rows.length === 1 ? "run" : "runs"}`
+      ? counted(rows.length, "run")
       : `${number(rows.length)} of ${number(state.runs.length)} runs`;
   replace(
     head,
@@ -415,7 +416,7 @@ function grouped(all) {
     const values = steps.map((x) => at.map((map) => map.get(x)).filter((value) => value !== undefined));
     const curve = (summary) => steps.map((x, i) => [x, summary(values[i])]);
     return {
-      name: `${members[0].run} and ${members.length - 1} more seeds`,
+      name: `${members[0].run} and ${counted(members.length - 1, "more seed")}`,
       color: colorOf(place(members[0].run)),
       points: curve((all) => all.reduce((sum, value) => sum + value, 0) / all.length),
       low: curve((all) => Math.min(...all)),

@@ -122,6 +122,9 @@ const ICONS = {
 export const icon = (name) =>
   h("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, h("path", { d: ICONS[name] }));
 
+/** A count with its noun: 1 turn, 2 turns. */
+export const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+
 /** A name as the text of a button. */
 export const capitalized = (name) => name[0].toUpperCase() + name.slice(1);
 

@@ -1,5 +1,6 @@
 // Two evaluations compared seed by seed.
 import {
+  counted,
   fact,
   get,
   h,
@@ -240,8 +241,8 @@ const side = (row, play) =>
     "td",
     { title: play.run ? row.id : null },
     play.run
-      ? `${row.turns} turns`
-      : h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, `${row.turns} turns`),
+      ? counted(row.turns, "turn")
+      : h("a", { href: `/episodes/${encodeURIComponent(row.id)}` }, counted(row.turns, "turn")),
     " ",
     outcomeBadge(row),
   );

@@ -2,6 +2,7 @@
 import {
   base,
   clock,
+  counted,
   fact,
   frame,
   get,
@@ -734,11 +735,7 @@ class Player {
             { class: "who" },
             `turn ${i + 1}`,
             turn.frames.length
-              ? h(
-                  "span",
-                  { class: "faint" },
-                  `, ${turn.frames.length} ${turn.frames.length === 1 ? "screen" : "screens"}`,
-                )
+              ? h("span", { class: "faint" }, `, ${counted(turn.frames.length, "screen")}`)
               : null,
           ),
           words(turn.shown)

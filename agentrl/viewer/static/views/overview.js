@@ -2,6 +2,7 @@
 import { chart } from "../lib/chart.js";
 import {
   clock,
+  counted,
   fact,
   frame,
   get,
@@ -18,7 +19,7 @@ import {
 import { lastScreen } from "../lib/episode_card.js";
 
 const of = (step, steps) =>
-  steps && steps !== step ? `${number(step)} of ${number(steps)} steps` : `${number(step)} steps`;
+  steps && steps !== step ? `${number(step)} of ${number(steps)} steps` : counted(step, "step");
 const JOB = {
   running: (step, steps, left, stage) =>
     `running${stage ? `: ${stage}` : ""}, ${step ? `${of(step, steps)} done` : "no training step done yet"}${left ? `, about ${seconds(left)} left` : ""}`,

@@ -1,5 +1,5 @@
 // The sampled tokens of a turn, colored by log-probability, advantage or weight version.
-import { capitalized, get, h, notice, number, replace, share, signed } from "../lib/dom.js";
+import { capitalized, counted, get, h, notice, number, replace, share, signed } from "../lib/dom.js";
 
 const cache = new Map();
 /** By name in the address; the first is the default. */
@@ -53,7 +53,14 @@ export async function tokensOf(place, record, turn, coloring, choose) {
       ? h(
           "details",
           {},
-          h("summary", {}, `Prompt, ${number(found.prompt.reduce((n, t) => n + t.count, 0))} tokens`),
+          h(
+            "summary",
+            {},
+            `Prompt, ${counted(
+              found.prompt.reduce((n, t) => n + t.count, 0),
+              "token",
+            )}`,
+          ),
           h(
             "p",
             { class: "tokens prompt", dir: "ltr" },
@@ -181,7 +188,7 @@ function legend(reply, turn, coloring) {
     h(
       "p",
       { class: "faint" },
-      `${reply.length} tokens, log-probability ${number(sum)} in total, sampled by weight version ${versions.join(", ")}`,
+      `${counted(reply.length, "token")}, log-probability ${number(sum)} in total, sampled by weight version ${versions.join(", ")}`,
     ),
   ];
 }
