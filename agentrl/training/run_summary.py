@@ -3,14 +3,17 @@
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from agentrl.config.loading import read_yaml
 from agentrl.errors import ConfigError
-from agentrl.files import is_locked
+from agentrl.files import is_locked, open_regular
+from agentrl.replay.episode_summary import Summary
+from agentrl.replay.run_index import RunIndex
 from agentrl.text import printable
 from agentrl.training.evaluation.intervals import Estimate, estimate, student_estimate
 from agentrl.training.monitoring.metrics_file import (
@@ -165,7 +168,9 @@ def summarize(run: Path, folder: Path | None = None) -> RunSummary:
     on_data = _ON_DATA.get(command)
     section = _dict(config.get(on_data or "train"))
     algorithm = on_data or str(_dict(config.get("algorithm")).get("name", ""))
-    metric, before, after = _result(results, _evaluated(run))
+    played = _recorded(run) if plays else []
+    metric, before, after = _result(results, _evaluated(run), _metrics(played))
+    seconds = _seconds(summary.get("seconds", state.get("seconds")))
     path = run.absolute()
     return RunSummary(
         path=run,
@@ -179,7 +184,7 @@ def summarize(run: Path, folder: Path | None = None) -> RunSummary:
         state=job,
         stage=job_stage(run),
         started=_started(run),
-        seconds=_seconds(summary.get("seconds", state.get("seconds"))),
+        seconds=seconds or sum(one.seconds for one in played),
         metric=metric,
         before=before,
         after=after,
@@ -262,12 +267,41 @@ def _evaluated(run: Path) -> dict[str, _BySeed]:
     return played
 
 
+def _recorded(run: Path) -> list[Summary]:
+    """The valid episodes that were played."""
+    try:
+        return [one for one in RunIndex(run).all() if not one.outcome.void]
+    except ConfigError:
+        return []
+
+
+def _metrics(episodes: Sequence[Summary]) -> dict[str, list[float]]:
+    """The compared metrics of episodes."""
+    found = dict[str, list[float]]()
+    for one in episodes:
+        success = {} if one.success is None else {"success": float(one.success)}
+        for name, value in {**one.metrics, "reward": one.total, **success}.items():
+            if name in _COMPARED:
+                found.setdefault(name, []).append(value)
+    return found
+
+
 def _result(
-    results: Mapping[str, Any], evaluated: Mapping[str, _BySeed]
+    results: Mapping[str, Any],
+    evaluated: Mapping[str, _BySeed],
+    played: Mapping[str, Sequence[float]],
 ) -> tuple[str | None, Estimate | None, Estimate | None]:
-    """The metric of a run's result, and its estimates before and after training."""
+    """The metric of a run's result, and its estimates before and after training.
+
+    Args:
+        results: of `summary.json`, or of `state.json` until it is written.
+        evaluated: by end of training, sampled play by seed.
+        played: the metrics of the episodes of an evaluation or a game.
+    """
     if "policy" in results:
         ends = {"after": results_of(results)}
+    elif played:
+        ends = {"after": {name: fmean(values) for name, values in played.items()}}
     else:
         ends = {end: results_of(results.get(end)) for end in ENDS}
     names = {name for end in ends.values() for name in end}
@@ -276,7 +310,7 @@ def _result(
         return None, None, None
     found = dict[str, Estimate]()
     for end, numbers in ends.items():
-        values = [*_values(evaluated.get(end, {}), metric).values()]
+        values = played.get(metric) or [*_values(evaluated.get(end, {}), metric).values()]
         if metric in numbers:
             mean = numbers[metric]
             own = estimate(values) if values else None
@@ -318,7 +352,7 @@ def _started(run: Path) -> float:
     files = [file for file in (run / "command", run / "config.yaml") if file.is_file()]
     times = [file.stat().st_mtime for file in files]
     try:
-        with (run / METRICS_FILE).open(encoding="utf-8", errors="replace") as lines:
+        with open(run / METRICS_FILE, "rb", opener=open_regular) as lines:
             first = _dict(json.loads(lines.readline(_LARGEST)))
     except (OSError, ValueError, RecursionError):
         first = {}
@@ -328,9 +362,9 @@ def _started(run: Path) -> float:
 
 
 def _seconds(took: Any) -> float:
-    if is_number(took):
-        return float(took)
-    return float(sum(value for value in _dict(took).values() if is_number(value)))
+    parts = [took, *_dict(took).values()]
+    total = sum(float(value) for value in parts if is_number(value))
+    return total if is_number(total) else 0.0
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -342,7 +376,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _text(file: Path) -> str:
     try:
-        with file.open("rb") as opened:
+        with open(file, "rb", opener=open_regular) as opened:
             return opened.read(_LARGEST).decode(errors="replace").strip()
     except OSError:
         return ""

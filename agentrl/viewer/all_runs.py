@@ -6,19 +6,20 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.files import lock_folder
+from agentrl.files import is_locked, lock_folder
 from agentrl.text import printable, quoted
 from agentrl.training.run_summary import ARCHIVE, find_runs, job_stage, job_state, summarize
 from agentrl.viewer.run_overview import MetricHistory
 
 _OWN = ("run", "seed")
 """Sections in which runs of one experiment differ: seeds of one configuration form a group."""
-_FILES = ("config.yaml", "command", "state.json", "summary.json", "evaluations.jsonl")
+_FILES = ("config.yaml", "command", "state.json", "summary.json", "evaluations.jsonl", "episodes")
 MAX_CHOSEN = 100
 """Runs whose curves are drawn together."""
 
@@ -52,7 +53,7 @@ class AllRuns:
     def rows(self) -> list[dict[str, Any]]:
         """A row for each run, newest first: `RunSummary.to_dict`, and the `group` of its seeds."""
         with self._lock:
-            paths = {self._name(path): path for path in find_runs(self.folder)}
+            paths = self._paths()
             self._known = {name: self._known.get(name, _Known()) for name in paths}
             return [self._row(name, path) for name, path in paths.items()]
 
@@ -67,6 +68,11 @@ class AllRuns:
         live = {"state": job_state(path), "stage": job_stage(path)}
         return known.row | {"name": name} | live
 
+    def _paths(self) -> dict[str, Path]:
+        """The runs by name, without those whose name has characters that no address shows."""
+        names = ((self._name(path), path) for path in find_runs(self.folder))
+        return {name: path for name, path in names if name.isprintable()}
+
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
 
@@ -76,7 +82,7 @@ class AllRuns:
         Raises:
             ConfigError: no run has this name.
         """
-        found = {self._name(path): path for path in find_runs(self.folder)}
+        found = self._paths()
         if name not in found:
             raise self._absent(name)
         return found[name]
@@ -142,11 +148,15 @@ class AllRuns:
         """
         path = self.path(name)
         place = self.folder / ARCHIVE / path.name
-        with lock_folder(path):
+        with _untouched(path):
             if place.exists():
                 raise ConfigError(f"{place} exists; rename one of the two")
             place.parent.mkdir(exist_ok=True)
-            path.rename(place)
+            if path.is_symlink():  # A relative link would lead elsewhere.
+                place.symlink_to(path.resolve())
+                path.unlink()
+            else:
+                path.rename(place)
 
     def delete(self, name: str) -> None:
         """Delete a run with its recordings, checkpoints and models.
@@ -155,11 +165,20 @@ class AllRuns:
             ConfigError: a job works in it.
         """
         path = self.path(name)
-        with lock_folder(path):
+        with _untouched(path):
             # It disappears at once, and completely, even if the removal is interrupted.
             hidden = Path(tempfile.mkdtemp(prefix=".deleted-", dir=self.folder))
             path.rename(hidden / path.name)
         shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _untouched(run: Path) -> AbstractContextManager[None]:
+    """Keeps jobs off a run; without a lock, which would look like a job's, if none worked there.
+
+    Raises:
+        ConfigError: a job works in it.
+    """
+    return nullcontext() if is_locked(run) is None else lock_folder(run)
 
 
 def group_of(config: Mapping[str, Any]) -> str:

@@ -1,12 +1,14 @@
 """Runs in one line each: what they trained, how far they are, and what they have reached."""
 
 import json
+import os
 
 import pytest
 
 from agentrl import cli
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
+from agentrl.replay.recorder import Recorder
 from agentrl.training.run_summary import (
     find_runs,
     is_folder_of_runs,
@@ -15,6 +17,8 @@ from agentrl.training.run_summary import (
     read_config,
     summarize,
 )
+from agentrl.types import Outcome, ScoredEpisode
+from tests.replay.episodes import episode, turn
 
 CONFIG = """seed: 3
 env: {id: Lake-v0}
@@ -116,6 +120,29 @@ def test_damaged_files_count_as_absent(run, text):
     found = summarize(run)
     assert found.result == ""
     assert found.step == 0
+
+
+def test_pipes_and_endless_times_count_as_absent(run):
+    for name in ("state.json", "command", "metrics.jsonl", "stage"):
+        os.mkfifo(run / name)
+    summary = {"seconds": {"one": 1e308, "other": 1e308}}
+    (run / "summary.json").write_text(json.dumps(summary))
+    assert (summarize(run).command, summarize(run).seconds) == ("agentrl train", 0)
+
+
+def test_games_have_the_result_and_the_time_of_their_valid_episodes(run):
+    with Recorder(run, "none") as recorder:
+        for number, outcome in enumerate([Outcome.TERMINATED, Outcome.TERMINATED, Outcome.TIMEOUT]):
+            info = {"metrics": {"success": float(number)}}
+            played = episode(
+                f"e{number}", (turn(info=info, timings={"generate": 2.0}),), outcome,
+                error="the phone is gone" if outcome.void else None,
+            )  # fmt: skip
+            one = ScoredEpisode(episode=played, components={}, rewards=(1.0,))
+            recorder.episode(one, split="eval", step=0)
+    found = summarize(run)
+    assert (found.command, found.result) == ("agentrl play", "success 0.5 (0.0945 to 0.905)")
+    assert (found.seconds, found.state) == (4.0, None)
 
 
 def test_a_configuration_whose_aliases_multiply_is_not_read(run):

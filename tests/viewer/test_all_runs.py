@@ -1,7 +1,9 @@
 """The pages of a folder of runs."""
 
 import json
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -129,6 +131,21 @@ def test_changes_require_the_token_and_spare_running_jobs(served: RunsServer, fo
     assert change("delete", "seed-1") == 200
     assert (folder / "archive" / "seed-0" / "summary.json").is_file()
     assert sorted(path.name for path in folder.iterdir()) == ["archive", "game", "seed-2", "sweep"]
+
+
+def test_links_and_recordings_are_archived_as_they_are(folder: Path) -> None:
+    a_run(folder.parent / "elsewhere", "real")
+    (folder / "link").symlink_to("../elsewhere/real")
+    shutil.rmtree(folder / "game")
+    (a_run(folder, "game") / ".lock").unlink()
+    a_run(folder, "bad\nname")
+    os.rename(a_run(folder, "badly"), os.fsencode(folder) + b"/bad\xff")
+    runs = AllRuns(folder)
+    assert not any(row["name"].startswith("bad") for row in runs.rows())
+    for name in ("link", "game"):
+        runs.archive(name)
+    archived = {row["name"]: row["state"] for row in AllRuns(folder / "archive").rows()}
+    assert archived == {"link": "finished", "game": None}
 
 
 @pytest.mark.parametrize("width", [390, 1280, 1920])
