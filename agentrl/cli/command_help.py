@@ -1,6 +1,7 @@
 """Help pages and shell completion of the commands."""
 
 import glob
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ _ZSH = Path(".zfunc/_agentrl")
 _ZSH_FIRST_TIME = '\n[[ $funcstack[1] == _agentrl ]] && _agentrl_completion "$@"\n'
 _MOST = 200
 """Paths that a shell is offered."""
+_PLAIN = re.compile(r"[\w@%+=:,./-]+")
+"""Names that need no quotes in any shell. Typer's scripts insert names as they are: `$(rm -rf ~)`
+would be a command. For other names, shells complete files by themselves, with quotes."""
 
 
 class CommandGroup(typer.core.TyperGroup):
@@ -111,13 +115,13 @@ def _with_content(found: list[str], complete: Callable[[str], list[str]]) -> lis
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if name.startswith(incomplete))
+    return sorted(n for n in names if n.startswith(incomplete) and _PLAIN.fullmatch(n))
 
 
 def _paths(incomplete: str, suffix: str | None = None) -> list[str]:
     """Files with this suffix that begin with the text; folders if it is None."""
-    found = sorted(glob.glob(f"{glob.escape(incomplete)}*{suffix or '/'}"))
-    return found[:_MOST]
+    found = glob.glob(f"{glob.escape(incomplete)}*{suffix or '/'}")
+    return _beginning(incomplete, found)[:_MOST]
 
 
 def complete_zsh_script() -> None:

@@ -160,6 +160,21 @@ def test_a_single_folder_is_completed_with_its_content(
     assert complete_run("mod") == ["models/", "models/mine/"]
 
 
+def test_names_that_a_shell_would_interpret_are_not_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("$(id)", "`id`", "a b", "a\nb", "a'b", 'a"b', "a;b", "*", "~", "a\\", "é_1"):
+        path = tmp_path / "runs" / name / "config.yaml"
+        path.parent.mkdir(parents=True)
+        path.touch()
+        (tmp_path / f"{name}.yaml").touch()
+    assert complete_run("runs/") == ["runs/é_1/"]
+    assert complete_run("runs/$") == complete_run("runs/a b") == []
+    assert complete_run("r") == ["runs/é_1/", "runs/"]
+    assert {name for name in complete_config("") if name.endswith(".yaml")} == {"é_1.yaml"}
+
+
 def test_environments_kinds_algorithms_and_suites_are_completed() -> None:
     assert complete_environment("FrozenLake-") == ["FrozenLake-v1"]
     assert "Sokoban-v0" in complete_environment("")
