@@ -1,9 +1,10 @@
 """`agentrl init` and `agentrl schema`: write a configuration, and what editors know about it."""
 
 import json
+import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +15,8 @@ from agentrl.files import write_durably
 _DATA_FILES = (".jsonl", ".json", ".csv", ".parquet")
 _PLAYERS = ("mediocre", "expert", "random")
 """Players that a warm start imitates, the most useful first."""
+_SECTION = re.compile(r"^(\w+):.*(?:\n(?: .*)?)*", re.MULTILINE)
+"""A section at the top level of a YAML file: its key's line, and what is indented below."""
 
 
 def init(
@@ -68,12 +71,14 @@ def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: boo
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    from agentrl.config.loading import packaged_job
     from agentrl.env import find_env
 
     if data is not None and Path(data).suffix in _DATA_FILES and not Path(data).is_file():
         raise ConfigError(f"--data {data}: no such file")
     game = find_env(env or "QA-v0")
     players = [name for name in _PLAYERS if name in game.players] if model == "tiny" else []
+    packaged = packaged_job(env, model) if env is not None and model == "tiny" else None
     templates = Environment(
         loader=PackageLoader("agentrl.cli", "scaffold/templates"),
         undefined=StrictUndefined,
@@ -83,7 +88,21 @@ def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: boo
     return templates.get_template("job.yaml.jinja").render(
         file=file, env=env, data=data, model=model, tiny=model == "tiny", gpus=gpus,
         phones=game.app is not None, player=next(iter(players), None),
+        packaged=None if packaged is None else _settings_of(packaged),
     )  # fmt: skip
+
+
+def _settings_of(file: Path) -> dict[str, Any]:
+    """What a new job takes from a packaged one: sections as text, with their comments; numbers."""
+    from agentrl.config.loading import read_yaml
+
+    tree = read_yaml(file)
+    return {
+        "name": file.stem,
+        "sections": {m[1]: m[0].rstrip() for m in _SECTION.finditer(file.read_text())},
+        "rollout": tree["rollout"],
+        "eval_kwargs": tree["eval"].get("kwargs"),
+    }
 
 
 def schema(

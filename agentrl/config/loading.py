@@ -63,6 +63,15 @@ def packaged_names() -> list[str]:
     return sorted(file.stem for file in _PACKAGED.glob("*.yaml"))
 
 
+def packaged_job(env: str, model: str) -> Path | None:
+    """The first packaged configuration that trains this model on this environment, if any."""
+    for file in sorted(_PACKAGED.glob("*.yaml")):
+        tree = read_yaml(file)
+        if tree["env"]["id"] == env and tree["model"]["path"] == model:
+            return file
+    return None
+
+
 def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read a YAML file or a packaged configuration and apply `key=value` overrides.
 

@@ -129,7 +129,12 @@ def test_init_asks_three_questions(
     answers = iter(["Sokoban-v0", "tiny", "cpu"])
     monkeypatch.setattr("typer.prompt", lambda text, default: next(answers))
     assert cli.run(["init", str(tmp_path / "job.yaml")]) == 0
-    assert yaml.safe_load((tmp_path / "job.yaml").read_text())["env"]["id"] == "Sokoban-v0"
+    written, packaged = map(configuration.load, (tmp_path / "job.yaml", "sokoban"))
+    # Without these, the tiny model reads hundreds of tokens of instructions in every turn.
+    for section in ("model", "env", "devices", "warm_start"):
+        assert getattr(written, section) == getattr(packaged, section)
+    assert written.rollout.max_context == packaged.rollout.max_context
+    assert written.eval.kwargs == packaged.eval.kwargs
     monkeypatch.setattr("typer.prompt", lambda text, default: "Sokobann-v0")
     assert cli.run(["init", str(tmp_path / "two.yaml"), "--model", "tiny", "--on", "cpu"]) == 2
     assert "Sokoban-v0" in capsys.readouterr().err
