@@ -1,4 +1,4 @@
-"""HTML for notebooks: tables and strips of pictures. All text in it is escaped."""
+"""HTML for notebooks: tables and strips of screens. All text in it is escaped."""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -16,24 +16,30 @@ _WIDTH = 132
 """Of a picture, in CSS pixels; twice as many in the image."""
 _LONGEST = 120
 """Characters of a line."""
+_LONGEST_TEXT = 2000
+"""Characters of a text screen."""
 _CELL = f"flex:none;width:{_WIDTH}px;font-size:12px;overflow-wrap:anywhere"
+_TEXT = "margin:0;white-space:pre;overflow-x:auto;font-family:monospace;font-size:12px"
+"""Of a text screen, whose lines are often those of a board."""
 _STRIP = "display:flex;gap:8px;overflow-x:auto;padding-bottom:8px"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Cell:
-    """A picture with lines of text below it."""
+    """A screen, as a picture or as text, with lines of text below it."""
 
     picture: "NDArray[np.uint8] | None"
     """uint8[H, W, 3], RGB."""
     lines: Sequence[str]
+    text: str = ""
+    """The screen of a text environment, with its line breaks."""
     tooltip: str = ""
     is_wrong: bool = False
     """Whether its last line is about a mistake."""
 
 
 def film_strip(heading: str, cells: Sequence[Cell]) -> str:
-    """Pictures side by side, below a heading."""
+    """Screens side by side, below a heading."""
     shown = [_cell(cell) for cell in cells]
     if len(cells) > _MOST:
         half = _MOST // 2
@@ -46,9 +52,11 @@ def _cell(cell: Cell) -> str:
     lines = [escape(_shortened(line)) for line in cell.lines]
     if cell.is_wrong:
         lines[-1] = f'<span style="color:#b91c1c">{lines[-1]}</span>'
-    picture = "" if cell.picture is None else _picture(cell.picture)
+    screen = "" if cell.picture is None else f"{_picture(cell.picture)}<br>"
+    if cell.text:
+        screen += f'<pre style="{_TEXT}">{escape(_shortened(cell.text, _LONGEST_TEXT))}</pre>'
     title = escape(cell.tooltip[: 20 * _LONGEST])
-    return f'<div style="{_CELL}" title="{title}">{picture}<br>{"<br>".join(lines)}</div>'
+    return f'<div style="{_CELL}" title="{title}">{screen}{"<br>".join(lines)}</div>'
 
 
 def _picture(image: "NDArray[np.uint8]") -> str:
@@ -82,5 +90,5 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _shortened(line: str) -> str:
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+def _shortened(text: str, longest: int = _LONGEST) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}..."

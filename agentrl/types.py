@@ -251,8 +251,8 @@ class Episode:
             cells.append(
                 Cell(
                     picture=picture,
+                    text="" if picture is not None else without_placeholders(turn.shown),
                     lines=[
-                        *([without_placeholders(turn.shown)] if picture is None else []),
                         f"turn {number + 1}{reward}",
                         done,
                     ],

@@ -4,6 +4,7 @@ import builtins
 import gzip
 import json
 import logging
+import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +21,8 @@ from agentrl.errors import ConfigError, EpisodeRemoved
 from agentrl.files import open_regular
 from agentrl.notebook_html import picture_of, table
 from agentrl.replay.episode_encoding import from_json
-from agentrl.replay.episode_summary import Filter, Summary
+from agentrl.replay.episode_query import parse_query
+from agentrl.replay.episode_summary import Filter, Summary, check_label
 from agentrl.replay.frames import frame_pack
 from agentrl.replay.jsonl import JsonlTail
 from agentrl.replay.run_index import RunIndex
@@ -60,20 +62,28 @@ class RecordedEpisode:
         return f"RecordedEpisode({self.episode!r}, return {self.summary.total:.4g})"
 
     def _repr_html_(self) -> str:
-        load = (lambda frame: None) if self.run is None else Run(self.run).frame
+        is_there = self.run is not None and self.run.is_dir()
+        load = Run(self.run).frame if self.run is not None and is_there else (lambda frame: None)
         return self.episode.film_strip(self.summary.rewards, load)
 
 
 class Run:
     """A recorded run; can be read while it is still being written.
 
+    `agentrl.replay.open` also refuses a folder without recorded episodes.
+
     Args:
         path: the run's folder.
+
+    Raises:
+        ConfigError: the folder does not exist.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._index = RunIndex(path)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path_of(os.fspath(path), "run")
+        if not self.path.is_dir():
+            raise missing_run(self.path)
+        self._index = RunIndex(self.path)
 
     @property
     def name(self) -> str:
@@ -172,17 +182,24 @@ class Run:
         """The folder of the final model, in the Hugging Face format; it exists after training."""
         return self.path / "model"
 
-    def episodes(self, where: Filter | None = None) -> list[Summary]:
+    def episodes(self, where: Filter | str | None = None) -> list[Summary]:
         """Summaries of the episodes recorded so far, ordered by the time at which they ended.
 
         Args:
-            where: which episodes; None for all.
+            where: which episodes: a filter, or a query such as `accuracy < 0.5 and turns > 9`, as
+                `agentrl episodes --where` accepts it; None for all.
 
         Raises:
-            ConfigError: a newer agentrl recorded the run, or it cannot be read.
+            ConfigError: a newer agentrl recorded the run, or it cannot be read; the query is
+                invalid, or names what none of the episodes has; none has the filter's label.
         """
         episodes = self._index.all()
-        return list(episodes) if where is None else where.of(episodes)
+        if isinstance(where, str):
+            return list(filter(parse_query(where, episodes), episodes))
+        if where is None:
+            return list(episodes)
+        check_label(where.label, episodes)
+        return where.of(episodes)
 
     def version(self) -> int:
         """Counter that grows with every new episode, score or removal.
@@ -355,7 +372,7 @@ def _refuse_removed(summary: Summary) -> None:
         )
 
 
-def open(run: str | Path, *, may_be_unplayed: bool = False) -> Run:
+def open(run: str | os.PathLike[str], *, may_be_unplayed: bool = False) -> Run:
     """Open a run's folder.
 
     Args:
@@ -365,12 +382,11 @@ def open(run: str | Path, *, may_be_unplayed: bool = False) -> Run:
     Raises:
         ConfigError: the folder does not exist, or it has no recorded episodes.
     """
-    path = path_of(str(run), "run")
-    if not path.is_dir():
-        raise missing_run(path)
+    opened = Run(run)
+    path = opened.path
     is_unplayed = may_be_unplayed and (path / "config.yaml").is_file()
     if not (is_unplayed or episodes_folder(path).is_dir()):
         one = next((file.parent for file in sorted(path.glob("*/config.yaml"))), None)
         hint = f"; it is a folder of runs: open one, such as {one}" if one else ""
         raise ConfigError(f"{path} has no recorded episodes (no folder 'episodes'){hint}")
-    return Run(path)
+    return opened

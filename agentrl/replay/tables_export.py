@@ -54,7 +54,7 @@ def rows(
         raise ConfigError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
     summaries = run.episodes(where)
     if kind == "episodes":
-        yield from map(_episode, summaries)
+        yield from map(episode_row, summaries)
         return
     for recorded in run.opened(summary for summary in summaries if not summary.outcome.void):
         if kind == "turns":
@@ -309,7 +309,8 @@ def _flat(table: "pyarrow.Table") -> "pyarrow.Table":
     return pyarrow.table(columns)
 
 
-def _episode(summary: Summary) -> dict[str, Any]:
+def episode_row(summary: Summary) -> dict[str, Any]:
+    """What is known about an episode without its turns, by column."""
     return {
         "id": summary.id, "split": summary.split, "label": summary.label, "step": summary.step,
         "time": summary.time, "env_id": summary.env_id, "group": summary.group,

@@ -222,7 +222,7 @@ def comparison(a: EvaluationKey, b: EvaluationKey) -> dict[str, Any]:
         b: the same.
     """
     sides = [
-        {s.seed: s for s in run.episodes(Filter(label=label, step=step)) if not s.outcome.void}
+        {s.seed: s for s in Filter(label=label, step=step).of(run.episodes()) if not s.outcome.void}
         for run, label, step in (a, b)
     ]
     first, second = sides

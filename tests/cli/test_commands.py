@@ -67,7 +67,8 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
             raise DeviceError("emulator-5554 is offline")
         if "seed=14" in keywords["overrides"]:
             raise KeyboardInterrupt
-        return replay.Run(Path("runs/x"))
+        Path("runs/x").mkdir(parents=True, exist_ok=True)
+        return replay.Run("runs/x")
 
     module.train = train  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "agentrl.training.trainer.train", module)

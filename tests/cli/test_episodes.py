@@ -1,5 +1,6 @@
 """Listing, exporting and viewing recorded episodes from the command line."""
 
+import json
 import re
 from pathlib import Path
 
@@ -36,6 +37,15 @@ def test_episodes_lists_and_filters(run_folder: Path, capsys: pytest.CaptureFixt
     output = capsys.readouterr().out
     assert "void" not in output
     assert "1 of 1 episodes" in output
+    assert cli.run(["episodes", str(run_folder), "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["id"], row["turns"], row["error"]) for row in rows] == [
+        ("good", 3, None), ("void", 0, "[bold]gone"),
+    ]  # fmt: skip
+    assert cli.run(["episodes", str(run_folder), "--json", "--label", "unknown"]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "no episode has this label" in said.err
     group = replay.open(run_folder).episode("good").summary.group
     assert cli.run(["episodes", str(run_folder), "--group", group]) == 0
     assert "good" in capsys.readouterr().out
@@ -91,14 +101,17 @@ def test_one_row_is_singular_and_a_long_error_takes_one_line(tmp_path, capsys) -
     with Recorder(tmp_path) as recorder:
         recorder.episode(scored("a"), split="train", step=1)
         error = "ValueError: " + "9 \n" * 30_000
-        lost = scored("b", outcome=Outcome.ENV_ERROR, error=error, turns=0)
+        lost = scored("b", outcome=Outcome.ENV_ERROR, error=error, turns=0, device=None)
         recorder.episode(lost, split="train", step=1)
+    assert cli.run(["episodes", str(tmp_path), "--outcome", "void"]) == 0
+    assert "device" not in capsys.readouterr().out
     assert cli.run(["export", str(tmp_path), str(tmp_path / "a.jsonl")]) == 0
     output = capsys.readouterr().out
     assert "wrote" in output
     assert ": 1 row (1 " in output
     assert cli.run(["episodes", str(tmp_path)]) == 0
     output = capsys.readouterr().out
+    assert "device" in output
     assert "ValueError" in output
     assert len(output) < 10_000
 

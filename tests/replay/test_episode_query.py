@@ -13,8 +13,13 @@ from tests.viewer import runs
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    return replay.open(runs.run(tmp_path_factory.mktemp("runs") / "game")).episodes()
+def run(tmp_path_factory):
+    return replay.open(runs.run(tmp_path_factory.mktemp("runs") / "game"))
+
+
+@pytest.fixture(scope="module")
+def recorded(run):
+    return run.episodes()
 
 
 @pytest.mark.parametrize(
@@ -38,8 +43,8 @@ def recorded(tmp_path_factory):
          lambda one: one.split == "train" or one.step == 0),
     ],
 )  # fmt: skip
-def test_a_query_admits_what_python_does(recorded, text, holds):
-    found = replay.Filter(query=parse_query(text, recorded)).of(recorded)
+def test_a_query_admits_what_python_does(run, recorded, text, holds):
+    found = run.episodes(text)
     assert found == [one for one in recorded if holds(one)]
     assert 0 < len(found) < len(recorded)
 
@@ -62,9 +67,15 @@ def test_a_query_admits_what_python_does(recorded, text, holds):
         ("a" * 3000, "2,000 characters"),
     ],
 )
-def test_a_mistake_is_named(recorded, text, message):
+def test_a_mistake_is_named(run, text, message):
     with pytest.raises(ConfigError, match=message):
-        parse_query(text, recorded)
+        run.episodes(text)
+
+
+def test_an_unknown_label_is_refused(run):
+    assert run.episodes(replay.Filter(label="after sampled"))
+    with pytest.raises(ConfigError, match=r"did you mean 'after-sampled'"):
+        run.episodes(replay.Filter(label="after-samplde"))
 
 
 @given(st.text("ab =<>!~()'\"1.andortep\n", max_size=60))

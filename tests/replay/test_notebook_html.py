@@ -47,13 +47,21 @@ def test_an_episode_is_a_film_strip_and_what_a_model_wrote_is_only_text() -> Non
     played = episode("e1", turns=turns, outcome=Outcome.ENV_ERROR, error=HOSTILE)
     for shown in (played, ScoredEpisode(episode=played, components={}, rewards=(1.0, 0.5))):
         page = Page(shown._repr_html_())
-        assert {*page.tags} <= {"p", "div", "img", "br", "span"}
+        assert {*page.tags} <= {"p", "div", "img", "br", "span", "pre"}
         assert page.text.count(HOSTILE) == 3  # action, error of the reply, error of the episode
         assert page.attributes["title"] == HOSTILE
         assert "onerror" not in page.attributes
         assert [source[:23] for source in page.sources] == ["data:image/jpeg;base64,"]
         assert len(repr(shown)) < 200
     assert "return 1.5" in page.text
+
+
+def test_a_board_of_characters_keeps_its_lines() -> None:
+    board = "#####\n#@ $#\n<i> .#"
+    shown = Page(episode("e1", turns=(replace(turn(), shown=board),))._repr_html_())
+    assert "pre" in shown.tags
+    assert board in shown.text
+    assert "i" not in shown.tags
 
 
 def test_a_long_episode_shows_its_ends() -> None:
@@ -87,6 +95,9 @@ def test_a_run_shows_its_result_curve_and_players(tmp_path: Path) -> None:
     assert len(repr(first)) < 120
     with pytest.raises(ConfigError, match=f"is a folder of runs: open one, such as {folder}"):
         replay.open(tmp_path)
+    assert replay.Run(str(folder)).path == replay.open(run).path == folder
+    with pytest.raises(ConfigError, match="nope: no such run"):
+        replay.Run(tmp_path / "nope")
     shown = Page(run.episode(first.id)._repr_html_())
     assert shown.sources  # frames that the run recorded
     assert "turn 1, reward" in shown.text

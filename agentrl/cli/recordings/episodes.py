@@ -1,5 +1,6 @@
 """`agentrl episodes`: list recorded episodes in the terminal."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -46,6 +47,9 @@ def episodes(
         typer.Option("--where", help="A query, such as `accuracy < 0.5 and turns > 9`."),
     ] = None,
     last: Annotated[int, typer.Option(help="Only the latest N; 0 for all.", min=0)] = 50,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a line of JSON for each episode.")
+    ] = False,
 ) -> None:
     """List recorded episodes as a table.
 
@@ -54,6 +58,7 @@ def episodes(
     from agentrl import replay
     from agentrl.replay.episode_query import parse_query
     from agentrl.replay.episode_summary import Filter, unknown_label
+    from agentrl.replay.tables_export import episode_row
 
     recorded = replay.open(run).episodes()
     where = Filter(
@@ -63,11 +68,16 @@ def episodes(
     )  # fmt: skip
     matching = where.of(recorded)
     if recorded and not matching:
-        typer.echo(f"No episode matches. Recorded: {_counts(recorded)}")
+        typer.echo(f"No episode matches. Recorded: {_counts(recorded)}", err=as_json)
         if (unknown := unknown_label(label, recorded)) is not None:
-            typer.echo(printable(unknown))
+            typer.echo(printable(unknown), err=as_json)
         return
-    _print_table(matching[-last:] if last else matching, len(matching))
+    shown = matching[-last:] if last else matching
+    if as_json:
+        for summary in shown:
+            typer.echo(json.dumps(episode_row(summary)))
+        return
+    _print_table(shown, len(matching))
     if any(s.outcome.void for s in matching):
         typer.echo(printable(_void_causes(replace(where, outcome=None).of(recorded))))
     if matching:
@@ -94,15 +104,17 @@ def _cell(text: str) -> str:
 
 
 def _print_table(episodes: Sequence["Summary"], total: int) -> None:
+    has_devices = any(s.device for s in episodes)
     table = Table(
         "episode", "split", "label", "step", "seed", "outcome", "success", "turns", "reward",
-        "device", "error",
+        *(["device"] if has_devices else []), "error",
     )  # fmt: skip
     for s in episodes:
         table.add_row(
             _cell(s.id), _cell(s.split), _cell(s.label), str(s.step), str(s.seed),
             s.outcome.value, {True: "yes", False: "no", None: ""}[s.success], str(s.turns),
-            "" if s.outcome.void else f"{s.total:g}", _cell(s.device or ""),
+            "" if s.outcome.void else f"{s.total:g}",
+            *([_cell(s.device or "")] if has_devices else []),
             _cell(one_line(s.error or "")) or ("(pruned)" if s.removed else ""),
         )  # fmt: skip
     print_table(table)

@@ -172,7 +172,7 @@ class DemonstrationFilter:
         """
         try:
             run = replay.open(path)
-            summaries = run.episodes(where)
+            summaries = where.of(run.episodes())  # another of the runs may have the label
             settings = _settings(run.path)
         except ConfigError as error:
             raise ConfigError(f"warm_start.recorded: {error}") from None
