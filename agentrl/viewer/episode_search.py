@@ -4,7 +4,10 @@ import logging
 import re
 import sqlite3
 import threading
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import islice, takewhile
 
 from agentrl.errors import ConfigError
 from agentrl.replay import Run, Summary
@@ -28,12 +31,17 @@ _UNSPACED = (
     "\uac00-\ud7a3"  # Korean has spaces, but compounds within words
 )
 _GAP = re.compile(rf"(?<=[{_UNSPACED}])(?=\w)|(?<=\w)(?=[{_UNSPACED}])")
-_EXCERPT_TOKENS = 24
+_MAX_WORDS = 50
+"""Of a search, repeated ones not counted: its time grows with their number."""
 _EXCERPT = 240
-"""Characters of an excerpt, as a token may have any number of them."""
+"""Characters of an excerpt."""
 _BEFORE = 80
 """Characters of an excerpt before the first match."""
 _MAX_EXCERPTS = 100
+_MAX_MATCHES = 200
+"""Matches of a text among which an excerpt is chosen."""
+_STOP_S = 5.0
+_WORD = re.compile(r"[^\W_]+")
 
 _UNMARKED = str.maketrans(_FROM + _TO + _APART, "   ")
 
@@ -63,32 +71,37 @@ class EpisodeSearch:
 
         Each word matches as a prefix; a quoted phrase matches consecutive words. Episodes that have
         not been read yet are not found; `progress` counts them.
+
+        Raises:
+            ConfigError: there are too many words.
         """
-        ids = {str(id) for (id,) in self._query("SELECT id FROM words WHERE words MATCH ?", text)}
+        expression = " ".join(f'"{part}"*' for part in _search_terms(text))
+        rows = self._query("SELECT id FROM words WHERE words MATCH ?", [expression])
+        ids = {id for (id,) in rows}
         return {s.id for s in self._run.episodes() if s.id in ids and self._has_read(s)}
 
     def excerpts(self, text: str, ids: Sequence[str]) -> dict[str, Excerpt]:
-        """The text around the matches, for the first of these episodes."""
-        rows = [self._known.get(id, (0.0, 0))[1] for id in ids[:_MAX_EXCERPTS]]
-        query = (
-            f"SELECT id, snippet(words, 1, ?, ?, '…', {_EXCERPT_TOKENS}) FROM words "
-            f"WHERE words MATCH ? AND rowid IN ({', '.join('?' * len(rows))})"
-        )
-        results = self._query(query, text, _FROM, _TO, rows=rows)
-        return {id: _parts(snippet) for id, snippet in results}
+        """The text around the matches, for the first of these episodes.
 
-    def _query(
-        self, query: str, text: str, *before: str, rows: Sequence[int] = ()
-    ) -> list[tuple[str, ...]]:
-        """Run a query; no results if the text contains no word."""
+        Raises:
+            ConfigError: there are too many words.
+        """
+        rows = [self._known.get(id, (0.0, 0))[1] for id in ids[:_MAX_EXCERPTS]]
+        chosen = f"rowid IN ({', '.join('?' * len(rows))})"
+        texts = self._query(f"SELECT id, content FROM words WHERE {chosen}", rows)
+        pattern = _pattern(_search_terms(text))
+        return {id: _parts(_snippet(content, pattern)) for id, content in texts}
+
+    def _query(self, query: str, values: Sequence[str | int]) -> list[tuple[str, ...]]:
+        """Run a query; no results without values, or if it fails."""
         database = self._start_reading()
-        if not (expression := _fts_expression(text)):
+        if not any(values):
             return []
         with self._lock:
             try:
-                return database.execute(query, (*before, expression, *rows)).fetchall()
-            except sqlite3.OperationalError as error:  # such as more words than SQLite accepts
-                log.info("search for %r failed: %s", text, error)
+                return database.execute(query, values).fetchall()
+            except sqlite3.OperationalError as error:  # such as a full disk
+                log.info("search for %r failed: %s", values, error)
                 return []
 
     def progress(self) -> tuple[int, int]:
@@ -99,10 +112,8 @@ class EpisodeSearch:
     def close(self) -> None:
         """Stop reading."""
         self._closing.set()
-        with self._lock:
-            reading = self._reading
-        if reading is not None:
-            reading.join()
+        if self._reading is not None:
+            self._reading.join(_STOP_S)  # it waits for a search that is running
 
     def _start_reading(self) -> sqlite3.Connection:
         """Start a thread that reads new episodes, unless one is running."""
@@ -161,10 +172,61 @@ class EpisodeSearch:
             yield self._last_row, summary.id, _apart(encodable(text).translate(_UNMARKED))
 
 
-def _fts_expression(text: str) -> str:
-    """An FTS5 query for all words; parts without a letter or digit would match nothing."""
-    parts = (quoted or bare for quoted, bare in _QUERY_PART.findall(encodable(text)))
-    return " ".join(f'"{_apart(part)}"*' for part in parts if any(map(str.isalnum, part)))
+def _search_terms(text: str) -> list[str]:
+    """The different words and phrases of a search; parts without a letter or digit match nothing.
+
+    Raises:
+        ConfigError: there are too many words.
+    """
+    parts = (_apart(quoted or bare) for quoted, bare in _QUERY_PART.findall(encodable(text)))
+    terms = list({_fold(part): part for part in parts if any(map(str.isalnum, part))}.values())
+    count = sum(len(_WORD.findall(term)) for term in terms)
+    if count > _MAX_WORDS:
+        raise ConfigError(f"a search may have {_MAX_WORDS} words, not {count:,}")
+    return terms
+
+
+def _pattern(terms: Iterable[str]) -> re.Pattern[str]:
+    """Finds the terms in folded text; each is a group."""
+    ways = (r"[\W_]++".join(_WORD.findall(_fold(term))) for term in terms)
+    # Longer terms first: a word may begin with several terms.
+    groups = "|".join(f"({way})" for way in sorted(ways, key=len, reverse=True))
+    return re.compile(rf"(?<![^\W_])(?:{groups})[^\W_]*+")
+
+
+def _fold(text: str) -> str:
+    """The text as FTS5 compares it: in lower case, without diacritics, and of the same length."""
+    return text.lower() if text.isascii() else "".join(map(_fold_character, text))
+
+
+@cache
+def _fold_character(character: str) -> str:
+    base = unicodedata.normalize("NFD", character)
+    return base.lower()[0] if all(map(unicodedata.combining, base[1:])) else character
+
+
+def _snippet(content: str, pattern: re.Pattern[str]) -> str:
+    """The part of a text with the most different terms, with markers around the matches.
+
+    FTS5's own snippets take time quadratic in the number of matches.
+    """
+    matches = list(islice(pattern.finditer(_fold(content)), _MAX_MATCHES))
+
+    def count(first: int) -> int:
+        end = matches[first].start() + _EXCERPT - _BEFORE
+        near = takewhile(lambda match: match.start() < end, matches[first:])
+        return len({match.lastindex for match in near})
+
+    best = max(range(len(matches)), key=count, default=0)
+    start = max(0, matches[best].start() - 2 * _BEFORE) if matches else 0
+    end = start + 3 * _EXCERPT
+    pieces, at = ["…" if start else ""], start
+    for match in matches:
+        if start <= match.start() < end:
+            found = content[match.start() : min(match.end(), end)]
+            pieces += content[at : match.start()], _FROM, found, _TO
+            at = match.end()
+    return "".join([*pieces, content[at:end]])
 
 
 def _apart(text: str) -> str:

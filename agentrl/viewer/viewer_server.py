@@ -1,6 +1,7 @@
 """Run the web server: of the viewer, or of an episode that is played in the browser."""
 
 import errno
+import os
 import signal
 import socket
 import threading
@@ -32,6 +33,8 @@ from agentrl.viewer.server_app import application
 
 _START_S = 30.0
 _STOP_S = 10.0
+_GRACE_S = 2
+"""How long requests may take until they are cancelled, and then until the process ends anyway."""
 
 
 def serve(
@@ -67,13 +70,29 @@ def serve(
         beside = None if other is None else replay.open(other)
         server = ViewerServer(recorded, host=host, port=port, other=beside)
     signal.signal(signal.SIGTERM, _end)
+    status = 0
     try:
         ready(server.address(page))
         server.wait()
     except KeyboardInterrupt:
         pass
+    except SystemExit:
+        status = 128 + signal.SIGTERM
+        raise
     finally:
         server.close()
+        _exit_after_main_thread(status)
+
+
+def _exit_after_main_thread(status: int) -> None:
+    """Let the process end although a request still computes, for whose thread Python would wait."""
+
+    def end() -> None:
+        threading.main_thread().join()
+        time.sleep(_GRACE_S)
+        os._exit(status)
+
+    threading.Thread(target=end, name="exit", daemon=True).start()
 
 
 def _end(number: int, _: object) -> None:
@@ -220,7 +239,7 @@ class WebServer:
         self._pages = make(self.guard)
         config = uvicorn.Config(
             self._pages, log_level="warning", access_log=False, server_header=False,
-            timeout_graceful_shutdown=3, lifespan="off",
+            timeout_graceful_shutdown=_GRACE_S, lifespan="off",
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         # Not a daemon thread, so its worker threads are not either: the process must wait for them

@@ -285,7 +285,13 @@ def test_words_are_found_in_any_order_with_excerpts(serve, tmp_path):
     assert found("( next").keys() == {"both", "one", "long"}
     assert found('"next tap').keys() == {"long"}
     assert found("tap(0.25, 0.50)").keys() == {"both"}
-    assert found("a " * 5000) == {}
+    assert found("next " * 5000).keys() == found("next NEXT").keys() == {"both", "one", "long"}
+    for words in (" ".join(map(str, range(51))), f'"{"next " * 51}'):
+        status, _, body = ask(served.url, f"/api/episodes?text={quote(words)}")
+        assert (status, json.loads(body)) == (
+            404,
+            {"error": "a search may have 50 words, not 51"},
+        )
     marked = [words for words, is_found in found("nex 0.25")["both"] if is_found]
     assert marked == ["NEXT", "0.25"]
     for text in ("nex", "x", "xx"):
@@ -667,6 +673,37 @@ def test_view_serves_until_it_is_stopped(tmp_path: Path) -> None:
             assert json.loads(answer.read())["count"] == 17
         server.terminate()
         assert server.wait(20) == 143
+
+
+_SERVE = """
+import sys, time
+from agentrl.viewer import server_app, viewer_server
+server_app.overview = lambda run: time.sleep(60)
+viewer_server.serve(sys.argv[1], port=0, ready=lambda url: print(url, flush=True))
+"""
+
+
+def test_a_request_that_computes_does_not_keep_the_server_from_ending(tmp_path):
+    run = runs.run(tmp_path / "run")
+    command = [sys.executable, "-c", _SERVE, str(run)]
+    silent = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with (
+        subprocess.Popen(command, **silent) as interrupted,
+        subprocess.Popen(command, **silent) as terminated,
+    ):
+        connections = []
+        servers = {interrupted: (signal.SIGINT, 0), terminated: (signal.SIGTERM, 143)}
+        for server, (number, _) in servers.items():
+            url = server.stdout.readline().decode().partition("/#")[0]
+            asking = HTTPConnection(url.removeprefix("http://"), timeout=30)
+            asking.request("GET", "/api/run")
+            assert ask(url, "/api/run/name")[0] == 200  # the first request has begun
+            server.send_signal(number)
+            connections.append(asking)
+        for server, (_, code) in servers.items():
+            assert server.wait(20) == code
+        for asking in connections:
+            asking.close()
 
 
 def test_stopping_while_images_are_encoded_is_clean(tmp_path):
