@@ -188,7 +188,21 @@ def root_command() -> Any:
 
 def main() -> None:
     """Run the command line and exit."""
+    _open_closed_streams()
     sys.exit(run(sys.argv[1:]))
+
+
+def _open_closed_streams() -> None:
+    """Read from and write to the null device where a standard stream is closed, as in `2>&-`.
+
+    Python then sets it to None, and the next file that is opened would get its number, to which
+    programs that we start write.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode)  # noqa: SIM115 -- it stays open
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
 
 
 def run(arguments: list[str]) -> int:

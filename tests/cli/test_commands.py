@@ -87,6 +87,17 @@ def test_a_mistyped_command_is_a_users_mistake(arguments: list[str]) -> None:
     assert cli.run(arguments) == 2
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "printed"),
+    [("--version 2>&-", 0, "agentrl "), ("init <&- 2>&1", 2, "ConfigError: without a terminal")],
+)
+def test_a_closed_stream_is_like_the_null_device(command: str, code: int, printed: str) -> None:
+    script = f"{sys.executable} -m agentrl {command}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert done.stdout.startswith(printed)
+
+
 def test_train_passes_overrides_on(loop: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["train", "number_game", "train.steps=3", "seed=2"]) == 0
     ((config, keywords),) = loop.calls
