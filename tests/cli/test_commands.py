@@ -2,6 +2,7 @@ import dataclasses
 import json
 import shlex
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
