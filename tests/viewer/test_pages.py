@@ -68,6 +68,8 @@ def test_episodes_are_filtered_and_sorted_and_the_address_remembers_it(small, op
     expect(page.get_by_text("1 of 17 episodes")).to_be_visible()
     expect(page.locator("tbody .badge")).to_have_text("DeviceOffline")
     page.get_by_label("Outcome").select_option("")
+    expect(page.locator("tbody .badge", has_text="no success").first).to_have_class("badge plain")
+    expect(page.locator("tbody td.num", has_text="-1").first).to_have_class("num")
     page.get_by_label("Success").select_option("true")
     expect(page.get_by_text("8 of 17 episodes")).to_be_visible()
     page.get_by_role("button", name="step").click()
@@ -593,6 +595,42 @@ def test_a_group_shows_its_members_side_by_side(small, open_page):
     page.locator(".siblings tbody tr").nth(1).locator("a.cell").nth(2).click()
     expect(page.locator(".where")).to_have_text("before turn 3 of 3")
     expect(page.get_by_role("heading", name="train-00001-g000-m01")).to_be_visible()
+
+
+BOARD = "  ###\n #@ #\n  ###"
+
+
+def test_a_text_game_is_shown_in_lines_and_as_large_as_it_fits(serve, open_page, tmp_path):
+    with Recorder(tmp_path / "run") as recorder:
+        for member, (total, advantage) in enumerate(((-3.0, 7.31e-5), (-0.5, -1234.5))):
+            made = episode(
+                f"train-00001-g000-m{member:02d}", (turn(frames=(), shown=BOARD),), member=member,
+                group="train-00001-g000", final_frames=(), final_shown=BOARD, device=None,
+            )  # fmt: skip
+            scored = ScoredEpisode(episode=made, components={"outcome": (total,)}, rewards=(total,))
+            recorder.episode(scored, split="train", step=1)
+            recorder.record_advantages(scored, [[advantage] * len(made.turns[0].reply_ids)], step=1)
+    served = serve(tmp_path / "run")
+    page = open_page(f"{served.url}/preferences")
+    boards = page.locator(".pair .board")
+    expect(boards).to_have_count(4)
+    assert boards.first.text_content() == BOARD
+    expect(boards.first).to_have_css("white-space", "pre")
+    page.goto(f"{served.url}/episodes/train-00001-g000-m00")
+    board = page.locator(".stage .board")
+    assert board.text_content() == BOARD
+    assert board.evaluate("board => parseFloat(getComputedStyle(board).fontSize)") > 30
+    expect(page.get_by_role("button", name="Probabilities of the coordinates")).to_have_count(0)
+    expect(page.locator("dt").get_by_text("phone", exact=True)).to_have_count(0)
+    page.goto(f"{served.url}/groups/train-00001-g000")
+    expect(page.locator(".siblings .n")).to_have_text(["+7.3e-5", "-1,234"])
+    assert page.locator(".siblings .cell").evaluate_all(
+        "cells => cells.every((cell) => cell.scrollWidth <= cell.clientWidth)"
+    )
+    worst, other = (bar.bounding_box() for bar in page.locator(".bars .fill").element_handles())
+    assert worst["x"] + worst["width"] == pytest.approx(other["x"] + other["width"], abs=1)
+    track = page.locator(".bars .track").first.bounding_box()
+    assert worst["width"] == pytest.approx(track["width"] / 2, abs=1)
 
 
 def test_evaluations_of_two_runs_are_compared(tmp_path, open_page):

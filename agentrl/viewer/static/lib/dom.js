@@ -91,11 +91,12 @@ export function number(value, digits = 3) {
   if (typeof value !== "number") return String(value);
   if (Number.isInteger(value)) return value.toLocaleString("en");
   const size = Math.abs(value);
+  if (size < 0.001) return Number(value.toPrecision(digits)).toExponential();
   if (size >= 1000) return Math.round(value).toLocaleString("en");
   return Number(value.toPrecision(digits)).toString();
 }
-export const signed = (value) =>
-  value === null || value === undefined ? "–" : (value > 0 ? "+" : "") + number(value);
+export const signed = (value, digits = 3) =>
+  value === null || value === undefined ? "–" : (value > 0 ? "+" : "") + number(value, digits);
 export const share = (value) => (value === null || value === undefined ? "–" : `${number(100 * value)}%`);
 export const tone = (value) => (value > 0 ? "good" : value < 0 ? "bad" : "");
 
@@ -188,9 +189,9 @@ export function failed(error) {
   );
 }
 
+/** Colors are for success and for what is void: most episodes of an untrained model have no success. */
 export function outcomeBadge(row) {
-  const failure = row.success === false && !(row.total > 0); // a partial success is not shown as a failure
-  const kind = row.void ? "void" : row.success === true ? "success" : failure ? "failure" : "plain";
+  const kind = row.void ? "void" : row.success === true ? "success" : "plain";
   const words = row.void
     ? row.cause
     : row.success === true

@@ -28,6 +28,23 @@ export function picture(id, mark, { width = null, onclick = null } = {}) {
   );
 }
 
+/** The text of an observation without its images; spaces at the start of a line may be part of a board. */
+export const screenText = (shown) => (shown ?? "").replaceAll("<image>", "").replace(/^\s*\n|\s+$/g, "");
+
+/** Longer lines are prose, which is wrapped; shorter ones may be rows of a board. */
+const LONGEST_ROW = 60;
+
+/** The text of an observation; `alone`: in place of a screen, as large as it fits. */
+export function textScreen(text, alone) {
+  const lines = text.split("\n");
+  const columns = Math.max(12, ...lines.map((line) => line.length));
+  const kind = `shown${alone ? " alone" : ""}${columns > LONGEST_ROW ? "" : " board"}`;
+  const shown = h("pre", { class: kind, dir: "auto", tabindex: "0" }, text);
+  shown.style.setProperty("--columns", String(columns));
+  shown.style.setProperty("--lines", String(lines.length));
+  return shown;
+}
+
 function touch(mark, radius) {
   const percent = (value) => `${100 * value}%`;
   const [x, y] = [percent(mark.to_x), percent(mark.to_y)];

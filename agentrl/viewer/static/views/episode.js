@@ -18,7 +18,7 @@ import {
   tone,
 } from "../lib/dom.js";
 import { note, star } from "../lib/episode_card.js";
-import { picture } from "../lib/picture.js";
+import { picture, screenText, textScreen } from "../lib/picture.js";
 import { drawCoordinates } from "./coordinates.js";
 import { info } from "./info.js";
 import { COLORINGS, tokensOf } from "./tokens.js";
@@ -82,6 +82,7 @@ class Player {
     this.place = place;
     this.record = record;
     this.turns = record.played;
+    this.hasScreens = this.turns.some((turn) => turn.frames.length);
     const query = new URLSearchParams(location.search);
     this.after = query.get("after") === "1";
     this.both = query.get("both") === "1";
@@ -145,7 +146,10 @@ class Player {
       h(
         "dl",
         {},
-        KEYS.map(([key, does]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, does)]),
+        KEYS.filter(([key]) => key !== "c" || this.hasScreens).map(([key, does]) => [
+          h("dt", {}, h("kbd", {}, key)),
+          h("dd", {}, does),
+        ]),
       ),
     );
     replace(
@@ -156,11 +160,7 @@ class Player {
         this.star,
         h("h1", {}, h("bdi", {}, record.id)),
         outcomeBadge(record),
-        h(
-          "span",
-          { class: `big ${record.void ? "" : tone(record.total)}` },
-          record.void ? "" : signed(record.total),
-        ),
+        h("span", { class: "big" }, record.void ? "" : signed(record.total)),
         h(
           "span",
           { class: "leave" },
@@ -209,7 +209,7 @@ class Player {
             fact("tokens", number(record.tokens)),
             fact("time", seconds(record.seconds)),
             record.truncated_by ? fact("limit reached", record.truncated_by) : null,
-            fact("phone", record.device ?? "none"),
+            record.device ? fact("phone", record.device) : null,
             fact("ended", clock(record.time)),
             Object.entries(record.metrics).map(([name, value]) => fact(name, number(value))),
           ),
@@ -345,7 +345,7 @@ class Player {
 
   /** Show or hide the probabilities of the touch's coordinates. */
   overlay() {
-    this.coordinates = !this.coordinates;
+    this.coordinates = this.hasScreens && !this.coordinates;
     this.draw();
   }
 
@@ -610,7 +610,7 @@ class Player {
   }
 
   side(seen, turn) {
-    const shown = words(seen.shown);
+    const shown = screenText(seen.shown);
     const frames = seen.frames;
     return [
       frames.map((id, i) =>
@@ -618,7 +618,7 @@ class Player {
           onclick: (event) => this.zoom(event.target),
         }),
       ),
-      shown ? h("pre", { class: "shown", dir: "auto" }, shown) : null,
+      shown ? textScreen(shown, !frames.length) : null,
       !frames.length && !shown ? h("p", { class: "missing" }, "Nothing was recorded here.") : null,
     ];
   }
@@ -645,10 +645,12 @@ class Player {
       button("Both", "Before and after side by side (b)", () => this.compare(), {
         "aria-pressed": this.both,
       }),
-      button("Coordinates", "Probabilities of the coordinates (c)", () => this.overlay(), {
-        "aria-pressed": this.coordinates,
-        disabled: this.after && !this.both,
-      }),
+      this.hasScreens
+        ? button("Coordinates", "Probabilities of the coordinates (c)", () => this.overlay(), {
+            "aria-pressed": this.coordinates,
+            disabled: this.after && !this.both,
+          })
+        : null,
       h(
         "select",
         {
@@ -738,8 +740,8 @@ class Player {
               ? h("span", { class: "faint" }, `, ${counted(turn.frames.length, "screen")}`)
               : null,
           ),
-          words(turn.shown)
-            ? h("div", { class: "said user" }, h("pre", { dir: "auto" }, words(turn.shown)))
+          screenText(turn.shown)
+            ? h("div", { class: "said user" }, h("pre", { dir: "auto" }, screenText(turn.shown)))
             : null,
           h("div", { class: "said model" }, h("pre", { dir: "auto" }, turn.reply || "(empty reply)")),
           turn.parse_error ? notice(`Not a valid action: ${turn.parse_error}`) : null,
@@ -748,7 +750,7 @@ class Player {
                 "dl",
                 { class: "facts" },
                 fact("action", turn.action === null ? "none" : JSON.stringify(turn.action)),
-                fact("reward", signed(turn.reward), tone(turn.reward)),
+                fact("reward", signed(turn.reward)),
                 fact("advantage", signed(turn.advantage), tone(turn.advantage)),
                 fact("log-probability", number(turn.logprob)),
                 fact("tokens", `${number(turn.prompt_tokens)} + ${number(turn.tokens)}`),
@@ -814,7 +816,7 @@ class Player {
                 const v = value(t, c);
                 return h(
                   "td",
-                  { class: `num ${tone(v)}` },
+                  { class: `num ${c === "advantage" ? tone(v) : ""}` },
                   h("span", { class: "meter", style: { width: `${(40 * Math.abs(v ?? 0)) / most[c]}%` } }),
                   signed(v),
                 );
@@ -905,11 +907,9 @@ const stages = ({ timings }) => ({ generate: timings.generate ?? 0, act: timings
 const partsOfAct = ({ timings: { generate, act, ...inner } }) =>
   Object.entries(inner).filter(([, value]) => typeof value === "number" && value > 0);
 
-const words = (shown) => (shown ?? "").replaceAll("<image>", "").trim();
-
 function thumbnail(id, shown) {
   if (id) return h("img", { src: frame(id, 96), alt: "", loading: "lazy", onerror: missing });
-  return h("span", { class: "text-thumb", dir: "auto" }, words(shown).slice(0, 80) || "–");
+  return h("span", { class: "text-thumb", dir: "auto" }, screenText(shown).slice(0, 80) || "–");
 }
 
 function missing(event) {

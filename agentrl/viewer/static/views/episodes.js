@@ -12,7 +12,6 @@ import {
   seconds,
   signed,
   placeholder,
-  tone,
 } from "../lib/dom.js";
 import { gallery, star } from "../lib/episode_card.js";
 
@@ -320,11 +319,7 @@ function rows(query, found, change) {
                     row.note ? h("span", { class: "note" }, h("bdi", {}, row.note)) : null,
                   ),
                   h("td", {}, outcomeBadge(row)),
-                  h(
-                    "td",
-                    { class: `num ${row.void ? "" : tone(row.total)}` },
-                    row.void ? "–" : signed(row.total),
-                  ),
+                  h("td", { class: "num" }, row.void ? "–" : signed(row.total)),
                   h("td", { class: "num" }, number(row.step)),
                   h("td", { class: "num" }, String(row.seed)),
                   h("td", { class: "num" }, number(row.turns)),

@@ -121,11 +121,7 @@ function cell(member, turn, t, met) {
       },
       small(turn.frames.at(-1), turn.shown.replaceAll("<image>", "").trim()),
       h("span", { class: `mark ${tone(turn.advantage ?? 0)}` }),
-      h(
-        "span",
-        { class: `n ${tone(turn.advantage)}` },
-        turn.advantage === null ? signed(turn.reward) : signed(turn.advantage),
-      ),
+      h("span", { class: `n ${tone(turn.advantage)}` }, signed(turn.advantage ?? turn.reward, 2)),
     ),
   );
 }
@@ -142,10 +138,10 @@ function small(id, words) {
 
 function rewardBar(member, members) {
   const all = members.filter((m) => !m.void).map((m) => m.total);
-  const low = Math.min(0, ...all);
-  const high = Math.max(0, ...all);
-  const width = high - low || 1;
-  const from = (Math.min(0, member.total) - low) / width;
+  // All bars begin at zero: in the middle if a reward is negative, or the worst would look fullest.
+  const hasNegative = all.some((total) => total < 0);
+  const zero = hasNegative ? 50 : 0;
+  const scale = (100 - zero) / (Math.max(...all.map(Math.abs)) || 1);
   return h(
     "li",
     {},
@@ -154,16 +150,15 @@ function rewardBar(member, members) {
       ? h("span", { class: "faint" }, `void: ${member.cause}`)
       : h(
           "span",
-          { class: "track" },
+          { class: `track ${hasNegative ? "signed" : ""}` },
           h("span", {
-            class: `fill ${tone(member.total)}`,
-            style: { marginLeft: `${100 * from}%`, width: `${(100 * Math.abs(member.total)) / width}%` },
+            class: "fill",
+            style: {
+              marginLeft: `${zero + scale * Math.min(0, member.total)}%`,
+              width: `${scale * Math.abs(member.total)}%`,
+            },
           }),
         ),
-    h(
-      "span",
-      { class: `num ${member.void ? "" : tone(member.total)}` },
-      member.void ? "" : signed(member.total),
-    ),
+    h("span", { class: "num" }, member.void ? "" : signed(member.total)),
   );
 }

@@ -14,7 +14,6 @@ import {
   share,
   signed,
   placeholder,
-  tone,
 } from "../lib/dom.js";
 import { lastScreen } from "../lib/episode_card.js";
 
@@ -334,7 +333,7 @@ function thumbnail(one, when = "") {
       "span",
       {},
       when ? h("span", { class: "faint" }, when, " ") : null,
-      h("b", { class: tone(one.total) }, signed(one.total)),
+      h("b", {}, signed(one.total)),
       " ",
       h("span", { class: "faint of" }, `seed ${one.seed}`),
     ),

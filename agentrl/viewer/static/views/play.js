@@ -1,5 +1,6 @@
 // Play games in the browser with touches, keys and text.
-import { base, fact, get, h, notice, number, placeholder, post, replace, signed, tone } from "../lib/dom.js";
+import { base, fact, get, h, notice, number, placeholder, post, replace, signed } from "../lib/dom.js";
+import { textScreen } from "../lib/picture.js";
 
 const LOOK_MS = 150;
 /** Delay after a failed request. */
@@ -252,7 +253,7 @@ function show(page, now, answer) {
     page.facts,
     fact("seed", number(now.seed)),
     fact("turn", `${number(now.turns.length)} of ${number(now.max_turns)}`),
-    fact("return", signed(sum(now.turns)), tone(sum(now.turns))),
+    fact("return", signed(sum(now.turns))),
     Object.entries(now.metrics).map(([name, value]) => fact(name, number(value))),
   );
   page.facts.hidden = isOver;
@@ -265,7 +266,7 @@ function show(page, now, answer) {
         {},
         h("bdi", {}, bare(turn.reply)),
         " ",
-        h("span", { class: turn.error ? "bad" : tone(turn.reward) }, turn.error ?? signed(turn.reward)),
+        h("span", { class: turn.error ? "bad" : "" }, turn.error ?? signed(turn.reward)),
       ),
     ),
   );
@@ -341,7 +342,7 @@ function draw(screen, now, answer) {
     if (touched) listen(picture, image, now.inputs, answer);
     return picture;
   });
-  const next = [...pictures, now.words ? words(now.words, pictures.length) : null];
+  const next = [...pictures, now.words ? textScreen(now.words, !pictures.length) : null];
   // The old images stay until the new ones are loaded, so that nothing flickers.
   screen.seen = now.seen;
   Promise.all(pictures.map((p) => p.firstChild.decode().catch(() => null))).then(() => {
@@ -352,15 +353,6 @@ function draw(screen, now, answer) {
     }
     replace(screen, next);
   });
-}
-
-/** The text of an observation, as large as it fits if there is no image. */
-function words(text, count) {
-  const shown = h("pre", { class: `shown${count ? "" : " alone"}`, dir: "auto", tabindex: "0" }, text);
-  const lines = text.split("\n");
-  shown.style.setProperty("--columns", String(Math.max(12, ...lines.map((line) => line.length))));
-  shown.style.setProperty("--lines", String(lines.length));
-  return shown;
 }
 
 /** Turns pointer movements over an image into the touch that a preview shows. */

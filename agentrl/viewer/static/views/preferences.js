@@ -1,6 +1,6 @@
 // Two episodes of a group side by side, of which a person chooses the better one.
 import { get, h, notice, post, replace, placeholder } from "../lib/dom.js";
-import { picture } from "../lib/picture.js";
+import { picture, screenText, textScreen } from "../lib/picture.js";
 
 const WIDTH = 192;
 
@@ -80,7 +80,7 @@ const seen = ({ frames, shown }, mark, reply) =>
     h(
       "div",
       {},
-      h("p", { class: "faint", dir: "auto" }, shown.replaceAll("<image>", "").trim()),
+      screenText(shown) ? textScreen(screenText(shown), false) : null,
       reply ? h("p", {}, h("bdi", {}, reply)) : null,
     ),
   );
