@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -40,7 +40,8 @@ _NO_PHONE = (
 _SHELL_S = 60.0
 _WATCH_S = 1.0
 _AT_ONCE = 4
-"""Phones of a node that are checked at the same time."""
+"""Phones of a machine that are checked at the same time."""
+_IN_USE = "in use by a running job, not checked"
 
 Serial = Annotated[
     str | None,
@@ -271,7 +272,7 @@ def bench(
 @app.command()
 def doctor(
     serial: Annotated[
-        str | None, typer.Argument(help="Which phone; defaults to all known to adb.")
+        str | None, typer.Argument(help="Which phone; defaults to all that no running job uses.")
     ] = None,
     driver: Driver = "adbutils",
     dialect: Annotated[
@@ -290,9 +291,11 @@ def doctor(
 ) -> None:
     """Check phones and print how to fix what is wrong.
 
-    Do not run it while a job uses the phone: it starts an app, taps and types. Exits with 1 if
-    something has to be fixed. With --dialect it also taps on targets as a model would write it,
-    after the model's own resize, and prints how far from the targets the taps arrive.
+    It starts an app on each phone, taps and types. Without a serial it checks several phones at the
+    same time, and leaves out those that running jobs of this machine use; do not name one of these.
+    Exits with 1 if something has to be fixed. With --dialect it also taps on targets as a model
+    would write it, after the model's own resize, and prints how far from the targets the taps
+    arrive.
 
     If RAY_ADDRESS is set, and no phone or dialect is named, it checks the phones of all nodes, one
     line for each.
@@ -310,14 +313,17 @@ def doctor(
         return
     prove = dialect_proof(dialect, model, max_pixels)
     server = _server(driver)
-    serials = [serial] if serial else sorted(server.devices())
-    if not serials:
+    serials, in_use = ([serial], []) if serial else _known_phones(server)
+    if not (serials or in_use):
         raise DeviceError(_NO_PHONE)
+    _announce_checks(serials, in_use)
+    if not serials:
+        return
     console = Console(emoji=False)
     unusable: dict[str, list[str]] = {}
-    for name in serials:
+    for name, findings in _check_phones(server, serials, prove):
         console.print(Text(name, style="bold"))
-        for found in _findings(server, name, prove):
+        for found in findings:
             print_finding(console, found, indent="  ")
             if found.state == "wrong":
                 unusable.setdefault(name, []).append(found.what)
@@ -327,6 +333,38 @@ def doctor(
             typer.echo(f"{name} is not ready; fix: {', '.join(wrong)}")
         raise typer.Exit(1)
     suggest(("train", "number_game", f"devices.source=[{','.join(serials)}]"))
+
+
+def _known_phones(server: "AdbServer") -> tuple[list[str], list[str]]:
+    """The serials of the phones to check, and of those that running jobs use."""
+    from agentrl.devices.pool.phones_in_use import phones_in_use
+
+    known, in_use = server.devices().keys(), phones_in_use()
+    return sorted(known - in_use), sorted(known & in_use)
+
+
+def _announce_checks(serials: Sequence[str], in_use: Sequence[str]) -> None:
+    if in_use:
+        typer.echo(f"{printable(', '.join(in_use))}: {_IN_USE}")
+    if len(serials) > 1:
+        minutes = pluralize(-(-len(serials) // _AT_ONCE), "minute")
+        typer.echo(
+            f"Checking {len(serials)} phones, {_AT_ONCE} at a time, which takes up to {minutes} "
+            f"(virtual ones take seconds): {printable(', '.join(serials))}. To check only one: "
+            "agentrl devices doctor SERIAL"
+        )
+
+
+def _check_phones(
+    server: "AdbServer", serials: Sequence[str], prove: "Prove | None" = None
+) -> "Iterator[tuple[str, Iterable[Finding]]]":
+    """The findings of each phone, in order; those of a single one as they come."""
+    if len(serials) == 1:
+        yield serials[0], _findings(server, serials[0], prove)
+        return
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        found = threads.map(lambda serial: list(_findings(server, serial, prove)), serials)
+        yield from zip(serials, found, strict=True)
 
 
 def _findings(
@@ -365,6 +403,9 @@ def _check_nodes(hosts: str | None, driver: str, deadline_s: float) -> None:
             said = reply.error if reply.result is None else "no phone"
             table.add_row(names[reply.node], "", Text(said, style="red" if reply.error else ""))
         for serial, found in (reply.result or {}).items():
+            if found is None:
+                table.add_row(names[reply.node], serial, _IN_USE)
+                continue
             num_phones, num_wrong = num_phones + 1, num_wrong + bool(found)
             said = "; ".join(f"{one.what}: {one.detail}; fix: {one.fix}" for one in found)
             style = "red" if found else "green"
@@ -377,16 +418,14 @@ def _check_nodes(hosts: str | None, driver: str, deadline_s: float) -> None:
         raise typer.Exit(1)
 
 
-def _phones_here(driver: str) -> "dict[str, list[Finding]]":
-    """Runs on each node: what is wrong with each of its phones."""
-
-    def check(serial: str) -> "list[Finding]":
-        return [found for found in _findings(server, serial) if found.state == "wrong"]
-
+def _phones_here(driver: str) -> "dict[str, list[Finding] | None]":
+    """Runs on each node: what is wrong with each of its phones; None for those of running jobs."""
     server = _server(driver)
-    serials = sorted(server.devices())
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        return dict(zip(serials, threads.map(check, serials), strict=True))
+    serials, in_use = _known_phones(server)
+    checked: dict[str, list[Finding] | None] = dict.fromkeys(in_use)
+    for serial, findings in _check_phones(server, serials):
+        checked[serial] = [found for found in findings if found.state == "wrong"]
+    return checked
 
 
 def _with_serial(fix: str, serial: str) -> str:

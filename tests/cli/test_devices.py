@@ -10,7 +10,9 @@ import pytest
 from PIL import Image
 
 from agentrl import cli
+from agentrl.devices import open_source
 from agentrl.devices.adb import AdbServer
+from agentrl.devices.pool.phones_in_use import phones_in_use
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.apps.app import state_path
 
@@ -86,12 +88,27 @@ def test_ways_are_measured(serial: str, capsys: pytest.CaptureFixture[str]) -> N
     assert "Next: agentrl train number_game devices.capture=" in table
 
 
-def test_the_doctor_says_who_can_be_played_on(
-    serial: str, tiny_vlm: Path, capsys: pytest.CaptureFixture[str]
+def test_the_doctor_checks_all_phones_that_no_job_uses(
+    serial: str,
+    unused_serial: str,
+    adb_server: AdbServer,
+    tiny_vlm: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    examined = said(capsys, "doctor", serial, "--dialect=ui-tars-1.5", f"--model={tiny_vlm}")
-    assert "1 of 1 phones are ready for jobs." in examined
-    assert "25 taps hit the target's middle within" in " ".join(examined.split())
+    adb_server.connect(unused_serial)
+    pool = open_source("virtual:1")
+    (in_use,) = (phone.serial for phone in pool.stats())
+    try:
+        examined = said(capsys, "doctor", "--dialect=ui-tars-1.5", f"--model={tiny_vlm}")
+    finally:
+        pool.close()
+    both = sorted((serial, unused_serial))
+    assert f"{in_use}: in use by a running job, not checked\nChecking 2 phones, 4" in examined
+    assert f"1 minute (virtual ones take seconds): {', '.join(both)}. To check only" in examined
+    assert [line for line in examined.splitlines() if line in both] == both
+    assert "2 of 2 phones are ready for jobs." in examined
+    assert " ".join(examined.split()).count("25 taps hit the target's middle within") == 2
+    assert in_use not in phones_in_use()
     unusable = said(capsys, "doctor", "NOSUCHPHONE", code=1)
     assert "fix:" in unusable
     assert "0 of 1 phones are ready for jobs." in unusable

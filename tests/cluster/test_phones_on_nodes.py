@@ -15,6 +15,7 @@ from agentrl.cluster.reservation import find_nodes
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_server import find_adb
+from agentrl.devices.pool.phones_in_use import PhonesInUse
 from agentrl.env import find_env
 from agentrl.errors import ConfigError
 from agentrl.replay.live_phones import read_live_phones
@@ -177,6 +178,10 @@ def test_the_doctor_examines_the_phones_of_a_node_and_reports_one_that_hangs(
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
     adb_server.connect(unused_serial)
     here, there = names_of(nodes)
+    in_use = PhonesInUse([unused_serial])
+    assert cli.run(["devices", "doctor", "--hosts", nodes[0].id]) == 0
+    in_use.close()
+    assert f"{unused_serial}  in use by a running job, not checked" in capsys.readouterr().out
     assert cli.run(["devices", "doctor", "--hosts", nodes[0].id]) == 0
     said = capsys.readouterr().out.splitlines()
     assert [line.split() for line in said] == [

@@ -13,6 +13,7 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.pool.connection_routes import ConnectionRoutes, DeviceTracker
 from agentrl.devices.pool.lease import LeasableDevice, LeaseEnd, LeaseGrant
 from agentrl.devices.pool.lease_ledger import LeaseLedger, PhoneAvailability
+from agentrl.devices.pool.phones_in_use import PhonesInUse
 from agentrl.devices.pool.recovery import RecoveryLadder
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.event_loop import BackgroundTasks
@@ -73,6 +74,7 @@ class PoolManager:
             on_close: called last when this is closed.
         """
         self.routes = ConnectionRoutes(phones)
+        self._in_use = PhonesInUse(device.serial for device in self.routes.devices())
         self._options = options
         self.ledger = LeaseLedger(
             time.monotonic,
@@ -165,6 +167,7 @@ class PoolManager:
         for device in self.routes.devices():
             device.set_lease(None)
             device.close()
+        self._in_use.close()
         on_close, self._on_close = self._on_close, lambda: None
         on_close()
 
@@ -319,7 +322,9 @@ class PoolManager:
         same = await self._in_thread(self.routes.phone_of, device)
         if self._closing.is_set():
             device.close()
-        elif same is None:
+            return
+        self._in_use.add(device.serial)
+        if same is None:
             log.warning("%s joins the pool", device.serial)
             self.routes.add(device)
             self.ledger.add(device.serial)
