@@ -15,6 +15,7 @@ import gymnasium
 
 from agentrl import event_loop
 from agentrl.config import Config, EnvConfig, EvalConfig
+from agentrl.config.bounds import largest
 from agentrl.env import Translator
 from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
 from agentrl.policies.policy import Answer, Policy, PolicySession
@@ -130,8 +131,11 @@ def play(
         The last episode, and the folder in which all are recorded.
 
     Raises:
-        ConfigError: something named does not exist, no server answers, or nothing was played.
+        ConfigError: something named does not exist, the seed is none that a job can have, no
+            server answers, or nothing was played.
     """
+    if not 0 <= seed <= largest("seed"):
+        raise ConfigError(f"seed={seed}: must be 0 to {largest('seed'):,}")
     config, run = open_target(target, overrides)
     check_names_env(config, target, overrides)
     kept = checkpoint_of(run, checkpoint)
