@@ -33,6 +33,8 @@ ARCHIVE = "archive"
 """The folder of archived runs, beside the others."""
 _LARGEST = 4 << 20
 """Bytes of a run's summary or state; real ones have a few thousand."""
+_LONGEST_STAGE = 200
+"""Characters of the stage; real ones have about ten."""
 _ON_DATA = {
     "agentrl sft": "sft",
     "agentrl dpo": "dpo",
@@ -212,7 +214,7 @@ def job_stage(run: Path) -> str | None:
     """The stage that a running job is in, such as `warm start`; None if it is not known."""
     if not is_locked(run):
         return None
-    return printable(_text(run / STAGE_FILE)) or None
+    return printable(_text(run / STAGE_FILE)[:_LONGEST_STAGE]) or None
 
 
 def read_config(run: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.files import open_regular
 from agentrl.replay import Run, Summary
-from agentrl.text import printable, quoted
+from agentrl.text import quoted
 from agentrl.viewer.page_data import row
 
 _SHOWN = 4
@@ -95,9 +95,17 @@ def _latest(episodes: Sequence[Summary]) -> list[Summary]:
 
 
 def log_files(run: Run) -> list[dict[str, Any]]:
-    """The logs of a run's engines, workers and phones: `name` and `bytes`."""
-    files = sorted(run.path.glob("logs/[!.]*.log"))
-    return [{"name": printable(file.name), "bytes": file.stat().st_size} for file in files]
+    """The logs of a run's engines, workers and phones: `name` and `bytes`.
+
+    Only regular files with a printable name, and no links to files outside of the run's folder.
+    """
+    own = run.path.resolve()
+    files = [
+        file
+        for file in sorted(run.path.glob("logs/[!.]*.log"))
+        if file.name.isprintable() and file.is_file() and file.resolve().is_relative_to(own)
+    ]
+    return [{"name": file.name, "bytes": file.stat().st_size} for file in files]
 
 
 def log_tail(run: Run, name: str) -> str:

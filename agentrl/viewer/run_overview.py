@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from agentrl.files import open_regular
 from agentrl.replay import Run, Summary
 from agentrl.replay.episode_summary import void_causes
 from agentrl.replay.jsonl import JsonlTail
@@ -58,8 +59,8 @@ def overview(run: Run) -> dict[str, Any]:
         "devices": devices(run),
         "audits": audits(run),
         "config": _read(run.path / "config.yaml"),
-        "summary": _parsed(_read(run.path / "summary.json")),
-        "state": _parsed(_read(run.path / "state.json")),
+        "summary": _object(run.path / "summary.json"),
+        "state": _state(run.path / "state.json"),
     }
 
 
@@ -103,28 +104,37 @@ def devices(run: Run) -> list[dict[str, Any]]:
 
 def audits(run: Run) -> list[dict[str, Any]]:
     """The latest reports of `agentrl audit` and of a job's running audit, by name."""
-    files = audit_file(run.path, "*").parent.glob("[!.]*.json")
+    found = audit_file(run.path, "*").parent.glob("[!.]*.json")
+    files = [file for file in found if file.is_file()]
     latest = sorted(files, key=lambda file: file.stat().st_mtime)[-_MAX_AUDITS:]
-    named = ((file.stem, _parsed(_read(file))) for file in sorted(latest))
-    return [{**report, "name": name} for name, report in named if _is_audit(report)]
+    named = ((file.stem, _object(file)) for file in sorted(latest))
+    return [{**report, "name": name} for name, report in named if report and _is_audit(report)]
 
 
-def _is_audit(report: Any) -> bool:
-    cases = report.get("cases") if isinstance(report, dict) else None
+def _is_audit(report: dict[str, Any]) -> bool:
+    cases = report.get("cases")
     return isinstance(cases, list) and all(isinstance(case, dict) for case in cases)
+
+
+def _state(path: Path) -> dict[str, Any] | None:
+    state = _object(path)
+    return state if state and is_number(state.get("step", 0)) else None
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None if there is none."""
+    try:
+        found = json.loads(_read(path) or "")
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _read(path: Path) -> str | None:
     try:
-        return printable(path.read_text(encoding="utf-8", errors="replace"))
+        with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
+            return printable(file.read())
     except OSError:
-        return None
-
-
-def _parsed(text: str | None) -> Any:
-    try:
-        return None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
         return None
 
 
@@ -254,7 +264,7 @@ class MetricHistory:
         """A metric by training step."""
         lines = self.lines()
         return _points(
-            [one for one in lines if name in one and one["stage"] in _COUNTED_STAGES], [name]
+            [one for one in lines if name in one and one.get("stage") in _COUNTED_STAGES], [name]
         )
 
 

@@ -5,8 +5,9 @@ import os
 import pytest
 
 from agentrl import replay
+from agentrl.files import lock_folder
 from agentrl.viewer.export.run_report import report
-from agentrl.viewer.run_overview import MetricCurves, audits
+from agentrl.viewer.run_overview import MetricCurves, MetricHistory, audits, overview
 from tests.viewer import runs
 
 
@@ -52,9 +53,30 @@ def test_a_report_draws_the_same_curves(run):
 
 def test_the_latest_audits_are_shown(tmp_path):
     (tmp_path / "audits").mkdir()
+    (tmp_path / "audits" / "moved.json").symlink_to("absent")
     for number in range(1, 31):
         report = tmp_path / "audits" / f"judge-{number}.json"
         report.write_text('{"cases": []}')
         os.utime(report, (number, number))
     names = {report["name"] for report in audits(replay.Run(tmp_path))}
     assert names == {f"judge-{number}" for number in range(11, 31)}
+
+
+@pytest.mark.parametrize("content", ["[1]", '{"step": "x"}', "{"])
+def test_odd_files_count_as_absent(run, content):
+    (run / "state.json").write_text(content)
+    os.mkfifo(run / "summary.json")
+    shown = overview(replay.open(run))
+    assert (shown["state"], shown["summary"]) == (None, None)
+
+
+def test_lines_of_metrics_without_a_stage_are_left_out(run):
+    with (run / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"train/reward": 7, "step": 2}\n')
+    assert MetricHistory(run).points("train/reward") == [(1, 0.1), (2, 0.2)]
+
+
+def test_the_stage_of_a_running_job_is_short(run):
+    (run / "stage").write_text("warm start" * 100)
+    with lock_folder(run):
+        assert overview(replay.open(run))["stage"] == "warm start" * 20

@@ -162,6 +162,25 @@ def test_unknown_parameters_are_refused(small, path, words):
     assert (status, words in json.loads(body)["error"]) == (422, True)
 
 
+def test_logs_are_regular_files_in_the_runs_folder(serve, tmp_path):
+    run = runs.run(tmp_path / "run")
+    logs = run / "logs"
+    (logs / "folder.log").mkdir(parents=True)
+    os.mkfifo(logs / "pipe.log")
+    for name in (b"engine.log", b"a\x1b[31m.log", b"\xff.log"):
+        Path(os.fsdecode(bytes(logs) + b"/" + name)).write_text("loading")
+    (tmp_path / "secret").write_text("password")
+    for name, target in {"away": "../../secret", "gone": "absent", "own": "engine.log"}.items():
+        (logs / f"{name}.log").symlink_to(target)
+    served = serve(run)
+    listed = json.loads(ask(served.url, "/api/logs")[2])
+    assert listed == [{"name": f"{name}.log", "bytes": 7} for name in ("engine", "own")]
+    assert json.loads(ask(served.url, "/api/logs/own.log")[2])["text"] == "loading"
+    for name in ("away.log", "folder.log", "pipe.log", "a%1B%5B31m.log"):
+        status, _, body = ask(served.url, f"/api/logs/{name}")
+        assert (status, "run has no log" in json.loads(body)["error"]) == (404, True)
+
+
 NOTED = "train-00001-g000-m00"
 
 
