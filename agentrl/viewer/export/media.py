@@ -40,7 +40,13 @@ _MAX_REPLY = 4_000
 _MAX_ASPECT = 8
 """Height over width; taller screens are squeezed, as video formats do not accept them."""
 _COLUMN, _ROW = 10, 18
-"""Size of a character cell of shown text, in pixels."""
+"""Size of a character cell of shown text, in pixels, before it is enlarged."""
+_LETTER = 14
+"""Size of the font that fits into such a cell."""
+_MAX_SCALE = 4.0
+"""Largest factor by which short text is enlarged."""
+_MIN_TEXT_ASPECT, _MAX_TEXT_ASPECT = 0.5, 1.0
+"""Height over width of an episode's screens if all of them are text."""
 
 
 def gif(run: Run, recorded: RecordedEpisode) -> bytes:
@@ -185,8 +191,13 @@ class TurnPainter:
     def __init__(self, run: Run, recorded: RecordedEpisode, width: int) -> None:
         self._run, self.shots, self._width = run, shots(recorded), width
         first = next((f for f in map(self._frame, self.shots) if f is not None), None)
-        aspect = 0.5 if first is None else first.shape[0] / first.shape[1]
-        self._height = max(1, round(width * min(aspect, _MAX_ASPECT)))
+        self._text_scale, self._text_left, self._text_top = 1.0, float(_MARGIN), float(_MARGIN)
+        if first is None:
+            self._height = self._fit_text()
+        else:
+            aspect = min(first.shape[0] / first.shape[1], _MAX_ASPECT)
+            self._height = max(1, round(width * aspect))
+        self._letters = ImageFont.load_default(_LETTER * self._text_scale)
         self._font = ImageFont.load_default(14)
         self._small = ImageFont.load_default(12)
 
@@ -205,8 +216,7 @@ class TurnPainter:
             picture.paste(self._screen(frame))
         draw = ImageDraw.Draw(picture, "RGBA")
         if frame is None:
-            words = shot.words or ("this frame was not recorded" if shot.frame else "")
-            self._write(draw, words)
+            self._write(draw, self._lines(shot))
         if frame is not None and shot.mark is not None:
             self._touch(draw, shot.mark)
         self._caption(draw, shot)
@@ -216,14 +226,43 @@ class TurnPainter:
         whole = Pillow.fromarray(np.ascontiguousarray(frame))
         return whole.resize((self._width, self._height), Pillow.Resampling.LANCZOS)
 
-    def _write(self, draw: ImageDraw.ImageDraw, words: str) -> None:
-        """Write text in a fixed grid, because text environments draw boards with characters."""
+    def _lines(self, shot: TurnShot) -> list[str]:
+        """The text of a screen, cut into lines that fit before they are enlarged."""
+        words = shot.words or ("this frame was not recorded" if shot.frame else "")
         columns = max(1, (self._width - 2 * _MARGIN) // _COLUMN)
-        lines = [part for line in words.splitlines() for part in _cut(line, columns)]
-        for row, line in enumerate(lines[: max(1, (self._height - 2 * _MARGIN) // _ROW)]):
+        return [part for line in words.splitlines() for part in _cut(line, columns)]
+
+    def _fit_text(self) -> int:
+        """Enlarge and center the text; all screens alike, so that a board does not move.
+
+        Returns:
+            The height of the screens, in pixels.
+        """
+        screens = [self._lines(shot) for shot in self.shots]
+        text_width = _COLUMN * max([1, *(len(line) for lines in screens for line in lines)])
+        text_height = _ROW * max([1, *map(len, screens)])
+        scale = min((self._width - 2 * _MARGIN) / text_width, _MAX_SCALE)
+        aspect = (text_height * scale + 2 * _MARGIN) / self._width
+        height = round(self._width * min(max(aspect, _MIN_TEXT_ASPECT), _MAX_TEXT_ASPECT))
+        scale = max(1.0, min(scale, (height - 2 * _MARGIN) / text_height))
+        self._text_scale = scale
+        self._text_left = (self._width - text_width * scale) / 2
+        self._text_top = max(_MARGIN, (height - text_height * scale) / 2)
+        return height
+
+    def _write(self, draw: ImageDraw.ImageDraw, lines: list[str]) -> None:
+        """Write text in a fixed grid, because text environments draw boards with characters.
+
+        Pillow's own font is not monospaced, so each character is drawn in its cell.
+        """
+        column_width, row_height = _COLUMN * self._text_scale, _ROW * self._text_scale
+        # A little more: scaled to fill the height, the last row must not be lost to rounding.
+        most_rows = max(1, int((self._height - 2 * _MARGIN) / row_height + 0.01))
+        for row, line in enumerate(lines[:most_rows]):
             for column, character in enumerate(line):
-                position = (_MARGIN + (column + 0.5) * _COLUMN, _MARGIN + row * _ROW)
-                draw.text(position, character, fill=_INK, font=self._font, anchor="ma")
+                x = self._text_left + (column + 0.5) * column_width
+                y = self._text_top + row * row_height
+                draw.text((x, y), character, fill=_INK, font=self._letters, anchor="ma")
 
     def _touch(self, draw: ImageDraw.ImageDraw, mark: TouchMark) -> None:
         x, y = mark.to_x * self._width, mark.to_y * self._height

@@ -70,7 +70,11 @@ def test_text_is_drawn_if_there_is_no_screen(tmp_path, capsys):
     )
     (run,) = tmp_path.iterdir()
     (only,) = replay.open(run).episodes()
-    assert np.asarray(Image.open(io.BytesIO(exported(run, ".png", only.id)))).min() < 60
+    picture = Image.open(io.BytesIO(exported(run, ".png", only.id))).convert("L")
+    rows, columns = np.nonzero(np.asarray(picture)[:240, :240] < 60)  # the first screen
+    assert rows.min() < 30  # 5 x 5 characters, as high as the screen, in its middle
+    assert rows.max() > 190
+    assert abs(columns.min() + columns.max() - 240) < 12
 
 
 @pytest.mark.parametrize("suffix", [".gif", ".mp4", ".png"])
