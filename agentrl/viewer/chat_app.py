@@ -6,10 +6,10 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
-from agentrl.errors import AgentRLError, ConfigError
+from agentrl.errors import ConfigError
 from agentrl.viewer.access import AccessGuard, check_token, guard_requests
 from agentrl.viewer.live_chat import LiveChat
-from agentrl.viewer.server_app import add_files, as_json, static_files, status_of
+from agentrl.viewer.server_app import add_files, add_refusals, as_json, static_files
 
 _MAX_BYTES = 64 << 20
 """Of a request, with its images."""
@@ -27,10 +27,7 @@ def chat_application(chat: LiveChat, guard: AccessGuard) -> FastAPI:
     app.state.closing = threading.Event()
     app.middleware("http")(guard_requests)
     add_files(app, static_files(), "chat.html", ("/",))
-
-    @app.exception_handler(AgentRLError)
-    async def refuse(_: Request, error: AgentRLError) -> Response:
-        return as_json({"error": str(error)}, status_of(error))
+    add_refusals(app)
 
     @app.get("/api/chat")
     def now() -> Response:

@@ -10,7 +10,13 @@ from agentrl import replay
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.viewer.access import AccessGuard, check_token, guard_requests
 from agentrl.viewer.all_runs import AllRuns
-from agentrl.viewer.server_app import add_files, application, as_json, static_files, status_of
+from agentrl.viewer.server_app import (
+    add_files,
+    add_refusals,
+    application,
+    as_json,
+    static_files,
+)
 
 _PREFIX = "/runs"
 
@@ -30,11 +36,11 @@ def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
     app.middleware("http")(guard_requests)
     add_files(app, files, "runs.html", ("/",))
 
-    @app.exception_handler(AgentRLError)
-    async def refuse(_: Request, error: AgentRLError) -> Response:
-        place = str(runs.folder)
-        text = str(error).replace(place, runs.folder.name) if len(runs.folder.parts) > 1 else error
-        return as_json({"error": str(text)}, status_of(error))
+    def message(error: AgentRLError) -> str:
+        has_place = len(runs.folder.parts) > 1
+        return str(error).replace(str(runs.folder), runs.folder.name) if has_place else str(error)
+
+    add_refusals(app, message)
 
     @app.get("/api/runs")
     def listing() -> Response:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from html import escape
 from importlib import resources
@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.dependencies.utils import get_flat_dependant
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.routing import APIRoute
 
@@ -79,7 +80,7 @@ def application(
     app.state.guard, app.state.stage = guard, stage
     app.state.closing = threading.Event()
     app.middleware("http")(guard_requests)
-    _add_refusals(app, run)
+    add_refusals(app, lambda error: page_data.without_place(error, run))
     add_files(app, static_files())
     _add_frames(app, run)
     _add_views(app, run, other)
@@ -90,11 +91,30 @@ def application(
     return app
 
 
-def _add_refusals(app: FastAPI, run: Run) -> None:
+def add_refusals(app: FastAPI, message: Callable[[AgentRLError], str] = str) -> None:
+    """Answer a request that fails with one line: `{"error": ...}`.
+
+    Args:
+        app: the application.
+        message: of an error.
+    """
+
     @app.exception_handler(AgentRLError)
     async def refuse(_: Request, error: AgentRLError) -> Response:
-        """Answer with the error's message."""
-        return as_json({"error": page_data.without_place(error, run)}, status_of(error))
+        return as_json({"error": message(error)}, status_of(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_values(_: Request, error: RequestValidationError) -> Response:
+        return as_json({"error": "; ".join(map(_invalid_value, error.errors()))}, 422)
+
+
+def _invalid_value(error: Mapping[str, Any]) -> str:
+    """A parameter, its value and what is allowed, of an error of FastAPI's."""
+    name = error["loc"][-1]
+    if error["type"] == "missing":
+        return f"{name}= is missing"
+    allowed = error["msg"].replace(" should ", " must ").replace("Input must", "must")
+    return f"{name}={quoted(error['input'])}: {allowed}"
 
 
 def static_files() -> dict[str, bytes]:

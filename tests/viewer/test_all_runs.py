@@ -114,6 +114,8 @@ def test_the_pages_of_a_run_are_below_its_name(served: RunsServer, folder: Path)
     for path in ("/runs/absent/", "/runs/../", "/runs/%2e%2e/", "/runs/sweep/", "/runs/"):
         assert ask(served.url, path)[0] == 404, path
     assert ask(served.url, "/runs/game/api/nothing")[0] == 404
+    status, _, body = ask(served.url, "/api/runs/curves")
+    assert (status, json.loads(body)) == (422, {"error": "run= is missing"})
     assert ask(served.url, "/runs/game/api/run", Host="evil.example")[0] == 403
 
 

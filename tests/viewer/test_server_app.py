@@ -137,15 +137,16 @@ def test_training_is_one_row_and_each_evaluation_has_its_own(small):
     ("query", "words"),
     [
         ("sort=password", "sort='password': must be one of time"), ("outcome=viod", "'void'"),
-        ("split=test", "train, eval, demo"), ("count=100000", "less than or equal to 500"),
-        ("first=-1", "greater than or equal to 0"), ("step=many", "valid integer"),
-        ("min_reward=nan", "finite number"), ("max_reward=inf", "finite number"),
+        ("split=test", "train, eval, demo"), ("min_reward=nan", "finite number"),
+        ("count=100000", "count='100000': must be less than or equal to 500"),
+        ("max_reward=inf&first=-1", "; first='-1': must be greater than or equal to 0"),
+        ("step=many", "step='many': must be a valid integer"),
     ],
 )  # fmt: skip
 def test_invalid_filters_are_reported(small, query, words):
     status, _, body = ask(small.url, f"/api/episodes?{query}")
     assert status in (404, 422)
-    assert words in body.decode()
+    assert words in json.loads(body)["error"]
 
 
 @pytest.mark.parametrize(
@@ -154,10 +155,12 @@ def test_invalid_filters_are_reported(small, query, words):
         ("/api/episodes?q=tap", "Known parameters: text, query, sort"),
         ("/api/episodes?texts=tap", "did you mean 'text'?"),
         ("/api/run?step=1", "Known parameters: none"),
+        ("/api/compare?a=x&b=y&b_step=1", "a_step= is missing"),
+        ("/api/episodes/train-00001-g000-m00/turns/last", "number='last': must be a valid integer"),
         ("/api/episodes/train-00001-g000-m00?turn=1", "Known parameters: none"),
     ],
 )
-def test_unknown_parameters_are_refused(small, path, words):
+def test_unknown_missing_and_invalid_parameters_are_refused(small, path, words):
     status, _, body = ask(small.url, path)
     assert (status, words in json.loads(body)["error"]) == (422, True)
 
@@ -232,7 +235,8 @@ def test_the_last_screens_are_asked_for_by_id(small):
     (screen,) = json.loads(body).values()
     episode = json.loads(ask(small.url, f"/api/episodes/{NOTED}")[2])
     assert screen["frame"] == episode["final"]["frames"][-1]
-    assert ask(small.url, "/api/screens?" + "id=a&" * 501)[0] == 422
+    status, _, body = ask(small.url, "/api/screens?" + "id=a&" * 501)
+    assert (status, "List must have at most 500 items" in json.loads(body)["error"]) == (422, True)
 
 
 @pytest.mark.slow
