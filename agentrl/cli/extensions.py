@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -109,21 +110,32 @@ def check(
     from agentrl import conformance
     from agentrl.check_process import findings_in_process
 
-    again = ("check", kind, target, *(settings or ()))
     arguments = (kind, target, tuple(settings or ()), deadline)
-    num_wrong = print_findings(findings_in_process(conformance.findings, arguments, deadline))
-    if num_wrong:
+    found = print_findings(findings_in_process(conformance.findings, arguments, deadline))
+    if num_wrong := sum(one.state == "wrong" for one in found):
         typer.echo(f"{pluralize(num_wrong, 'problem')} to fix")
-        suggest(again, prefix="Fix the first one, then check again. ")
+        _suggest_again(kind, target, settings or [], is_loaded=found[0].state != "wrong")
         raise typer.Exit(1)
     suggest(conformance.next_command(kind, target), prefix="All checks pass. ")
 
 
-def print_findings(found: "Iterator[Finding]") -> int:
-    """One line per check, and how to fix it; returns the number of failed ones."""
-    console, num_wrong, shown = Console(emoji=False), 0, set[str]()
+def _suggest_again(kind: str, target: str, settings: list[str], *, is_loaded: bool) -> None:
+    """What to run after the fix: not the same command if its target is not known."""
+    fix, job = "Fix the first one, then check again.", Path("config.yaml")
+    if is_loaded or Path(target.partition(":")[0]).is_file():
+        suggest(("check", kind, target, *settings), prefix=f"{fix} ")
+    elif kind == "env" and job.is_file() and target in job.read_text(errors="replace"):
+        # Only a configuration, or MODULE:ID, says which module registers an environment.
+        suggest(("check", kind, job, *settings))
+    else:
+        typer.echo(fix)
+
+
+def print_findings(found: "Iterator[Finding]") -> "list[Finding]":
+    """Print one line per check, and how to fix it; returns all findings."""
+    console, printed, shown = Console(emoji=False), list["Finding"](), set[str]()
     for one in found:
-        num_wrong += one.state == "wrong"
+        printed.append(one)
         if one.state == "wrong" and one.detail:
             if one.detail in shown:
                 one = replace(one, detail="as above", fix="")
@@ -132,4 +144,4 @@ def print_findings(found: "Iterator[Finding]") -> int:
         console.print(f"{_LABELS[one.state]}  {escape(printable(text))}", soft_wrap=True)
         if one.fix:
             console.print(f"        fix: {escape(printable(one.fix))}", soft_wrap=True)
-    return num_wrong
+    return printed

@@ -229,6 +229,11 @@ def test_a_failed_check_names_the_line_of_the_user_s_code(capsys, tmp_path, monk
     assert "(mine.py:5)" in said
     assert "Traceback" not in said
     assert said.splitlines()[-1].endswith("Next: agentrl check reward mine.py:reward")
+    _, said = agentrl(capsys, "check", "reward", "absent.py:reward")
+    assert said.splitlines()[-1] == "Fix the first one, then check again."  # not the same command
+    Path("config.yaml").write_text("env: {id: 'my_game:MyGame-v0'}\n")
+    _, said = agentrl(capsys, "check", "env", "MyGame-v0")
+    assert said.splitlines()[-1] == "Next: agentrl check env config.yaml"
     assert next_command("env", "job.yaml") == ("train", "job.yaml")
     assert next_command("env", "Mine-v0") == ("init", "--env", "Mine-v0")
 
