@@ -25,6 +25,22 @@ _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionErr
 """What OmegaConf raises for a tree that does not fit the sections."""
 RUN_PROMPT = "prompt.jinja"
 """A run's own copy of its prompt template, in its folder."""
+OTHER_TRAINERS: Mapping[str, Sequence[str]] = {
+    "batch_size": ("rollout.groups", "algorithm.minibatch"),
+    "eval_every": ("eval.every",),
+    "eval_steps": ("eval.every",),
+    "learning_rate": ("optim.lr",),
+    "max_completion_length": ("rollout.max_new_tokens",),
+    "max_steps": ("train.steps",),
+    "model_name_or_path": ("model.path",),
+    "num_generations": ("rollout.group_size",),
+    "output_dir": ("run.dir",),
+    "save_every": ("checkpoint.every",),
+    "save_freq": ("checkpoint.every",),
+    "save_steps": ("checkpoint.every",),
+    "test_freq": ("eval.every",),
+}
+"""Settings of other trainers (TRL, verl and the like), and what they are called here."""
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -49,12 +65,11 @@ def find(name: str) -> Path:
         file = path / "config.yaml"
         use = f"name {file}, or continue the run with --resume" if file.is_file() else "name a file"
         raise ConfigError(f"{name}: is a folder, not a configuration; {use}")
-    known, command = packaged_names(), f"ls {_PACKAGED}"
-    hint = known_names(path.stem, known, command=command, label="Packaged")
-    if path.suffix in (".yaml", ".yml") and len(path.parts) > 1:
-        beside = sorted(file.name for file in path.parent.glob("*.y*ml"))
-        writes = f"; agentrl init {path} writes one. Packaged: {list_names(known, command)}"
-        hint = did_you_mean(path.name, beside) or writes
+    hint = known_names(path.stem, packaged_names(), label="Packaged")
+    if path.suffix in (".yaml", ".yml"):
+        beside = did_you_mean(path.name, sorted(file.name for file in path.parent.glob("*.y*ml")))
+        packaged_too = did_you_mean(path.stem, packaged_names()) if len(path.parts) == 1 else ""
+        hint = beside or packaged_too or f"; agentrl init {path} writes one"
     raise ConfigError(f"{name}: no such configuration{hint}")
 
 
@@ -375,24 +390,25 @@ def algorithm_config(name: str, **settings: Any) -> AlgorithmConfig:
     return from_dict({"algorithm": {"name": name, **settings}}).algorithm
 
 
-def _sections_with(name: str) -> list[str]:
-    """The settings of that name in a section, such as `train.steps`."""
+def _elsewhere(key: str) -> Sequence[str]:
+    """What an unknown setting is probably called: another section's, or of another trainer."""
+    section, _, name = key.rpartition(".")
+    if section in ("", "train") and name in OTHER_TRAINERS:
+        return OTHER_TRAINERS[name]
+    if "." in section:  # those within a section, such as algorithm.loss, are of their own kind
+        return ()
     sections = Config().to_dict().items()
-    return [
-        f"{key}.{name}"
-        for key, section in sections
-        if isinstance(section, dict) and name in section
-    ]
+    return [f"{at}.{name}" for at, one in sections if isinstance(one, dict) and name in one]
 
 
 def _first_line(error: Exception) -> str:
     key = getattr(error, "full_key", None)
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     section: Any = getattr(error, "object_type", None)
-    is_unknown = re.fullmatch(r"Key '.*' not in '\w+'", text) is not None
-    if is_unknown and section is Config and (places := _sections_with(str(key))):
+    unknown = re.match(r"Key '.*' not in '\w+'", text)
+    if unknown and (places := _elsewhere(str(key))):
         text = f"no such setting (did you mean {' or '.join(map(repr, places))}?)"
-    elif is_unknown and section is not None:
+    elif unknown and unknown[0] == text and section is not None:
         text = text.rpartition("'")[0].rpartition("'")[0] + f"'{section.__qualname__}'"
         names = (field.name for field in dataclasses.fields(section))
         text += f"; there are {list_names(names, 'agentrl train CONFIG --print-config')}"

@@ -45,8 +45,9 @@ def test_check_accepts_an_environment_of_gymnasium(capsys) -> None:
         (["FrozenLak-v1"], 1, "did you mean"),
         (["FrozenLake-v1", "env.kwarg.map=1"], 2, "kwarg"),
         ([f"{Path(__file__).parents[2]}/configs/sokobann.yaml"], 2, "did you mean 'sokoban.yaml'"),
-        (["no_such.yaml"], 2, "no such configuration"),
-        (["no_such/job.yaml"], 2, "agentrl init no_such/job.yaml writes one. Packaged: "),
+        (["no_such.yaml"], 2, "no such configuration; agentrl init no_such.yaml writes one\n"),
+        (["sokobann.yaml"], 2, "no such configuration (did you mean 'sokoban'?)\n"),
+        (["no_such/job.yaml"], 2, "agentrl init no_such/job.yaml writes one\n"),
     ],
 )
 def test_check_reports_mistakes(capsys, arguments, code, message) -> None:
