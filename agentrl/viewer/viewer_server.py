@@ -31,6 +31,8 @@ from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.runs_app import runs_application
 from agentrl.viewer.server_app import application
 
+DEFAULT_PORT = 8200
+_NEXT_PORTS = 20
 _START_S = 30.0
 _STOP_S = 10.0
 _GRACE_S = 2
@@ -41,7 +43,7 @@ def serve(
     run: str | Path,
     *,
     host: str = "127.0.0.1",
-    port: int = 8200,
+    port: int | None = None,
     page: str = "",
     other: str | Path | None = None,
     ready: Callable[[str], None] = lambda url: None,
@@ -52,7 +54,7 @@ def serve(
         run: the run's folder, which may still be growing; or a folder of runs.
         host: the address to listen on. Beyond loopback, every request needs the token that is
             part of the printed address.
-        port: the port to listen on; 0 picks a free one.
+        port: the port to listen on; 0 picks a free one, None takes 8200 or the next free one.
         page: the page to announce, such as `episodes/ID`; the overview by default.
         other: another run, whose episodes can be compared with this one's.
         ready: called with the address of the page once the server listens.
@@ -225,16 +227,19 @@ class WebServer:
     Args:
         make: creates their ASGI application, given what decides on requests.
         host: the address to listen on.
-        port: the port to listen on; 0 picks a free one.
+        port: as `serve`.
 
     Raises:
         ConfigError: the port is taken.
     """
 
     def __init__(
-        self, make: Callable[[AccessGuard], Any], host: str = "127.0.0.1", port: int = 0
+        self, make: Callable[[AccessGuard], Any], host: str = "127.0.0.1", port: int | None = 0
     ) -> None:
-        self._listener = _listen(host, port)
+        if port is None:
+            self._listener = _listen(host, DEFAULT_PORT, next_ports=_NEXT_PORTS)
+        else:
+            self._listener = _listen(host, port)
         self.guard = AccessGuard(*self._listener.getsockname()[:2])
         self._pages = make(self.guard)
         config = uvicorn.Config(
@@ -297,7 +302,7 @@ class RunsServer(WebServer):
         ConfigError: there is no such folder, or the port is taken.
     """
 
-    def __init__(self, folder: Path, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, folder: Path, *, host: str = "127.0.0.1", port: int | None = 0) -> None:
         runs = AllRuns(folder)
         super().__init__(lambda guard: runs_application(runs, guard), host, port)
 
@@ -326,7 +331,7 @@ class ViewerServer(WebServer):
         run: Run,
         *,
         host: str = "127.0.0.1",
-        port: int = 0,
+        port: int | None = 0,
         stage: LiveEpisode | None = None,
         other: Run | None = None,
     ) -> None:
@@ -339,7 +344,8 @@ class ViewerServer(WebServer):
         self._pages.state.wall.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, next_ports: int = 0) -> socket.socket:
+    """A socket at a port, or at the first free one of as many that follow it."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -347,6 +353,8 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, TypeError, ValueError) as error:  # the last two for malformed host names
         listener.close()
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        if taken and next_ports:
+            return _listen(host, port + 1, next_ports=next_ports - 1)
         hint = ". Another server uses the port; --port 0 picks a free one" if taken else ""
         raise ConfigError(f"cannot listen on host={host}, port={port}: {error}{hint}") from error
     return listener

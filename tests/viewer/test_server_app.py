@@ -1,10 +1,13 @@
 """The viewer's server: access control and its JSON API."""
 
+import contextlib
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -32,7 +35,7 @@ from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.access import AccessGuard
 from agentrl.viewer.page_data import webp
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
-from agentrl.viewer.viewer_server import ViewerServer
+from agentrl.viewer.viewer_server import DEFAULT_PORT, ViewerServer
 from tests.replay.episodes import episode, scored, screen, turn
 from tests.viewer import runs
 from tests.viewer.conftest import wait_for
@@ -787,6 +790,23 @@ def test_view_prints_the_address_of_the_requested_page(tmp_path, arguments, page
         assert page in server.stdout.readline()
         server.terminate()
         server.wait(20)
+
+
+def test_view_without_arguments_serves_the_folder_runs_at_the_next_free_port(tmp_path) -> None:
+    runs.run(tmp_path / "runs" / "one")
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # another program uses the port already
+            taken.bind(("127.0.0.1", DEFAULT_PORT))
+            taken.listen()
+        command = [sys.executable, "-m", "agentrl", "view"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+            assert server.stdout is not None
+            said = server.stdout.readline()
+            server.terminate()
+            server.wait(20)
+    assert re.match(r"http://127\.0\.0\.1:82\d\d/", said)
+    assert f"(port {DEFAULT_PORT} is in use; Ctrl-C stops the server)" in said
 
 
 def test_view_reports_what_it_cannot_serve(tmp_path: Path, small) -> None:

@@ -1,7 +1,7 @@
 """`agentrl view`: browse a run in the browser."""
 
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import typer
 
@@ -16,7 +16,7 @@ def view(
     run: Annotated[
         str,
         typer.Argument(help="A run's folder, or a folder of runs.", autocompletion=complete_run),
-    ],
+    ] = "runs",
     episode: Annotated[
         str | None, typer.Option(help="Print the address of this episode's page.")
     ] = None,
@@ -27,8 +27,13 @@ def view(
         str | None, typer.Option("--with", help="Another run, to compare with on the pages.")
     ] = None,
     port: Annotated[
-        int, typer.Option(help="Port of the pages; 0 picks a free one.", min=0, max=65535)
-    ] = 8200,
+        int | None,
+        typer.Option(
+            help="Port of the pages; 0 picks a free one. Default: 8200, or the next free one.",
+            min=0,
+            max=65535,
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to serve the pages at.")] = "127.0.0.1",
 ) -> None:
     """Browse a run, or all runs in a folder, in the browser, also while jobs are running.
@@ -44,7 +49,7 @@ def view(
     elif episode or group or beside:
         raise ConfigError(f"{run} is a folder of runs: --episode, --group and --with need a run")
     try:
-        from agentrl.viewer.viewer_server import serve
+        from agentrl.viewer.viewer_server import DEFAULT_PORT, serve
     except ImportError as error:
         raise ConfigError(
             f"the pages need {error.name}, which is missing: pip install 'agentrl-screens[page]'; "
@@ -52,7 +57,9 @@ def view(
         ) from None
 
     def ready(url: str) -> None:
-        typer.echo(f"{url}  (Ctrl-C stops the server)")
+        moved = port is None and urlsplit(url).port != DEFAULT_PORT
+        note = f"port {DEFAULT_PORT} is in use; " if moved else ""
+        typer.echo(f"{url}  ({note}Ctrl-C stops the server)")
 
     serve(run, host=host, port=port, page=page, other=beside, ready=ready)
 
