@@ -223,6 +223,8 @@ def test_each_command_ends_with_the_next_one(
     data = str(tmp_path / "all.jsonl")
     exported = following("export", run, data, "--held-out")
     assert exported == f"Next: agentrl sft CONFIG sft.train.data={data}"
+    page = tmp_path / "a report.html"
+    assert following("export", run, str(page)).endswith(f"a browser: {page.as_uri()}")
     assert following("rescore", run, "--reward", reward) == (
         f"Next: agentrl train {run}/config.yaml "
         f"'rewards=[{{function: {shlex.quote(repr(reward))[1:-1]}, weight: 1}}]'"

@@ -89,15 +89,13 @@ def export(
                 ".csv or .jsonl file or a new folder)"
             )
         _write_page(replay.open(run), out, episode, group)
-        suggest(("view", run))
+        typer.echo(f"Open it in a browser: {out.absolute().as_uri()}")
         return
     if kind != "minari" and minari_options:
         raise ConfigError("--replies and --width need --as minari")
     _write_data(replay.open(run), out, kind or "conversations", where, held_out, replies, width)
     if kind in (None, "conversations") and out.suffix in ("", ".jsonl"):
         suggest(("sft", "CONFIG", f"sft.train.data={out}"))
-    else:
-        suggest(("view", run), ("episodes", run))
 
 
 def _write_page(run: "Run", out: Path, episode: str | None, group: str | None) -> None:
