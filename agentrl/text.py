@@ -115,9 +115,8 @@ def tag_content(reply: str, tag: str) -> str:
     inside, found, _ = rest.partition(end)
     if opening != 1 or closing != 1 or not found:
         pairs = min(opening, closing) if end not in before else 0
-        raise ActionError(
-            f"{pairs} complete {start}...{end} tags in the reply; expected exactly one"
-        )
+        found_pairs = f"{pairs or 'no'} complete {start}...{end} tags"
+        raise ActionError(f"{found_pairs} in the reply; expected exactly one")
     return inside
 
 

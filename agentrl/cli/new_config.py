@@ -44,7 +44,9 @@ def init(
     if env is not None and data is not None:
         raise ConfigError("--env and --data: give one of them")
     if not ((env or data) and model and on) and not sys.stdin.isatty():
-        raise ConfigError("without a terminal to ask in: give --env or --data, --model and --on")
+        raise ConfigError(
+            "not a terminal, so nothing is asked: give --env or --data, --model and --on"
+        )
     if env is None and data is None:
         given = typer.prompt(
             "Train on what? An environment, or a data set of questions (FILE or Hub id)",

@@ -74,9 +74,9 @@ def test_a_reply_is_an_action_or_an_action_error(reply: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("reply", "complaint"),
     [
-        ("tap(0.5, 0.5)", "0 complete"),
+        ("tap(0.5, 0.5)", "no complete"),
         ("<action>tap(0.5, 0.5)</action> <action>tap(0.1, 0.1)</action>", "2 complete"),
-        ("<action>tap(0.5, 0.5)", "0 complete"),
+        ("<action>tap(0.5, 0.5)", "no complete"),
         ("<action>tap(1.2, 0.5)</action>", r"1\.2 is outside the screen; numbers are from 0 to 1"),
         ("<action>tap(-0.1, 0.5)</action>", "'-0.1' is not a number"),
         ("<action>tap(nan, 0.5)</action>", "'nan' is not a number"),

@@ -156,12 +156,12 @@ def test_runs_are_filtered_chosen_and_overlaid(
 ) -> None:
     page = open_page(served.address(), width)
     expect(page.get_by_text("5 runs", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Choose none").click()
+    page.get_by_role("button", name="Select none").click()
     expect(page.get_by_label("Metric")).to_be_hidden()
     page.get_by_label("Search").fill("lake grpo")
     expect(page.get_by_text("4 of 5 runs")).to_be_visible()
     page.get_by_label("Search").fill("seed-")
-    page.get_by_role("button", name="Choose all shown").click()
+    page.get_by_role("button", name="Select all shown").click()
     expect(page.locator(".u-legend .u-series:not(.unlisted)")).to_have_count(4)  # with the step
     page.get_by_label("seeds as mean and range").check()
     legend = page.locator(".u-legend .u-series:not(.unlisted)").nth(1)
@@ -217,7 +217,7 @@ def test_the_stage_of_a_running_job_is_followed(
         expect(page.get_by_text(f"running: warm start, {state}")).to_be_visible()
         stage.write_text("engine start")
         expect(page.get_by_text(f"running: engine start, {state}")).to_be_visible()
-    expect(page.get_by_text("stopped after 0 steps, before finishing")).to_be_visible()
+    expect(page.get_by_text("stopped after 0 steps", exact=True)).to_be_visible()
 
 
 def test_a_run_opens_and_leads_back(served: RunsServer, open_page: Open) -> None:
@@ -236,7 +236,7 @@ def test_a_run_is_deleted_after_a_confirmation(
     served: RunsServer, open_page: Open, folder: Path
 ) -> None:
     page = open_page(served.address())
-    page.get_by_role("button", name="Choose none").click()
+    page.get_by_role("button", name="Select none").click()
     page.get_by_label("choose sweep/lr=1e-3 & <b>").check()
     page.once("dialog", lambda dialog: dialog.dismiss())
     page.get_by_role("button", name="Delete").click()
@@ -254,7 +254,7 @@ def test_fifty_runs_are_overlaid_in_distinct_colors(tmp_path: Path, open_page: O
     try:
         page = open_page(server.address())
         expect(page.get_by_text("50 runs", exact=True)).to_be_visible()
-        page.get_by_role("button", name="Choose all shown").click()
+        page.get_by_role("button", name="Select all shown").click()
         expect(page.locator(".u-legend .u-series:not(.unlisted)")).to_have_count(51)
         colors = page.locator(".list .dot").evaluate_all(
             "dots => dots.map(dot => getComputedStyle(dot).backgroundColor)"

@@ -100,8 +100,9 @@ class AndroidWorldJSON(Dialect):
         """See Dialect.parse."""
         pieces = _ACTION.split(reply)
         if len(pieces) != 2:
+            count = len(pieces) - 1 or "no"
             raise ActionError(
-                f"{len(pieces) - 1} lines of the reply start with `Action:`; expected exactly one"
+                f"{count} lines of the reply start with `Action:`; expected exactly one"
             )
         given = reply_values.json_object(pieces[1], "a JSON object with an action_type")
         known = (*_POINTS, *_KEYS, *_TEXTS, "scroll", "swipe", "status", "wait")

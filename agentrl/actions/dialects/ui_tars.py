@@ -183,9 +183,8 @@ def _call_in(reply: str) -> tuple[str, dict[str, Value]]:
     """The only call in a reply, its arguments named as in the first version."""
     pieces = _ACTION.split(reply)
     if len(pieces) != 2:
-        raise ActionError(
-            f"{len(pieces) - 1} lines of the reply start with `Action:`; expected exactly one"
-        )
+        count = len(pieces) - 1 or "no"
+        raise ActionError(f"{count} lines of the reply start with `Action:`; expected exactly one")
     text = pieces[1].strip()
     typed = _TEXT_CALL.fullmatch(text)
     if typed is not None:  # such models often leave out the backslash before a quote

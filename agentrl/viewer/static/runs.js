@@ -109,9 +109,9 @@ const bar = h(
             .map((run) => run.name),
         ),
     },
-    "Choose all shown",
+    "Select all shown",
   ),
-  h("button", { class: "button quiet", type: "button", onclick: () => choose([]) }, "Choose none"),
+  h("button", { class: "button quiet", type: "button", onclick: () => choose([]) }, "Select none"),
 );
 const drawing = h(
   "section",

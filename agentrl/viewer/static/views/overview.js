@@ -23,7 +23,7 @@ const JOB = {
   running: (step, steps, left, stage) =>
     `running${stage ? `: ${stage}` : ""}, ${step ? `${of(step, steps)} done` : "no training step done yet"}${left ? `, about ${seconds(left)} left` : ""}`,
   finished: (step) => `finished after ${of(step)}`,
-  stopped: (step, steps) => `stopped after ${of(step, steps)}, before finishing`,
+  stopped: (step, steps) => `stopped after ${of(step, steps)}`,
 };
 
 const EVALUATION = { running: "running", finished: "finished", stopped: "stopped before finishing" };
