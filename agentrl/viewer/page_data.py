@@ -92,6 +92,8 @@ def episode(recorded: RecordedEpisode) -> dict[str, Any]:
     return {
         **row(summary),
         "env_id": summary.env_id,
+        # The replies of scripted players have probability 1.
+        "sampled": any(any(turn.reply_logprobs) for turn in played.turns),
         "instructions": shortened(played.instructions),
         "reset_info": played.reset_info,
         "components": {name: list(values) for name, values in summary.components.items()},

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -44,7 +44,7 @@ def overview(run: Run) -> dict[str, Any]:
         "env_id": episodes[-1].env_id if episodes else line.environment,
         "count": len(episodes),
         "turns": sum(s.turns for s in episodes),
-        "tokens": sum(s.tokens for s in episodes),
+        "tokens": _sampled_tokens(episodes, line.config),
         "first": episodes[0].time if episodes else None,
         "last": episodes[-1].time if episodes else None,
         "outcomes": dict(Counter(s.outcome.value for s in episodes)),
@@ -62,6 +62,19 @@ def overview(run: Run) -> dict[str, Any]:
         "summary": _object(run.path / "summary.json"),
         "state": _state(run.path / "state.json"),
     }
+
+
+def _sampled_tokens(episodes: Sequence[Summary], config: Mapping[str, Any]) -> int:
+    """The tokens that a model sampled: not those of people, demonstrations and scripted players."""
+    named = _names(config, "env", "players") | _names(config, "eval", "baselines")
+    scripted = {"human", "demo", "random", "expert"} | named
+    return sum(s.tokens for s in episodes if s.label not in scripted)
+
+
+def _names(config: Mapping[str, Any], section: str, key: str) -> set[str]:
+    found = config.get(section)
+    names = found.get(key) if isinstance(found, dict) else None
+    return {str(name) for name in names} if isinstance(names, list | dict) else set()
 
 
 def rows_by_label(run: Run) -> list[dict[str, Any]]:

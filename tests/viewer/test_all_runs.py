@@ -156,6 +156,8 @@ def test_runs_are_filtered_chosen_and_overlaid(
 ) -> None:
     page = open_page(served.address(), width)
     expect(page.get_by_text("5 runs", exact=True)).to_be_visible()
+    result = page.get_by_role("cell", name="reward 5.2").bounding_box()
+    assert result["x"] + result["width"] < width
     page.get_by_role("button", name="Select none").click()
     expect(page.get_by_label("Metric")).to_be_hidden()
     page.get_by_label("Search").fill("lake grpo")
@@ -206,6 +208,7 @@ def test_the_stage_of_a_running_job_is_followed(
     served: RunsServer, open_page: Open, folder: Path
 ) -> None:
     stage, state = folder / "game" / "stage", "no training step done yet"
+    (folder / "game" / "metrics.jsonl").unlink()
     with lock_folder(folder / "game"):
         stage.write_text("demonstrations")
         page = open_page(served.address())
@@ -218,6 +221,8 @@ def test_the_stage_of_a_running_job_is_followed(
         stage.write_text("engine start")
         expect(page.get_by_text(f"running: engine start, {state}")).to_be_visible()
     expect(page.get_by_text("stopped after 0 steps", exact=True)).to_be_visible()
+    stopped = page.locator(".state", has_text="The run stopped before its first step")
+    expect(stopped).to_contain_text("agentrl train …/game --resume")
 
 
 def test_a_run_opens_and_leads_back(served: RunsServer, open_page: Open) -> None:

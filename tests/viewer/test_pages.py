@@ -34,7 +34,7 @@ def test_the_overview_summarizes_the_run(small, open_page):
     expect(page.get_by_role("heading", name="small")).to_be_visible()
     expect(page.get_by_text("17", exact=True).first).to_be_visible()
     expect(page.locator(".chart canvas")).to_have_count(6)
-    expect(page.locator(".chart", has_text="Void episodes")).to_contain_text("None so far")
+    expect(page.locator(".charts > p")).to_have_text("Void episodes: none so far.")
     expect(page.get_by_role("link", name="DeviceOffline")).to_be_visible()
     page.get_by_role("link", name="after sampled").click()
     expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
@@ -76,6 +76,22 @@ def test_episodes_are_filtered_and_sorted_and_the_address_remembers_it(small, op
     page.reload()
     expect(page.get_by_text("8 of 17 episodes")).to_be_visible()
     expect(page.locator("th[aria-sort='descending']")).to_contain_text("step")
+
+
+def test_filters_are_folded_on_a_narrow_screen_unless_they_are_used(small, open_page):
+    page = open_page(f"{small.url}/episodes", 390, 844)
+    expect(page.get_by_text("17 of 17 episodes")).to_be_in_viewport()
+    step = page.get_by_role("spinbutton", name="Step")
+    expect(step).to_be_hidden()
+    page.get_by_text("Filters", exact=True).click()
+    step.fill("1")
+    expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
+    page.reload()
+    expect(step).to_be_visible()
+    page.goto(f"{small.url}/episodes")
+    expect(step).to_be_hidden()
+    page.set_viewport_size({"width": 1280, "height": 860})
+    expect(step).to_be_visible()
 
 
 def test_times_are_rounded_before_they_are_split_into_minutes(small, open_page):
@@ -249,12 +265,12 @@ def test_phones_without_failures_are_collapsed(serve, open_page, tmp_path):
 def test_the_first_void_episode_replaces_the_note_by_a_curve(serve, open_page, tmp_path):
     run = runs.run(tmp_path / "run")
     page = open_page(serve(run).url)
-    figure = page.locator(".chart", has_text="Void episodes")
-    expect(figure).to_contain_text("None so far")
+    figure, note = page.locator(".chart", has_text="Void episodes"), page.locator(".charts > p")
+    expect(note).to_have_text("Void episodes: none so far.")
     with (run / "metrics.jsonl").open("a") as metrics:
         metrics.write('{"stage": "reinforcement", "step": 3, "rollout/void": 2.0}\n')
     expect(figure.locator("canvas")).to_be_visible()
-    expect(figure).not_to_contain_text("None so far")
+    expect(note).to_have_count(0)
 
 
 def test_all_evaluations_of_a_step_are_drawn(serve, open_page, tmp_path):
@@ -604,7 +620,8 @@ def test_a_text_game_is_shown_in_lines_and_as_large_as_it_fits(serve, open_page,
     with Recorder(tmp_path / "run") as recorder:
         for member, (total, advantage) in enumerate(((-3.0, 7.31e-5), (-0.5, -1234.5))):
             made = episode(
-                f"train-00001-g000-m{member:02d}", (turn(frames=(), shown=BOARD),), member=member,
+                f"train-00001-g000-m{member:02d}",
+                (turn(frames=(), shown=BOARD, reply_logprobs=(0.0,)),), member=member,
                 group="train-00001-g000", final_frames=(), final_shown=BOARD, device=None,
             )  # fmt: skip
             scored = ScoredEpisode(episode=made, components={"outcome": (total,)}, rewards=(total,))
@@ -622,6 +639,7 @@ def test_a_text_game_is_shown_in_lines_and_as_large_as_it_fits(serve, open_page,
     assert board.evaluate("board => parseFloat(getComputedStyle(board).fontSize)") > 30
     expect(page.get_by_role("button", name="Probabilities of the coordinates")).to_have_count(0)
     expect(page.locator("dt").get_by_text("phone", exact=True)).to_have_count(0)
+    expect(page.locator(".legend").get_by_text("the player decides")).to_be_visible()
     page.goto(f"{served.url}/groups/train-00001-g000")
     expect(page.locator(".siblings .n")).to_have_text(["+7.3e-5", "-1,234"])
     assert page.locator(".siblings .cell").evaluate_all(
@@ -729,8 +747,9 @@ def test_a_job_on_a_data_set_shows_its_curves_and_settings(open_page, tmp_path):
 
 
 def test_two_evaluations_are_compared_by_seed(small, open_page):
-    page = open_page(f"{small.url}/compare?a=before-sampled@0&b=after-sampled@2")
+    page = open_page(f"{small.url}/compare?a=before-sampled@0&b=after-sampled@2", 390)
     expect(page.locator("tbody tr")).to_have_count(4)
+    expect(page.locator("thead th").nth(1)).to_have_text("B minus A")
     page.get_by_label("Seeds").select_option("b_only")
     expect(page.locator("tbody tr")).to_have_count(2)
     page.locator("tbody tr a").last.click()

@@ -6,6 +6,7 @@ import pytest
 
 from agentrl import replay
 from agentrl.files import lock_folder
+from agentrl.replay.recorder import Recorder
 from agentrl.viewer.export.run_report import report
 from agentrl.viewer.run_overview import MetricCurves, MetricHistory, audits, overview
 from tests.viewer import runs
@@ -80,3 +81,14 @@ def test_the_stage_of_a_running_job_is_short(run):
     (run / "stage").write_text("warm start" * 100)
     with lock_folder(run):
         assert overview(replay.open(run))["stage"] == "warm start" * 20
+
+
+def test_only_tokens_that_a_model_sampled_are_counted(run):
+    sampled = overview(replay.open(run))["tokens"]
+    assert sampled == 17 * 3 * 3
+    (run / "config.yaml").write_text("env: {players: {greedy: a:B}}\neval: {baselines: [mine]}\n")
+    with Recorder(run, writer="more") as recorder:
+        for label in ("expert", "mine", "greedy", "human"):
+            runs.played(recorder, label, 0, split="eval")
+        runs.played(recorder, "demo", 0, split="demo")
+    assert overview(replay.open(run))["tokens"] == sampled

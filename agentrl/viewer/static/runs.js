@@ -21,11 +21,11 @@ const FIRST = 5;
 const MOST = 100;
 const COLUMNS = [
   ["name", "run"],
+  ["result", "result (95% interval)"],
   ["environment", "environment"],
   ["algorithm", "algorithm"],
   ["seed", "seed", "num"],
   ["step", "steps", "num"],
-  ["result", "result (95% interval)"],
   ["seconds", "time", "num"],
   ["state", "state"],
   ["started", "started", "num"],
@@ -276,6 +276,7 @@ function list() {
             h("bdi", {}, run.name),
           ),
         ),
+        h("td", {}, run.result.replace("->", "→")),
         h("td", {}, h("bdi", {}, run.environment)),
         h("td", {}, h("bdi", {}, run.algorithm)),
         h("td", { class: "num" }, String(run.seed)),
@@ -284,7 +285,6 @@ function list() {
           { class: "num" },
           run.steps === null || run.steps === run.step ? String(run.step) : `${run.step} of ${run.steps}`,
         ),
-        h("td", {}, run.result.replace("->", "→")),
         h("td", { class: "num" }, seconds(run.seconds || null)),
         h(
           "td",

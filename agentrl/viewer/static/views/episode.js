@@ -56,14 +56,16 @@ const NEIGHBORS = [
   ["sibling_before", "‹ Sibling", "["],
   ["sibling_after", "Sibling ›", "]"],
 ];
-const STAGES = h(
-  "ul",
-  { class: "legend" },
-  [
-    ["generate", "the model generates"],
-    ["act", "the environment acts"],
-  ].map(([name, does]) => h("li", {}, h("span", { class: `dot stage-${name}` }), does)),
-);
+/** What the colors of the timeline mean. */
+const legend = ({ sampled }) =>
+  h(
+    "ul",
+    { class: "legend" },
+    [
+      ["generate", sampled ? "the model generates" : "the player decides"],
+      ["act", "the environment acts"],
+    ].map(([name, does]) => h("li", {}, h("span", { class: `dot stage-${name}` }), does)),
+  );
 
 async function copy(button) {
   try {
@@ -224,7 +226,7 @@ class Player {
                 "plain",
               ),
           this.turns.length
-            ? [this.strip, this.line, this.peek, STAGES, this.controls]
+            ? [this.strip, this.line, this.peek, legend(record), this.controls]
             : notice("The episode ended before its first turn.", "plain"),
           this.panel,
           this.turns.length ? this.help : null,

@@ -20,16 +20,18 @@ const COUNT = { list: 100, gallery: 60 };
 const AGAIN_MS = 500;
 /** Delay after the last keystroke. */
 const TYPING_MS = 300;
+/** The same width is in style.css. */
+const NARROW = matchMedia("(max-width: 700px)");
 const OUTCOMES = ["terminated", "truncated", "void", "timeout", "device_error", "env_error"];
 
 export async function episodes(place) {
   const query = new URLSearchParams(location.search);
-  const bar = h("form", {
-    class: "filters card",
-    role: "search",
-    hidden: true,
-    onsubmit: (event) => event.preventDefault(),
-  });
+  const fields = h("div", { class: "filters" });
+  const bar = h(
+    "form",
+    { class: "card", role: "search", hidden: true, onsubmit: (event) => event.preventDefault() },
+    fold(fields, query),
+  );
   const table = h("section", { class: "card" });
   const views = h("span", { class: "choose" });
   replace(place, h("div", { class: "episode-head" }, h("h1", {}, "Episodes"), views), bar, table);
@@ -86,7 +88,7 @@ export async function episodes(place) {
       ),
     );
     if (!drawn) {
-      replace(bar, controls(query, found, change, type));
+      replace(fields, controls(query, found, change, type));
       drawn = true;
       bar.hidden = false;
     }
@@ -98,6 +100,18 @@ export async function episodes(place) {
   return async () => {
     if (!query.get("first")) await load();
   };
+}
+
+/** Filters, which are closed on a narrow screen until they are needed: they would fill half of it. */
+function fold(fields, query) {
+  const isUsed = [...query.keys()].some((name) => !["view", "sort", "down", "first"].includes(name));
+  const details = h("details", { class: "fold" }, h("summary", {}, "Filters"), fields);
+  const adjust = () => {
+    details.open = !NARROW.matches || isUsed;
+  };
+  NARROW.addEventListener("change", adjust);
+  adjust();
+  return details;
 }
 
 /** Placeholder and tooltip of what is typed freely. */

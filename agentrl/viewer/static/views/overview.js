@@ -29,7 +29,7 @@ const JOB = {
 const EVALUATION = { running: "running", finished: "finished", stopped: "stopped before finishing" };
 
 /** Shown instead of a curve that is zero everywhere. */
-const NONE = { "Void episodes": "None so far." };
+const NONE = { "Void episodes": "Void episodes: none so far." };
 /** Delay after the last keystroke. */
 const TYPING_MS = 300;
 /** Up to this many phones without failures are listed; more are collapsed. */
@@ -62,8 +62,8 @@ export async function overview(place) {
       get("/api/highlights"),
     ]);
     replace(head, heading(run));
-    if (isEmpty(run) && !charts.length && !evaluation(run)) replace(curves);
-    else draw(curves, drawn, charts, evaluation(run));
+    if (awaitsEpisodes(run) && !charts.length && !evaluation(run)) replace(curves);
+    else draw(curves, drawn, charts, () => withoutCurves(run));
     replace(examples, highlights(found));
     await all.refresh(run.sections);
     replace(rest, tables(run));
@@ -76,14 +76,9 @@ export async function overview(place) {
 }
 
 /** Each chart is created once and then updated, so that nothing flickers while a job runs. */
-function draw(place, drawn, charts, evaluated, options = {}) {
+function draw(place, drawn, charts, withoutAny, options = {}) {
   if (!charts.length) {
-    replace(
-      place,
-      evaluated
-        ? results(evaluated)
-        : placeholder("empty", "No curves yet", "They begin when the first training step has finished."),
-    );
+    replace(place, withoutAny());
     return;
   }
   let isNew = false;
@@ -98,6 +93,14 @@ function draw(place, drawn, charts, evaluated, options = {}) {
       place,
       charts.map(({ title }) => drawn.get(title)),
     );
+}
+
+function withoutCurves(run) {
+  if (evaluation(run)) return results(evaluation(run));
+  if (run.job !== "stopped")
+    return placeholder("empty", "No curves yet", "They begin when the first training step has finished.");
+  const resume = `${run.command?.trim() || "agentrl train"} …/${run.name} --resume`;
+  return placeholder("empty", "The run stopped before its first step", `Resume it with ${resume}`);
 }
 
 /** The summary of an evaluation; null for training. */
@@ -140,12 +143,7 @@ function results({
 const isZero = (curves) => curves.every(({ points }) => points.every(([, value]) => value === 0));
 
 function sentence(title) {
-  const figure = h(
-    "figure",
-    { class: "card chart" },
-    h("figcaption", {}, title),
-    h("p", { class: "faint" }, NONE[title]),
-  );
+  const figure = h("p", { class: "faint none" }, NONE[title]);
   figure.grow = isZero;
   return figure;
 }
@@ -174,12 +172,12 @@ function heading(run) {
       run.command ? fact("command", run.command.trim()) : null,
       ...(unplayed(run) ? [] : played(run, void_)),
     ),
-    isEmpty(run) ? placeholder("empty", "No episodes yet", "They appear here as they end.") : null,
+    awaitsEpisodes(run) ? placeholder("empty", "No episodes yet", "They appear here as they end.") : null,
   ];
 }
 
-/** Whether no episode has ended yet. */
-const isEmpty = (run) => !run.count && !unplayed(run);
+/** Whether no episode has ended yet, but one may. */
+const awaitsEpisodes = (run) => !run.count && !unplayed(run) && run.job !== "stopped";
 
 /** Whether the job trains on a data set, without episodes. */
 const unplayed = (run) => !run.count && run.command && run.command.trim() !== "agentrl train";
@@ -189,7 +187,7 @@ const played = (run, void_) => [fact("environment", run.env_id), ...(run.count ?
 const counts = (run, void_) => [
   fact("episodes", number(run.count)),
   fact("turns", number(run.turns)),
-  fact("tokens sampled", number(run.tokens)),
+  run.tokens ? fact("tokens sampled", number(run.tokens)) : null,
   fact("void", `${number(void_)} (${share(void_ / run.count)})`, void_ ? "bad" : ""),
   fact("started", clock(run.first)),
   fact("last episode", clock(run.last)),
@@ -398,7 +396,8 @@ class Metrics {
 
   async draw(name) {
     const { details, charts, drawn } = this.opened.get(name);
-    if (details.open) draw(charts, drawn, await get("/api/metrics", { section: name }), null, this.options);
+    if (details.open)
+      draw(charts, drawn, await get("/api/metrics", { section: name }), () => null, this.options);
   }
 
   async find(text) {
@@ -407,7 +406,7 @@ class Metrics {
     this.sections.hidden = Boolean(text);
     const charts = text ? await get("/api/metrics", { text }) : [];
     if (text !== this.text) return;
-    if (charts.length) draw(this.found, this.matches, charts, null, this.options);
+    if (charts.length) draw(this.found, this.matches, charts, () => null, this.options);
     else replace(this.found, text ? h("p", { class: "empty" }, "No metric has this in its name.") : null);
   }
 
