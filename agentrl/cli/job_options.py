@@ -79,7 +79,7 @@ class JobOptions:
         typer.echo(text, nl=False)
 
     def check_folder(self) -> None:
-        """Check that a new run can be created, or the run to resume written.
+        """Check that a new run can be created, or that the given one can be resumed.
 
         Raises:
             ConfigError: it cannot.
@@ -90,6 +90,7 @@ class JobOptions:
         if self.run is None:
             RunFolder.check_new(configuration.load(self.config, self.settings).run)
         else:
+            RunFolder(self.run).check_trains()
             RunFolder(self.run).check_writable()
 
     def announce_resumed(self) -> None:

@@ -69,6 +69,7 @@ def run_job(
     """
     if resume is not None:
         folder = RunFolder.existing(Path(resume))
+        folder.check_trains()
         folder.check_writable()
         started_by = folder.command
         if started_by not in (None, job.command):

@@ -26,6 +26,9 @@ from agentrl.training.monitoring.metrics_file import METRICS_FILE, read_metrics
 log = logging.getLogger(__name__)
 
 _COMMAND = "command"
+_EVAL = "agentrl eval"
+PLAY_COMMAND = "agentrl play"
+"""Written by recordings of games, whose other files could be those of a training."""
 _PLAIN_NAMES = {"", "config", "configs", "settings", "tmp", "train", "training"}
 """Of files and folders: they say nothing about the job."""
 _TIME_SUFFIX = r"-[0-9]{4}-[0-9]{6}(-[0-9]+)?"
@@ -97,9 +100,13 @@ class RunState:
 
 
 def _already_exists(path: Path) -> ConfigError:
-    command = "agentrl pipeline"
-    if not (path / "pipeline.yaml").is_file():
-        command = RunFolder(path).command or "agentrl train"
+    folder = RunFolder(path)
+    if (plays := folder.plays) is not None:
+        return ConfigError(f"{path} exists, a recording of {plays}: choose another run.name")
+    command = folder.command or "agentrl train"
+    for file, group_command in (("pipeline.yaml", "agentrl pipeline"), ("suite.json", _EVAL)):
+        if (path / file).is_file():
+            command = group_command
     return ConfigError(
         f"{path} exists: resume it with {command} --resume {path}, or choose another run.name"
     )
@@ -256,9 +263,32 @@ class RunFolder:
 
     @property
     def command(self) -> str | None:
-        """What started the run, such as `agentrl sft`; None in runs of earlier versions."""
+        """What started the run, such as `agentrl sft`; None in evaluations and old runs."""
         file = self.path / _COMMAND
         return file.read_text(encoding="utf-8").strip() if file.is_file() else None
+
+    @property
+    def plays(self) -> str | None:
+        """`agentrl eval` or `agentrl play` if it recorded the run, which then cannot be resumed."""
+        if (command := self.command) is not None:
+            return command if command == PLAY_COMMAND else None
+        try:
+            summary = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return _EVAL if isinstance(summary, dict) and "policy" in summary else None
+
+    def check_trains(self) -> None:
+        """Check that the run is of a command that trains.
+
+        Raises:
+            ConfigError: it is a recording of `agentrl eval` or `agentrl play`.
+        """
+        if (plays := self.plays) is not None:
+            raise ConfigError(
+                f"--resume {self.path}: this is no training run but a recording of {plays}, which "
+                "cannot be resumed"
+            )
 
     def save_command(self, command: str) -> None:
         """Write what starts and resumes the run."""

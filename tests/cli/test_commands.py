@@ -254,6 +254,13 @@ def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFix
     assert cli.run(arguments) == 0
     assert "recorded:" in capsys.readouterr().out
     assert len(list(tmp_path.iterdir())) == 2
+    for command in (["train"], ["train", "--dry-run"], ["sft"]):
+        assert cli.run([*command, "--resume", found["run"]]) == 2
+        output = capsys.readouterr().err
+        assert "this is no training run but a recording of agentrl eval, which" in output
+    assert cli.run([*arguments, f"run.name={Path(found['run']).name}"]) == 2
+    output = capsys.readouterr().err
+    assert "exists, a recording of agentrl eval: choose another run.name" in output
 
 
 def test_eval_without_the_console_logger_prints_no_progress(

@@ -252,7 +252,10 @@ def test_a_run_folder_that_cannot_be_created_is_an_error_before_any_work(
 
 def test_the_name_of_an_existing_run_is_an_error_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    with pytest.raises(ConfigError, match="--resume"):
+    with pytest.raises(ConfigError, match="agentrl train --resume"):
+        RunFolder.check_new(RunConfig(dir=str(tmp_path), name="a"))
+    (tmp_path / "a/suite.json").touch()
+    with pytest.raises(ConfigError, match="agentrl eval --resume"):
         RunFolder.check_new(RunConfig(dir=str(tmp_path), name="a"))
 
 

@@ -39,6 +39,7 @@ from agentrl.training.model_to_play import (
     with_served_model,
 )
 from agentrl.training.run_folder import (
+    PLAY_COMMAND,
     RunFolder,
     check_names_env,
     open_target,
@@ -158,6 +159,7 @@ def play(
     version = trained_steps(run, kept) if of_run else 0
     folder = RunFolder.create(config.run, f"play-{REMOTE if served else policy}")
     folder.save_config(config)
+    folder.save_command(PLAY_COMMAND)
     begun(folder.path)
     with folder.removed_if_empty(), TemporaryDirectory(prefix="agentrl-") as scratch:
         model = model_folder(config.model, config.seed, Path(scratch), kept) if of_run else None

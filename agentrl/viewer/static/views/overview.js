@@ -180,7 +180,8 @@ function heading(run) {
 const awaitsEpisodes = (run) => !run.count && !unplayed(run) && run.job !== "stopped";
 
 /** Whether the job trains on a data set, without episodes. */
-const unplayed = (run) => !run.count && run.command && run.command.trim() !== "agentrl train";
+const unplayed = (run) =>
+  !run.count && run.command && !["agentrl train", "agentrl play"].includes(run.command.trim());
 
 const played = (run, void_) => [fact("environment", run.env_id), ...(run.count ? counts(run, void_) : [])];
 
