@@ -96,7 +96,7 @@ class RunSummary:
     @property
     def headline(self) -> str:
         """The result in one sentence, with its interval, the best scripted player and the time."""
-        parts = [self.result.replace(" (", ", 95% interval ").rstrip(")")] if self.result else []
+        parts = [self.result.replace(" (", " (95% interval ")] if self.result else []
         if self.best_player is not None and self.result:
             parts.append(f"{self.best_player[0]} {self.best_player[1]:.3g}")
         return ", ".join([*parts, f"took {format_duration(self.seconds)}"]) if parts else ""

@@ -21,6 +21,7 @@ from agentrl.errors import AgentRLError, ConfigError, DeviceError
 from agentrl.replay import Filter, Run, preference_pairs
 from agentrl.replay.episode_notes import star, write_note
 from agentrl.replay.episode_query import parse_query
+from agentrl.replay.live_phones import read_live_phones
 from agentrl.replay.run_layout import is_frame
 from agentrl.text import known_names, quoted
 from agentrl.training.run_summary import job_stage, job_state
@@ -222,7 +223,10 @@ def _add_run_views(app: FastAPI, api: APIRouter, run: Run, other: Run | None) ->
     def name() -> Response:
         news = _state(run)
         is_playable = app.state.stage is not None
-        return as_json({"name": run.name, "plays": is_playable, "job": news[-1], "news": news})
+        found = {"phones": bool(read_live_phones(run.path)), "logs": bool(log_files(run))}
+        return as_json(
+            {"name": run.name, "plays": is_playable, "job": news[-1], "news": news} | found
+        )
 
     @api.get("/api/run")
     def whole() -> Response:

@@ -68,6 +68,15 @@ def test_a_person_is_shown_the_actions_even_if_the_model_gets_no_instructions(
     assert replay.open(game).episode(episode.id).episode.instructions == ""
 
 
+def test_a_person_is_shown_the_rules_that_the_model_is_not(monkeypatch, capsys, tmp_path) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("left\n\n"))
+    assert run(["play", "sokoban", f"run.dir={tmp_path}"]) == 0
+    assert "Push" in capsys.readouterr().out
+    (episode,) = recorded(tmp_path)
+    (game,) = tmp_path.iterdir()
+    assert replay.open(game).episode(episode.id).episode.instructions == ""
+
+
 def test_call_formats_are_shown_without_tags() -> None:
     for style in ("tag", "tool"):
         shown = strip_tags(f"Answer {ActionSet(['tap(x, y)', 'wait()'], style).describe()}.")

@@ -105,6 +105,9 @@ def test_a_game_is_played_with_text_and_arrows_and_recorded(open_page: Open, tmp
     with played(tmp_path, LAKE) as game:
         page = open_page(game.address, lost=True)
         expect(page.get_by_text("Go to the goal.")).to_be_visible()
+        page.set_viewport_size({"width": 1280, "height": 1200})
+        expect(page.locator(".shown.alone")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
         box = page.get_by_label("answer")
         box.fill("fly")
         box.press("Enter")

@@ -220,12 +220,26 @@ class _Games:
         """Why the last game is not recorded."""
         self._worker = Worker("games")
 
+    def _instructions(self, translator: Translator) -> str:
+        """The instructions; a person gets the rules and the format of answers in any case."""
+        instructions = translator.instructions()
+        if instructions or not self._is_human:
+            return instructions
+        environment = self._config.env
+        if environment.translator_kwargs.get("instruct") is False:
+            instructed = {**environment.translator_kwargs, "instruct": True}
+            return open_translator(
+                replace(environment, translator_kwargs=instructed)
+            ).instructions()
+        how: Callable[[], str] | None = getattr(translator, "answer_format", None)
+        return "" if how is None else strip_tags(how())
+
     async def play(self, seed: int) -> ScoredEpisode:
         """Play until no other game is asked for; the last one that was recorded."""
         environment, interface = self._config.env, self._interface
         try:
             translator = open_translator(environment)
-            interface.show_instructions(_instructions(translator, is_human=self._is_human))
+            interface.show_instructions(self._instructions(translator))
             if self._is_human:
                 interface.show_inputs(available_inputs(translator))
                 if reason := _why_no_undo(environment):
@@ -386,14 +400,6 @@ def _request(seed: int, evaluation: EvalConfig, label: str, number: int) -> Epis
     # A held-out seed is recorded as such, also when a person plays it.
     split: Split = "eval" if seed >= evaluation.first_seed else "demo"
     return EpisodeRequest(split=split, step=0, group=number, member=0, seed=seed, label=label)
-
-
-def _instructions(translator: Translator, *, is_human: bool) -> str:
-    """The instructions; a person always gets at least the format of an answer."""
-    instructions = translator.instructions()
-    how: Callable[[], str] | None = getattr(translator, "answer_format", None)
-    needs_how = is_human and not instructions and how is not None
-    return strip_tags(how()) if needs_how and how is not None else instructions
 
 
 def _shown_to_both(

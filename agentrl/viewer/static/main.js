@@ -90,13 +90,19 @@ async function start() {
         ? rest(`/${path.split("/")[1]}/`)
         : (TITLES[route.name] ?? "Page not found");
     document.title = `${title} · ${run.name} · agentrl`;
-    document.querySelector("nav [data-view=play]").hidden = !run.plays;
-    document.querySelector("nav [data-view=preferences]").hidden = run.plays; // one episode has no sibling
+    linkPages(run);
     refresh = (await route.show(view, run)) ?? null;
   } catch (error) {
     replace(view, h("h1", { class: "unseen" }, "Error"), whatFailed(error));
   }
   listen();
+}
+
+/** Link only the pages that the run has something for. */
+function linkPages({ plays, phones, logs }) {
+  const isShown = { play: plays, preferences: !plays, phones, logs }; // one episode has no sibling
+  for (const [name, shown] of Object.entries(isShown))
+    document.querySelector(`nav [data-view=${name}]`).hidden = !shown;
 }
 
 const GONE = 410;
@@ -158,6 +164,7 @@ function listen() {
       if (isGone) location.reload(); // another run has taken the folder
       try {
         await refresh?.();
+        linkPages(await get("/api/run/name"));
       } catch (error) {
         // the next change tries again
         isGone = error.status === GONE;

@@ -100,14 +100,16 @@ export const signed = (value, digits = 3) =>
 export const share = (value) => (value === null || value === undefined ? "–" : `${number(100 * value)}%`);
 export const tone = (value) => (value > 0 ? "good" : value < 0 ? "bad" : "");
 
+/** A duration, such as 42 s, 3:05 or 1:02:05, as in the terminal. */
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
   if (value > 0 && value < 0.001) return "under 1 ms";
   if (value < 1) return `${Math.round(value * 1000)} ms`;
-  if (value < 90) return `${number(value)} s`;
+  if (value < 59.5) return `${value < 10 ? number(value) : Math.round(value)} s`;
   const whole = Math.round(value);
-  const minutes = Math.floor(whole / 60);
-  return minutes < 90 ? `${minutes}:${String(whole % 60).padStart(2, "0")} min` : `${number(minutes / 60)} h`;
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  const two = (part) => String(part).padStart(2, "0");
+  return `${hours ? `${hours}:${two(minutes)}` : minutes}:${two(whole % 60)}`;
 }
 export const clock = (time) => (time ? new Date(time * 1000).toLocaleString() : "–");
 
