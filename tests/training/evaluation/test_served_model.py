@@ -110,13 +110,13 @@ def test_a_hostile_reply_costs_a_turn_and_is_recorded_as_it_came(
     server: Server, tmp_path: Path
 ) -> None:
     replies = {
-        "x" * (1 << 20): "0 complete",
+        "x" * (1 << 20): "no complete",
         "<action>\0</action>": "actions are",
         "<action>\ud800</action>": "actions are",
         "<script>alert(1)</script><action>down</action><action>down</action>": "2 complete",
-        "<|im_end|><|vision_start|><image>": "0 complete",
+        "<|im_end|><|vision_start|><image>": "no complete",
         "<action>tap(NaN, 1e999)</action>": "actions are",
-        "": "0 complete",
+        "": "no complete",
     }
     server.answers.extend([ok(reply("Hello!"))] * 2)
     server.answers.extend(ok(reply(text)) for text in replies)
