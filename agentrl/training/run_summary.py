@@ -149,12 +149,15 @@ def is_folder_of_runs(path: str | Path) -> bool:
     return bool(find_runs(folder)) or not any(folder.iterdir())
 
 
-def summarize(run: Path, folder: Path | None = None) -> RunSummary:
+def summarize(
+    run: Path, folder: Path | None = None, episodes: Sequence[Summary] | None = None
+) -> RunSummary:
     """Read a run's files; what is missing or damaged counts as absent.
 
     Args:
         run: its folder.
         folder: the folder that its name is relative to; None for the one above it.
+        episodes: those of the run, where they have been read.
     """
     config, summary, state = (
         read_config(run),
@@ -170,7 +173,7 @@ def summarize(run: Path, folder: Path | None = None) -> RunSummary:
     on_data = _ON_DATA.get(command)
     section = _dict(config.get(on_data or "train"))
     algorithm = on_data or str(_dict(config.get("algorithm")).get("name", ""))
-    played = _recorded(run) if plays else []
+    played = _valid(run, episodes) if plays else []
     metric, before, after = _result(results, _evaluated(run), _metrics(played))
     seconds = _seconds(summary.get("seconds", state.get("seconds")))
     path = run.absolute()
@@ -269,12 +272,13 @@ def _evaluated(run: Path) -> dict[str, _BySeed]:
     return played
 
 
-def _recorded(run: Path) -> list[Summary]:
-    """The valid episodes that were played."""
+def _valid(run: Path, episodes: Sequence[Summary] | None) -> list[Summary]:
+    """The valid episodes of a run, which are read unless they are given."""
     try:
-        return [one for one in RunIndex(run).all() if not one.outcome.void]
+        known = RunIndex(run).all() if episodes is None else episodes
     except ConfigError:
         return []
+    return [one for one in known if not one.outcome.void]
 
 
 def _metrics(episodes: Sequence[Summary]) -> dict[str, list[float]]:

@@ -38,7 +38,7 @@ Point = tuple[float, float]
 def overview(run: Run) -> dict[str, Any]:
     """Counts, tables, configuration and state of a run."""
     episodes = run.episodes()
-    line = summarize(run.path)
+    line = summarize(run.path, episodes=episodes)
     return {
         "name": run.name,
         "env_id": episodes[-1].env_id if episodes else line.environment,
