@@ -17,6 +17,7 @@ from agentrl.text import printable
 _GAP = 2
 """Characters between columns."""
 _NAMES = ("task", "model", "metric")
+_WITH_INTERVAL = ("success", "accuracy", "score", "reward")
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -256,6 +257,13 @@ def _print_table(
     typer.echo(printable(target))
     for table in results_tables({who: result.summary()}, table_width()):
         print_table(table)
+    ends = [
+        f"{name} {low:.3g} to {high:.3g}"
+        for name, (low, high) in result.intervals().items()
+        if name in _WITH_INTERVAL
+    ]
+    if ends:
+        typer.echo(f"95% intervals over the seeds: {', '.join(ends)}")
     if policy == "model" and result.model is None and Path(target).is_dir():
         model = f"checkpoint {checkpoint}" if checkpoint else "the final model"
         typer.echo(f"model: {model} of {target}")

@@ -16,7 +16,7 @@ from types import FrameType
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.training.run_summary import job_state
+from agentrl.training.run_summary import job_state, summarize
 
 MAX_JOBS = 1000
 _RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)")
@@ -161,14 +161,15 @@ def run_sweep(
             while waiting and len(running) < parallel and not stopped:
                 job = waiting.pop(0)
                 running.append(_Running(job=job, process=_start(config, job, folder)))
-                said(f"{job.name}: started")
+                said(f"{job.name}: started, its output is in {folder / job.name}.log")
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
                 if status := one.process.returncode:
                     failed.append(one.job.name)
                     said(f"{one.job.name}: exit code {status}, see {folder / one.job.name}.log")
                 else:
-                    said(f"{one.job.name}: finished")
+                    result = summarize(folder / one.job.name).result
+                    said(f"{one.job.name}: finished{result and f', {result}'}")
             time.sleep(_POLL_S)
     return failed
 

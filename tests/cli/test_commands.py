@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 import shlex
 import socket
 import subprocess
@@ -252,7 +253,11 @@ def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFix
     assert cli.run(["episodes", found["run"]]) == 0
     assert "7 of 7 episodes" in capsys.readouterr().out
     assert cli.run(arguments) == 0
-    assert "recorded:" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "recorded:" in output
+    assert re.search(
+        r"^95% intervals over the seeds: .*\breward -?[\d.]+ to -?[\d.]+", output, re.M
+    )
     assert len(list(tmp_path.iterdir())) == 2
     for command in (["train"], ["train", "--dry-run"], ["sft"]):
         assert cli.run([*command, "--resume", found["run"]]) == 2

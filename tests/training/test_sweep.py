@@ -1,6 +1,7 @@
 """Sweeps over values of settings."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -84,7 +85,7 @@ def test_a_sweep_is_stopped_and_continued_and_survives_a_failing_job(tmp_path, m
 
     assert cli.run([*command, "--parallel", "2"]) == 1
     said = capsys.readouterr().out
-    assert "model.path=tiny: finished" in said
+    assert re.search(r"model.path=tiny: finished, \w+ \S+ -> ", said)
     assert "model.path=_absent: exit code 2" in said
     assert cli.run(["runs", "runs/mine", "--json"]) == 0
     (row,) = map(json.loads, capsys.readouterr().out.splitlines())

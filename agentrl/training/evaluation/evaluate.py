@@ -100,14 +100,22 @@ class Evaluation:
     def _repr_html_(self) -> str:
         """A table of the metrics, each with its 95% confidence interval over the seeds."""
         rows: list[Sequence[Any]] = [("", "mean", "95% interval")]
+        intervals = self.intervals()
         for name, mean in self.metrics.items():
-            values = [seed[name] for seed in self.by_seed.values() if name in seed]
-            of = estimate if name in ("success", "accuracy") else student_estimate
-            found = of(values) if values else None
-            ends = () if found is None else (found.low, found.high)
-            rows.append((name, mean, " to ".join(f"{end:.4g}" for end in ends if end is not None)))
+            rows.append((name, mean, " to ".join(f"{end:.4g}" for end in intervals.get(name, ()))))
         where = "" if self.run is None else f", recorded in {self.run}"
         return f"<p>{escape(f'{self!r}{where}')}</p>{table(rows)}"
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 95% confidence intervals of the means over the seeds, where there is one."""
+        found = {}
+        for name in self.metrics:
+            values = [seed[name] for seed in self.by_seed.values() if name in seed]
+            of = estimate if name in ("success", "accuracy") else student_estimate
+            one = of(values) if values else None
+            if one is not None and one.low is not None and one.high is not None:
+                found[name] = one.low, one.high
+        return found
 
     def summary(self) -> dict[str, Any]:
         """The means and counts without the results per seed, as written to `summary.json`."""
