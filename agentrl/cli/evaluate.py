@@ -197,12 +197,12 @@ def _report(folder: Path, results: "Sequence[TaskResult]", as_json: bool) -> Non
 def compare(
     results: Annotated[
         list[Path],
-        typer.Argument(help="Folders of evaluations of suites, or their results.json."),
+        typer.Argument(help="Folders of evaluations, or the results.json of suites."),
     ],
     out: Annotated[Path | None, typer.Option(help="Also write a page: FILE.html.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare models that were evaluated on the same suites.
+    """Compare models that were evaluated on the same suites, or the same environment.
 
     Differences are to the first model, on the seeds that both have played.
 

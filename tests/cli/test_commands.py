@@ -258,7 +258,12 @@ def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFix
     assert re.search(
         r"^95% intervals over the seeds: .*\breward -?[\d.]+ to -?[\d.]+", output, re.M
     )
-    assert len(list(tmp_path.iterdir())) == 2
+    folders = [str(path) for path in tmp_path.iterdir()]
+    assert len(folders) == 2
+    assert cli.run(["compare", *folders]) == 0
+    output = capsys.readouterr().out
+    assert [Path(folder).name in output for folder in folders] == [True, True]
+    assert "Differences: paired by seed" in output
     for command in (["train"], ["train", "--dry-run"], ["sft"]):
         assert cli.run([*command, "--resume", found["run"]]) == 2
         output = capsys.readouterr().err

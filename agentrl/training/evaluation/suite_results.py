@@ -9,6 +9,7 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
+from agentrl.replay.run_index import RunIndex
 from agentrl.training.evaluation.evaluate import Evaluation
 from agentrl.training.evaluation.intervals import (
     Estimate,
@@ -18,6 +19,8 @@ from agentrl.training.evaluation.intervals import (
     student_estimate,
 )
 from agentrl.training.evaluation.suite import SuiteTask
+from agentrl.training.monitoring.metrics_file import is_number
+from agentrl.training.run_summary import read_config
 
 RESULTS, RESULT = "results.json", "result.json"
 """File of a whole evaluation, in its folder; and of one task, in the folder of its episodes."""
@@ -228,7 +231,8 @@ def tree_of(results: Sequence[TaskResult]) -> dict[str, Any]:
 def read_results(paths: Sequence[Path]) -> list[TaskResult]:
     """The results of several evaluations, of which each is a folder or its `results.json`.
 
-    Equal names of models in different files are followed by the names of their folders.
+    An evaluation without a suite is one task, named after its environment. Equal names of models in
+    different files are followed by the names of their folders.
 
     Raises:
         ConfigError: there is no such file, or it is damaged.
@@ -251,12 +255,53 @@ def _read(file: Path) -> list[TaskResult]:
     try:
         return [TaskResult.from_json(one) for one in json.loads(file.read_text())["results"]]
     except FileNotFoundError:
+        if file.name == RESULTS and (recorded := _recorded(file.parent)) is not None:
+            return [recorded]
         raise ConfigError(
-            f"{file}: no such file; name the folder of an evaluation of a suite, or its {RESULTS}"
+            f"{file}: no such file; name the folder of an evaluation, or the {RESULTS} of one"
         ) from None
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         why = f": {error}" if isinstance(error, OSError | ValueError) else ""
         raise ConfigError(f"{file}: cannot be read as results of suites{why}") from error
+
+
+def _recorded(run: Path) -> TaskResult | None:
+    """An evaluation without a suite, from its episodes; None if the folder is none."""
+    summary, config = _tree(run / "summary.json"), read_config(run)
+    episodes = RunIndex(run).all() if "policy" in summary else []
+    valid = [one for one in episodes if not one.outcome.void]
+    if not valid:
+        return None
+    rows = [dict(one.metrics) | {"reward": one.total} for one in valid]
+    metric = next((name for name in _SHARES if all(name in row for row in rows)), "reward")
+    values: dict[int, list[float]] = {}
+    for one, row in zip(valid, rows, strict=True):
+        values.setdefault(one.seed, []).append(row[metric])
+    played = {key: config.get(key) for key in ("env", "rewards", "mixture")}
+    return TaskResult(
+        model=run.resolve().name,
+        suite="evaluation",
+        task=valid[-1].env_id,
+        metric=metric,
+        passes=metric != "reward",
+        settings=json.dumps(played, default=str),
+        samples=max(map(len, values.values())),
+        void=len(episodes) - len(valid),
+        seconds=round(sum(one.seconds for one in valid), 1),
+        run=".",
+        metrics={name: round(v, _DIGITS) for name, v in summary.items() if is_number(v)},
+        values=values,
+        category=None,
+        categories={},
+    )
+
+
+def _tree(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _estimates(one: TaskResult) -> dict[str, Any]:
