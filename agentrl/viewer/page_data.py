@@ -14,6 +14,7 @@ from agentrl.replay import RecordedEpisode, Run, Summary
 from agentrl.replay.episode_summary import Filter, at, void_causes
 from agentrl.replay.touch_marks import touch_of
 from agentrl.text import printable
+from agentrl.training.evaluation.intervals import student_estimate
 from agentrl.types import Episode, Image, Turn
 
 _MAX_TEXT = 200_000
@@ -222,6 +223,10 @@ def comparison(a: EvaluationKey, b: EvaluationKey) -> dict[str, Any]:
     Args:
         a: a run, a label and a step.
         b: the same.
+
+    Returns:
+        `pairs`: rows `a` and `b` by `seed`; `alone`: the seeds that only one of them played;
+        `interval`: the 95% interval of b's mean reward minus a's, or None.
     """
     sides = [
         {s.seed: s for s in Filter(label=label, step=step).of(run.episodes()) if not s.outcome.void}
@@ -229,7 +234,10 @@ def comparison(a: EvaluationKey, b: EvaluationKey) -> dict[str, Any]:
     ]
     first, second = sides
     shared = sorted(first.keys() & second.keys())
+    gained = [second[seed].total - first[seed].total for seed in shared]
+    mean = student_estimate(gained) if gained else None
     return {
+        "interval": None if mean is None or mean.low is None else [mean.low, mean.high],
         "pairs": [{"seed": n, "a": row(first[n]), "b": row(second[n])} for n in shared],
         "alone": [len(side) - len(shared) for side in sides],
     }

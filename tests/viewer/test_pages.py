@@ -2,10 +2,12 @@
 
 import json
 import re
+from statistics import fmean
 
 import cv2
 import numpy as np
 import pytest
+import scipy.stats
 from playwright.sync_api import expect
 
 from agentrl import replay
@@ -752,6 +754,10 @@ def test_two_evaluations_are_compared_by_seed(small, open_page):
     page = open_page(f"{small.url}/compare?a=before-sampled@0&b=after-sampled@2", 390)
     expect(page.locator("tbody tr")).to_have_count(4)
     expect(page.locator("thead th").nth(1)).to_have_text("B minus A")
+    gains = [float(text) for text in page.locator("tbody td:nth-child(2)").all_inner_texts()]
+    low, high = scipy.stats.ttest_1samp(gains, 0).confidence_interval()
+    fact = re.escape(f"{fmean(gains):+.3g} ({low:+.3g} to {high:+.3g})")
+    expect(page.get_by_text(re.compile(fact))).to_be_visible()
     page.get_by_label("Seeds").select_option("b_only")
     expect(page.locator("tbody tr")).to_have_count(2)
     page.locator("tbody tr a").last.click()

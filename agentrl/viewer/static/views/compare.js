@@ -164,6 +164,7 @@ function pairs(found, a, b, only) {
   };
   const shown = found.pairs.filter(tests[only] ?? (() => true));
   const mean = found.pairs.reduce((sum, pair) => sum + better(pair), 0) / (found.pairs.length || 1);
+  const within = found.interval ? ` (${found.interval.map((end) => signed(end)).join(" to ")})` : "";
   const count = (test) => found.pairs.filter(tests[test]).length;
   const beside = a.run ?? b.run;
   if (!found.pairs.length)
@@ -173,7 +174,7 @@ function pairs(found, a, b, only) {
       "dl",
       { class: "facts" },
       fact("seeds in common", number(found.pairs.length)),
-      fact("B minus A, mean reward", signed(mean), tone(mean)),
+      fact("B minus A, mean reward (95% interval)", `${signed(mean)}${within}`, tone(mean)),
       fact("B better", `${count("better")} (${share(count("better") / found.pairs.length)})`),
       fact("B worse", `${count("worse")} (${share(count("worse") / found.pairs.length)})`),
       fact("only B succeeds", number(count("b_only"))),
