@@ -91,7 +91,7 @@ def test_a_mistyped_command_is_a_users_mistake(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("command", "code", "printed"),
-    [("--version 2>&-", 0, "agentrl "), ("init <&- 2>&1", 2, "ConfigError: without a terminal")],
+    [("--version 2>&-", 0, "agentrl "), ("init <&- 2>&1", 2, "ConfigError: not a terminal")],
 )
 def test_a_closed_stream_is_like_the_null_device(command: str, code: int, printed: str) -> None:
     script = f"{sys.executable} -m agentrl {command}"
