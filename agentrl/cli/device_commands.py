@@ -319,14 +319,7 @@ def doctor(
     _announce_checks(serials, in_use)
     if not serials:
         return
-    console = Console(emoji=False)
-    unusable: dict[str, list[str]] = {}
-    for name, findings in _check_phones(server, serials, prove):
-        console.print(Text(name, style="bold"))
-        for found in findings:
-            print_finding(console, found, indent="  ")
-            if found.state == "wrong":
-                unusable.setdefault(name, []).append(found.what)
+    unusable = _print_checks(_check_phones(server, serials, prove))
     typer.echo(f"{len(serials) - len(unusable)} of {len(serials)} phones are ready for jobs.")
     if unusable:
         for name, wrong in unusable.items():
@@ -353,6 +346,19 @@ def _announce_checks(serials: Sequence[str], in_use: Sequence[str]) -> None:
             f"(virtual ones take seconds): {printable(', '.join(serials))}. To check only one: "
             "agentrl devices doctor SERIAL"
         )
+
+
+def _print_checks(checks: "Iterable[tuple[str, Iterable[Finding]]]") -> dict[str, list[str]]:
+    """Print the findings of phones; what is wrong with those that are not ready."""
+    console = Console(emoji=False)
+    unusable: dict[str, list[str]] = {}
+    for name, findings in checks:
+        console.print(Text(name, style="bold"))
+        for found in findings:
+            print_finding(console, found, indent="  ")
+            if found.state == "wrong":
+                unusable.setdefault(name, []).append(found.what)
+    return unusable
 
 
 def _check_phones(

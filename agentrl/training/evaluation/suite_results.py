@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from agentrl.config import read_yaml
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
 from agentrl.replay.run_index import RunIndex
@@ -20,7 +21,6 @@ from agentrl.training.evaluation.intervals import (
 )
 from agentrl.training.evaluation.suite import SuiteTask
 from agentrl.training.monitoring.metrics_file import is_number
-from agentrl.training.run_summary import read_config
 
 RESULTS, RESULT = "results.json", "result.json"
 """File of a whole evaluation, in its folder; and of one task, in the folder of its episodes."""
@@ -267,7 +267,7 @@ def _read(file: Path) -> list[TaskResult]:
 
 def _recorded(run: Path) -> TaskResult | None:
     """An evaluation without a suite, from its episodes; None if the folder is none."""
-    summary, config = _tree(run / "summary.json"), read_config(run)
+    summary = _tree(run / "summary.json")
     episodes = RunIndex(run).all() if "policy" in summary else []
     valid = [one for one in episodes if not one.outcome.void]
     if not valid:
@@ -277,6 +277,7 @@ def _recorded(run: Path) -> TaskResult | None:
     values: dict[int, list[float]] = {}
     for one, row in zip(valid, rows, strict=True):
         values.setdefault(one.seed, []).append(row[metric])
+    config = read_yaml(run / "config.yaml")
     played = {key: config.get(key) for key in ("env", "rewards", "mixture")}
     return TaskResult(
         model=run.resolve().name,
