@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentrl import cli, replay
+from agentrl.config import RewardAuditConfig
 from agentrl.data.image_loading import load_image
 from agentrl.training.checkpoints import checkpoint_store
 from tests.policies.completions_server import ok, reply, serving
@@ -77,7 +78,8 @@ def test_a_job_stops_when_its_judge_breaks_the_bound_and_can_be_resumed(tmp_path
     assert [line["step"] for line in steps] == [*range(1, last + 2)]
     assert steps[-1]["audit/false_accept"] == 0.0
     assert steps[-1]["audit/episodes"] == 32  # the audit started over
-    if last:
-        assert steps[0]["audit/false_accept_low"] < 0.05
+    if last:  # not stopped: within the bound, or not yet judged by it
+        enough = steps[0]["audit/episodes"] >= RewardAuditConfig().min_episodes
+        assert steps[0]["audit/false_accept_low"] < 0.05 or not enough
     report = json.loads((run / "audits" / "training.json").read_text())
     assert report["false_accepts"]["count"] == 0
