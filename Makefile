@@ -74,14 +74,14 @@ test-slow: setup
 
 # The tests of pages drive a real Chromium. Beside the adb program in adbutils' wheel, they try the
 # system's, where there is one. The shell of virtual phones is compared with Android's: mksh, toybox
-# and its awk; without them, these tests are skipped.
+# and its awk; completion is tried in zsh and fish. Without them, these tests are skipped.
 programs:
 	@test -n "$$AGENTRL_TEST_CHROMIUM" || command -v chromium >/dev/null || { \
 		echo "installing chromium and adb"; \
 		as_root=$$(test "$$(id -u)" = 0 || echo sudo); \
 		$$as_root apt-get update >$(LOG) 2>&1 && \
 		$$as_root apt-get install -y --no-install-recommends chromium adb >>$(LOG) 2>&1 && \
-		{ $$as_root apt-get install -y --no-install-recommends mksh toybox original-awk chromium-driver \
+		{ $$as_root apt-get install -y --no-install-recommends mksh toybox original-awk chromium-driver zsh fish \
 			>>$(LOG) 2>&1 || true; }; } || { \
 		cat $(LOG) >&2; \
 		echo "no Chromium: install one, or name it in AGENTRL_TEST_CHROMIUM" >&2; exit 1; }

@@ -7,10 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agentrl.config import read_yaml
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.replay.run_index import RunIndex
+from agentrl.replay import Run
 from agentrl.training.evaluation.evaluate import Evaluation
 from agentrl.training.evaluation.intervals import (
     Estimate,
@@ -255,7 +254,8 @@ def _read(file: Path) -> list[TaskResult]:
     try:
         return [TaskResult.from_json(one) for one in json.loads(file.read_text())["results"]]
     except FileNotFoundError:
-        if file.name == RESULTS and (recorded := _recorded(file.parent)) is not None:
+        is_folder = file.name == RESULTS and file.parent.is_dir()
+        if is_folder and (recorded := _recorded(file.parent)) is not None:
             return [recorded]
         raise ConfigError(
             f"{file}: no such file; name the folder of an evaluation, or the {RESULTS} of one"
@@ -267,8 +267,9 @@ def _read(file: Path) -> list[TaskResult]:
 
 def _recorded(run: Path) -> TaskResult | None:
     """An evaluation without a suite, from its episodes; None if the folder is none."""
-    summary = _tree(run / "summary.json")
-    episodes = RunIndex(run).all() if "policy" in summary else []
+    recorded = Run(run)
+    summary = recorded.summary
+    episodes = recorded.episodes() if "policy" in summary else []
     valid = [one for one in episodes if not one.outcome.void]
     if not valid:
         return None
@@ -277,7 +278,7 @@ def _recorded(run: Path) -> TaskResult | None:
     values: dict[int, list[float]] = {}
     for one, row in zip(valid, rows, strict=True):
         values.setdefault(one.seed, []).append(row[metric])
-    config = read_yaml(run / "config.yaml")
+    config = recorded.config
     played = {key: config.get(key) for key in ("env", "rewards", "mixture")}
     return TaskResult(
         model=run.resolve().name,
@@ -295,14 +296,6 @@ def _recorded(run: Path) -> TaskResult | None:
         category=None,
         categories={},
     )
-
-
-def _tree(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _estimates(one: TaskResult) -> dict[str, Any]:
