@@ -35,7 +35,7 @@ $(STAMP):
 	@$(PIP) install -c requirements/constraints.txt '$(TORCH)' >$(LOG) 2>&1 || \
 		$(PIP) install '$(TORCH)' --index-url $(TORCH_INDEX) >>$(LOG) 2>&1 || \
 		{ tail -n 40 $(LOG) >&2; exit 1; }
-	@# Where it cannot be had, PyPI's comes below, for CUDA: agentrl alone can use it (agentrl doctor).
+	@# Where it cannot be had, PyPI's comes below, for CUDA.
 	@$(PIP) install --no-deps --retries 0 --timeout 15 '$(VISION)' --index-url $(TORCH_INDEX) \
 		>>$(LOG) 2>&1 || true
 	@echo "installing the CPU stack and the tools (5 GB); this takes some minutes"
@@ -44,6 +44,10 @@ $(STAMP):
 	@$(PIP) install --no-deps --no-build-isolation --editable . \
 		--config-settings editable_mode=compat >$(LOG) 2>&1 || \
 		{ tail -n 40 $(LOG) >&2; exit 1; }
+	@# torchvision for CUDA cannot be imported beside this torch, except after agentrl, which declares
+	@# its operators: import it at the start of every Python process.
+	@$(BIN)/python -c 'import torchvision' 2>>$(LOG) || echo 'import agentrl' > \
+		"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/agentrl_first.pth"
 	@$(BIN)/agentrl --version
 	@rm -f $(VENV)/.installed-*
 	@touch $@

@@ -43,6 +43,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from agentrl import torch_companions
 from agentrl._version import __version__
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ __all__ = [
 # Before torch is loaded: its threads otherwise spin while they wait, and on a machine whose cores
 # also run phones and an engine they then mostly wait for each other.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+torch_companions.PatchOnImport.install()
 
 _MODULES = {
     "agentrl.config": ("Config",),

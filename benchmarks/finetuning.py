@@ -29,7 +29,6 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.config import Config, DPOConfig, FinetuningConfig, RewardModelConfig, SFTConfig
-from agentrl.policies import torch_companions
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.network.backbone import Backbone
@@ -48,7 +47,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="Steps of each that are timed.")
     parser.add_argument("--batch", type=int, default=16, help="Examples per optimizer step.")
     options = parser.parse_args()
-    torch_companions.patch_broken_imports()
     console = Console(width=110)
     console.print(conditions())
     table = Table("trainer", "TRL, s per step", "agentrl, s per step", "ratio", "loss TRL", "loss")

@@ -43,7 +43,6 @@ from torch.distributed.fsdp import FSDPModule
 from trainer import sample, words
 
 from agentrl.config import Config, ModelConfig, RolloutConfig, algorithm_config
-from agentrl.policies import torch_companions
 from agentrl.policies.engines.engine import Sampling, TokenEngine
 from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.open_model import open_engine
@@ -180,7 +179,6 @@ def build(folder: Path, size: str, device: str) -> None:
     tiny_model.build(folder, 0)
     if size == "tiny":
         return
-    torch_companions.patch_broken_imports()
     from safetensors.torch import save_file
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 

@@ -35,7 +35,6 @@ from rich.table import Table
 from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.config.env_settings import parse_history
-from agentrl.policies import torch_companions
 from agentrl.policies.models import adapter_for
 from agentrl.policies.models.model_adapter import target_size
 from agentrl.policies.tiny import tiny_model
@@ -78,7 +77,6 @@ def main() -> None:
 
 def dimensions() -> dict[str, Packing]:
     """Relative costs of attention and images in the tiny and the 3B model."""
-    torch_companions.patch_broken_imports()
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
     found = {}

@@ -40,7 +40,6 @@ from trainer_step import Ours, Size
 from trainer_trl import RELEASE, Theirs, relative
 
 from agentrl.config import Config, algorithm_config
-from agentrl.policies import torch_companions
 from agentrl.policies.models import ModelAdapter, adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
@@ -101,7 +100,6 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
     if find_spec("trl") is None:
         report.append(f"TRL is not installed (pip install trl=={RELEASE}): no comparison")
     else:
-        torch_companions.patch_broken_imports()
         theirs = Theirs(folder, scratch / "trl", shown, size, steps)
         found = relative(*theirs.gradients())
         report.append(f"relative difference of the gradients on the same replies: {found:.1e}")

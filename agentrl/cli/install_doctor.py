@@ -132,8 +132,8 @@ def vision_beside(torch: str | None, torchvision: str | None) -> InstallCheck | 
     return InstallCheck(
         what="torchvision",
         state="optional",
-        detail=f"{torchvision}, a CUDA build next to torch {torch}: agentrl works with it, but "
-        "transformers and vllm on their own do not",
+        detail=f"{torchvision}, a CUDA build next to torch {torch}: transformers and vllm can "
+        "be imported only after agentrl",
         fix=f"pip install torchvision=={torchvision}+cpu --index-url {_CPU_WHEELS}",
     )
 

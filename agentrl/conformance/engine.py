@@ -200,9 +200,6 @@ async def started(
         backend: see `EngineSettings`.
         engine_kwargs: as `rollout.engine_kwargs`.
     """
-    from agentrl.policies import torch_companions
-
-    torch_companions.patch_broken_imports()
     folder = tiny_folder()
     settings = EngineSettings(folder=folder, max_context=1024, backend=backend)
     engine = target(settings, **engine_kwargs)

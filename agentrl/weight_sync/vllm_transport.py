@@ -35,9 +35,6 @@ class VLLMTransport(StreamedTransport):
     def send(self, weights: WeightSource, link: EngineLink, rank: int, host: str) -> None:
         """See `StreamedTransport.send`."""
         if self._trainer is None:
-            from agentrl.policies import torch_companions
-
-            torch_companions.patch_broken_imports()
             from agentrl.policies.engines.vllm_transfer import open_trainer
 
             info = self.trainer_info(rank, host, link.workers)

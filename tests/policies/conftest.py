@@ -3,10 +3,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from agentrl.policies import torch_companions
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-
-torch_companions.patch_broken_imports()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agentrl.policies import torch_companions
 from agentrl.policies.engines.vllm_environment import ONE_PROCESS, vllm_environment
 
 _START_S = 150.0
@@ -40,7 +39,6 @@ def vllm_serving(model: Path, log: Path, *arguments: str) -> Iterator[str]:
         "--distributed-executor-backend", ONE_PROCESS, "--skip-mm-profiling",
         "--limit-mm-per-prompt", '{"video": 0}', *arguments,
     ]  # fmt: skip
-    torch_companions.patch_broken_imports()
     with vllm_environment(_START_S), log.open("w") as output:  # also lets the CPU build start
         process = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True

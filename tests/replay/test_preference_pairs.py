@@ -9,7 +9,6 @@ from agentrl.config import History
 from agentrl.data.conversations import ChatRows, read_preference
 from agentrl.data.open_table import open_table
 from agentrl.errors import ConfigError
-from agentrl.policies import torch_companions
 from agentrl.replay.preference_pairs import PairSettings, choices, choose, open_choices, write
 from agentrl.replay.recorder import Recorder
 from agentrl.types import Outcome, ScoredEpisode
@@ -124,7 +123,6 @@ def test_where_prompts_show_a_window_only_the_first_difference_is_compared(run, 
 
 
 def test_trl_takes_the_rows(run, tmp_path):
-    torch_companions.patch_broken_imports()
     from datasets import load_dataset
     from trl.data_utils import is_conversational
 

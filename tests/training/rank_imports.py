@@ -1,9 +1,5 @@
 """What every rank imports; imported once, before the ranks are forked."""
 
-from agentrl.policies import torch_companions
+from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration  # noqa: F401
 
-torch_companions.patch_broken_imports()
-
-from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration  # noqa: E402, F401
-
-import agentrl.training.learner.learner  # noqa: E402, F401
+import agentrl.training.learner.learner  # noqa: F401

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from agentrl.policies import torch_companions
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.training.batching.collate import build_batch, sequence_order
@@ -115,7 +114,6 @@ def transformers_logprobs(
     folder: Path, encoder: ChatEncoder, samples: Sequence[TrainingSample]
 ) -> list[list[float]]:
     """The same by transformers: its processor's tensors, each sequence alone, eager attention."""
-    torch_companions.patch_broken_imports()
     import transformers
 
     sees = encoder.model_adapter.image_token_id is not None

@@ -102,9 +102,6 @@ def check_image_tokens(encoder: ChatEncoder, processor: Any) -> None:
 
 
 def _open(path: Path, loader: str) -> Any:
-    from agentrl.policies import torch_companions  # imports torch
-
-    torch_companions.patch_broken_imports()
     import transformers
 
     with boundary(ConfigError, f"model.path={path}: {loader} cannot load it"):

@@ -229,9 +229,6 @@ def _serve() -> None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         sys.exit("the parent has ended")
-    from agentrl.policies import torch_companions
-
-    torch_companions.patch_broken_imports()
     runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
 
 

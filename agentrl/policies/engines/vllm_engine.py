@@ -134,10 +134,7 @@ class VLLMEngine(TokenEngine):
             ConfigError: vLLM is not installed, or rejects its arguments.
             EngineError: it did not start.
         """
-        from agentrl.policies import torch_companions
-
         self._encoder = self.settings.open_encoder()
-        torch_companions.patch_broken_imports()
         if self.settings.backend == "ipc":
             # Handles of GPU memory arrive pickled, which vLLM's process accepts only with this
             # setting. It then describes the types of its results, which this process reads only

@@ -21,12 +21,9 @@ halves the speed on two cores. It replaces the short name "uni" by "mp", but not
 @contextmanager
 def vllm_environment(start_deadline_s: float) -> Iterator[None]:
     """Set environment variables for vLLM and its processes, except those set by the user."""
-    from agentrl.policies import torch_companions
-
     folders = [str(_PROCESSES), *filter(None, [os.environ.get("PYTHONPATH")])]
     always = {
         "AGENTRL_VLLM_PROCESS": "1",
-        "AGENTRL_WITHOUT": ",".join(torch_companions.hidden_packages()),
         "PYTHONPATH": os.pathsep.join(folders),
     }
     settings = {

@@ -42,9 +42,6 @@ class ProcessorAdapter(ModelAdapter):
     on another device. Not so if it pads the result."""
 
     def __init__(self, path: Path) -> None:
-        from agentrl.policies import torch_companions
-
-        torch_companions.patch_broken_imports()
         from transformers import AutoProcessor
 
         self._added = added_tokens(path)

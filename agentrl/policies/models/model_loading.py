@@ -210,9 +210,6 @@ def _is_not_load_report(record: logging.LogRecord) -> bool:
 
 def _loader(path: Path) -> Any:
     """The transformers class that loads the model of a folder."""
-    from agentrl.policies import torch_companions
-
-    torch_companions.patch_broken_imports()
     import transformers
 
     transformers.utils.logging.disable_progress_bar()

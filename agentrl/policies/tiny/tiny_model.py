@@ -130,9 +130,6 @@ def parse_sizes(sizes: dict[str, Any]) -> TinySizes:
 
 
 def _config(sizes: TinySizes) -> "Qwen2_5_VLConfig":
-    from agentrl.policies import torch_companions
-
-    torch_companions.patch_broken_imports()
     from transformers import Qwen2_5_VLConfig
 
     ids = tiny_tokenizer.ids(sizes.words)

@@ -11,7 +11,6 @@ from tokenizers import Tokenizer
 
 from agentrl.config import ModelConfig
 from agentrl.errors import ConfigError
-from agentrl.policies import torch_companions
 from agentrl.policies.models.model_source import check_model, find_config, resolve_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.policies.tiny.tiny_tokenizer import ids, pieces
@@ -42,7 +41,6 @@ def test_the_same_seed_writes_the_same_bytes_and_another_does_not(
 
 
 def test_transformers_loads_model_tokenizer_and_processor(tiny_vlm: Path) -> None:
-    torch_companions.patch_broken_imports()
     from transformers import AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
     model = AutoModelForImageTextToText.from_pretrained(tiny_vlm)

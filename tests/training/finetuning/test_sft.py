@@ -14,7 +14,6 @@ from agentrl.cluster.placement import Node, plan_layout
 from agentrl.data.conversations import read_chat, read_preference
 from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
-from agentrl.policies import torch_companions
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.finetuning.offline_dataset import (
@@ -114,7 +113,6 @@ def test_the_loss_is_that_of_transformers(tmp_path, tiny_vlm, chats):
     learner.begin_offline(config.sft)
     measured = learner.offline_loss(rows)
     learner.close()
-    torch_companions.patch_broken_imports()
     from transformers import AutoImageProcessor, AutoModelForImageTextToText
 
     processor = AutoImageProcessor.from_pretrained(tiny_vlm)

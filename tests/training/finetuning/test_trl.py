@@ -15,7 +15,6 @@ from agentrl.algorithms.core.preference_loss import (
 )
 from agentrl.data.conversations import read_chat, read_preference
 from agentrl.errors import ConfigError
-from agentrl.policies import torch_companions
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.training.finetuning.offline_dataset import (
     encode_compared,
@@ -27,7 +26,6 @@ from agentrl.training.learner.network.logprob_model import LogprobModel
 from agentrl.training.learner.network.reward_model import RewardModel
 from tests.policies import families
 
-torch_companions.patch_broken_imports()
 trl = pytest.importorskip("trl")
 
 ANSWERS = [

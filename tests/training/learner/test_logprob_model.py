@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl.policies import torch_companions
 from agentrl.policies.models.families.qwen_vl import PatchLayout, QwenVL
 from agentrl.policies.models.families.text import Text
 from agentrl.training.learner.network.logprob_model import LogprobModel
@@ -14,7 +13,6 @@ IMAGE = 300
 
 
 def tiny_qwen3():
-    torch_companions.patch_broken_imports()
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
     text = {

@@ -5,11 +5,12 @@ file must be self-contained and import nothing heavy.
 """
 
 import ctypes
+import importlib
 import importlib.util
 import os
 import signal
 import sys
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
@@ -40,19 +41,11 @@ def _die_with_parent_in_forks() -> None:
     os.register_at_fork(before=before, after_in_child=in_child)
 
 
-class _PatchTorchvision:
-    """Import hook that declares torchvision's operators before its first import, if necessary."""
-
-    @classmethod
-    def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if name == "torchvision":
-            sys.meta_path.remove(cls)
-            sys.path.append(str(_PACKAGE_ROOT))
-            from agentrl.policies import torch_companions
-
-            sys.path.remove(str(_PACKAGE_ROOT))
-            torch_companions.patch_broken_imports()
-        return None
+def _patch_broken_imports() -> None:
+    """Import agentrl, which loads nothing heavy and adds the hook of `torch_companions`."""
+    sys.path.append(str(_PACKAGE_ROOT))
+    importlib.import_module("agentrl")
+    sys.path.remove(str(_PACKAGE_ROOT))
 
 
 def _run_shadowed() -> None:
@@ -66,7 +59,5 @@ def _run_shadowed() -> None:
 if os.environ.get("AGENTRL_VLLM_PROCESS"):
     _die_with_parent()
     _die_with_parent_in_forks()
-    for _name in filter(None, os.environ.get("AGENTRL_WITHOUT", "").split(",")):
-        sys.modules[_name] = None  # type: ignore[assignment]  # "not installed"
-    sys.meta_path.insert(0, _PatchTorchvision)
+    _patch_broken_imports()
 _run_shadowed()

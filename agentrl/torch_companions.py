@@ -1,4 +1,4 @@
-"""Make CUDA builds of torchvision and its like importable beside a CPU build of torch.
+"""Make transformers and vLLM importable where torchvision and its like are broken CUDA builds.
 
 Their wheels on PyPI are built for CUDA. Beside a CPU torch the import of torchvision fails with
 `operator torchvision::nms does not exist` (https://github.com/pytorch/vision/issues/9077), although
@@ -8,20 +8,56 @@ torchcodec fail too; transformers and vLLM do without them if they appear not to
 
 import importlib.util
 import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-import torch
-
+_PATCHED = ("torchvision", "transformers", "vllm")
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _OPTIONAL = {"torchaudio": "lib/_torchaudio*.so", "torchcodec": "libtorchcodec_image*.so"}
-_declared: list[torch.library.Library] = []
+_declared: list[Any] = []
+
+
+class PatchOnImport(MetaPathFinder):
+    """An import hook that runs `patch_broken_imports` before the first import of these packages."""
+
+    @classmethod
+    def install(cls) -> None:
+        """Add the hook to this process, unless it is there."""
+        if not any(isinstance(finder, cls) for finder in sys.meta_path):
+            sys.meta_path.insert(0, cls())
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Let the module's own loader apply the patch first; finding a module changes nothing."""
+        if name not in _PATCHED:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def patch_and_execute(module: ModuleType) -> None:
+            patch_broken_imports()
+            execute(module)
+
+        spec.loader.exec_module = patch_and_execute  # type: ignore[method-assign]
+        return spec
 
 
 def patch_broken_imports() -> None:
-    """Make transformers and vLLM importable; call it before their first import.
+    """Declare torchvision's operators and hide the optional packages, where they are broken.
 
     Does nothing if the libraries load, or if it was called before.
     """
+    if importlib.util.find_spec("torch") is None:
+        return
+    import torch
+
     for package, pattern in _OPTIONAL.items():
         if package not in sys.modules and _is_broken(package, pattern):
             sys.modules[package] = None  # type: ignore[assignment]  # "not installed"
@@ -29,23 +65,17 @@ def patch_broken_imports() -> None:
                 vars(looked)["TORCHCODEC_AVAILABLE"] = False
     if _declared or hasattr(torch.ops.torchvision, "nms"):
         return
-    # Looking for torchvision may have called this function (vllm_processes/sitecustomize.py).
-    if _is_broken("torchvision", "_C*.so") and not _declared:
+    if _is_broken("torchvision", "_C*.so"):
         library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
         for name in ("nms", "qnms"):
             library.define(name + _SCHEMA)  # type: ignore[no-untyped-call]
         _declared.append(library)
 
 
-def hidden_packages() -> list[str]:
-    """The packages that `patch_broken_imports` has hidden in this process."""
-    return [
-        package for package in _OPTIONAL if sys.modules.get(package, patch_broken_imports) is None
-    ]
-
-
 def _is_broken(package: str, pattern: str) -> bool:
     """Whether a package is installed but its compiled library cannot be loaded."""
+    import torch
+
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return False
