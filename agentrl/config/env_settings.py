@@ -21,6 +21,10 @@ class History:
     """Whether the prompt includes what the model wrote to its memory."""
 
 
+EACH = "each"
+"""The value of `env.processes` that gives every environment a process of its own."""
+
+
 def parse_history(history: str) -> History:
     """Parse `env.history`.
 
@@ -75,9 +79,10 @@ class EnvConfig:
     """Keyword arguments of the scripted players, passed to each that accepts them."""
     wrappers: list[WrapperConfig] = field(default_factory=list)
     """Applied to the environment in this order, the first one innermost."""
-    processes: int = 0
+    processes: int | str = 0
     """Processes that run the environments of each rollout actor, in parallel and isolated from each
-    other's crashes; 0 runs them in threads. Not for phones."""
+    other's crashes; 0 runs them in threads. `each` gives every environment a process of its own,
+    with a single thread, as Playwright requires. Not for phones."""
     patience_s: float = 30.0
     """Seconds that the server of a remote environment may be away, such as for a restart. Only the
     episodes that it was playing are void."""
@@ -105,7 +110,11 @@ class EnvConfig:
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
         check_positive("env", self, "max_turns")
-        check_not_negative("env", self, "processes", "patience_s")
+        check_not_negative("env", self, "patience_s")
+        if self.processes != EACH and (isinstance(self.processes, str) or self.processes < 0):
+            raise ConfigError(
+                f"env.processes={self.processes!r}: must be a whole number from 0, or {EACH}"
+            )
         if self.history is not None:
             parse_history(self.history)
         if self.dialect_kwargs and self.dialect is None:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ import gymnasium
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.env_server import CLOSE_S, EnvServer, InvalidRequest
-from agentrl.rollout.make_env import env_kwargs, make_env, remote_kwargs
+from agentrl.rollout.make_env import env_kwargs, make_env, remote_kwargs, with_text_actions
 from agentrl.rollout.remote_env import RemoteEnv, is_responding
 from agentrl.text import pluralize
 
@@ -51,11 +51,13 @@ class EnvProcesses:
     """Processes that are started when first needed, and restarted when they have died.
 
     Args:
-        count: number of processes.
+        count: number of processes; `each` for one per environment, which ends with it.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int | str) -> None:
         self._token = secrets.token_hex(16)
+        self._one_each = isinstance(count, str)
+        count = 0 if isinstance(count, str) else count
         self._processes: list[tuple[subprocess.Popen[bytes], str] | None] = [None] * count
         self._calls: dict[str, int] = defaultdict(int)
         """By URL of a process, the number of calls that it is executing."""
@@ -67,17 +69,38 @@ class EnvProcesses:
     def make(
         self, config: EnvConfig, render_mode: str | None, deadline_s: float
     ) -> "gymnasium.Env[Any, Any]":
-        """Make an environment, with its wrappers, in the next process.
+        """Make an environment, with its wrappers, in the next process or in one of its own.
 
         Raises:
             EnvError: the process does not start.
             ConfigError: the environment rejects its arguments.
         """
-        with self._lock:
-            url = self._url(next(self._turns), config)
+        if self._one_each:
+            started = self._start(config)
+            with self._lock:
+                self._processes.append(started)
+            url = started[1]
+        else:
+            with self._lock:
+                url = self._url(next(self._turns), config)
         mode = {} if render_mode is None else {"render_mode": render_mode}
         kwargs = {**mode, **env_kwargs(config), **remote_kwargs(config, deadline_s)}
-        return EnvInProcess(self, config.id, url, kwargs, deadline_s, self._token)
+        try:
+            made = EnvInProcess(self, config.id, url, kwargs, deadline_s, self._token)
+        except BaseException:
+            self.release(url)
+            raise
+        return with_text_actions(made)
+
+    def release(self, url: str) -> None:
+        """End the process of an environment that is closed, unless others share it."""
+        if not self._one_each:
+            return
+        with self._lock:
+            ended = [one for one in self._processes if one is not None and one[1] == url]
+            self._processes = [one for one in self._processes if one not in ended]
+        for process, _ in ended:
+            _kill(process)
 
     @contextmanager
     def calling(self, url: str) -> Iterator[None]:
@@ -202,9 +225,22 @@ def action_space_in_process(config: EnvConfig) -> "gymnasium.Space[Any]":
 class EnvInProcess(RemoteEnv):
     """An environment in one of the processes, which is killed if it hangs altogether."""
 
-    def __init__(self, owner: EnvProcesses, id: str, url: str, *arguments: Any) -> None:
-        self._owner, self._id = owner, id
-        super().__init__(url, *arguments)
+    def __init__(
+        self,
+        owner: EnvProcesses,
+        name: str,
+        url: str,
+        kwargs: Mapping[str, Any],
+        deadline_s: float,
+        token: str,
+    ) -> None:
+        self._owner = owner
+        super().__init__(url, kwargs, deadline_s, token, name=name)
+
+    def close(self) -> None:
+        """See RemoteEnv.close; a process of its own ends, too."""
+        super().close()
+        self._owner.release(self._url)
 
     def _answer(self, what: str, body: bytes) -> Any:
         try:
@@ -220,12 +256,12 @@ class EnvInProcess(RemoteEnv):
                         raise
                     raise EnvError(f"{self._call_name(what)}: {ended}") from error
         finally:
-            self._owner.check_memory(self._url, self._id)
+            self._owner.check_memory(self._url, self._name)
 
     def _call_name(self, what: str) -> str:
         name = "its constructor" if what == "open" else f"{what}()"
         seed = "" if self._seed is None else f" (seed {self._seed})"
-        return f"{self._id}: {name}{seed}"
+        return f"{self._name}: {name}{seed}"
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

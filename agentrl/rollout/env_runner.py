@@ -268,7 +268,7 @@ class EnvRunner:
             number = finite("the reward", reward)
             if isinstance(action, Done):  # what the agent says of the outcome is for rewards
                 info = {"status": action.status, "message": action.message, **info}
-            return self._step_result(observation, info, number, bool(terminated), bool(truncated))
+            return self._step_result(observation, info, number, terminated, truncated)
 
     def _step_result(
         self,

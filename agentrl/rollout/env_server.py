@@ -138,24 +138,31 @@ SPACES: dict[str, Callable[[dict[str, Any]], spaces.Space[Any]]] = {
     "Text": lambda a: spaces.Text(a["most"], min_length=a["least"], charset=a["letters"]),
     "Tuple": lambda a: spaces.Tuple(a["parts"]),
     "Dict": lambda a: spaces.Dict(dict(a["parts"])),
-    "OpaqueSpace": lambda a: OpaqueSpace(a["description"]),
+    "OpaqueSpace": lambda a: OpaqueSpace(a["description"], a["is_text"]),
 }
 
 
-class OpaqueSpace(spaces.Space[Any]):
-    """A space of which only the description is known; it contains everything."""
+def is_text_space(space: spaces.Space[Any]) -> bool:
+    """Whether a space contains texts and nothing else, also one of another package's class."""
+    if space.shape is not None or space.dtype is not None:
+        return isinstance(space, spaces.Text)
+    return space.contains("a") and not space.contains(0)
 
-    def __init__(self, description: str) -> None:
+
+class OpaqueSpace(spaces.Space[Any]):
+    """A space of which little is known: it contains everything, or every text."""
+
+    def __init__(self, description: str, is_text: bool = False) -> None:
         super().__init__()
-        self.description = description
+        self.description, self.is_text = description, is_text
 
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
         """Always an error."""
         raise NotImplementedError(f"{self} cannot be sampled here")
 
     def contains(self, x: Any) -> bool:
-        """Always true: only the server can check."""
-        return True
+        """Whether `x` may be in it; more only the server can check."""
+        return isinstance(x, str) or not self.is_text
 
     def __repr__(self) -> str:
         return self.description
@@ -182,7 +189,7 @@ def _arguments(space: Any) -> dict[str, Any]:
         return {"parts": tuple(space.spaces)}
     if isinstance(space, spaces.Dict):
         return {"parts": [[key, part] for key, part in space.spaces.items()]}
-    return {"description": repr(space)[:200]}
+    return {"description": repr(space)[:200], "is_text": is_text_space(space)}
 
 
 def sendable(space: spaces.Space[Any]) -> spaces.Space[Any]:
@@ -192,7 +199,7 @@ def sendable(space: spaces.Space[Any]) -> spaces.Space[Any]:
     if isinstance(space, spaces.Tuple):
         return spaces.Tuple([sendable(part) for part in space.spaces])
     kinds = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box, spaces.Text)
-    return space if type(space) in kinds else OpaqueSpace(repr(space)[:200])
+    return space if type(space) in kinds else OpaqueSpace(repr(space)[:200], is_text_space(space))
 
 
 def reset_env(
@@ -214,11 +221,24 @@ def reset_env(
     return observation, info
 
 
-def step_env(env: Any, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """The five parts of a step's result; raises as `reset_env`."""
+def step_env(env: Any, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    """The five parts of a step's result.
+
+    Raises:
+        TypeError: as `reset_env`; or `terminated` or `truncated` is not a boolean.
+    """
     names = "observation, reward, terminated, truncated, info"
     observation, reward, terminated, truncated, info = _parts("step()", env.step(action), names)
-    return observation, reward, terminated, truncated, info
+    ends = _as_bool("terminated", terminated), _as_bool("truncated", truncated)
+    return observation, reward, *ends, info
+
+
+def _as_bool(name: str, value: Any) -> bool:
+    """A boolean of Python or of a library of arrays; 0 and 1 pass for one."""
+    plain = value.item() if hasattr(value, "item") and np.size(value) == 1 else value
+    if plain not in (0, 1) or not isinstance(plain, (bool, int, float)):
+        raise TypeError(f"{name} is {value!r:.60} ({type(value).__name__}), not True or False")
+    return bool(plain)
 
 
 def _parts(call: str, found: Any, names: str) -> tuple[Any, ...]:
@@ -273,7 +293,7 @@ class EnvThread:
 
     def _open(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         self._env = self._make(**kwargs)
-        metadata = {"render_modes": list(self._env.metadata.get("render_modes", []))}
+        metadata = {"render_modes": list(self._env.metadata.get("render_modes") or [])}
         return {
             "action_space": sendable(self._env.action_space),
             "observation_space": sendable(self._env.observation_space),
@@ -292,8 +312,8 @@ class EnvThread:
         return {
             "observation": observation,
             "reward": float(reward),
-            "terminated": bool(terminated),
-            "truncated": bool(truncated),
+            "terminated": terminated,
+            "truncated": truncated,
             "info": info,
         }
 

@@ -15,8 +15,10 @@ import gymnasium
 
 from agentrl import env, registry
 from agentrl.config import Config, EnvConfig, EvalConfig, WrapperConfig
+from agentrl.data.observations import AnyText
 from agentrl.errors import ConfigError, InvalidArgument, boundary
 from agentrl.extension_points import PLAYER, TRANSLATOR
+from agentrl.rollout.env_server import is_text_space
 from agentrl.text import known_names
 
 Split = Literal["train", "eval", "demo"]
@@ -48,7 +50,24 @@ def make_env(
         instance = env.make(config.id, **kwargs, disable_env_checker=True)
     for wrapper in config.wrappers:
         instance = _wrap(instance, wrapper)
-    return instance
+    return with_text_actions(instance)
+
+
+def with_text_actions(instance: "gymnasium.Env[Any, Any]") -> "gymnasium.Env[Any, Any]":
+    """The environment; if its actions are texts of another package's space, they are `AnyText`.
+
+    Such a space, as in MiniWoB and BrowserGym, contains all texts, but cannot be sampled.
+    """
+    space = instance.action_space
+    if isinstance(space, gymnasium.spaces.Text) or not is_text_space(space):
+        return instance
+    return _TextActions(instance)
+
+
+class _TextActions(gymnasium.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, env: "gymnasium.Env[Any, Any]") -> None:
+        super().__init__(env)
+        self.action_space = AnyText()
 
 
 @contextmanager

@@ -82,6 +82,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         deadline_s: for each call.
         token: the server's; None reads AGENTRL_ENV_TOKEN.
         patience_s: how long a server that cannot be reached is waited for.
+        name: what errors about its settings name; None for the URL.
 
     Raises:
         ConfigError: the URL is invalid, or the server rejects the arguments or the token.
@@ -101,8 +102,9 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         deadline_s: float = 60.0,
         token: str | None = None,
         patience_s: float = _PATIENCE_S,
+        name: str | None = None,
     ) -> None:
-        self._url, self._kwargs = url, dict(kwargs)
+        self._url, self._kwargs, self._name = url, dict(kwargs), name or url
         self._http = _Connection(*_host_and_port(url), deadline_s)
         self._deadline_s, self._patience_s = deadline_s, patience_s
         self._token = os.environ.get("AGENTRL_ENV_TOKEN", "") if token is None else token
@@ -125,10 +127,10 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             self.render_mode = spec["render_mode"]
             self.metadata = spec["metadata"]
         except (KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"env.id={self._url}: not an environment server") from error
+            raise ConfigError(f"env.id={self._name}: not an environment server") from error
         if version != VERSION:
             raise ConfigError(
-                f"env.id={self._url}: the server speaks version {version} of the protocol, this "
+                f"env.id={self._name}: the server speaks version {version} of the protocol, this "
                 f"agentrl {VERSION}: copy the program again (agentrl serve-env --program), or use "
                 "the same version of agentrl on both sides"
             )
@@ -151,7 +153,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """See gymnasium.Env.step; EnvError if the server fails."""
         answer = self._call("step", {"action": action})
-        ends = bool(answer["terminated"]), bool(answer["truncated"])
+        ends = answer["terminated"], answer["truncated"]
         return answer["observation"], float(answer["reward"]), *ends, answer["info"]
 
     def render(self) -> Any:
@@ -216,7 +218,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
                 f"{self._call_name(what)}: HTTP {status}: not an environment server: {error}"
             ) from error
         if status in _REFUSED and what == "open":
-            raise ConfigError(f"env.id={self._url}: HTTP {status}: {why}")
+            raise ConfigError(f"env.id={self._name}: {why}")
         if status != 200:
             self._is_gone = status == _GONE
             raise EnvError(f"{self._call_name(what)}: HTTP {status}: {why}")

@@ -163,11 +163,12 @@ def _episodes_at_once(environment: EnvConfig) -> int:
 
 
 def _shortened(environment: EnvConfig) -> EnvConfig:
-    """The same environment, with short episodes and at most one process."""
+    """The same environment, with short episodes and at most one process for several."""
+    processes = environment.processes
     return replace(
         environment,
         max_turns=min(environment.max_turns, _MAX_TURNS),
-        processes=min(environment.processes, 1),
+        processes=processes if isinstance(processes, str) else min(processes, 1),
     )
 
 

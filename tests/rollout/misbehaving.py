@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -82,7 +83,8 @@ class Misbehaving(gymnasium.Env):
             seen = SEEN[self.fault](self.turn) if self.fault in SEEN else seen
         if self.fault == "timings":
             info = {"timings": {"step": time.perf_counter()}}
-        return seen, 1.0, self.turn == 5, False, info
+        ends = "False" if self.is_bad and self.fault == "text ends" else self.turn == 5
+        return seen, 1.0, ends, False, info
 
     def _fail(self):
         if self.fault == "raises":
@@ -102,6 +104,47 @@ class Misbehaving(gymnasium.Env):
         if self.fault == "failing close":
             sys.exit("not closed")
         self._note("closed")
+
+
+class BoundToItsThread(Misbehaving):
+    """As Playwright, whose one instance per process answers only the thread that started it.
+
+    It also has the metadata and a text space as in BrowserGym.
+    """
+
+    metadata = {"render_modes": None}  # noqa: RUF012
+    owner = None
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.action_space = Words()
+
+    def _check_thread(self):
+        BoundToItsThread.owner = BoundToItsThread.owner or threading.current_thread()
+        if BoundToItsThread.owner is not threading.current_thread():
+            raise RuntimeError("cannot switch to a different thread")
+
+    def reset(self, **kwargs):
+        self._check_thread()
+        return super().reset(**kwargs)
+
+    def step(self, action):
+        self._check_thread()
+        return super().step(action)
+
+    def close(self):
+        self._check_thread()
+        super().close()
+
+
+class Words(gymnasium.Space):
+    """Any text; cannot be sampled."""
+
+    def contains(self, x):
+        return isinstance(x, str)
+
+    def __eq__(self, other):
+        return isinstance(other, Words)
 
 
 class OldGym(gymnasium.Env):

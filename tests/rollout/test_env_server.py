@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from agentrl.config import Config, EnvConfig
+from agentrl.data.observations import AnyText
 from agentrl.errors import ConfigError, EnvError, WorldError
 from agentrl.rollout import env_server
 from agentrl.rollout.collector import requests_of_step
@@ -457,6 +458,12 @@ def test_an_unsupported_space_arrives_as_its_description() -> None:
     got = unpack(pack(env_server.sendable(spaces.Sequence(spaces.Discrete(2)))))
     assert "Sequence" in repr(got)
     assert got.contains("anything")
+
+
+def test_an_unsupported_space_of_texts_arrives_as_one() -> None:
+    got = unpack(pack(env_server.sendable(AnyText())))
+    assert env_server.is_text_space(got)
+    assert not got.contains(1)
 
 
 def test_an_unsupported_value_is_an_error() -> None:

@@ -144,6 +144,27 @@ async def test_an_unusable_observation_is_named_and_voids_only_its_episode(
     assert message in (episodes[1].error or "")
 
 
+@BOTH
+async def test_an_end_that_is_no_boolean_voids_the_episode(processes: int) -> None:
+    """`bool("False")` is true: the episode would end after its first step, with full marks."""
+    episodes = await play(job(processes, fault="text ends", every=2), [1, 2])
+    assert [len(e.turns) for e in episodes] == [5, 0]
+    assert "TypeError: terminated is 'False' (str), not True or False" in (episodes[1].error or "")
+
+
+async def test_environments_bound_to_a_thread_play_in_processes_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """All calls come from one thread, and the process of one that failed is replaced."""
+    id = "tests.rollout.misbehaving:BoundToItsThread"
+    config = job("each", id, fault="raises", every=3, folder=str(tmp_path))
+    config.rollout.concurrency = 2
+    episodes = await play(config, [1, 2, 3, 4, 5])
+    assert [e.error for e in episodes if not e.outcome.void] == [None] * 4
+    assert "RuntimeError: broken" in (episodes[2].error or "")
+    assert len([*tmp_path.glob("*.opened")]) == len([*tmp_path.glob("*.closed")]) == 4
+
+
 class Unchecked(gymnasium.Wrapper):
     """Says of its observations only that they are something."""
 
