@@ -128,10 +128,12 @@ class OptimConfig:
     grad_clip: float = 1.0
     """Largest gradient norm."""
     lr_warmup_steps: int = 0
-    """Optimizer steps of linear learning-rate warmup."""
+    """Optimizer steps of linear learning-rate warmup; skipped ones (`learner/skipped`) do not
+    count."""
     lr_schedule: Literal["linear", "cosine"] = "linear"
     """How the learning rate decays over the training steps: linearly, or along half a cosine, which
-    stays high longer and flattens at the end."""
+    stays high longer and flattens at the end. A training step whose every optimizer step was
+    skipped does not count."""
     lr_final_ratio: float = 1.0
     """The fraction of `lr` reached at the last step; 1 keeps it constant."""
     moments: Literal["float32", "bfloat16", "8bit"] = "float32"

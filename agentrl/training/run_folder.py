@@ -59,6 +59,8 @@ class RunState:
     """The best result of an evaluation during training: its mean reward, or its loss."""
     stale: int = 0
     """Evaluations since the best one (`sft.patience`)."""
+    skipped: int = 0
+    """Steps of training on a data set whose loss or gradient was not finite."""
     kl_coefficient: float | None = None
     """The adapted KL coefficient; None without `algorithm.kl.target`."""
     audit: list[list[int]] = field(default_factory=list)

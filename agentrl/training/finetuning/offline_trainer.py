@@ -90,13 +90,13 @@ class OfflineTrainer:
         self._learner.begin_offline(self._settings)
         latest = checkpoint_store.latest(self._folder.path)
         if latest is None:
-            self.state.step, self.state.best, self.state.stale = 0, None, 0
+            self.state.step, self.state.best, self.state.stale, self.state.skipped = 0, None, 0, 0
             self.state.results.clear()
         else:
             kept = checkpoint_store.load(latest, self._learner)
             self._saved_step = kept["step"]
             self.state.step, self.state.best = kept["step"], kept["best"]
-            self.state.stale = kept["stale"]
+            self.state.stale, self.state.skipped = kept["stale"], kept.get("skipped", 0)
         repeated = [name for name in self.state.results if not self._is_kept(name)]
         for name in repeated:
             del self.state.results[name]
@@ -138,11 +138,12 @@ class OfflineTrainer:
         await self._checkpoints.check()
         batch, steps = self._schedule.batch, self._schedule.steps
         with self._stage(self._training_stage):
-            past = min(1.0, (step - 1) / max(1, steps - 1))
-            lr = learning_rate(self._optim, past, step - 1)
+            taken = step - 1 - self.state.skipped
+            lr = learning_rate(self._optim, min(1.0, taken / max(1, steps - 1)), taken)
             async with self._stopping.completed_first():
                 metrics = await asyncio.to_thread(self._update, step, lr)
                 self.state.step = step
+                self.state.skipped += int(metrics["skipped"])
                 logged = {f"learner/{name}": value for name, value in metrics.items()}
                 self._reporter.log(step, logged | {"epoch": step * batch / len(self._train)})
         self._reporter.progress(step, steps, "")

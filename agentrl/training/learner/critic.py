@@ -92,15 +92,12 @@ class Critic:
 
     def step(
         self, samples: Sequence[tuple[TrainingSample, float]], metrics: MetricAccumulator
-    ) -> tuple[float, float]:
+    ) -> None:
         """One optimizer step toward the samples' returns.
 
         Args:
             samples: with their loss weights; the same on every rank.
-            metrics: gets `value_error`.
-
-        Returns:
-            Loss and gradient norm.
+            metrics: gets `value_error`, `value_loss` and `value_grad_norm`.
         """
 
         def losses(micro: MicroBatch[TrainingSample]) -> Tensor:
@@ -112,4 +109,6 @@ class Critic:
             metrics.add({"value_error": error}, micro.counts_in_metrics, count="values")
             return value_loss(values, inputs.values, inputs.returns, self._config.clip)
 
-        return self.optimizer.step(self._config.lr, self._batcher.backward(samples, losses))
+        total = self._batcher.backward(samples, losses)
+        loss, grad_norm = self.optimizer.step(self._config.lr, total)
+        metrics.add_step(value_loss=loss, value_grad_norm=grad_norm)

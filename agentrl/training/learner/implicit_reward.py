@@ -56,17 +56,18 @@ class ImplicitReward:
         self.model, self.optimizer, self._config = model, optimizer, config
         self._batcher, self._temperature = batcher, temperature
 
-    def step(self, samples: Sequence[tuple[TokenSequence, float]]) -> tuple[float, float]:
+    def step(self, samples: Sequence[tuple[TokenSequence, float]]) -> float:
         """One optimizer step on the cross-entropy of outcomes.
 
         Args:
             samples: each with the gradient of its episode; see `bce_gradients`.
 
         Returns:
-            A surrogate loss, which has the gradient of the cross-entropy but not its value, and
-            the gradient norm.
+            The gradient norm; not finite if the step was skipped.
         """
         total = self._batcher.backward(
             samples, lambda micro: self.model.module(micro.batch, self._temperature).logprobs
         )
-        return self.optimizer.step(self._config.lr, total)
+        # What was summed has the gradient of the cross-entropy, but not its value.
+        summed, grad_norm = self.optimizer.step(self._config.lr, total)
+        return grad_norm + 0.0 * summed

@@ -38,8 +38,6 @@ from agentrl.weight_sync.weight_transport import StreamedTransport
 
 _log = logging.getLogger(__name__)
 
-MAX_SKIPS = 5
-"""Optimizer steps in a row with a loss or gradient that is not finite, which end the run."""
 _CLOSE_S = 10.0
 """For a state that is being written when the learner is closed."""
 
@@ -79,7 +77,6 @@ class Learner:
             raise
         self._policy, self._batcher = self._models.policy, self._models.batcher
         self._algorithm = self._models.algorithm
-        self._skips_in_a_row = 0
         self._sender: WeightSender | None = None
         self._saving: sharded_checkpoint.BackgroundWrite | None = None
         self._writers: ProcessGroup | None = None
@@ -157,12 +154,13 @@ class Learner:
             computed. value_error, value_loss, value_grad_norm: the critic's, implicit_grad_norm:
             the implicit reward model's, if there are such. mismatch_*: see
             `measure_mismatch`. tokens: number of sampled tokens; tokens_computed: per pass.
-            optimizer_steps, skipped, kl_coefficient if there is a KL term, version, seconds;
-            peak_memory_gb, in units of 10^9 bytes, of tensors on the first rank's accelerator, if
-            there is one.
+            optimizer_steps: the policy's; skipped: those of any model that were not taken.
+            kl_coefficient if there is a KL term, version, seconds; peak_memory_gb, in units of 10^9
+            bytes, of tensors on the first rank's accelerator, if there is one.
 
         Raises:
-            LearnerError: loss or gradient were not finite in `MAX_SKIPS` steps in a row.
+            LearnerError: loss or gradient of a model were not finite in `MAX_SKIPS` of its
+                optimizer steps in a row.
         """
         started = time.perf_counter()
         settings = self._config.algorithm
@@ -220,16 +218,18 @@ class Learner:
         of_policy = loss_weights(samples, aggregate, self._max_episode_tokens())
         of_critic = loss_weights(samples, "token_mean")
         critic = self._algorithm.requires.critic
+        is_skipped = list[bool]()
         for order in orders if samples else ():
             for part in order.tensor_split(num_steps):
                 indices = [i for i in part.tolist() if samples[i].num_sampled]
-                if critic is not None:
-                    self._critic_step(
-                        [(samples[i], of_critic[i] * num_steps) for i in indices], metrics
-                    )
+                if self._models.critic is not None:
+                    toward = [(samples[i], of_critic[i] * num_steps) for i in indices]
+                    self._models.critic.step(toward, metrics)
                 if critic is None or self.version >= critic.warmup_steps:
                     chosen = [(samples[i], of_policy[i] * num_steps) for i in indices]
-                    self._policy_step(chosen, metrics, kl_coefficient)
+                    is_skipped.append(not self._policy_step(chosen, metrics, kl_coefficient))
+        if is_skipped and all(is_skipped):
+            self._models.skipped_updates += 1
 
     def _steps_per_pass(self, samples: Sequence[TrainingSample]) -> int:
         """Number of optimizer steps, so that each has `algorithm.minibatch` nonzero samples."""
@@ -241,37 +241,28 @@ class Learner:
         gradients = [(s, s.bce_gradient) for s in samples if s.bce_gradient is not None]
         if self._models.implicit_reward is None or not gradients:
             return
-        loss, grad_norm = self._models.implicit_reward.step(gradients)
-        metrics.note("implicit_grad_norm", grad_norm)
-        self._check_finite(math.isfinite(loss) and math.isfinite(grad_norm))
-
-    def _critic_step(
-        self, samples: Sequence[tuple[TrainingSample, float]], metrics: MetricAccumulator
-    ) -> None:
-        assert self._models.critic is not None
-        loss, grad_norm = self._models.critic.step(samples, metrics)
-        metrics.note("value_loss", loss)
-        metrics.note("value_grad_norm", grad_norm)
-        self._check_finite(math.isfinite(loss) and math.isfinite(grad_norm))
+        metrics.add_step(implicit_grad_norm=self._models.implicit_reward.step(gradients))
 
     def _policy_step(
         self,
         samples: Sequence[tuple[TrainingSample, float]],
         metrics: MetricAccumulator,
         kl_coefficient: float,
-    ) -> None:
-        settings = self._config.algorithm
+    ) -> bool:
+        """Take one optimizer step of the policy, if any sample has a gradient; False if skipped."""
+        settings, models = self._config.algorithm, self._models
         if settings.kl.add_to != "loss" and not settings.entropy_coefficient:
             samples = [(sample, weight) for sample, weight in samples if sample.has_advantage]
         if not samples:
-            return
+            return True
         total = self._batcher.backward(
             samples, lambda micro: self._token_losses(micro, metrics, kl_coefficient)
         )
-        past = min(1.0, self.version / max(1, self._config.train.steps - 1))
-        lr = learning_rate(self._config.optim, past, self._models.optimizer_steps)
-        self._check_finite(metrics.add_step(lr, *self._models.optimizer.step(lr, total)))
-        self._models.optimizer_steps += 1
+        updates = self.version - models.skipped_updates
+        past = min(1.0, updates / max(1, self._config.train.steps - 1))
+        lr = learning_rate(self._config.optim, past, models.optimizer.num_steps)
+        loss, grad_norm = models.optimizer.step(lr, total)
+        return metrics.add_step(lr=lr, loss=loss, grad_norm=grad_norm)
 
     def _max_episode_tokens(self) -> float:
         """Limit of an episode's sampled tokens; the divisor of `aggregate: constant`."""
@@ -352,9 +343,7 @@ class Learner:
             LearnerError: see `update`.
         """
         assert self._models.offline is not None, "begin_offline was not called"
-        metrics = self._models.offline.step(sequences, lr)
-        self._check_finite(not metrics["skipped"])
-        return metrics
+        return self._models.offline.step(sequences, lr)
 
     def offline_loss(self, sequences: Sequence[TokenSequence]) -> dict[str, float]:
         """The loss of training on a data set, without a step.
@@ -367,17 +356,6 @@ class Learner:
         """
         assert self._models.offline is not None, "begin_offline was not called"
         return self._models.offline.measure(sequences)
-
-    def _check_finite(self, is_finite: bool) -> None:
-        """Raise if training has diverged: `MAX_SKIPS` skipped steps in a row."""
-        self._skips_in_a_row = 0 if is_finite else self._skips_in_a_row + 1
-        if not is_finite:
-            _log.warning("optimizer step skipped: loss or gradient is not finite")
-        if self._skips_in_a_row >= MAX_SKIPS:
-            raise LearnerError(
-                f"training diverged: loss or gradient were not finite in {MAX_SKIPS} optimizer "
-                "steps in a row. Lower the learning rate, or resume from an earlier checkpoint."
-            )
 
     def weights(self) -> dict[str, Tensor]:
         """The full weights by name, on the CPU, in `model.dtype`; a collective call."""

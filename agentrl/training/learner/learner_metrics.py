@@ -29,10 +29,8 @@ class MetricAccumulator:
         self._rank = rank
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, str] = {}
-        self._notes: dict[str, list[float]] = {}
-        self._losses: list[float] = []
-        self._norms: list[float] = []
-        self._rates: list[float] = []
+        self._steps: dict[str, list[float]] = {"loss": [], "grad_norm": [], "lr": []}
+        """Numbers of each optimizer step that was taken; the first three are the policy's."""
         self._skipped = 0
 
     def add(self, values: Mapping[str, Tensor], counts: float, count: str = "count") -> None:
@@ -50,23 +48,21 @@ class MetricAccumulator:
         tokens = max((tensor.numel() for tensor in values.values()), default=0)
         self._put(count, torch.tensor(tokens * counts))
 
-    def add_step(self, lr: float, loss: float, grad_norm: float) -> bool:
-        """Record one optimizer step.
+    def add_step(self, **numbers: float) -> bool:
+        """Record one optimizer step of any model.
+
+        Args:
+            numbers: by name, such as its loss; `means` averages them.
 
         Returns:
-            False if it was skipped because loss or gradient norm are not finite.
+            False if it was skipped, because one of them is not finite.
         """
-        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+        if not all(map(math.isfinite, numbers.values())):
             self._skipped += 1
             return False
-        self._losses.append(loss)
-        self._norms.append(grad_norm)
-        self._rates.append(lr)
+        for name, value in numbers.items():
+            self._steps.setdefault(name, []).append(value)
         return True
-
-    def note(self, name: str, value: float) -> None:
-        """Record one number per optimizer step, such as the critic's loss; `means` averages it."""
-        self._notes.setdefault(name, []).append(value)
 
     def _put(self, name: str, value: Tensor) -> None:
         zero = torch.zeros((), dtype=torch.float64, device=self._rank.device)
@@ -78,16 +74,11 @@ class MetricAccumulator:
         sums = dict(zip(names, self._summed(names), strict=True))
         counts = {name: sums.pop(name) for name in {*self._counts.values()}}
         result = {name: sums[name] / max(1.0, counts[of]) for name, of in self._counts.items()}
-        for name, values in (
-            ("loss", self._losses),
-            ("grad_norm", self._norms),
-            ("lr", self._rates),
-        ):
+        for name, values in self._steps.items():
             result[name] = sum(values) / len(values) if values else 0.0
-        result |= {name: sum(values) / len(values) for name, values in self._notes.items()}
         return result | {
             "count": counts.get("count", 0.0),
-            "optimizer_steps": float(len(self._losses)),
+            "optimizer_steps": float(len(self._steps["lr"])),
             "skipped": float(self._skipped),
         }
 

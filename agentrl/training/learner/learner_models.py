@@ -82,8 +82,9 @@ class LearnerModels:
             image_token_cost=self.policy.image_token_cost,
         )
         self.batcher = MicroBatcher(packing=packing, model_adapter=self.model_adapter, rank=rank)
-        self.optimizer = self._optimizer_of(self.policy, config.optim)
-        self.optimizer_steps = 0
+        self.optimizer = self._optimizer_of(self.policy, config.optim, "optim.lr")
+        self.skipped_updates = 0
+        """Number of updates in which every optimizer step of the policy was skipped."""
         self.offline: OfflineUpdate | None = None
         # All models are created at once, so that a lack of memory is noticed before any episode.
         requires = self.algorithm.requirements()
@@ -121,9 +122,9 @@ class LearnerModels:
         """
         policy, optimizer, batcher = self.policy, self.optimizer, self.batcher
         if isinstance(config, WarmStartConfig):
-            if not any(self.optimizer.steps.values()):
+            if not self.optimizer.num_steps:
                 self.optimizer.release()
-            optimizer = self._optimizer_of(policy, config)
+            optimizer = self._optimizer_of(policy, config, "warm_start.lr")
         if isinstance(config, DPOConfig):
             reference = None if config.loss == "simpo" else self.make_reference()
             self.offline = preference_update(policy, reference, config, optimizer, batcher)
@@ -144,12 +145,12 @@ class LearnerModels:
     def _make_implicit_reward(self, settings: ImplicitRewardConfig) -> ImplicitReward:
         """An implicit reward model, with the weights of the starting model."""
         config, model = self.config, self._sharded(LogprobModel)
-        optimizer = self._optimizer_of(model, config.optim)
+        optimizer = self._optimizer_of(model, config.optim, "algorithm.implicit_reward.lr")
         return ImplicitReward(model, optimizer, settings, self.batcher, config.rollout.temperature)
 
     def _make_critic(self, settings: CriticConfig) -> Critic:
         model = self._sharded(ValueModel)
-        optimizer = self._optimizer_of(model, self.config.optim)
+        optimizer = self._optimizer_of(model, self.config.optim, "algorithm.critic.lr")
         packing = replace(self.batcher.packing, read_last_tokens=True)
         return Critic(model, optimizer, settings, replace(self.batcher, packing=packing))
 
@@ -169,7 +170,7 @@ class LearnerModels:
         )
 
     def _optimizer_of(
-        self, model: ShardedModel[Any], config: OptimConfig | WarmStartConfig
+        self, model: ShardedModel[Any], config: OptimConfig | WarmStartConfig, lr_setting: str
     ) -> Optimizer:
         return Optimizer(
             dict(model.module.named_parameters()),
@@ -180,6 +181,7 @@ class LearnerModels:
             grad_clip=config.grad_clip,
             moments=self.config.optim.moments,
             offload_moments=self.config.optim.offload_moments,
+            lr_setting=lr_setting,
         )
 
     @property

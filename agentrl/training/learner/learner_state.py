@@ -72,7 +72,7 @@ def _state(models: LearnerModels, version: int) -> tuple[dict[str, Tensor], dict
         "reference": "reference" in models.initialized,
         "steps": {part: optimizer.steps for part, optimizer in models.optimizers().items()},
         "critic_began": "critic" in models.initialized,
-        "optimizer_steps": models.optimizer_steps,
+        "skipped_updates": models.skipped_updates,
         "version": version,
     }
     return models.state_tensors() | {"rng": torch.get_rng_state()}, plain
@@ -123,7 +123,7 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
     for part, optimizer in models.optimizers().items():
         steps = plain["steps"][part]
         optimizer.steps = {name: _count(steps[name]) for name in optimizer.steps}
-    models.optimizer_steps = _count(plain["optimizer_steps"])
+    models.skipped_updates = _count(plain.get("skipped_updates", 0))  # earlier versions: not kept
     torch.set_rng_state(rng)
     return _count(plain["version"])
 

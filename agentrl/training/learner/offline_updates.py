@@ -70,7 +70,8 @@ class SupervisedUpdate:
             return -logprobs
 
         total = self._batcher.backward(with_loss_weights(sequences, "token_mean"), losses)
-        metrics.add_step(lr, *self.optimizer.step(lr, total))
+        loss, grad_norm = self.optimizer.step(lr, total)
+        metrics.add_step(lr=lr, loss=loss, grad_norm=grad_norm)
         result = metrics.means()
         result["tokens"] = result.pop("count")
         result["seconds"] = time.perf_counter() - started
@@ -129,7 +130,7 @@ class SequenceUpdate:
         total = self._batcher.backward(list(zip(sequences, gradients, strict=True)), numbers)
         # What was summed has the gradient of the loss, but not its value.
         summed, grad_norm = self.optimizer.step(lr, total)
-        metrics.add_step(lr, loss + 0.0 * summed, grad_norm)
+        metrics.add_step(lr=lr, loss=loss + 0.0 * summed, grad_norm=grad_norm)
         result = metrics.means()
         del result["count"]
         result |= {name: value for name, value in found.items() if name != "count"}

@@ -1,5 +1,6 @@
 """AdamW over the shards of one rank, the global gradient norm, and learning rates."""
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 
@@ -7,10 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from agentrl.config import OptimConfig
+from agentrl.errors import LearnerError
 from agentrl.training.learner.adamw import FusedAdamW
 from agentrl.training.learner.compact_adamw import CompactAdamW, Moments
 from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.parallel.sharding import local_shard, num_copies, state_dtensor
+
+_log = logging.getLogger(__name__)
+
+MAX_SKIPS = 5
+"""Skipped steps in a row of one optimizer that end the run: its model has diverged."""
 
 
 class Optimizer:
@@ -28,6 +35,7 @@ class Optimizer:
         grad_clip: maximum global gradient norm.
         moments: how the moments are kept.
         offload_moments: whether they are kept in CPU memory.
+        lr_setting: key of the learning rate, to name in errors.
     """
 
     def __init__(
@@ -41,7 +49,10 @@ class Optimizer:
         grad_clip: float = 1.0,
         moments: Moments = "float32",
         offload_moments: bool = False,
+        lr_setting: str = "optim.lr",
     ) -> None:
+        self._lr_setting = lr_setting
+        self._skips_in_a_row = 0
         self._parameters = {n: p for n, p in parameters.items() if p.requires_grad}
         self._rank = rank
         self._grad_clip = grad_clip
@@ -74,6 +85,9 @@ class Optimizer:
         Returns:
             The loss summed over all ranks, and the global gradient norm before clipping; one of
             them is not finite if the step was skipped.
+
+        Raises:
+            LearnerError: `MAX_SKIPS` steps in a row were skipped.
         """
         gradients, stepped = self._take_gradients()
         norms = torch._foreach_norm([*gradients.values()], 2, torch.float32) if gradients else ()
@@ -87,7 +101,19 @@ class Optimizer:
             self._adam.step(gradients, lr, scale)
             for name in stepped:
                 self._steps[name] += 1
+            self._skips_in_a_row = 0
+        else:
+            self._count_skip()
         return total, norm
+
+    def _count_skip(self) -> None:
+        self._skips_in_a_row += 1
+        _log.warning("optimizer step skipped: loss or gradient is not finite")
+        if self._skips_in_a_row >= MAX_SKIPS:
+            raise LearnerError(
+                f"training diverged: loss or gradient were not finite in {MAX_SKIPS} optimizer "
+                f"steps in a row. Lower {self._lr_setting}, or resume from an earlier checkpoint."
+            )
 
     def _take_gradients(self) -> tuple[dict[str, Tensor], list[str]]:
         """This rank's gradient shards by name, and the names of all parameters with a gradient."""
@@ -115,8 +141,13 @@ class Optimizer:
 
     def release(self) -> None:
         """Free the moments of an optimizer that has not stepped; the next step allocates them."""
-        assert not any(self._steps.values()), "the moments of an optimizer in use would be lost"
+        assert not self.num_steps, "the moments of an optimizer in use would be lost"
         self._adam.release()
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps taken, without skipped ones."""
+        return max(self._steps.values(), default=0)
 
     @property
     def steps(self) -> dict[str, int]:
@@ -136,7 +167,7 @@ def learning_rate(config: OptimConfig, past: float, step: int) -> float:
     Args:
         config: optimizer settings of the policy.
         past: fraction of the training steps that are done, in [0, 1].
-        step: number of optimizer steps before this one.
+        step: number of optimizer steps taken before this one.
     """
     left = 1 - past if config.lr_schedule == "linear" else 0.5 * (1 + math.cos(math.pi * past))
     lr = config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * left)

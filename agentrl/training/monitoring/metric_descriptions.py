@@ -61,7 +61,7 @@ METRICS: tuple[MetricDescription, ...] = (
         ("learner/grad_norm", "", "norm of the gradient before clipping, mean over the optimizer steps"),
         ("learner/lr", "", "learning rate, mean over the optimizer steps"),
         ("learner/optimizer_steps", "count", "optimizer steps taken"),
-        ("learner/skipped", "count", "optimizer steps skipped because loss or gradient were not finite"),
+        ("learner/skipped", "count", "optimizer steps of any model skipped because loss or gradient were not finite"),
         ("learner/tokens", "count", "tokens in the loss"),
         ("learner/entropy", "nats per token", "entropy of the policy at the tokens in the loss"),
     ),

@@ -200,13 +200,15 @@ async def train_on_demonstrations(
     """
     learner.begin_offline(warm)
     relabeler = Worker("relabeler")  # the player relabels samples, and may hang
+    skipped = 0
     try:
         for step in range(1, warm.steps + 1):
             async with asyncio.timeout(deadline_s):
                 samples = await relabeler.call(dataset.draw, warm.batch)
             metrics = await asyncio.to_thread(
-                learner.offline_step, samples, warm_start_lr(warm, step)
+                learner.offline_step, samples, warm_start_lr(warm, step - skipped)
             )
+            skipped += int(metrics["skipped"])
             report(step, metrics, warm.steps)
     except TimeoutError:
         raise EnvError(

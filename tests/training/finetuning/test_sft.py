@@ -1,5 +1,6 @@
 """Supervised fine-tuning: real data in the formats of other trainers, and the tiny model."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from agentrl.training.finetuning.offline_dataset import (
 )
 from agentrl.training.finetuning.sft import SupervisedFinetuning
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.optimizer import Optimizer
 from tests.data.rows import picture, png, write_jsonl
 from tests.data.test_conversations import MS_SWIFT, SHARE_GPT, TRL
 from tests.training.finetuning import jobs
@@ -168,6 +170,20 @@ def test_ctrl_c_saves_the_last_finished_step(job, learned):
     assert saved == jobs.metrics(replay.Run(folder))[-1]["step"] >= 4
     resumed = agentrl.sft("", resume=folder)
     assert jobs.losses(learned) == jobs.losses(resumed)
+
+
+def test_a_skipped_step_does_not_advance_the_learning_rate(job, monkeypatch):
+    rates, real = [], Optimizer.step
+
+    def step(self, lr, loss):
+        rates.append(lr)
+        return real(self, lr, loss * math.nan if len(rates) == 2 else loss)
+
+    monkeypatch.setattr(Optimizer, "step", step)
+    path, overrides = job("sft.steps=4", "optim.lr_warmup_steps=4", "run.name=skips")
+    run = agentrl.sft(path, overrides=overrides)
+    assert [rate / 3e-3 for rate in rates] == pytest.approx([0.25, 0.5, 0.5, 0.75])
+    assert [step["learner/skipped"] for step in jobs.metrics(run)] == [0, 1, 0, 0]
 
 
 @pytest.mark.slow

@@ -21,8 +21,9 @@ from agentrl.policies.tiny import tiny_model
 from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner import learner_metrics
-from agentrl.training.learner.learner import MAX_SKIPS, Learner
+from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.micro_batches import single_batch
+from agentrl.training.learner.optimizer import MAX_SKIPS
 from agentrl.training.learner.parallel import sharded_checkpoint
 from agentrl.weight_sync.weight_files import publish
 from tests.policies import families
@@ -312,6 +313,59 @@ def test_a_step_that_is_not_finite_is_skipped_and_five_in_a_row_end_the_run(
     assert learner.update([sample(model_adapter, 0)])["skipped"] == 0
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "turn_ppo", "pf_ppo", "prime"])
+def test_finite_steps_of_another_model_do_not_hide_that_the_policy_diverges(
+    make_learner, config, model_adapter, algorithm
+):
+    """A finite step of the critic or the reward model comes before each of the policy's."""
+    learner = make_learner(configuration.resolve(config, [f"algorithm.name={algorithm}"]))
+    zeros = (0.0,) * 6
+    item = changed(sample(model_adapter, 0), values=zeros, returns=zeros, bce_gradient=0.1)
+    broken = changed(item, advantages=(math.inf,) * 6)
+    for _ in range(MAX_SKIPS - 1):
+        assert learner.update([broken])["skipped"] == 1
+    with pytest.raises(LearnerError, match=r"5 optimizer steps in a row\. Lower optim\.lr"):
+        learner.update([broken])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "fields", "setting"),
+    [
+        ("ppo", {"returns": (math.inf,) * 6}, r"algorithm\.critic\.lr"),
+        ("prime", {"bce_gradient": math.inf}, r"algorithm\.implicit_reward\.lr"),
+    ],
+)
+def test_skipped_steps_of_the_other_models_are_counted_too(
+    make_learner, config, model_adapter, algorithm, fields, setting
+):
+    learner = make_learner(configuration.resolve(config, [f"algorithm.name={algorithm}"]))
+    zeros = (0.0,) * 6
+    item = changed(sample(model_adapter, 0), values=zeros, returns=zeros, bce_gradient=0.1)
+    for _ in range(MAX_SKIPS - 1):
+        metrics = learner.update([changed(item, **fields)])
+        assert (metrics["skipped"], metrics["optimizer_steps"]) == (1, 1)
+        assert all(map(math.isfinite, (v for n, v in metrics.items() if n != "value_error")))
+    with pytest.raises(LearnerError, match=f"Lower {setting}"):
+        learner.update([changed(item, **fields)])
+
+
+def test_a_skipped_step_does_not_advance_the_learning_rate(
+    make_learner, config, model_adapter, tmp_path
+):
+    config.optim.lr_warmup_steps, config.optim.lr_final_ratio, config.train.steps = 2, 0.0, 5
+    learner = make_learner(config)
+    item = sample(model_adapter, 0)
+    rates = []
+    for k in range(3):
+        learner.update([changed(item, advantages=(math.inf,) * 6)])
+        if k == 1:  # the count of skipped updates is part of the state
+            learner.save_state(tmp_path / "state")
+            learner = make_learner(config)
+            learner.restore(tmp_path / "state")
+        rates.append(learner.update([item])["lr"] / config.optim.lr)
+    assert rates == pytest.approx([0.5, 0.75, 0.5])
+
+
 def test_supervised_steps_learn_the_replies(make_learner, config, model_adapter):
     learner = make_learner(config)
     items = [sample(model_adapter, k, reply=3) for k in range(4)]
@@ -369,7 +423,7 @@ def test_a_state_of_another_job_and_a_broken_one_are_refused(make_learner, confi
         ({"steps": {}}, "is incomplete: KeyError"),
         ({"version": None, "job": None}, "is incomplete: TypeError"),
         ({"version": "two"}, "'two' is not a count"),
-        ({"optimizer_steps": -1}, "-1 is not a count.*Remove this checkpoint"),
+        ({"skipped_updates": -1}, "-1 is not a count.*Remove this checkpoint"),
         ({"steps": {"policy": dict.fromkeys(plain["steps"]["policy"], 1.5)}}, "1.5 is not a count"),
     ):
         (state / "plain.json").write_text(json.dumps(plain | changed))

@@ -1,12 +1,16 @@
 import json
+import math
+from types import SimpleNamespace
 
 import pytest
 
 from agentrl import config as configuration
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError
+from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised import warm_start
+from tests.training.samples import sample
 
 
 def settings(*overrides):
@@ -28,6 +32,24 @@ def test_learning_rate_rises_then_falls_to_its_final_share():
     assert max(rates) == rates[9] == pytest.approx(1.0)
     assert rates[-1] == pytest.approx(0.1)
     assert rates[9:] == sorted(rates[9:], reverse=True)
+
+
+async def test_a_skipped_step_does_not_advance_the_learning_rate(
+    make_learner, config, model_adapter, monkeypatch
+):
+    real, rates = Optimizer.step, []
+
+    def step(self, lr, loss):
+        return real(self, lr, loss * math.nan if not rates else loss)
+
+    monkeypatch.setattr(Optimizer, "step", step)
+    warm = WarmStartConfig(steps=3, batch=1, lr=1.0, lr_warmup_steps=4)
+    dataset = SimpleNamespace(draw=lambda count: [sample(model_adapter, 0)] * count)
+    learner = make_learner(config)
+    await warm_start.train_on_demonstrations(
+        warm, dataset, learner, lambda step, metrics, steps: rates.append(metrics["lr"]), 60.0
+    )
+    assert rates == pytest.approx([0.0, 0.25, 0.5])  # the first one is skipped
 
 
 @pytest.mark.parametrize(
