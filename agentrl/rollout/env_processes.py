@@ -18,7 +18,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.env_server import CLOSE_S, EnvServer, InvalidRequest
 from agentrl.rollout.make_env import env_kwargs, make_env, remote_kwargs, with_text_actions
 from agentrl.rollout.remote_env import RemoteEnv, is_responding
+from agentrl.supervised_process import descendants, supervised
 from agentrl.text import pluralize
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,6 @@ _MEMORY_CHECK_S = 10.0
 """How often the memory of a process is looked at."""
 _GROWTH_BYTES = 1 << 30
 """Growth that is reported, if it also doubles the memory."""
-_PARENT_CHECK_S = 1.0
-"""How often a process checks that its parent is alive."""
 
 
 class EnvProcesses:
@@ -134,7 +133,7 @@ class EnvProcesses:
             process := self._process_at(url)
         ):
             return
-        now = sum(map(resident_bytes, _session(process.pid)))
+        now = sum(map(resident_bytes, descendants(process.pid)))
         grown = base and now > max(2 * base, base + _GROWTH_BYTES)
         self._memory[url] = time.monotonic(), now if grown or not base else base
         if grown:
@@ -156,7 +155,7 @@ class EnvProcesses:
             return
         process = self._process_at(url)
         if process is not None:
-            process.kill()
+            process.terminate()
             process.wait()  # otherwise the next environment may be sent to it
 
     def _url(self, index: int, config: EnvConfig) -> str:
@@ -169,13 +168,13 @@ class EnvProcesses:
 
     def _start(self, config: EnvConfig) -> "tuple[subprocess.Popen[bytes], str]":
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            supervised([sys.executable, "-m", __name__]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C goes to this process, which closes them in order
         )
         path = [entry or os.getcwd() for entry in sys.path]
-        spec = {"env": asdict(config), "path": path, "token": self._token, "parent": os.getpid()}
+        spec = {"env": asdict(config), "path": path, "token": self._token}
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -266,45 +265,11 @@ class EnvInProcess(RemoteEnv):
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
     """End a process and all that it has started, such as a browser."""
-    with suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
+    process.terminate()
     process.wait()
-    end_session(process.pid)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
-
-
-def end_session(leader: int) -> None:
-    """Kill the other processes of a session, also in process groups of their own, as browsers have.
-
-    Args:
-        leader: id of the process that began the session; it may have ended.
-    """
-    for _ in range(10):  # they may start others meanwhile
-        members = [pid for pid in _session(leader) if pid not in (leader, os.getpid())]
-        for pid in members:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if not members:
-            return
-        time.sleep(0.01)
-
-
-def _session(leader: int) -> list[int]:
-    """The processes of a session; empty where there is no /proc."""
-    pids = (int(entry.name) for entry in Path("/proc").glob("[0-9]*"))
-    return [pid for pid in pids if _session_of(pid) == leader]
-
-
-def _session_of(pid: int) -> int | None:
-    try:
-        state, _, _, session = (
-            Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split(maxsplit=4)[:4]
-        )
-    except OSError:
-        return None
-    return None if state == "Z" else int(session)
 
 
 def resident_bytes(pid: int) -> int:
@@ -317,7 +282,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def _serve(spec: dict[str, Any], url_pipe: int) -> None:
-    """Serve one kind of environment until the parent ends."""
+    """Serve one kind of environment until standard input ends."""
     sys.path += [entry for entry in spec["path"] if entry not in sys.path]
     config = _parse_env_config(spec["env"])
 
@@ -330,13 +295,10 @@ def _serve(spec: dict[str, Any], url_pipe: int) -> None:
     server = EnvServer(make, ("127.0.0.1", 0), spec["token"], most=100_000, idle_s=86_400.0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     os.write(url_pipe, f"http://127.0.0.1:{server.server_address[1]}\n".encode())
-    while os.getppid() == spec["parent"]:
-        # Another child of the parent may keep the pipe open, so the parent's id is checked too.
-        if select.select([0], [], [], _PARENT_CHECK_S)[0] and not os.read(0, 4096):
-            break
+    while os.read(0, 4096):
+        pass
     server.shutdown()
     server.server_close()
-    end_session(os.getpid())
 
 
 def _parse_env_config(tree: dict[str, Any]) -> EnvConfig:

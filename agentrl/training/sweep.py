@@ -1,6 +1,5 @@
 """Run one job with several values of its settings: `agentrl sweep`."""
 
-import ctypes
 import itertools
 import re
 import signal
@@ -10,12 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
+from agentrl.supervised_process import end_with_parent
 from agentrl.training.run_summary import job_state, summarize
 
 MAX_JOBS = 1000
@@ -23,7 +24,6 @@ _RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)")
 _POLL_S = 0.2
 _STOP_S = 600.0
 """For a job to write its checkpoint after a signal."""
-_PR_SET_PDEATHSIG = 1
 _OWN = ("run.dir", "run.name")
 _SETTINGS = "sweep.txt"
 
@@ -197,15 +197,8 @@ def _start(config: str, job: SweepJob, folder: Path) -> "subprocess.Popen[bytes]
             stdout=log,
             stderr=log,
             start_new_session=True,
-            preexec_fn=_stop_with_parent,
+            preexec_fn=partial(end_with_parent, signal.SIGTERM),  # with a checkpoint
         )
-
-
-def _stop_with_parent() -> None:
-    """In a job's process: let the kernel stop it, with a checkpoint, if the sweep is killed."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import logging
 import os
@@ -16,13 +15,12 @@ from typing import Any
 import cv2
 
 from agentrl.errors import ConfigError
+from agentrl.supervised_process import end_with_parent
 from agentrl.virtual_phone.faults import fault_plan
 from agentrl.virtual_phone.faults.fault_plan import FaultPlan, FaultSchedule
 from agentrl.virtual_phone.phones_spec import PhonesSpec, make_apps
 from agentrl.virtual_phone.protocol.phone_server import PhoneServer
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
-
-_PR_SET_PDEATHSIG = 1
 
 
 async def serve(spec: PhonesSpec, report_fd: int) -> None:
@@ -107,7 +105,7 @@ def _die_with_parent(parent: int | None, stop: asyncio.Event) -> None:
     loop.add_reader(0, on_input)
     if sys.platform == "linux":
         loop.add_signal_handler(signal.SIGUSR2, check)
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2, 0, 0, 0)
+        end_with_parent(signal.SIGUSR2)
     check()
 
 

@@ -55,7 +55,7 @@ class Misbehaving(gymnasium.Env):
         self.folder, self.seconds, self.name = Path(folder), seconds, uuid.uuid4().hex
         self._note("opened")
         if fault == "leaves a process":
-            code = "import os, time; os.setpgid(0, 0); time.sleep(600)"
+            code = "import os, time; os.setsid(); time.sleep(600)"
             child = subprocess.Popen([sys.executable, "-c", code])
             (self.folder / f"{child.pid}.child").touch()
 

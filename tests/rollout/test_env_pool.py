@@ -18,6 +18,7 @@ from agentrl.rollout.load_translator_and_players import read_action_space
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
+from tests.test_supervised_process import is_running
 
 
 @pytest.mark.adb
@@ -133,31 +134,26 @@ from agentrl.rollout.env_processes import EnvProcesses
 
 if __name__ == "__main__":
     processes = EnvProcesses(1)
-    made = processes.make(EnvConfig(id="FrozenLake-v1"), None, 60.0)
-    made.reset(seed=1)
-    print(processes._processes[0][0].pid, flush=True)
+    kwargs = {"fault": "leaves a process", "folder": sys.argv[1]}
+    config = EnvConfig(id="tests.rollout.misbehaving:Misbehaving-v0", kwargs=kwargs)
+    made = processes.make(config, None, 60.0)
+    print("made", flush=True)
     time.sleep(100)
 """
 
 
-def test_processes_end_with_their_parent_however_it_ends(tmp_path: Path) -> None:
+def test_a_killed_job_leaves_nothing_behind_that_keeps_its_output_open(tmp_path: Path) -> None:
     (tmp_path / "holder.py").write_text(HOLDER)
     holder = subprocess.Popen(
-        [sys.executable, str(tmp_path / "holder.py")], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(tmp_path / "holder.py"), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert holder.stdout is not None
-    child = int(holder.stdout.readline())
+    assert holder.stdout.readline() == "made\n"
+    (child,) = (int(file.stem) for file in tmp_path.glob("*.child"))
+    assert is_running(child)
     holder.kill()
-    holder.wait(10)
-    holder.stdout.close()
-    end = time.monotonic() + 20
-    while is_running(child):
-        assert time.monotonic() < end, "the process of the environments is still there"
-        time.sleep(0.05)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    holder.communicate(timeout=20)
+    assert not is_running(child)

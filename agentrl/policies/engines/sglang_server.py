@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import re
@@ -24,9 +23,9 @@ from typing import Any
 
 from agentrl import extras
 from agentrl.errors import ConfigError, EngineError
+from agentrl.supervised_process import end_with_parent
 from agentrl.text import quoted
 
-_PR_SET_PDEATHSIG = 1
 _CONNECT_S = 30.0
 _LARGEST = 64 << 20
 """Maximum bytes of a response: a token with its log-probability takes about 50."""
@@ -224,9 +223,7 @@ def _serve() -> None:
     import runpy
 
     parent = int(sys.argv.pop(1))
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    end_with_parent()
     if os.getppid() != parent:
         sys.exit("the parent has ended")
     runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)

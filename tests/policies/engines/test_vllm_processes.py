@@ -1,14 +1,13 @@
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from agentrl.policies.engines import vllm_processes
+from tests.test_supervised_process import is_running, wait_for_end_of
 
 FOLDER = Path(vllm_processes.__file__).parent
 FORKING = """
@@ -39,12 +38,6 @@ def environment(**settings: str) -> dict[str, str]:
     return {**os.environ, "AGENTRL_VLLM_PROCESS": "1", "PYTHONPATH": str(FOLDER), **settings}
 
 
-def is_running(pid: int) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return False
-
-
 @pytest.mark.parametrize("program", [PARENT, FORKING, KILLED_AS_IT_FORKS])
 def test_children_die_with_a_killed_parent(program: str) -> None:
     with subprocess.Popen(
@@ -59,10 +52,7 @@ def test_children_die_with_a_killed_parent(program: str) -> None:
             assert is_running(child)
         parent.send_signal(signal.SIGKILL)
         parent.wait(10)
-    end = time.monotonic() + 10
-    while is_running(child):
-        assert time.monotonic() < end, "the child is still running"
-        time.sleep(0.01)
+    wait_for_end_of([child])
 
 
 def test_broken_packages_are_hidden_and_a_shadowed_sitecustomize_still_runs(tmp_path: Path) -> None:
