@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, NoReturn
 
-from agentrl.data.grading import exact, extract_answer
+from agentrl.data.grading import exact, extract_answer, final_answer
 from agentrl.errors import ActionError
 
 SPARE_S = 1.0
@@ -125,7 +125,7 @@ def said_in(reply: str) -> str | None:
 
 def _truth(truth: str) -> tuple[Any, str]:
     """A true answer, parsed (None if it is not math) and as text."""
-    said = said_in(truth) or truth
+    said = final_answer(truth)
     parsed = _parsed(_dressed(said))
     # math-verify appends the text itself; if nothing else was parsed, it is not math.
     return (parsed if any(not isinstance(p, str) for p in parsed) else None), said

@@ -14,7 +14,9 @@ PAGE = "data.md"
 PAIRS = list(zip(blocks(PAGE, "json"), blocks(PAGE, "yaml"), strict=True))
 
 
-@pytest.mark.parametrize(("row", "settings"), PAIRS, ids=["easyr1", "r1v", "verl", "lmm", "trl"])
+@pytest.mark.parametrize(
+    ("row", "settings"), PAIRS, ids=["easyr1", "r1v", "verl", "lmm", "trl", "gsm8k", "mmmu"]
+)
 def test_rows_load_and_are_scored_with_the_yaml_below_them(tmp_path, monkeypatch, row, settings):
     config = from_dict(yaml.safe_load(settings))
     (reward,) = config.rewards

@@ -55,7 +55,7 @@ class Task:
     problem: str
     """The text, with one `<image>` per image."""
     accepted: tuple[str, ...]
-    """All accepted answers, the canonical one first."""
+    """All accepted answers, the canonical one first; empty if the data has no answers."""
     images: tuple[Image, ...] = ()
     options: tuple[str, ...] = ()
     """Of a multiple-choice question, A first."""
@@ -267,12 +267,12 @@ class Dataset:
     def _common_answers(self) -> tuple[str, ...]:
         """A few answers of the rows, for scripted players that guess."""
         indices = self._kept[:: max(1, len(self._kept) // 50)].tolist()
-        answers = (self._parser.parse(self._table.row(index)).accepted[0] for index in indices)
-        return tuple(sorted(dict.fromkeys(answers))[:10])
+        rows = (self._parser.parse(self._table.row(index)) for index in indices)
+        return tuple(sorted({answer for row in rows for answer in row.accepted[:1]})[:10])
 
     def _warn_likely_images(self, rendered: set[str]) -> None:
         """Warn about a column that seems to hold images, if the questions have none."""
-        if "images" in self._parser.columns:
+        if "images" in self._parser.columns or self._parser.numbered:
             return
         used = {*self._parser.columns.values(), *rendered}
         some = [self._table.row(int(index)) for index in self._kept[:_ROWS_SEARCHED]]

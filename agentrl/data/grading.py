@@ -1,5 +1,6 @@
 """Extract the final answer of a reply, and grade it by rules that need no library."""
 
+import contextlib
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -11,12 +12,23 @@ from agentrl.text import quoted, tag_content
 _NUMBER = re.compile(
     r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?", re.ASCII
 )
-_SIGNS = str.maketrans({"\N{MINUS SIGN}": "-", "\N{FULLWIDTH PERCENT SIGN}": "%", "$": ""})
+_SIGNS = str.maketrans({"\N{MINUS SIGN}": "-", "$": ""})
 _BOXED = r"\boxed{"
 _MAX_ANSWER = 4000
 """Maximum characters of an answer; longer ones are rejected without comparison."""
 _MAX_NUMBER = 100
 """Maximum characters of a number."""
+_GSM8K = re.compile(r"####\s*([^\n#]+?)\s*\Z")
+"""How the solutions of GSM8K end."""
+_REMEDY = "set grade=none and the reward agentrl.rewards.maths:Accuracy"
+_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
+"""Characters as wide as a Chinese one, to ASCII. NFKC would also turn 10\N{SUPERSCRIPT TWO} into
+102."""
+_LEAD_IN = re.compile(
+    r"(?:so |thus |therefore |hence )?,?\s*(?:the |my )?(?:final |correct |right |best )?"
+    r"(?:answer|option|choice)(?: is|:| is:)\s*",
+    re.IGNORECASE,
+)
 _CHOICE = re.compile(r"\(?([A-Za-z])(?:[).:]|$|\s*$)")
 _CHOICE_AND_TEXT = re.compile(r"\(?([A-Za-z])[).:]\s*(.*)", re.DOTALL)
 
@@ -26,7 +38,8 @@ def extract_answer(reply: str, style: str = "either") -> str:
 
     Args:
         reply: what the model wrote.
-        style: `answer`, `boxed`, or `either`, which takes the box if there is no tag.
+        style: `answer`, `boxed`, `either`, which takes the box if there is no tag, or `text`, which
+            takes all that follows `</think>`.
 
     Returns:
         The text inside, stripped; a box inside a tag is unwrapped.
@@ -35,13 +48,16 @@ def extract_answer(reply: str, style: str = "either") -> str:
         ActionError: the answer is missing, empty or too long, or there is more than one tag.
     """
     tags = reply.count("<answer>") + reply.count("</answer>")
-    if style == "boxed" or (style == "either" and not tags):
-        found = last_boxed(reply)
-        if found is None:
+    if style == "text":
+        found = reply.rpartition("</think>")[2]
+    elif style == "boxed" or (style == "either" and not tags):
+        box = last_boxed(reply)
+        if box is None:
             expected = (
                 r"\boxed{...}" if style == "boxed" else r"<answer>...</answer> or \boxed{...}"
             )
             raise ActionError(f"no {expected} in the reply; the answer must be inside it")
+        found = box
     else:
         found = tag_content(reply, "answer")
     boxed = last_boxed(found)
@@ -51,6 +67,14 @@ def extract_answer(reply: str, style: str = "either") -> str:
     if len(answer) > _MAX_ANSWER:
         raise ActionError(f"the answer has {len(answer)} characters; the maximum is {_MAX_ANSWER}")
     return answer
+
+
+def final_answer(solution: str) -> str:
+    r"""The answer in a worked solution: in a tag, in a box, or after `####`; else all of it."""
+    with contextlib.suppress(ActionError):
+        return extract_answer(solution)
+    found = _GSM8K.search(solution)
+    return found[1] if found else solution.strip()
 
 
 def last_boxed(text: str) -> str | None:
@@ -77,8 +101,8 @@ def _balanced(text: str, first: int, end: int) -> str | None:
 
 
 def normalize(text: str) -> str:
-    """The text normalized: case, character width, white space, and a final period removed."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
+    """The text normalized: case, full-width characters, white space, and no final period."""
+    folded = unicodedata.normalize("NFC", text.translate(_FULL_WIDTH)).casefold()
     return " ".join(folded.split()).removesuffix(".").rstrip()
 
 
@@ -89,8 +113,11 @@ def exact(answer: str, accepted: Sequence[str]) -> bool:
 
 
 def number(text: str) -> Fraction | None:
-    """Parse a number: `-3`, `1,200`, `.5`, `2e3`, `3/4`, `12%`; None if the text is not one."""
-    text = text.strip().translate(_SIGNS).strip()
+    """Parse a number: `-3`, `1,200`, `.5`, `2e3`, `3/4`, `12%`; None if the text is not one.
+
+    Its characters may be full-width.
+    """
+    text = text.translate(_FULL_WIDTH).strip().translate(_SIGNS).strip()
     if not text or len(text) > _MAX_NUMBER:
         return None
     percent, text = text.endswith("%"), text.removesuffix("%").strip()
@@ -129,36 +156,63 @@ def numeric(answer: str, accepted: Sequence[str], tolerance: float = 0.0) -> boo
     return False
 
 
-def choice(answer: str, accepted: Sequence[str], options: Sequence[str] = ()) -> bool:
+def choice(
+    answer: str, accepted: Sequence[str], options: Sequence[str] = (), tolerance: float = 0.0
+) -> bool:
     """Whether an answer chooses the right option: `B`, `(b)`, `B. four`, or `four`.
 
     Args:
         answer: any text.
         accepted: letters or the texts of options.
-        options: the texts in order, A first; without them only letters are compared.
+        options: the texts in order, A first. Without options letters are compared; a free-form
+            question, whose right answer is not a letter, is graded as `numeric` or `exact`.
+        tolerance: see `numeric`.
     """
-    given = chosen_letter(answer, options)
-    return given is not None and given in {chosen_letter(text, options) for text in accepted}
+    right = {chosen_letter(text, options) for text in accepted}
+    if options or right != {None}:
+        given = chosen_letter(answer, options)
+        return given is not None and given in right
+    numbers = [text for text in accepted if number(text) is not None]
+    return exact(answer, accepted) or numeric(answer, numbers, tolerance)
 
 
-def why_ungradable(grade: str, accepted: Sequence[str], options: Sequence[str]) -> str | None:
-    """Why no answer can be graded as correct; None if one can.
+def why_ungradable(
+    grade: str, accepted: Sequence[str], options: Sequence[str], *, mixed: bool = False
+) -> str | None:
+    """Why no reply can be graded as right, not even the row's own answer; None if one can.
 
     Args:
-        grade: `numeric`, `choice`, or a rule that any text can satisfy.
+        grade: `exact`, `numeric`, `choice`, or `none`.
         accepted: the accepted answers of a row.
         options: its options, A first.
+        mixed: whether a row without options is a free-form question among multiple-choice ones.
     """
+    if grade == "choice" and (option := _ambiguous_option(options)) is not None:
+        return f"its option {quoted(option)} is also the letter of another option"
     for text in accepted:
         if grade == "numeric" and number(text) is None:
-            return f"its answer {quoted(text)} is not a number"
-        if grade == "choice" and chosen_letter(text, options) is None:
+            hint = "" if number(final_answer(text)) is None else f"; {_REMEDY}"
+            return f"its answer {quoted(text)} is not a number{hint}"
+        if grade == "choice" and (options or not mixed) and chosen_letter(text, options) is None:
             what = "none of its options" if options else "not a letter, and it has no options"
             return f"its answer {quoted(text)} is {what}"
+    if grade == "exact" and not any(exact(_given(text), accepted) for text in accepted):
+        return (
+            f"its answer {quoted(accepted[0])} is wrong by grade=exact when a reply gives it, as "
+            f"{quoted(_given(accepted[0]))}; {_REMEDY}"
+        )
     return None
 
 
-def ambiguous_option(options: Sequence[str]) -> str | None:
+def _given(text: str) -> str:
+    """A row's answer as a reply would give it, and as it is read from there; may be empty."""
+    try:
+        return extract_answer(f"<answer>{final_answer(text)}</answer>")
+    except ActionError:
+        return ""
+
+
+def _ambiguous_option(options: Sequence[str]) -> str | None:
     """The first option whose text is the letter of another one, as in [`an`, `a`]; None without.
 
     A reply that gives it could mean the letter or the text.
@@ -173,12 +227,17 @@ def ambiguous_option(options: Sequence[str]) -> str | None:
 def chosen_letter(text: str, options: Sequence[str] = ()) -> str | None:
     """The letter of the option that a text chooses, A for the first; None if it chooses none.
 
-    A text that follows the letter must match that option.
+    A text that follows the letter must match that option. `The answer is (B)` chooses B.
     """
     texts = [normalize(option) for option in options]
     if normalize(text) in texts:
         return chr(ord("A") + texts.index(normalize(text)))
-    match = _CHOICE.fullmatch(text.strip()) or _CHOICE_AND_TEXT.fullmatch(text.strip())
+    text = text.translate(_FULL_WIDTH).strip()
+    if lead_in := _LEAD_IN.match(text):
+        text = text[lead_in.end() :].removesuffix(".")
+    if normalize(text) in texts:
+        return chr(ord("A") + texts.index(normalize(text)))
+    match = _CHOICE.fullmatch(text) or _CHOICE_AND_TEXT.fullmatch(text)
     if not match:
         return None
     chosen, following = match[1].upper(), match[2] if len(match.groups()) > 1 else ""

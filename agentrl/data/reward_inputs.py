@@ -36,11 +36,15 @@ def last_reply(episode: Episode) -> str:
 
 
 def last_answer(episode: Episode) -> str | None:
-    """The answer in the last reply, in a tag or a box; None if there is none."""
+    """The answer in the last reply: in a tag or a box, or what the translator read as the action.
+
+    None if there is none.
+    """
     try:
         return extract_answer(last_reply(episode))
     except ActionError:
-        return None
+        actions = [turn.action for turn in episode.turns[-1:] if turn.parse_error is None]
+        return next((action for action in actions if isinstance(action, str)), None)
 
 
 def truth(episode: Episode, key: str) -> Any:

@@ -1,6 +1,7 @@
 """Columns of a data set's row: by dotted names, and as reward functions get them."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean, known_names, list_names
 
+_NUMBERED_IMAGE = re.compile(r"image_(\d{1,3})", re.ASCII)
 _ROWS_SEARCHED = 20
 """Rows that are searched for a key inside of a column."""
 
@@ -72,6 +74,12 @@ def first_rows(table: Table) -> Iterator[Row]:
             yield table.row(index)
         except BadRow:
             continue
+
+
+def numbered_image_columns(table: Table) -> dict[int, str]:
+    """The columns `image_1`, `image_2`, ... by number; empty without the first."""
+    found = {int(m[1]): c for c in table.columns if (m := _NUMBERED_IMAGE.fullmatch(c))}
+    return dict(sorted(found.items())) if 1 in found else {}
 
 
 def check_column(table: Table, name: str, setting: str, column: str) -> None:

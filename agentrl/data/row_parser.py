@@ -1,5 +1,6 @@
 """Parse the rows of a data set: find the columns, and read question, answer, options and images."""
 
+import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,14 @@ from jinja2 import Template
 from agentrl.data import grading
 from agentrl.data.chat_messages import Question, read_messages
 from agentrl.data.prompt_templates import parse_template
-from agentrl.data.row_columns import cell, check_column, check_has_rows, has_column
+from agentrl.data.row_columns import (
+    cell,
+    check_column,
+    check_has_rows,
+    first_rows,
+    has_column,
+    numbered_image_columns,
+)
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError, describe_error
 from agentrl.text import did_you_mean, list_names, quoted
@@ -28,6 +36,9 @@ KEYS = {
 """Default column names; `a.b` is the key b of the objects in column a."""
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _WHOLE = re.compile(r"-?\d{1,9}(\.0)?", re.ASCII)
+_NUMBERED = re.compile(r"<image\s+(\d{1,3})>", re.ASCII)
+_TEXT_LIST = re.compile(r"""\[(['"]).*\1\]$""", re.DOTALL)
+"""Several accepted texts in one; an interval or a set of numbers has no quotes."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -36,6 +47,7 @@ class ParsedRow:
 
     problem: str
     accepted: tuple[str, ...]
+    """Empty if the data has no answers."""
     images: tuple[Any, ...]
     options: tuple[str, ...]
     ground_truth: Any = None
@@ -50,7 +62,8 @@ class RowParser:
         name: of the data, for messages.
         keys: column names by content, where they differ from `KEYS`.
         template: Jinja2 for the question's text; None uses the problem unchanged.
-        grade: how answers are graded; a row that no answer could satisfy is bad.
+        grade: how answers are graded; a row that no answer could satisfy is bad. Rows need no
+            answer if it is `none`.
 
     Raises:
         ConfigError: a column is missing, or the template is invalid.
@@ -64,8 +77,12 @@ class RowParser:
         template: str | None,
         grade: str,
     ) -> None:
-        self.columns = find_columns(table, name, keys or {})
+        self.columns = find_columns(table, name, keys or {}, needs_answer=grade != "none")
         """Column names by content."""
+        self.numbered: Mapping[int, str] = {}
+        """The columns `image_1`, `image_2`, ... by number, if they hold the images."""
+        if "images" not in self.columns:
+            self.numbered = numbered_image_columns(table)
         self._grade = grade
         self._template = None if template is None else open_template(template)
 
@@ -76,12 +93,16 @@ class RowParser:
             BadRow: it cannot be used.
         """
         question = self._question(row)
-        images = as_list(self._cell(row, "images"))
+        numbered = {n: row[column] for n, column in self.numbered.items() if row.get(column)}
+        images = [*numbered.values(), *as_list(self._cell(row, "images"))]
         in_messages = [image for image in question.images if image is not None]
         if in_messages and images:
             raise BadRow("it has images both in its messages and in a separate column")
         images = in_messages or images
-        problem = self._rendered(row, question.problem, images)
+        options = _options(self._cell(row, "options"))
+        problem = self._rendered(row, question.problem, images, options)
+        if self.numbered:
+            problem, images = _place_numbered(problem, numbered)
         placeholders = problem.count(IMAGE)
         if not placeholders:
             problem = IMAGE * len(images) + problem
@@ -91,15 +112,11 @@ class RowParser:
             raise BadRow("the question is empty")
         if not problem.isascii():
             _check_unicode(problem)
-        options = _options(self._cell(row, "options"))
-        if (option := grading.ambiguous_option(options)) is not None:
-            raise BadRow(f"its option {quoted(option)} is also the letter of another option")
         answer = self._answer(row, question)
-        if isinstance(answer, Mapping) and self._grade == "none":
-            accepted: tuple[str, ...] = (json.dumps(answer, default=str),)
-        else:
-            accepted = _accepted(answer, options)
-        if (why := grading.why_ungradable(self._grade, accepted, options)) is not None:
+        accepted = self._accepted(answer, options)
+        mixed = "options" in self.columns
+        why = grading.why_ungradable(self._grade, accepted, options, mixed=mixed)
+        if why is not None:
             raise BadRow(why)
         return ParsedRow(
             problem=problem,
@@ -125,8 +142,22 @@ class RowParser:
     def _answer(self, row: Row, question: Question) -> Any:
         return self._cell(row, "answer") if "answer" in self.columns else question.answer
 
-    def _rendered(self, row: Row, problem: str, images: Sequence[Any]) -> str:
-        return problem if self._template is None else render(self._template, row, problem, images)
+    def _accepted(self, answer: Any, options: Sequence[str]) -> tuple[str, ...]:
+        if self._grade == "none" and isinstance(answer, Mapping):
+            return (json.dumps(answer, default=str),)
+        if self._grade == "none" and answer is None and "answer" not in self.columns:
+            return ()
+        return _accepted(answer, options)
+
+    def _rendered(
+        self, row: Row, problem: str, images: Sequence[Any], options: Sequence[str]
+    ) -> str:
+        if self._template is None:
+            return problem
+        column = self.columns.get("options")
+        if isinstance(row.get(column or ""), str):  # a list as text, which no template can iterate
+            row = {**row, str(column): list(options)}
+        return render(self._template, row, problem, images)
 
 
 def open_template(template: str) -> Template:
@@ -174,11 +205,13 @@ def find_columns(
         if content not in KEYS:
             raise ConfigError(f"keys.{content}: must be one of {', '.join(KEYS)}")
         check_column(table, name, f"keys.{content}", column)
-    found = {
-        content: keys.get(content) or next((n for n in names if has_column(table, n)), None)
-        for content, names in KEYS.items()
-    }
-    columns = {content: column for content, column in found.items() if column is not None}
+    columns, first = dict(keys), list(first_rows(table))
+    for content, names in KEYS.items():
+        there = [n for n in names if has_column(table, n)]
+        if content == "images":  # `images` may be empty in every row that has an `image`
+            there.sort(key=lambda n: all(row.get(n) in (None, "", "[]", []) for row in first))
+        if there and content not in columns:
+            columns[content] = there[0]
     if "problem" in columns and "messages" in columns:
         # A column named in `keys` wins; between two defaults, the plain text does.
         del columns["problem" if "messages" in keys and "problem" not in keys else "messages"]
@@ -191,9 +224,10 @@ def find_columns(
 
 def _missing(name: str, what: str, content: str, names: str, have: Sequence[str]) -> ConfigError:
     near = (find for known in KEYS[content] if (find := did_you_mean(known, have)))
+    without = ", or grade=none if a reward function needs none" if content == "answer" else ""
     return ConfigError(
         f"data={name}: no column is named {names}{next(near, '')}; set the one with the {what}, as "
-        f"keys={{{content}: ...}}. It has: {list_names(have)}"
+        f"keys={{{content}: ...}}{without}. It has: {list_names(have)}"
     )
 
 
@@ -210,19 +244,27 @@ def _check_unicode(text: str) -> None:
 
 
 def as_list(value: Any) -> list[Any]:
-    """The values of a cell: zero, one or several; a list may be JSON text.
+    """The values of a cell: zero, one or several; a list may be text, in JSON or as Python's repr.
 
     Raises:
-        BadRow: it looks like a JSON list, but is none.
+        BadRow: it begins like a list, but is none.
     """
     if value is None or (isinstance(value, str) and not value.strip()):
         return []
     if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise BadRow(f"{quoted(value)} is not a JSON list") from None
+        value = _list_in(value)
     return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _list_in(text: str) -> list[Any]:
+    for read in (json.loads, ast.literal_eval):
+        try:
+            found = read(text.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(found, list):
+            return found
+    raise BadRow(f"{quoted(text)} is not a list, in JSON or Python")
 
 
 def _options(value: Any) -> tuple[str, ...]:
@@ -252,7 +294,19 @@ def _in_order(options: Mapping[Any, Any]) -> list[Any]:
     return [given[letter] for letter in letters]
 
 
+def _place_numbered(text: str, images: Mapping[int, Any]) -> tuple[str, list[Any]]:
+    """Put each image where the text mentions it as `<image 2>`, and the others before the text."""
+    mentioned = [int(number) for number in _NUMBERED.findall(text)]
+    if missing := set(mentioned) - images.keys():
+        raise BadRow(f"it mentions <image {min(missing)}>, and image_{min(missing)} is empty")
+    others = [number for number in images if number not in mentioned]
+    placed = IMAGE * len(others) + _NUMBERED.sub(IMAGE, text)
+    return placed, [images[number] for number in (*others, *mentioned)]
+
+
 def _accepted(answer: Any, options: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(answer, str) and _TEXT_LIST.match(answer):
+        answer = as_list(answer)
     values = answer if isinstance(answer, list | tuple) else [answer]
     if len(values) == 1 and (index := _option_index(values[0], options)) is not None:
         values = [_option_at(index, options)]

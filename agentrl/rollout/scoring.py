@@ -31,6 +31,7 @@ from agentrl.rollout.reward_signatures import (
     is_called_by_name,
     required_columns,
 )
+from agentrl.text import list_names
 from agentrl.types import Episode, Outcome, ScoredEpisode
 from agentrl.worker_threads import Workers
 
@@ -89,14 +90,29 @@ class RewardFunctions:
         """Whether a function takes columns of a data set by their names."""
         return any(reward.required_columns for reward in self._loaded)
 
-    def check_columns(self, columns: Collection[str]) -> None:
-        """Check that a data set has the columns that the functions take.
+    @property
+    def need_answers(self) -> bool:
+        """Whether a function has a signature that is always called with the right answer."""
+        return any(reward.needs_answer for reward in self._loaded)
+
+    def check_columns(self, columns: Collection[str], *, has_answers: bool) -> None:
+        """Check that a data set has what the functions take.
+
+        Args:
+            columns: the names of its columns.
+            has_answers: whether its rows have answers.
 
         Raises:
-            ConfigError: it lacks one.
+            ConfigError: it lacks a column, or answers.
         """
         for reward in self._loaded:
             check_columns(reward.name, reward.required_columns, columns)
+            if reward.needs_answer and not has_answers:
+                raise ConfigError(
+                    f"rewards: {reward.name} gets the right answer as ground_truth, and the data "
+                    "has none; set the column that holds it: env.kwargs.keys={answer: ...}. It "
+                    f"has: {list_names(sorted(columns))}"
+                )
 
     def score(self, episode: Episode) -> ScoredEpisode:
         """All components and their weighted sum; a void episode has no reward.
@@ -178,6 +194,8 @@ class LoadedReward:
     is_batch: bool
     required_columns: tuple[str, ...]
     """Columns of a data set that it takes by name."""
+    needs_answer: bool
+    """Whether it has EasyR1's or veRL's signature, which always has the right answer."""
     max_batch_size: int
     """Maximum number of inputs per call."""
     reads_images: bool
@@ -220,6 +238,7 @@ def load_reward_function(config: RewardConfig) -> LoadedReward:
         function=as_batch(kind, function),
         is_batch=kind != "episode",
         required_columns=required_columns(kind, function),
+        needs_answer=kind in ("batch", "sequential", "answer"),
         max_batch_size=size,
         reads_images=bool(getattr(instance, "reads_images", False)),
         accept_at=float(getattr(instance, "accept_at", 0.5)),

@@ -347,8 +347,8 @@ def _check_compiler(rollout: RolloutConfig) -> None:
 
 
 def _check_columns(rewards: RewardFunctions, trained: EnvConfig, evaluation: EvalConfig) -> None:
-    """Check the columns that reward functions take, where the rows are known before any episode."""
-    if not rewards.require_columns:
+    """Check what reward functions take of rows, where these are known before any episode."""
+    if not rewards.require_columns and not rewards.need_answers:
         return
     splits: tuple[Split, ...] = ("train", "eval")
     for split in splits:
@@ -358,7 +358,8 @@ def _check_columns(rewards: RewardFunctions, trained: EnvConfig, evaluation: Eva
             return
         infos = [one.info for one in islice(first(**own_kwargs(environment)), _ROWS_SEARCHED)]
         if columns := {name for info in infos for name in info.get(ROW, ())}:
-            rewards.check_columns(columns)
+            has_answers = any("ground_truth" in info for info in infos)
+            rewards.check_columns(columns, has_answers=has_answers)
 
 
 def check_env_setup(

@@ -45,7 +45,9 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         streaming: whether its rows are fetched one by one; needs `max_rows`.
         max_rows: only the first rows are read.
         shuffle: the seed of the order of a data set's rows; None keeps their order.
-        grade: `exact`, `numeric`, `choice`, or `none` if only a reward function can grade.
+        grade: `exact`, `numeric`, `choice`, or `none` if only a reward function can grade; rows
+            then need no answer. Among multiple-choice questions, `choice` grades one without
+            options as `numeric` or `exact`.
         tolerance: for `numeric`, relative to the true number.
 
     Raises:
@@ -159,10 +161,11 @@ def _info(task: Task) -> dict[str, Any]:
     info: dict[str, Any] = {
         "task": task.name,
         "problem": task.problem,
-        "ground_truth": task.answer if task.ground_truth is None else dict(task.ground_truth),
-        "accepted": list(task.accepted),
         "state_key": task.name,
     }
+    if task.accepted:
+        truth = task.answer if task.ground_truth is None else dict(task.ground_truth)
+        info |= {"ground_truth": truth, "accepted": list(task.accepted)}
     lists: dict[str, Sequence[str]] = {"options": task.options, "guesses": task.guesses}
     info |= {name: list(values) for name, values in lists.items() if values}
     if task.thought:
@@ -194,7 +197,7 @@ def grader(grade: str, tolerance: float) -> Callable[[str, Task], bool | None]:
         if grade == "numeric":
             return grading.numeric(answer, task.accepted, tolerance)
         if grade == "choice":
-            return grading.choice(answer, task.accepted, task.options)
+            return grading.choice(answer, task.accepted, task.options, tolerance)
         return grading.exact(answer, task.accepted)
 
     return is_right

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.errors import ConfigError
+
 
 class QAExpert:
     """Always answers correctly.
@@ -14,7 +16,7 @@ class QAExpert:
     """
 
     def __init__(self, style: str = "either") -> None:
-        self._boxed = style == "boxed"
+        self._style = style
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """The reply to the question described by `info`."""
@@ -22,10 +24,15 @@ class QAExpert:
 
     def choose(self, info: Mapping[str, Any], rng: np.random.Generator) -> tuple[str, str]:
         """The reasoning and the answer."""
+        if "ground_truth" not in info:
+            raise ConfigError("the questions have no answers, which this scripted player needs")
         return str(info.get("thought", "")), str(info["ground_truth"])
 
     def _say(self, thought: str, answer: str) -> str:
-        marked = f"\\boxed{{{answer}}}" if self._boxed else f"<answer>{answer}</answer>"
+        if self._style == "text":
+            return answer
+        boxed = self._style == "boxed"
+        marked = f"\\boxed{{{answer}}}" if boxed else f"<answer>{answer}</answer>"
         return f"<think>{thought}</think>{marked}"
 
 

@@ -8,9 +8,11 @@ from agentrl.errors import ConfigError
 from agentrl.types import Message, Observation
 
 STYLES = {
-    "answer": "<think>your thoughts</think><answer>your answer</answer>",
-    "boxed": r"<think>your thoughts</think>, then \boxed{your answer}",
-    "either": r"<think>your thoughts</think><answer>your answer</answer>, or \boxed{your answer}",
+    "answer": "Reply as <think>your thoughts</think><answer>your answer</answer>.",
+    "boxed": r"Reply as <think>your thoughts</think>, then \boxed{your answer}.",
+    "either": r"Reply as <think>your thoughts</think><answer>your answer</answer>, or "
+    r"\boxed{your answer}.",
+    "text": "Reply with your answer and nothing else.",
 }
 
 
@@ -18,7 +20,8 @@ class QATranslator:
     r"""Asks the question, and parses `<answer>42</answer>` or `\boxed{42}`.
 
     Args:
-        style: how an answer is marked: `answer`, `boxed` or `either`.
+        style: how an answer is marked: `answer`, `boxed`, `either`, or `text` if it is the whole
+            reply, except for thoughts in a `<think>` tag.
         instruct: whether the prompt explains how to answer; a data set's questions may do that.
         instructions: replaces the default instructions.
 
@@ -41,11 +44,12 @@ class QATranslator:
             return self._instructions
         if not self._instruct:
             return ""
-        return f"Think about the question, then answer it. {self.answer_format()}"
+        first = "" if self._style == "text" else "Think about the question, then answer it. "
+        return f"{first}{self.answer_format()}"
 
     def answer_format(self) -> str:
         """How to mark an answer."""
-        return f"Reply as {STYLES[self._style]}."
+        return STYLES[self._style]
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
         """The text and images of the question."""

@@ -195,7 +195,7 @@ def test_columns_may_have_any_name(tmp_path):
 def test_a_wrong_key_or_template_is_a_config_error(tmp_path, settings, words):
     path = write_jsonl(tmp_path / "a.jsonl", [{"question": "?", "right": "!"}])
     with pytest.raises(ConfigError, match=words):
-        opened(path, **settings)
+        opened(path, **{"grade": "exact"} | settings)
 
 
 @pytest.mark.parametrize("column", ["img", "image_path", "Picture", "photo", "where"])
@@ -277,7 +277,7 @@ def test_images_of_messages_may_be_in_a_column(tmp_path):
 def test_messages_without_exactly_one_question_are_bad_rows(tmp_path, messages, words):
     path = write_jsonl(tmp_path / "a.jsonl", [{"messages": messages}])
     with pytest.raises(ConfigError, match=words):
-        opened(path)
+        opened(path, grade="exact")
 
 
 def test_options_make_a_multiple_choice_question(tmp_path):
@@ -380,13 +380,14 @@ def test_an_integer_that_is_not_an_index_is_refused(tmp_path):
 def test_an_option_that_is_the_letter_of_another_is_refused(tmp_path, options):
     row = {"problem": "?", "options": options, "answer": "B"}
     with pytest.raises(ConfigError, match=r"its option '.*' is also the letter of another option"):
-        opened(write_jsonl(tmp_path / "a.jsonl", [row]))
+        opened(write_jsonl(tmp_path / "a.jsonl", [row]), grade="choice")
 
 
 @pytest.mark.parametrize("options", [["a", "b"], ["x", "y"], ["A. red", "B. blue"], ["an", "the"]])
 def test_an_option_that_is_its_own_or_no_options_letter_is_kept(tmp_path, options):
     row = {"problem": "?", "options": options, "answer": "B"}
-    assert opened(write_jsonl(tmp_path / "a.jsonl", [row])).task(0).options == tuple(options)
+    data = opened(write_jsonl(tmp_path / "a.jsonl", [row]), grade="choice")
+    assert data.task(0).options == tuple(options)
 
 
 # --- bad data -----------------------------------------------------------------------------

@@ -349,7 +349,6 @@ def test_answers_are_graded_by_the_configured_rule(tmp_path):
         ("choice", {"options": ["one", "two"], "answer": "four"}, "'four' is none of its options"),
         ("choice", {"options": ["one", "two"], "answer": "C"}, "'C' is none of its options"),
         ("choice", {"options": ["one", "two"], "answer": ["A", "3"]}, "'3' is none of its options"),
-        ("choice", {"answer": "four"}, "'four' is not a letter, and it has no options"),
         ("numeric", {"answer": "four"}, "'four' is not a number"),
         ("numeric", {"answer": ["4", "IV"]}, "'IV' is not a number"),
     ],
@@ -364,6 +363,9 @@ def test_row_that_nobody_could_be_right_about_is_bad(tmp_path, grade, row, words
     env = made(data=path, grade=grade, on_bad="skip")
     _, info = env.reset(seed=1)
     assert env.step(info["ground_truth"])[1] == 1.0
+    without = str(write_jsonl(tmp_path / "b.jsonl", [{"problem": "?", "answer": "four"}]))
+    with pytest.raises(ConfigError, match="'four' is not a letter, and it has no options"):
+        made(data=without, grade="choice")
 
 
 def test_the_translator_asks_verbatim_and_parses_the_answer(questions):
