@@ -167,6 +167,8 @@ TESTS = [
      "algorithms/test_losses.py::test_corrections_of_worked_examples"),
     ("by hand", "every KL estimator",
      "algorithms/test_losses.py::test_divergences_of_a_worked_example"),
+    ("exact", "every KL estimator, in the reward",
+     "algorithms/test_advantages.py::test_only_k1_in_the_reward_has_the_gradient_of_the_kl"),
     ("by hand", "`pf_ppo`: its advantages",
      "algorithms/test_worked_examples.py::test_gae_bootstraps_truncated_episodes"),
     ("by hand", "`pf_ppo`: resampling",
@@ -370,7 +372,12 @@ def _divergences() -> str:
             "how others differ")  # fmt: skip
     return (
         "d = logp - logp_ref, within [-20, 20], beyond which "
-        "there is no gradient; gradients are with respect to logp.\n\n" + _table(head, *rows)
+        "there is no gradient; gradients are with respect to logp. `kl.add_to: reward` takes `k1` "
+        "and refuses the others: a reward is a constant in the policy gradient, which is that of "
+        "the KL only if the reward is d. `k2`, `k3` and `k3+` are of order d^2, nearly the same "
+        "for tokens that the policy prefers and for those that the reference prefers, and have almost "
+        "no policy gradient near the reference. In the loss, where the default is `k3`, `k1` has "
+        "none on average.\n\n" + _table(head, *rows)
     )
 
 
@@ -396,7 +403,8 @@ def _resampling() -> str:
 def _tests() -> str:
     rows = ((invariant, covers, f"`{test}`") for invariant, covers, test in TESTS)
     words = (
-        "The tests of each invariant, below `tests/`; `by hand` marks examples computed by hand."
+        "The tests of each invariant, below `tests/`; `by hand` marks examples computed by hand, "
+        "`exact` sums over all replies of a small policy."
     )
     return words + "\n\n" + _table(("invariant", "covers", "test"), *rows)
 

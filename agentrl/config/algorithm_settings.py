@@ -27,14 +27,20 @@ class KLConfig:
 
     add_to: Literal["none", "loss", "reward"] = "none"
     """Where the penalty is applied; `none` keeps no reference model."""
-    estimate: Literal["k1", "abs", "k2", "k3", "k3+"] = "k3"
-    """Estimator of the KL divergence from sampled tokens."""
+    estimate: Literal["k1", "abs", "k2", "k3", "k3+"] | None = None
+    """Estimator of the KL divergence from sampled tokens. None takes k3 in the loss; in the reward
+    it takes k1, the only one whose policy gradient is that of the KL."""
     coefficient: float = 0.001
     """Weight of the penalty."""
     target: float | None = None
     """Target KL in nats per token, to which the coefficient adapts; None keeps it constant."""
     horizon: float = 10.0
     """Time constant of the adaptive controller, in steps."""
+
+    @property
+    def estimator(self) -> str:
+        """The estimator in use."""
+        return self.estimate or ("k1" if self.add_to == "reward" else "k3")
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
@@ -54,6 +60,12 @@ class KLConfig:
                 raise ConfigError(
                     "algorithm.kl.coefficient=0: loads a reference model without any penalty; set "
                     "a coefficient, or algorithm.kl.add_to=none"
+                )
+            if self.add_to == "reward" and self.estimator != "k1":
+                raise ConfigError(
+                    f"algorithm.kl.estimate={self.estimator}: cannot be part of the reward, where "
+                    "only k1 has the policy gradient of the KL (docs/algorithms.md); set "
+                    "algorithm.kl.estimate=k1, or algorithm.kl.add_to=loss"
                 )
             return
         for name in ("coefficient", "target"):

@@ -5,8 +5,10 @@ The invariants are those of docs/algorithms.md.
 
 import dataclasses
 import functools
+import itertools
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +18,9 @@ from agentrl.algorithms.core.advantages import (
     state_match_fraction,
 )
 from agentrl.algorithms.core.algorithm import load_algorithm
+from agentrl.algorithms.core.kl import ESTIMATES
 from agentrl.algorithms.core.trajectories import EpisodeScores, build_trajectories, split_by_turn
-from agentrl.config import algorithm_config
+from agentrl.config import KLConfig, algorithm_config
 from agentrl.conformance.support import advantage_invariants
 from agentrl.conformance.support.sample_steps import (
     layouts,
@@ -204,6 +207,36 @@ def test_kl_in_the_reward_lowers_token_rewards():
     played = build_trajectories(group, scores, kl_coefficient=0.25)
     assert played.rewards.tolist() == [[-0.25, 0.25], [0, 0]]
     assert played.returns.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize("name", [None, *ESTIMATES])
+def test_only_k1_in_the_reward_has_the_gradient_of_the_kl(name, spread):
+    """Exactly: summed over all replies of two tokens, with every prefix's own distribution."""
+    seed = torch.Generator().manual_seed(0)
+    logits, noise = torch.randn(2, 6, 5, generator=seed, dtype=torch.float64)
+    logits.requires_grad_()
+    policy = logits.log_softmax(-1)
+    reference = (logits.detach() + spread * noise).log_softmax(-1)
+
+    def logprobs(table, first, second):
+        return torch.stack([table[0, first], table[1 + first, second]])
+
+    estimator = ESTIMATES[KLConfig(add_to="reward", estimate=name).estimator]
+    true = surrogate = 0.0
+    for reply in itertools.product(range(5), repeat=2):
+        own, other = logprobs(policy, *reply), logprobs(reference, *reply)
+        scores = [EpisodeScores(kl=tuple(estimator(own.detach(), other).tolist()))]
+        played = build_trajectories([[scored([0.0])]], scores, kl_coefficient=1.0)
+        true += own.sum().exp() * (own - other).sum()
+        surrogate -= own.sum().exp() * played.returns.item()
+    (expected,) = torch.autograd.grad(true, logits, retain_graph=True)
+    (found,) = torch.autograd.grad(surrogate, logits)
+    projection = ((found * expected).sum() / expected.square().sum()).item()
+    if name in (None, "k1"):
+        torch.testing.assert_close(found, expected)
+    else:
+        assert abs(projection) < (0.35 if name == "abs" else 0.6 * spread)
 
 
 def test_the_reward_of_a_turn_without_tokens_goes_to_the_turn_before():

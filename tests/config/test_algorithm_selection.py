@@ -115,6 +115,7 @@ def test_values_that_no_job_can_have_are_rejected(tree, said):
             {},
             "set algorithm.kl.add_to=loss or reward, or leave it at null",
         ),
+        ({"kl": {"add_to": "reward", "estimate": "k3"}}, {}, "k3: cannot be part of the reward"),
         ({"sampling": {"filter_means": [1.0]}}, {}, "must be [lowest, highest], or null"),
         (
             {"importance_correction": {"low": 3.0}},

@@ -306,7 +306,7 @@ class Learner:
             loss = loss * values["correction"]
         if settings.kl.add_to != "none":
             assert targets.reference_logprobs is not None, "the KL penalty needs a reference"
-            values["kl"] = ESTIMATES[settings.kl.estimate](logprobs, targets.reference_logprobs)
+            values["kl"] = ESTIMATES[settings.kl.estimator](logprobs, targets.reference_logprobs)
             if settings.kl.add_to == "loss":
                 loss = loss + kl_coefficient * values["kl"]
         if needs_entropy:

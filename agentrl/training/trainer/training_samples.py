@@ -185,7 +185,7 @@ def _episode_scores(scores: Sequence[TokenScores], algorithm: Algorithm) -> Epis
     kl = implicit = torch.zeros(0)
     penalty, reward_model = algorithm.config.kl, algorithm.requires.implicit_reward
     if penalty.add_to == "reward":
-        kl = ESTIMATES[penalty.estimate](joined(lambda score: score.old_logprobs), reference)
+        kl = ESTIMATES[penalty.estimator](joined(lambda score: score.old_logprobs), reference)
     if reward_model is not None:
         implicit_logprobs = joined(lambda score: score.implicit_logprobs)
         implicit = reward_model.beta * (implicit_logprobs - reference)

@@ -97,7 +97,7 @@ def learned(items, config, packing, ranks=1):
             sampled = batch.logprobs.double()
             token = token * importance_weights(old, sampled, turns, config.importance_correction)
             reference = inputs.reference_logprobs.double()
-            divergence = ESTIMATES[config.kl.estimate](logprobs, reference)
+            divergence = ESTIMATES[config.kl.estimator](logprobs, reference)
             loss = part.loss(token + 0.1 * divergence)
             loss.backward()
             total += loss.detach()

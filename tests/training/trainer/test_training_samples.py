@@ -80,7 +80,7 @@ def test_micro_batches_and_shared_prefixes_do_not_change_the_update(make_learner
 
 
 def test_kl_in_the_reward_lowers_the_advantage_of_diverging_tokens(make_learner, groups):
-    penalty = {"add_to": "reward", "estimate": "k1", "coefficient": 0.5}
+    penalty = {"add_to": "reward", "coefficient": 0.5}
     config = job("reinforce_pp", kl=penalty, epochs=2)
     learner, _, _ = learn(make_learner, config, groups)
     built = step_samples(
