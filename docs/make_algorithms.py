@@ -375,9 +375,9 @@ def _divergences() -> str:
         "there is no gradient; gradients are with respect to logp. `kl.add_to: reward` takes `k1` "
         "and refuses the others: a reward is a constant in the policy gradient, which is that of "
         "the KL only if the reward is d. `k2`, `k3` and `k3+` are of order d^2, nearly the same "
-        "for tokens that the policy prefers and for those that the reference prefers, and have almost "
-        "no policy gradient near the reference. In the loss, where the default is `k3`, `k1` has "
-        "none on average.\n\n" + _table(head, *rows)
+        "for tokens that the policy prefers and for those that the reference prefers, and have "
+        "almost no policy gradient near the reference. In the loss, where the default is `k3`, "
+        "`k1` has none on average.\n\n" + _table(head, *rows)
     )
 
 
