@@ -324,6 +324,14 @@ class LabeledSequence(TokenSequence):
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
+class PreferenceSequence(TokenSequence):
+    """One of two compared answers; the better one and the worse one follow each other."""
+
+    margin: float
+    """By how much the reward of the better answer should exceed the other's."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
 class TokenScores:
     """What the models computed about a sequence's N sampled tokens; None if not required."""
 

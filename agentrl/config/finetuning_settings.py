@@ -24,6 +24,10 @@ class DataConfig:
     """Read only the first rows."""
     image_root: str | None = None
     """Folder that contains the images; None for the data's own."""
+    keys: dict[str, str] = field(default_factory=dict)
+    """Names of columns by content, where they differ from the usual ones: `{prompt: question,
+    completion: reply}`. Contents: `messages`, `system`, `tools`, `images`, `prompt`, `context`,
+    `history`, `completion`, `text`, `labels`, `chosen`, `rejected`, `margin`."""
 
     def validate(self, section: str) -> None:
         """Raise `ConfigError` at the first invalid value."""

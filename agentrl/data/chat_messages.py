@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.data.tables import BadRow
+from agentrl.text import quoted
 from agentrl.types import IMAGE
 
 _ROLES = (
@@ -14,7 +15,13 @@ _ROLES = (
     ["system", "user"],
     ["system", "user", "assistant"],
 )
-_SHARE_GPT = {"human": "user", "gpt": "assistant", "system": "system"}
+_SHARE_GPT = {
+    "human": "user",
+    "gpt": "assistant",
+    "system": "system",
+    "observation": "tool",
+    "function_call": "assistant",
+}
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -30,6 +37,14 @@ class Question:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
+class ToolCall:
+    """A call of a tool in a message of the assistant."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
 class ChatMessage:
     """One message of a conversation."""
 
@@ -38,6 +53,8 @@ class ChatMessage:
     """Contains one `<image>` per image."""
     images: tuple[Any, ...]
     """As in `Question`."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """After the text; the model's chat format says how they are written."""
 
 
 def read_messages(value: Any) -> Question:
@@ -71,7 +88,8 @@ def read_conversation(value: Any) -> list[ChatMessage]:
     Args:
         value: a list of `{role, content}`, or of ShareGPT's `{from, value}`, or the same as JSON
             text. The content is text or a list of parts: `{type: text, text}`,
-            `{type: image, image}`, `{type: image_url, image_url}`.
+            `{type: image, image}`, `{type: image_url, image_url}`. A message may have `tool_calls`
+            instead, or be ShareGPT's `function_call`, whose value is one call or a list of them.
 
     Raises:
         BadRow: it is not such a list.
@@ -84,20 +102,47 @@ def _message(message: Mapping[str, Any]) -> ChatMessage:
     content = message.get("content")
     if content is None:
         content = message.get("value")
+    calls = message.get("tool_calls") or ()
+    if message.get("from") == "function_call":
+        calls, content = _parsed(content, "a function_call"), ""
+    elif calls and content is None:
+        content = ""
     text, images = "", []
     for piece, image in _parts(content):
         text += piece
         if piece is IMAGE:
             images.append(image)
-    return ChatMessage(role=str(role), text=text, images=tuple(images))
+    return ChatMessage(
+        role=str(role), text=text, images=tuple(images), tool_calls=_read_tool_calls(calls)
+    )
+
+
+def _read_tool_calls(value: Any) -> tuple[ToolCall, ...]:
+    """Calls as OpenAI (`{function: {name, arguments}}`) or LLaMA-Factory has them."""
+    calls = []
+    for call in value if isinstance(value, list | tuple) else [value]:
+        function = call.get("function", call) if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise BadRow(f"a tool call is {quoted(str(call))}, not an object with name, arguments")
+        arguments = _parsed(function.get("arguments") or {}, "the arguments of a tool call")
+        if not isinstance(arguments, Mapping):
+            raise BadRow(f"the arguments of a tool call are {quoted(str(arguments))}, no object")
+        calls.append(ToolCall(name=function["name"], arguments=arguments))
+    return tuple(calls)
+
+
+def _parsed(value: Any, what: str) -> Any:
+    """A value that may be JSON text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise BadRow(f"{what} is not valid JSON: {error}") from None
 
 
 def _listed(value: Any) -> Sequence[Mapping[str, Any]]:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise BadRow(f"its messages are not valid JSON: {error}") from None
+    value = _parsed(value, "its list of messages")
     if isinstance(value, Mapping):
         value = [value]
     if not isinstance(value, Sequence) or not value:

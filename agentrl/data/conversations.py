@@ -1,23 +1,37 @@
-"""Rows for supervised learning and for preferences: conversations, and answers compared."""
+"""Read rows for supervised learning and for preferences: conversations, and answers compared."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from math import isfinite
+from typing import Any, Protocol, TypeVar
 
 from agentrl.data.chat_messages import ChatMessage, read_conversation
-from agentrl.data.dataset import report_bad_rows
-from agentrl.data.image_loading import ImageError, load_image
-from agentrl.data.row_columns import cell, check_has_rows, has_column
-from agentrl.data.tables import BadRow, Row, Table
-from agentrl.errors import ConfigError
-from agentrl.text import did_you_mean, list_names
+from agentrl.data.row_columns import cell
+from agentrl.data.tables import BadRow, Row
+from agentrl.text import quoted
 from agentrl.types import IMAGE
 
 _ROLES = ("system", "user", "assistant", "tool")
-_MESSAGES = ("messages", "conversations", "conversation", "message")
-_IMAGES = ("images", "image")
+_NO_KEYS: Mapping[str, str] = {}
+CHAT_KEYS = {
+    "messages": ("messages", "conversations", "conversation", "message"),
+    "system": ("system",),
+    "tools": ("tools",),
+    "images": ("images", "image"),
+    "prompt": ("prompt", "instruction", "question", "problem", "input"),
+    "context": ("input",),
+    "history": ("history",),
+    "completion": ("completion", "output", "response", "answer", "solution"),
+    "text": ("text",),
+    "labels": ("labels",),
+    "chosen": ("chosen",),
+    "rejected": ("rejected",),
+    "margin": ("margin",),
+}
+"""Default columns by content, the first that a row fills; `a.b` is the key b of the objects in
+column a. `context` is read by default only beside an `instruction` (Alpaca)."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -27,6 +41,17 @@ class ConversationRow:
     messages: tuple[ChatMessage, ...]
     images: tuple[Any, ...]
     """One for each `<image>` in the messages, in order."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Definitions of functions, for the system message."""
+    prompt_length: int = 0
+    """Number of first messages whose replies are not learned."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class TextRow:
+    """A whole text to learn from, such as a conversation with its special tokens."""
+
+    text: str
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -51,128 +76,102 @@ class Preference:
     chosen_images: tuple[Any, ...]
     """Of messages after the prompt."""
     rejected_images: tuple[Any, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """As in `ConversationRow`."""
+    margin: float = 0.0
+    """By how much the reward of the better answer should exceed the other's."""
 
 
-T_co = TypeVar("T_co", bound=ConversationRow | Preference, covariant=True)
+OfflineRow = ConversationRow | TextRow | Preference
+T_co = TypeVar("T_co", bound=OfflineRow, covariant=True)
 
 
-class ChatRows(Generic[T_co]):
-    """The valid rows of a table, with decoded images; every row and image is checked first.
+class ReadRow(Protocol[T_co]):
+    """`read_chat`, `read_labeled` or `read_preference`."""
 
-    Args:
-        table: of rows.
-        name: of the data, for messages; kept as `title`.
-        parse: `read_chat`, `read_labeled` or `read_preference`.
-        image_root: the folder that must contain all image paths; None for the table's own.
-        on_bad: `refuse` or `skip`.
+    def __call__(self, row: Row, keys: Mapping[str, str] = ...) -> T_co:
+        """Read a row.
 
-    Raises:
-        ConfigError: a column is missing, rows are bad and may not be skipped, or none is left.
-    """
+        Args:
+            row: of a table.
+            keys: column names by content, where they differ from `CHAT_KEYS`.
 
-    def __init__(
-        self,
-        table: Table,
-        name: str,
-        parse: Callable[[Row], T_co],
-        *,
-        image_root: Path | None = None,
-        on_bad: str = "refuse",
-    ) -> None:
-        _check_columns(table, name, parse)
-        self.title = name
-        self._table = table
-        self._parse: Callable[[Row], T_co] = parse
-        self._root = (image_root or table.root).absolute()
-        bad: dict[str, str] = {}
-        self._kept: list[int] = []
-        for index in range(len(table)):
-            try:
-                self._read(index)
-                self._kept.append(index)
-            except (BadRow, ImageError) as error:
-                bad[table.name(index)] = str(error)
-        report_bad_rows(name, bad, len(table), on_bad)
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def __getitem__(self, index: int) -> T_co:
-        return self._read(self._kept[index])
-
-    def __iter__(self) -> Iterator[T_co]:
-        return map(self._read, self._kept)
-
-    def name(self, index: int) -> str:
-        """Where a user would look for a row, such as `line 3`."""
-        return self._table.name(self._kept[index])
-
-    def _read(self, index: int) -> T_co:
-        row = self._parse(self._table.row(index))
-        loaded: dict[str, Any] = {
-            name: tuple(load_image(image, self._root) for image in getattr(row, name))
-            for name in ("images", "chosen_images", "rejected_images")
-            if hasattr(row, name)
-        }
-        return replace(row, **loaded)
+        Raises:
+            BadRow: it lacks something.
+        """
 
 
-def _check_columns(table: Table, name: str, parse: Callable[[Row], Any]) -> None:
-    check_has_rows(table, name)
-    have = list(table.columns)
-    needed: list[tuple[str, ...]] = [_MESSAGES]
-    if parse is read_preference:
-        needed = [("chosen",), ("rejected",)]
-    elif parse is read_labeled:
-        needed = [_MESSAGES, ("labels",)]
-    for names in needed:
-        if not any(has_column(table, known) for known in names):
-            near = (hint for known in names if (hint := did_you_mean(known, have)))
-            raise ConfigError(
-                f"data={name}: no column is named {' or '.join(names)}{next(near, '')}. "
-                f"It has: {list_names(have)}"
-            )
+def read_chat(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> ConversationRow | TextRow:
+    """Read a row to learn replies from: messages, or a prompt and its completion; or a whole text.
 
-
-def read_chat(row: Row) -> ConversationRow:
-    """A row with `messages` (TRL, ms-swift, LLaMA-Factory), or ShareGPT's `conversations`.
+    `messages` are those of TRL, ms-swift and LLaMA-Factory, or ShareGPT's `conversations`. A prompt
+    and a completion, as text or messages, are those of TRL, OpenRLHF (`input`, `output`) or Alpaca
+    (`instruction`, `input`, `output`, `history`). Replies in a `prompt` are not learned.
 
     Raises:
-        BadRow: it is not a conversation, there is no answer, or images are missing.
+        BadRow: it has none of these, there is no answer, or images are missing.
     """
-    messages = read_conversation(_first(row, _MESSAGES))
+    asked: list[ChatMessage] = []
+    if (value := _cell(row, keys, "messages")) is not None:
+        answer = _with_system(read_conversation(value), row, keys)
+    elif (value := _cell(row, keys, "completion")) is not None:
+        answer = _as_messages(value, "assistant")
+        asked = _read_prompt(row, keys)
+        if history := _read_history(row, keys):
+            asked, answer = [], [*asked[:-1], *history, *asked[-1:], *answer]
+    elif (value := _cell(row, keys, "text")) is not None:
+        if not isinstance(value, str) or not value.strip():
+            raise BadRow(f"its text is {quoted(value)}, not text to learn from")
+        return TextRow(text=value)
+    else:
+        raise BadRow("it has no messages, no prompt with a completion, and no text")
+    messages = [*asked, *answer]
     check_roles(messages)
-    if all(message.role != "assistant" for message in messages):
+    if all(message.role != "assistant" for message in answer):
         raise BadRow("it has no assistant message to train on")
-    return ConversationRow(**with_images(messages, _column_images(row)))
+    return ConversationRow(
+        **with_images(messages, _as_list(_cell(row, keys, "images"))),
+        tools=_read_tools(row, keys),
+        prompt_length=len(asked),
+    )
 
 
-def read_labeled(row: Row) -> LabeledRow:
-    """A conversation as `read_chat` takes it, with `labels`, one for each reply.
+def read_labeled(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> LabeledRow:
+    """Read a conversation as `read_chat` does, with `labels`, one for each reply.
 
     Raises:
         BadRow: see `read_chat`; or labels are missing, or not from 0 to 1.
     """
-    chat, labels = read_chat(row), row.get("labels")
+    chat, labels = read_chat(row, keys), _cell(row, keys, "labels")
+    if isinstance(chat, TextRow):
+        raise BadRow("it has no messages")
     replies = sum(message.role == "assistant" for message in chat.messages)
     if not isinstance(labels, list | tuple) or len(labels) != replies:
         raise BadRow(f"labels={labels!r:.60} must be a list of {replies}, one for each reply")
     if not all(isinstance(label, bool | int | float) and 0 <= label <= 1 for label in labels):
         raise BadRow(f"labels={labels!r:.60} must be true or false, or numbers from 0 to 1")
-    return LabeledRow(messages=chat.messages, images=chat.images, labels=tuple(map(float, labels)))
+    return LabeledRow(
+        messages=chat.messages,
+        images=chat.images,
+        tools=chat.tools,
+        labels=tuple(map(float, labels)),
+    )
 
 
-def read_preference(row: Row) -> Preference:
-    """A row with `chosen` and `rejected`, as text or messages, and often a `prompt`.
+def read_preference(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> Preference:
+    """Read a row with `chosen` and `rejected`, as text or messages, and often a prompt.
 
-    Without a prompt, the messages that both conversations begin with are the prompt. Images of
-    later messages are in `chosen_images` and `rejected_images`, or parts of the messages.
+    The prompt is text or messages (`prompt`, or LLaMA-Factory's `conversations`). Without one, the
+    messages that both answers begin with are the prompt. Images of later messages are in
+    `chosen_images` and `rejected_images`, or parts of the messages.
 
     Raises:
         BadRow: an answer is missing or both are equal, or images are missing.
     """
-    prompt = _as_messages(row.get("prompt"), "user") if row.get("prompt") else []
-    chosen, rejected = (_as_messages(row.get(name), "assistant") for name in ("chosen", "rejected"))
+    chosen, rejected = (
+        _as_messages(_cell(row, keys, name), "assistant") for name in ("chosen", "rejected")
+    )
+    prompt = _preference_prompt(row, keys)
     if not prompt:
         shared = 0
         while shared < min(len(chosen), len(rejected)) and chosen[shared] == rejected[shared]:
@@ -184,7 +183,7 @@ def read_preference(row: Row) -> Preference:
         raise BadRow("chosen and rejected must be two different answers")
     for messages in (prompt, chosen, rejected):
         check_roles(messages)
-    asked = with_images(prompt, _column_images(row))
+    asked = with_images(prompt, _as_list(_cell(row, keys, "images")))
     better, worse = (
         with_images(messages, _as_list(row.get(f"{name}_images")))
         for name, messages in (("chosen", chosen), ("rejected", rejected))
@@ -196,7 +195,96 @@ def read_preference(row: Row) -> Preference:
         chosen_images=better["images"],
         rejected=worse["messages"],
         rejected_images=worse["images"],
+        tools=_read_tools(row, keys),
+        margin=_read_margin(row, keys),
     )
+
+
+FORMS: dict[Any, tuple[tuple[str, ...], ...]] = {
+    read_chat: (("messages",), ("prompt", "completion"), ("text",)),
+    read_labeled: (("messages", "labels"), ("prompt", "completion", "labels")),
+    read_preference: (("chosen", "rejected"),),
+}
+"""The contents that each function needs, in all forms that it reads."""
+
+
+def _preference_prompt(row: Row, keys: Mapping[str, str]) -> list[ChatMessage]:
+    value = _cell(row, keys, "messages")
+    messages = [] if value is None else read_conversation(value)
+    if messages and messages[-1].role != "assistant":  # otherwise it has an answer, too
+        return _with_system(messages, row, keys)
+    return _read_prompt(row, keys) if _cell(row, keys, "prompt") else []
+
+
+def _read_prompt(row: Row, keys: Mapping[str, str]) -> list[ChatMessage]:
+    """The messages of a prompt: Alpaca's `input` is below its `instruction`, as in LLaMA-Factory.
+
+    Raises:
+        BadRow: it is empty.
+    """
+    prompt = _cell(row, keys, "prompt")
+    context = _cell(row, keys, "context") if "context" in keys or row.get("instruction") else None
+    if isinstance(prompt, str) and isinstance(context, str) and context.strip():
+        prompt = f"{prompt}\n{context}"
+    if not prompt:
+        raise BadRow("its prompt is empty")
+    return _with_system(_as_messages(prompt, "user"), row, keys)
+
+
+def _with_system(
+    messages: list[ChatMessage], row: Row, keys: Mapping[str, str]
+) -> list[ChatMessage]:
+    """The messages, after the system message of a column of its own.
+
+    Raises:
+        BadRow: they begin with another system message.
+    """
+    text = _cell(row, keys, "system")
+    if not text:
+        return messages
+    system = ChatMessage(role="system", text=str(text), images=())
+    if messages and messages[0].role == "system":
+        if messages[0].text != system.text:
+            raise BadRow("it has one system message in its messages and another one in a column")
+        return messages
+    return [system, *messages]
+
+
+def _read_history(row: Row, keys: Mapping[str, str]) -> list[ChatMessage]:
+    """Earlier turns of a prompt: pairs of a question and a reply (Alpaca in LLaMA-Factory)."""
+    history = _cell(row, keys, "history") or []
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in _as_list(history)):
+        raise BadRow(f"its history is {quoted(history)}, not a list of [question, reply]")
+    return [
+        message
+        for asked, answer in history
+        for message in (*_as_messages(asked, "user"), *_as_messages(answer, "assistant"))
+    ]
+
+
+def _read_tools(row: Row, keys: Mapping[str, str]) -> tuple[Mapping[str, Any], ...]:
+    """Definitions of functions as OpenAI has them; LLaMA-Factory's are JSON text without a type."""
+    tools = _cell(row, keys, "tools")
+    if isinstance(tools, str) and tools.strip():
+        try:
+            tools = json.loads(tools)
+        except (ValueError, RecursionError) as error:
+            raise BadRow(f"its tools are not valid JSON: {error}") from None
+    found = _as_list(tools or None)
+    if not all(isinstance(tool, Mapping) for tool in found):
+        raise BadRow(f"its tools are {quoted(tools)}, not a list of objects")
+    return tuple(
+        tool if "function" in tool else {"type": "function", "function": tool} for tool in found
+    )
+
+
+def _read_margin(row: Row, keys: Mapping[str, str]) -> float:
+    margin = _cell(row, keys, "margin")
+    if margin is None:
+        return 0.0
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not isfinite(margin):
+        raise BadRow(f"its margin is {quoted(margin)}, not a number")
+    return float(margin)
 
 
 def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]]:
@@ -214,6 +302,7 @@ def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]
                 role=message.role,
                 text=f"{joined[-1].text}\n\n{message.text}",
                 images=(*joined[-1].images, *message.images),
+                tool_calls=(*joined[-1].tool_calls, *message.tool_calls),
             )
         else:
             joined.append(message)
@@ -231,7 +320,9 @@ def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]
     return system, joined
 
 
-def _first(row: Row, names: Sequence[str]) -> Any:
+def _cell(row: Row, keys: Mapping[str, str], content: str) -> Any:
+    """The first cell with a content that is not null."""
+    names = (keys[content],) if content in keys else CHAT_KEYS[content]
     return next((value for name in names if (value := cell(row, name)) is not None), None)
 
 
@@ -247,10 +338,6 @@ def check_roles(messages: Sequence[ChatMessage]) -> None:
     for message in messages:
         if message.role not in _ROLES:
             raise BadRow(f"a message has the role {message.role!r}; known: {', '.join(_ROLES)}")
-
-
-def _column_images(row: Row) -> list[Any]:
-    return _as_list(_first(row, _IMAGES))
 
 
 def _as_list(held: Any) -> list[Any]:
@@ -269,6 +356,8 @@ def with_images(messages: Sequence[ChatMessage], column: Sequence[Any]) -> dict[
     if given and column:
         raise BadRow("it has images both in its messages and in a separate column")
     images = given or list(column)
+    if images and not messages:
+        raise BadRow(f"it has {len(images)} images, but no prompt that could show them")
     if not inside and images:
         first = next((n for n, message in enumerate(messages) if message.role == "user"), 0)
         marked = replace(

@@ -103,6 +103,8 @@ class PromptRows:
         check_roles(messages)
         if messages[-1].role == "assistant":
             messages = messages[:-1]
+        if any(message.tool_calls for message in messages):
+            raise BadRow("its messages have tool calls; write them into the text of the messages")
         placed = with_images(messages, images)
         system, turns = alternating(placed["messages"])
         if not turns or turns[-1].role == "assistant":

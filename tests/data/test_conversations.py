@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from agentrl.data.conversations import ChatRows, read_chat, read_preference
+from agentrl.data.chat_rows import ChatRows
+from agentrl.data.conversations import read_chat, read_preference
 from agentrl.data.open_table import open_table
 from agentrl.errors import ConfigError
 from tests.data.rows import picture, png, write_jsonl
@@ -38,6 +39,56 @@ ANSWERS = {
     "chosen": [{"role": "assistant", "content": "A cat."}],
     "rejected": [{"role": "assistant", "content": "A dog."}],
 }
+LLAMA_FACTORY_PAIR = {
+    "conversations": [{"from": "human", "value": "<image>What?"}],
+    "chosen": {"from": "gpt", "value": "A cat."},
+    "rejected": {"from": "gpt", "value": "A dog."},
+    "images": ["a.png"],
+}
+CALL = {"name": "look", "arguments": {"at": "cat", "times": 2}}
+LEARNED = {
+    "trl-text": ({"prompt": "What?", "completion": "A cat."}, ["What?"], ["A cat."]),
+    "trl-messages": (
+        {
+            "prompt": [
+                {"role": "system", "content": "Be short."},
+                {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "?"}]},
+                {"role": "assistant", "content": "A dog."},
+                {"role": "user", "content": "Sure?"},
+            ],
+            "completion": [{"role": "assistant", "content": "A cat."}],
+            "images": ["a.png"],
+        },
+        ["Be short.", "<image>?", "A dog.", "Sure?"],
+        ["A cat."],
+    ),
+    "openrlhf": ({"input": "What?", "output": "A cat."}, ["What?"], ["A cat."]),
+    "alpaca": (
+        {"instruction": "Name it.", "input": "It purrs.", "output": "A cat.", "text": "Below is"},
+        ["Name it.\nIt purrs."],
+        ["A cat."],
+    ),
+    "alpaca-without-input": (
+        {"instruction": "Name it.", "input": "", "output": "A cat.", "system": "Be short."},
+        ["Be short.", "Name it."],
+        ["A cat."],
+    ),
+    "llama-factory-history": (
+        {"instruction": "And now?", "output": "A cat.", "history": [["What?", "A dog."]]},
+        [],
+        ["What?", "A dog.", "And now?", "A cat."],
+    ),
+    "r1-v": (
+        {"image": "a.png", "problem": "What?", "solution": "A cat."},
+        ["<image>What?"],
+        ["A cat."],
+    ),
+    "sharegpt-system": (
+        SHARE_GPT | {"system": "Be short."},
+        [],
+        ["Be short.", "<image>What?", "A cat."],
+    ),
+}
 IMPLICIT = {name: [*ANSWERS["prompt"], *ANSWERS[name]] for name in ("chosen", "rejected")}
 
 
@@ -57,6 +108,82 @@ def test_conversations_of_other_trainers_are_read(tmp_path, row, as_text):
     assert ("user", "<image>What?") in read_texts
     assert ("assistant", "A cat.") in read_texts
     assert [image[1, 1, 0] for image in read.images] == [20]
+
+
+@pytest.mark.parametrize("origin", LEARNED)
+def test_prompts_and_completions_of_other_trainers_are_read(tmp_path, origin):
+    row, asked, answered = LEARNED[origin]
+    (read,) = rows_of(tmp_path, read_chat, row)
+    texts = [message.text for message in read.messages]
+    assert texts[: read.prompt_length] == asked
+    assert texts[read.prompt_length :] == answered
+    assert len(read.images) == "".join(texts).count("<image>")
+
+
+def test_columns_of_other_names_are_selected_by_keys(tmp_path):
+    row = {"q": "What?", "a": {"text": "A cat."}, "pic": "a.png", "rule": "Be short."}
+    keys = {"prompt": "q", "completion": "a.text", "images": "pic", "system": "rule"}
+    (read,) = rows_of(tmp_path, read_chat, row, keys=keys)
+    assert [message.text for message in read.messages] == ["Be short.", "<image>What?", "A cat."]
+    with pytest.raises(ConfigError, match=r"keys\.completion=b: rows\.jsonl has no such column"):
+        rows_of(tmp_path, read_chat, row, keys=keys | {"completion": "b"})
+    with pytest.raises(ConfigError, match=r"keys\.answer: must be one of messages, system"):
+        rows_of(tmp_path, read_chat, row, keys={"answer": "a"})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "tool_calls": [{"type": "function", "function": CALL}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"function": CALL | {"arguments": json.dumps(CALL["arguments"])}}],
+        },
+        {"from": "function_call", "value": json.dumps(CALL)},
+        {"from": "function_call", "value": json.dumps([CALL])},
+    ],
+    ids=["openai", "openai-text", "sharegpt", "sharegpt-list"],
+)
+def test_tool_calls_need_no_content(tmp_path, message):
+    row = {
+        "messages": [{"role": "user", "content": "What?"}, message],
+        "tools": json.dumps([{"name": "look", "parameters": {"type": "object"}}]),
+    }
+    (read,) = rows_of(tmp_path, read_chat, row)
+    (call,) = read.messages[1].tool_calls
+    assert {"name": call.name, "arguments": call.arguments} == CALL
+    assert read.messages[1].text == ""
+    assert [tool["function"]["name"] for tool in read.tools] == ["look"]
+
+
+def test_preferences_of_llama_factory_show_their_image(tmp_path):
+    (read,) = rows_of(tmp_path, read_preference, LLAMA_FACTORY_PAIR | {"margin": 2})
+    assert [message.text for message in read.prompt] == ["<image>What?"]
+    assert [message.text for message in (*read.chosen, *read.rejected)] == ["A cat.", "A dog."]
+    assert (len(read.images), read.margin) == (1, 2.0)
+    alpaca = {"instruction": "Name it.", "input": "It purrs.", "chosen": "A cat."}
+    (read,) = rows_of(tmp_path, read_preference, alpaca | {"rejected": "A dog."})
+    assert [message.text for message in read.prompt] == ["Name it.\nIt purrs."]
+
+
+def test_a_whole_conversation_beside_a_pair_is_no_prompt(tmp_path):
+    row = IMPLICIT | {"prompt": "What?", "messages": IMPLICIT["chosen"]}
+    (read,) = rows_of(tmp_path, read_preference, row)
+    assert [message.text for message in read.prompt] == ["What?"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": IMPLICIT["chosen"], "kto_tag": True},
+        {"prompt": "What?", "completion": "A cat.", "label": False},
+    ],
+    ids=["llama-factory", "trl"],
+)
+def test_single_rated_answers_are_refused_with_the_reason(tmp_path, row):
+    with pytest.raises(ConfigError, match=r"column (kto_tag|label) rates single answers \(KTO\)"):
+        rows_of(tmp_path, read_preference, row)
 
 
 @pytest.mark.parametrize("row", [ANSWERS, IMPLICIT], ids=["explicit", "implicit"])
@@ -93,6 +220,25 @@ def test_preferences_may_be_text_with_an_image(tmp_path):
         (read_chat, {"messages": [{"role": "bot", "content": "hi"}]}, "the role 'bot'"),
         (read_preference, ANSWERS | {"rejected": ANSWERS["chosen"]}, "two different answers"),
         (read_preference, ANSWERS | {"chosen": None}, "not a list of messages"),
+        (read_preference, ANSWERS | {"margin": "wide"}, "its margin is 'wide', not a number"),
+        (
+            read_preference,
+            {"chosen": "A cat.", "rejected": "A dog.", "images": ["a.png"]},
+            "1 images, but no prompt that could show them",
+        ),
+        (read_chat, TRL | {"system": "Be long."}, "one system message in its messages and another"),
+        (read_chat, {"prompt": "", "completion": "A cat."}, "its prompt is empty"),
+        (read_chat, {"prompt": "What?", "completion": "A cat.", "history": ["What?"]}, "history"),
+        (
+            read_chat,
+            {
+                "messages": [
+                    {"role": "user", "content": "?"},
+                    {"from": "function_call", "value": "{"},
+                ]
+            },
+            "a function_call is not valid JSON",
+        ),
     ],
 )
 def test_bad_rows_are_named_and_refused_or_skipped(tmp_path, parse, row, words):
@@ -103,7 +249,9 @@ def test_bad_rows_are_named_and_refused_or_skipped(tmp_path, parse, row, words):
 
 
 def test_a_missing_column_is_named_with_the_nearest(tmp_path):
-    with pytest.raises(ConfigError, match=r"named chosen \(did you mean 'choosen'\?\). It has: pr"):
+    with pytest.raises(
+        ConfigError, match=r"rejected \(did you mean 'choosen'\?\); .*It has: pr"
+    ):
         rows_of(tmp_path, read_preference, {"prompt": "?", "choosen": "a", "rejected": "b"})
     with pytest.raises(ConfigError, match=r"named messages .*\(did you mean 'mesages'\?\)"):
         rows_of(tmp_path, read_chat, {"mesages": []})

@@ -47,35 +47,42 @@ IMPLICIT_REWARDS: dict[str, Callable[[AnswerLogprobs, float], Tensor]] = {
 """By the name of the loss."""
 
 
-def preference_losses(chosen: Tensor, rejected: Tensor, config: DPOConfig) -> Tensor:
+def preference_losses(
+    chosen: Tensor, rejected: Tensor, config: DPOConfig, margins: Tensor | float = 0.0
+) -> Tensor:
     """The loss of each pair.
 
     Args:
         chosen: [P] implicit rewards of the better answers.
         rejected: [P] those of the worse ones.
         config: selects the loss.
+        margins: [P] of the pairs, beside that of the configuration (ODPO, arXiv:2402.10571).
 
     Returns:
         [P]
     """
     if config.loss == "ipo":  # equation 17
         return (chosen - rejected - 1 / (2 * config.beta)).square()
-    margin, swapped = chosen - rejected - config.margin, config.label_smoothing
+    margin, swapped = chosen - rejected - config.margin - margins, config.label_smoothing
     return -(1 - swapped) * logsigmoid(margin) - swapped * logsigmoid(-margin)
 
 
-def bradley_terry_losses(chosen: Tensor, rejected: Tensor, center: float) -> Tensor:
+def bradley_terry_losses(
+    chosen: Tensor, rejected: Tensor, center: float, margins: Tensor | float = 0.0
+) -> Tensor:
     """The loss of a reward model for each pair.
 
     Source: negative log-likelihood in the model of Bradley and Terry (arXiv:2203.02155, equation
-    1); the term that keeps rewards around 0 is of arXiv:2312.09244.
+    1); margins are those of Llama 2 (arXiv:2307.09288, equation 2); the term that keeps rewards
+    around 0 is of arXiv:2312.09244.
 
     Args:
         chosen: [P] rewards of the better answers.
         rejected: [P] those of the worse ones.
         center: coefficient of the squared sum of a pair's rewards.
+        margins: [P] of the pairs.
 
     Returns:
         [P]
     """
-    return -logsigmoid(chosen - rejected) + center * (chosen + rejected).square()
+    return -logsigmoid(chosen - rejected - margins) + center * (chosen + rejected).square()

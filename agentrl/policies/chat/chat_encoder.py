@@ -17,7 +17,7 @@ from agentrl.data.openrlhf import QueryFormat
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import CHAT
 from agentrl.policies.chat.chat_format import ChatFormat, ChatModel, Piece
-from agentrl.policies.chat.template_rendering import chat_template
+from agentrl.policies.chat.template_rendering import chat_template, template_variables
 from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.types import Image, Message
@@ -70,6 +70,9 @@ class ChatEncoder:
             self.chat_format = _open_format(self.chat_model, chat)
             self.end_id = self.chat_format.end_id
             self.eos_token_ids = _eos_token_ids(path, self.end_id)
+            eos = template_variables(path).get("eos_token")
+            text_end = self._tokenizer.token_to_id(eos) if eos else None
+            self._text_end_id = self.end_id if text_end is None else text_end
             names = {token.content for token in added.values() if token.special}
             names |= {
                 str(self._tokenizer.id_to_token(id)) for id in self.model_adapter.banned_token_ids
@@ -105,6 +108,11 @@ class ChatEncoder:
     def rendered_ids(self, text: str) -> tuple[int, ...]:
         """The ids of a text that a chat template has rendered, special tokens included."""
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def document_ids(self, text: str) -> tuple[int, ...]:
+        """The ids of a text as the tokenizer itself encodes it, and the token that ends one."""
+        ids = tuple(self._tokenizer.encode(text).ids)
+        return ids if ids[-1:] == (self._text_end_id,) else (*ids, self._text_end_id)
 
     def ids(self, pieces: Iterable[Piece]) -> tuple[int, ...]:
         """The ids of pieces; neighboring texts are encoded as one."""

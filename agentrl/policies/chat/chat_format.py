@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from agentrl.data.chat_messages import ToolCall
+from agentrl.errors import ConfigError
+
 Piece = str | int | tuple[int, ...]
 """Part of a prompt: text, which is encoded as plain text, whatever it contains; the id of a special
 token; or the ids of an image."""
@@ -83,6 +86,31 @@ class ChatFormat(ABC):
             role: the message's role.
             parts: the message's content, texts and images.
         """
+
+    def with_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> str:
+        """Return the system message with the definitions of functions in it.
+
+        Args:
+            system: the system message; may be empty.
+            tools: as OpenAI has them: `{type: function, function: {name, parameters, ...}}`.
+
+        Raises:
+            ConfigError: the format has no place for them.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has no place for tools: write their definitions into the "
+            "system message"
+        )
+
+    def with_tool_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
+        """Return the text of a reply that calls functions after some text.
+
+        Raises:
+            ConfigError: the format does not write calls.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} does not write tool calls: write them into the reply's text"
+        )
 
     def opening(self) -> tuple[Piece, ...]:
         """The header of a reply, for prompts that leave out an earlier message.

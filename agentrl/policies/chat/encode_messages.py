@@ -1,11 +1,12 @@
-"""Conversations that were not sampled as token sequences, whose replies count as sampled."""
+"""Encode conversations and texts that were not sampled, as if their replies were."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentrl.data.chat_messages import ChatMessage
 from agentrl.data.conversations import alternating
 from agentrl.data.tables import BadRow
+from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.text import encodable
@@ -13,9 +14,13 @@ from agentrl.types import IMAGE, Message, Prompt, TokenSequence
 
 
 def encode_messages(
-    messages: Sequence[ChatMessage], images: Sequence[Any], encoder: ChatEncoder, index: int = 0
+    messages: Sequence[ChatMessage],
+    images: Sequence[Any],
+    encoder: ChatEncoder,
+    index: int = 0,
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> TokenSequence:
-    """A conversation as the model reads it.
+    """Encode a conversation as the model reads it.
 
     Messages of the same role that follow each other are joined. What follows the last reply is
     left out.
@@ -25,6 +30,7 @@ def encode_messages(
         images: uint8[H, W, 3], one for each `<image>` in them.
         encoder: of the model.
         index: of the conversation in its batch.
+        tools: definitions of functions, as OpenAI has them.
 
     Raises:
         BadRow: the model's chats cannot express it.
@@ -36,14 +42,24 @@ def encode_messages(
         raise BadRow("it has no assistant message")
     if any(encodable(message.text) != message.text for message in messages):
         raise BadRow("it has characters that cannot be encoded, such as half of a surrogate pair")
+    try:
+        system = encoder.chat_format.with_tools(system, tools) if tools else system
+        replies = [
+            encoder.chat_format.with_tool_calls(answer.text, answer.tool_calls)
+            if answer.tool_calls
+            else answer.text
+            for answer in said[1::2]
+        ]
+    except ConfigError as error:
+        raise BadRow(str(error)) from error
     conversation, left = Conversation(encoder, system), iter(images)
     positions: list[int] = []
     turns: list[int] = []
     token_ids: tuple[int, ...] = ()
-    for turn, (asked, answer) in enumerate(zip(said[::2], said[1::2], strict=False)):
+    for turn, (asked, text) in enumerate(zip(said[::2], replies, strict=False)):
         seen = tuple(next(left) for _ in asked.images)
         prompt = conversation.observe(Message(role=asked.role, text=asked.text, images=seen))
-        reply = encoder.reply_ids(answer.text)
+        reply = encoder.reply_ids(text)
         conversation.answer(reply)
         start, token_ids = len(prompt.token_ids), prompt.token_ids + reply
         positions += range(start, len(token_ids))
@@ -57,6 +73,34 @@ def encode_messages(
         versions=(0,) * len(positions),
         turns=tuple(turns),
         images=prompt.images,
+        episode=index,
+    )
+
+
+def encode_text(text: str, encoder: ChatEncoder, index: int = 0) -> TokenSequence:
+    """Encode a text with its special tokens, and the end of a text; all tokens count as sampled.
+
+    Args:
+        text: such as a rendered conversation.
+        encoder: of the model.
+        index: of the text in its batch.
+
+    Raises:
+        BadRow: it has characters that cannot be encoded, or tokens of an image.
+    """
+    if encodable(text) != text:
+        raise BadRow("it has characters that cannot be encoded, such as half of a surrogate pair")
+    token_ids = encoder.document_ids(text)
+    if encoder.model_adapter.image_token_id in token_ids:
+        raise BadRow("its text has the token of an image; give messages and images instead")
+    positions = tuple(range(1, len(token_ids)))
+    return TokenSequence(
+        token_ids=token_ids,
+        sampled_positions=positions,
+        logprobs=(0.0,) * len(positions),
+        versions=(0,) * len(positions),
+        turns=(0,) * len(positions),
+        images=(),
         episode=index,
     )
 

@@ -70,6 +70,7 @@ def render(
     variables: Mapping[str, Any],
     *,
     reply: bool = True,
+    tools: Sequence[Mapping[str, Any]] | None = None,
 ) -> str:
     """The text of a conversation.
 
@@ -78,6 +79,7 @@ def render(
         messages: with `role` and `content`.
         variables: further variables of the template.
         reply: whether a reply is to follow (`add_generation_prompt`).
+        tools: definitions of functions.
 
     Raises:
         ConfigError: the template fails on these messages, or does not end.
@@ -87,7 +89,7 @@ def render(
         with alarm(DEADLINE_S, _too_slow):
             for text in _compiled(template).generate(
                 messages=[dict(message) for message in messages],
-                tools=None,
+                tools=None if tools is None else list(tools),
                 documents=None,
                 add_generation_prompt=reply,
                 **variables,

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from agentrl import replay
 from agentrl.config import Config, FinetuningConfig
-from agentrl.data.conversations import read_preference
+from agentrl.data.conversations import OfflineRow, ReadRow, read_preference
+from agentrl.errors import ConfigError
 from agentrl.training.finetuning.offline_dataset import Encode, encode_pair
-from agentrl.training.finetuning.offline_job import OfflineJob, Parse
+from agentrl.training.finetuning.offline_job import Examples, OfflineJob
 from agentrl.training.job import run_job
 
 
@@ -30,6 +31,16 @@ class PreferenceTraining(OfflineJob):
 
     command, section, stage = "agentrl dpo", "dpo", "preference training"
 
-    def form(self, settings: FinetuningConfig) -> tuple[Parse, Encode]:
+    def open_data(self, config: Config) -> Examples:
+        """See `OfflineJob.open_data`."""
+        examples = super().open_data(config)
+        if config.dpo and config.dpo.loss == "ipo" and examples.train.has("margin"):
+            raise ConfigError(
+                f"dpo.loss=ipo: the margins of {examples.train.title} have no effect on it; remove "
+                "the column, or set dpo.loss=dpo"
+            )
+        return examples
+
+    def form(self, settings: FinetuningConfig) -> tuple[ReadRow[OfflineRow], Encode]:
         """See `OfflineJob.form`."""
         return read_preference, encode_pair

@@ -4,29 +4,39 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from agentrl.config import DataConfig, FinetuningConfig
-from agentrl.data.conversations import ChatRows, ConversationRow, LabeledRow, Preference
+from agentrl.data.chat_messages import ChatMessage
+from agentrl.data.chat_rows import ChatRows
+from agentrl.data.conversations import (
+    ConversationRow,
+    LabeledRow,
+    OfflineRow,
+    Preference,
+    ReadRow,
+    TextRow,
+)
 from agentrl.data.dataset import report_bad_rows
 from agentrl.data.hugging_face import Selection
 from agentrl.data.open_table import open_table
-from agentrl.data.tables import BadRow, Row
+from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.encode_messages import encode_messages
-from agentrl.types import LabeledSequence, TokenSequence
+from agentrl.policies.chat.encode_messages import encode_messages, encode_text
+from agentrl.types import LabeledSequence, PreferenceSequence, TokenSequence
 
-Rows = ChatRows[ConversationRow | Preference]
+Rows = ChatRows[OfflineRow]
+T = TypeVar("T", bound=TokenSequence)
 Encode = Callable[[Any, ChatEncoder, int], list[TokenSequence]]
 """Takes a row, the model's encoder, and the index of the example in its batch."""
 
 
 def open_rows(
     source: DataConfig,
-    parse: Callable[[Row], ConversationRow | Preference],
+    read: ReadRow[OfflineRow],
     on_bad: str,
     setting: str,
 ) -> Rows:
@@ -34,7 +44,7 @@ def open_rows(
 
     Args:
         source: the data set.
-        parse: see `ChatRows`.
+        read: see `ChatRows`.
         on_bad: `refuse` or `skip` bad rows.
         setting: that names the data set, for messages.
 
@@ -50,29 +60,32 @@ def open_rows(
     root = None if source.image_root is None else Path(source.image_root).expanduser()
     try:
         table = open_table(source.data, selection)
-        return ChatRows(table, source.data, parse, image_root=root, on_bad=on_bad)
+        return ChatRows(table, source.data, read, keys=source.keys, image_root=root, on_bad=on_bad)
     except ConfigError as error:
         raise ConfigError(f"{setting}: {error}") from error
 
 
-def encode_conversation(
-    row: ConversationRow, encoder: ChatEncoder, index: int
+def encode_learned(
+    row: ConversationRow | TextRow, encoder: ChatEncoder, index: int
 ) -> list[TokenSequence]:
-    """A conversation as the model reads it; its replies count as sampled.
+    """Encode a conversation, whose replies count as sampled, or a text, of which all tokens do.
 
     Args:
-        row: the conversation.
+        row: the conversation or text.
         encoder: of the model.
-        index: of the conversation in its batch.
+        index: of the example in its batch.
 
     Raises:
-        BadRow: see `encode_messages`.
+        BadRow: see `encode_messages` and `encode_text`; or the prompt ends with a reply.
     """
-    return [encode_messages(row.messages, row.images, encoder, index)]
+    if isinstance(row, TextRow):
+        return [encode_text(row.text, encoder, index)]
+    whole = encode_messages(row.messages, row.images, encoder, index, row.tools)
+    return [_only_after(row.messages[: row.prompt_length], whole)]
 
 
 def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[TokenSequence]:
-    """The better and the worse answer, each with the prompt; only answers count as sampled.
+    """Encode the better and the worse answer, each with the prompt; only answers count as sampled.
 
     Args:
         row: the pair.
@@ -80,29 +93,36 @@ def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[Token
         index: of the pair in its batch.
 
     Raises:
-        BadRow: see `encode_messages`.
+        BadRow: see `encode_messages`; or the prompt ends with a reply, or an answer has none.
     """
-    # Replies that follow each other are joined.
-    asked = sum(role == "assistant" for role, _ in groupby(one.role for one in row.prompt))
-    if row.prompt and row.prompt[-1].role == "assistant":
-        raise BadRow("the prompt ends with a reply")
     found = []
     for answer, images in (
         (row.chosen, row.chosen_images),
         (row.rejected, row.rejected_images),
     ):
-        whole = encode_messages((*row.prompt, *answer), (*row.images, *images), encoder, index)
-        if asked not in whole.turns:
-            raise BadRow("an answer has no assistant message")
-        first = whole.turns.index(asked)
-        found.append(_with_sampled(whole, whole.sampled_positions[first:], whole.turns[first:]))
+        whole = encode_messages(
+            (*row.prompt, *answer), (*row.images, *images), encoder, index, row.tools
+        )
+        found.append(_only_after(row.prompt, whole))
     if found[0].token_ids == found[1].token_ids:
         raise BadRow("both answers have the same tokens")
-    return found
+    return [_with_fields(PreferenceSequence, one, margin=row.margin) for one in found]
+
+
+def _only_after(prompt: Sequence[ChatMessage], whole: TokenSequence) -> TokenSequence:
+    """The tokens of a conversation, of which only replies after the prompt count as sampled."""
+    if prompt and prompt[-1].role == "assistant":
+        raise BadRow("the prompt ends with a reply")
+    # Replies that follow each other are joined.
+    asked = sum(role == "assistant" for role, _ in groupby(one.role for one in prompt))
+    if asked not in whole.turns:
+        raise BadRow("an answer has no assistant message")
+    first = whole.turns.index(asked)
+    return _with_sampled(whole, whole.sampled_positions[first:], whole.turns[first:])
 
 
 def encode_compared(row: Preference, encoder: ChatEncoder, index: int) -> list[TokenSequence]:
-    """As `encode_pair`, but of each answer only its last token counts, for a reward model."""
+    """Encode a pair as `encode_pair` does, for a reward model: only the last tokens count."""
     return [
         _with_sampled(one, one.sampled_positions[-1:], one.turns[-1:])
         for one in encode_pair(row, encoder, index)
@@ -121,11 +141,18 @@ def encode_labeled(row: LabeledRow, encoder: ChatEncoder, index: int) -> list[To
         shown += len(message.images)
         if message.role != "assistant":
             continue
-        read = encode_messages(row.messages[: number + 1], row.images[:shown], encoder, index)
+        read = encode_messages(
+            row.messages[: number + 1], row.images[:shown], encoder, index, row.tools
+        )
         last = _with_sampled(read, read.sampled_positions[-1:], read.turns[-1:])
-        fields = {name: getattr(last, name) for name in TokenSequence.__dataclass_fields__}
-        found.append(LabeledSequence(**fields, label=next(labels)))
+        found.append(_with_fields(LabeledSequence, last, label=next(labels)))
     return found
+
+
+def _with_fields(cls: type[T], sequence: TokenSequence, **more: Any) -> T:
+    """The same tokens as a sequence of a kind with further fields."""
+    fields = {name: getattr(sequence, name) for name in TokenSequence.__dataclass_fields__}
+    return cls(**fields, **more)
 
 
 def _with_sampled(

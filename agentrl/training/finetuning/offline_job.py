@@ -5,7 +5,7 @@ import math
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,8 +14,7 @@ import numpy as np
 
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, FinetuningConfig, algorithm_defaults
-from agentrl.data.conversations import ConversationRow, Preference
-from agentrl.data.tables import Row
+from agentrl.data.conversations import OfflineRow, ReadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.models.model_source import check_policy, resolve_model
@@ -33,8 +32,6 @@ from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.stop_signals import acknowledge_stop_signals
-
-Parse = Callable[[Row], ConversationRow | Preference]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -64,7 +61,7 @@ class OfflineJob(ABC):
         return f"{self.section}.epochs or {self.section}.steps"
 
     @abstractmethod
-    def form(self, settings: FinetuningConfig) -> tuple[Parse, Encode]:
+    def form(self, settings: FinetuningConfig) -> tuple[ReadRow[OfflineRow], Encode]:
         """How rows are read, and how they become token sequences."""
 
     def check(self, config: Config, *, restored: bool) -> Examples:
@@ -81,8 +78,8 @@ class OfflineJob(ABC):
             ConfigError: see `open_rows`; the section is missing, or nothing is left to learn from.
         """
         settings, section = self._settings(config), self.section
-        parse, _ = self.form(settings)
-        rows = open_rows(settings.train, parse, settings.on_bad, f"{section}.train")
+        read, _ = self.form(settings)
+        rows = open_rows(settings.train, read, settings.on_bad, f"{section}.train")
         order = np.random.default_rng((config.seed, 1)).permutation(len(rows)).tolist()
         kept = math.ceil(settings.hold_out * len(rows))
         if kept >= len(rows):
@@ -93,7 +90,7 @@ class OfflineJob(ABC):
         if settings.eval is None:
             held_out, indices = rows, sorted(order[:kept])
         else:
-            held_out = open_rows(settings.eval, parse, settings.on_bad, f"{section}.eval")
+            held_out = open_rows(settings.eval, read, settings.on_bad, f"{section}.eval")
             indices = [*range(len(held_out))]
         return Examples(
             train=rows, train_indices=order[kept:], held_out=held_out, held_out_indices=indices

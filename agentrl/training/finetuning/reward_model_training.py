@@ -5,13 +5,13 @@ from pathlib import Path
 
 from agentrl import replay
 from agentrl.config import Config, FinetuningConfig, RewardModelConfig
-from agentrl.data.conversations import read_labeled, read_preference
+from agentrl.data.conversations import OfflineRow, ReadRow, read_labeled, read_preference
 from agentrl.training.finetuning.offline_dataset import (
     Encode,
     encode_compared,
     encode_labeled,
 )
-from agentrl.training.finetuning.offline_job import OfflineJob, Parse
+from agentrl.training.finetuning.offline_job import OfflineJob
 from agentrl.training.job import run_job
 
 
@@ -36,7 +36,7 @@ class RewardModelTraining(OfflineJob):
     stage = "reward model training"
     is_reward_model = True
 
-    def form(self, settings: FinetuningConfig) -> tuple[Parse, Encode]:
+    def form(self, settings: FinetuningConfig) -> tuple[ReadRow[OfflineRow], Encode]:
         """See `OfflineJob.form`."""
         assert isinstance(settings, RewardModelConfig)
         if settings.per_turn:

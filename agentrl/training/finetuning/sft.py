@@ -5,9 +5,9 @@ from pathlib import Path
 
 from agentrl import replay
 from agentrl.config import Config, FinetuningConfig
-from agentrl.data.conversations import read_chat
-from agentrl.training.finetuning.offline_dataset import Encode, encode_conversation
-from agentrl.training.finetuning.offline_job import OfflineJob, Parse
+from agentrl.data.conversations import OfflineRow, ReadRow, read_chat
+from agentrl.training.finetuning.offline_dataset import Encode, encode_learned
+from agentrl.training.finetuning.offline_job import OfflineJob
 from agentrl.training.job import run_job
 
 
@@ -37,6 +37,6 @@ class SupervisedFinetuning(OfflineJob):
 
     command, section, stage = "agentrl sft", "sft", "fine-tuning"
 
-    def form(self, settings: FinetuningConfig) -> tuple[Parse, Encode]:
+    def form(self, settings: FinetuningConfig) -> tuple[ReadRow[OfflineRow], Encode]:
         """See `OfflineJob.form`."""
-        return read_chat, encode_conversation
+        return read_chat, encode_learned

@@ -24,7 +24,7 @@ from agentrl.training.learner.micro_batches import MicroBatch, MicroBatcher, wit
 from agentrl.training.learner.network.logprob_model import LogprobModel
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.sharded_model import ShardedModel
-from agentrl.types import Batch, LabeledSequence, TokenSequence
+from agentrl.types import Batch, LabeledSequence, PreferenceSequence, TokenSequence
 
 _TEMPERATURE = 1.0
 Objective = Callable[[Sequence[TokenSequence], Tensor], tuple[Tensor, dict[str, float]]]
@@ -212,7 +212,7 @@ def preference_update(
             )
             for k in (0, 1)
         )
-        loss = preference_losses(chosen, rejected, config).mean()
+        loss = preference_losses(chosen, rejected, config, _margins(sequences).to(chosen)).mean()
         logprobs = {
             "logprob_chosen": numbers[0::2].mean().item(),
             "logprob_rejected": numbers[1::2].mean().item(),
@@ -241,7 +241,8 @@ def reward_update(
         sequences: Sequence[TokenSequence], rewards: Tensor
     ) -> tuple[Tensor, dict[str, float]]:
         chosen, rejected = rewards[0::2], rewards[1::2]
-        loss = bradley_terry_losses(chosen, rejected, config.center).mean()
+        margins = _margins(sequences).to(chosen)
+        loss = bradley_terry_losses(chosen, rejected, config.center, margins).mean()
         return loss, _compared(chosen, rejected)
 
     def of_replies(
@@ -259,6 +260,16 @@ def reward_update(
 def _label_of(sequence: TokenSequence) -> float:
     assert isinstance(sequence, LabeledSequence), "per_turn needs labels"
     return sequence.label
+
+
+def _margins(sequences: Sequence[TokenSequence]) -> Tensor:
+    """[P] the margins of pairs."""
+    return torch.tensor([_margin_of(sequence) for sequence in sequences[::2]])
+
+
+def _margin_of(sequence: TokenSequence) -> float:
+    assert isinstance(sequence, PreferenceSequence), "pairs have margins"
+    return sequence.margin
 
 
 def _compared(chosen: Tensor, rejected: Tensor) -> dict[str, float]:

@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.config import History, parse_history
+from agentrl.data.conversations import ConversationRow, read_chat
+from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import MAX_MEMORY_CHARS, Conversation, extract_memory
+from agentrl.policies.chat.encode_messages import encode_messages
 from agentrl.policies.tiny import tiny_tokenizer
 from agentrl.types import Image, Message
 from tests.policies.pictures import picture, screen
@@ -26,6 +29,7 @@ QWEN_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
+TEMPLATES = Path(__file__).parents[3] / "benchmarks" / "chat_templates"
 START = tiny_tokenizer.ids()["<|im_start|>"]
 MARKERS = ["<|im_end|>", "<|image_pad|>", "<|im_start|>", "<|vision_start|>", "<|endoftext|>"]
 hostile = st.lists(
@@ -223,3 +227,71 @@ def test_histories_are_parsed() -> None:
     for wrong in ("window", "window:0", "compact:0", "compacted", "concat:2"):
         with pytest.raises(ConfigError, match=r"env\.history"):
             parse_history(wrong)
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look",
+            "description": "Look at an animal",
+            "parameters": {"type": "object", "properties": {"at": {"type": "string"}}},
+        },
+    }
+]
+CALLS = [
+    {"role": "system", "content": "Be short."},
+    {"role": "user", "content": "What?"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {"type": "function", "function": {"name": "look", "arguments": {"at": "é"}}}
+        ],
+    },
+    {"role": "tool", "content": "It purrs."},
+    {"role": "assistant", "content": "A cat."},
+    {"role": "user", "content": "And now?"},
+    {
+        "role": "assistant",
+        "content": "Wait.",
+        "tool_calls": [
+            {"type": "function", "function": {"name": "look", "arguments": {"at": "a"}}},
+            {"type": "function", "function": {"name": "look", "arguments": {}}},
+        ],
+    },
+    {"role": "user", "content": "Well?"},
+    {"role": "assistant", "content": "A dog."},
+]
+
+
+@pytest.mark.parametrize("template", ["qwen2_5", "qwen3_instruct_2507", "qwen3_vl"])
+@pytest.mark.parametrize("start", [0, 1], ids=["system", "no-system"])
+def test_tools_and_their_calls_equal_those_of_the_chat_template(
+    tiny_vlm: Path, tmp_path: Path, template: str, start: int
+) -> None:
+    from transformers import AutoTokenizer
+
+    folder = shutil.copytree(tiny_vlm, tmp_path / "model")
+    shutil.copy(TEMPLATES / f"{template}.jinja", folder / "chat_template.jinja")
+    row = read_chat({"messages": CALLS[start:], "tools": TOOLS})
+    assert isinstance(row, ConversationRow)
+    read = encode_messages(row.messages, (), ChatEncoder(folder), 0, row.tools)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    expected = tokenizer.apply_chat_template(CALLS[start:], tools=TOOLS, tokenize=False)
+    # As text: the tiny model's tokenizer has a token for `user`, which stays text in messages.
+    assert tokenizer.decode(read.token_ids) + "\n" == expected
+
+
+def test_a_template_without_tool_calls_refuses_them(tiny_vlm: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_vlm, tmp_path / "model")
+    shutil.copy(TEMPLATES / "qwen2_5_vl.jinja", folder / "chat_template.jinja")
+    row = read_chat({"messages": CALLS, "tools": TOOLS})
+    assert isinstance(row, ConversationRow)
+    with pytest.raises(BadRow, match=r"does not write tool calls: .* or set model\.chat=chatml"):
+        encode_messages(row.messages, (), ChatEncoder(folder))
+    with pytest.raises(BadRow, match="does not write tools into the system message"):
+        encode_messages(row.messages, (), ChatEncoder(folder), 0, row.tools)
+    read = encode_messages(row.messages, (), ChatEncoder(folder, chat="chatml"))
+    text = ChatEncoder(folder).text(read.token_ids)
+    assert '<tool_call>\n{"name": "look", "arguments": {"at": "é"}}\n</tool_call>' in text

@@ -19,7 +19,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.finetuning.offline_dataset import (
     OfflineDataset,
-    encode_conversation,
+    encode_learned,
     encode_pair,
 )
 from agentrl.training.finetuning.sft import SupervisedFinetuning
@@ -73,7 +73,7 @@ def learned(job):
 
 
 def opened(found, encoder):
-    return OfflineDataset(found.train, found.train_indices, encoder, encode_conversation, 0)
+    return OfflineDataset(found.train, found.train_indices, encoder, encode_learned, 0)
 
 
 def test_a_model_learns_conversations_with_images(learned):
@@ -229,7 +229,7 @@ def test_conversations_that_cannot_be_encoded_are_refused_or_skipped(tiny_vlm, m
     images = [image] * sum("<image>" in message["content"] for message in messages)
     row = replace(read_chat({"messages": messages, "images": images}), images=tuple(images))
     with pytest.raises(BadRow, match=said):
-        encode_conversation(row, ChatEncoder(tiny_vlm), 0)
+        encode_learned(row, ChatEncoder(tiny_vlm), 0)
 
 
 def test_replies_that_follow_each_other_in_a_prompt_are_not_learned(tiny_vlm):

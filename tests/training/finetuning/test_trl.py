@@ -18,7 +18,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.training.finetuning.offline_dataset import (
     encode_compared,
-    encode_conversation,
+    encode_learned,
     encode_pair,
 )
 from agentrl.training.learner.learner import Learner
@@ -45,6 +45,22 @@ CHATS = [
     }
     for asked, better, worse in ANSWERS
 ]
+PROMPTS = [
+    {
+        "prompt": [
+            {"role": "system", "content": "Be short."},
+            {"role": "user", "content": asked},
+            {"role": "assistant", "content": worse},
+            {"role": "user", "content": "Again!"},
+        ],
+        "completion": [{"role": "assistant", "content": better}],
+    }
+    for asked, better, worse in ANSWERS
+]
+TEXTS = [
+    {"text": f"<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n{better}<|im_end|>"}
+    for asked, better, _ in ANSWERS
+] + [{"text": "Plain text."}]
 SMALL = {"report_to": "none", "use_cpu": True, "bf16": False, "gradient_checkpointing": False}
 
 
@@ -116,7 +132,7 @@ def assert_same(found, expected, model):
 def test_supervised_fine_tuning_is_that_of_trl(tmp_path, text_model):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    sequences = encoded(text_model, CHATS, read_chat, encode_conversation)
+    sequences = encoded(text_model, CHATS, read_chat, encode_learned)
     rows = []
     for one in sequences:
         labels = [-100] * len(one.token_ids)
@@ -132,6 +148,26 @@ def test_supervised_fine_tuning_is_that_of_trl(tmp_path, text_model):
     )
     loss = trainer.compute_loss(model, trainer.data_collator(rows))
     assert_same(stepped(text_model, configuration.SFTConfig(), sequences), loss, model)
+
+
+@pytest.mark.parametrize("rows", [PROMPTS, TEXTS], ids=["prompt-completion", "text"])
+def test_trl_reads_the_same_tokens_and_learns_the_same_of_them(tmp_path, text_model, rows):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    sequences = encoded(text_model, rows, read_chat, encode_learned)
+    trainer = trl.SFTTrainer(
+        AutoModelForCausalLM.from_pretrained(text_model),
+        trl.SFTConfig(output_dir=str(tmp_path), **SMALL),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=AutoTokenizer.from_pretrained(text_model),
+    )
+    for ours, theirs in zip(sequences, trainer.train_dataset, strict=True):
+        count = len(ours.token_ids)
+        assert theirs["input_ids"][:count] == list(ours.token_ids)
+        learned = [place for place, label in enumerate(theirs["labels"]) if label != -100]
+        # TRL also has and learns the line break after the last message of a conversation.
+        assert [place for place in learned if 0 < place < count] == [*ours.sampled_positions]
+        assert len(theirs["input_ids"]) == count + (rows is PROMPTS)
 
 
 @pytest.mark.parametrize("kind", ["dpo", "ipo"])
@@ -210,10 +246,15 @@ def test_reward_model_losses_are_those_of_trl_and_transformers_loads_the_result(
 ):
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    sequences = encoded(reward_folder, PAIRS, read_preference, encode_compared)
+    pairs = [row | {"margin": margin} for row, margin in zip(PAIRS, (0.5, 0, 2), strict=True)]
+    sequences = encoded(reward_folder, pairs, read_preference, encode_compared)
     rows = [
-        {"chosen_ids": list(better.token_ids), "rejected_ids": list(worse.token_ids)}
-        for better, worse in zip(sequences[::2], sequences[1::2], strict=True)
+        {
+            "chosen_ids": list(better.token_ids),
+            "rejected_ids": list(worse.token_ids),
+            "margin": row["margin"],
+        }
+        for better, worse, row in zip(sequences[::2], sequences[1::2], pairs, strict=True)
     ]
     model = AutoModelForSequenceClassification.from_pretrained(reward_folder)
     trainer = trl.RewardTrainer(
@@ -225,6 +266,13 @@ def test_reward_model_losses_are_those_of_trl_and_transformers_loads_the_result(
     loss = trainer.compute_loss(model, trainer.data_collator(rows))
     settings = configuration.RewardModelConfig(center=0.1)
     assert_same(stepped(reward_folder, settings, sequences, wrap=RewardModel), loss, model)
+
+
+def test_margins_of_pairs_shift_the_preference_loss():
+    chosen, rejected, margins = torch.rand(3, 5, dtype=torch.float64)
+    settings = configuration.DPOConfig(margin=0.2)
+    losses = preference_losses(chosen, rejected, settings, margins)
+    torch.testing.assert_close(losses, (1 + (rejected - chosen + 0.2 + margins).exp()).log())
 
 
 def test_transformers_loads_a_reward_model_that_was_trained_here(tmp_path, text_model):

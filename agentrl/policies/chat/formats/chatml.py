@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Self
 
+from agentrl.data.chat_messages import ToolCall
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_format import ChatFormat, ChatModel, Piece
 
@@ -46,6 +48,15 @@ class ChatML(ChatFormat):
 
     def _turn(self, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
         return (self._start_id, f"{role}\n", *parts, self.end_id, "\n")
+
+    def with_tool_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
+        """Return the text and each call as Hermes and Qwen write it, in `<tool_call>` tags."""
+        written = [
+            json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+            for call in calls
+        ]
+        tagged = [f"<tool_call>\n{call}\n</tool_call>" for call in written]
+        return "\n".join([text, *tagged] if text else tagged)
 
     def closing(self) -> tuple[Piece, ...]:
         """A line break."""

@@ -8,11 +8,13 @@ such as text, image, text.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Any, Self
 
+from agentrl.data.chat_messages import ToolCall
 from agentrl.errors import ConfigError
 from agentrl.policies.chat import template_rendering
 from agentrl.policies.chat.chat_format import ChatFormat, ChatModel, Piece
@@ -100,6 +102,39 @@ class TemplateFormat(ChatFormat):
         """As the template writes it after a reply."""
         return self._fill("following", "", role, parts)
 
+    def with_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> str:
+        """Return the system message as the template writes it with the definitions in it."""
+        plain = self._render([("system", _SYSTEM), ("user", _FIRST)])
+        before, _, after = plain.partition(_SYSTEM)
+        messages = [*([("system", _SYSTEM)] if system else []), ("user", _FIRST)]
+        text = self._render(messages, tools=tools)
+        found = text.removeprefix(before).removesuffix(after)
+        if len(found) != len(text) - len(before) - len(after) or found in ("", _SYSTEM):
+            raise ConfigError(
+                f"the chat template of {self._model.path} does not write tools into the system "
+                "message: write their definitions there yourself"
+            )
+        return found.replace(_SYSTEM, system)
+
+    def with_tool_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
+        """Return the reply as the template writes it in the middle of a conversation."""
+        plain = self._render([("user", _FIRST), ("assistant", _REPLY), ("user", "qSECONDq")])
+        before, _, after = plain.partition(_REPLY)
+        functions = [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]
+        reply = {"tool_calls": [{"type": "function", "function": one} for one in functions]}
+        spoken = _REPLY if text else ""
+        written = self._render(
+            [("user", _FIRST), ("assistant", spoken), ("user", "qSECONDq")], more={1: reply}
+        )
+        found = written.removeprefix(before).removesuffix(after)
+        if len(found) != len(written) - len(before) - len(after) or found == spoken:
+            raise ConfigError(
+                f"the chat template of {self._model.path} does not write tool calls: write them "
+                "into the reply's text, or set model.chat=chatml, which writes them in <tool_call> "
+                "tags"
+            )
+        return found.replace(_REPLY, text, 1)
+
     def opening(self) -> tuple[Piece, ...]:
         """What the template adds for a reply to follow."""
         return self._opening
@@ -177,16 +212,37 @@ class TemplateFormat(ChatFormat):
             )
         return (*layout, *self._model.split(text[end:]))
 
-    def _render(self, messages: Sequence[tuple[str, Any]], *, reply: bool = True) -> str:
-        """Render messages, whose content is a text or a list of texts and None for an image."""
-        filled = [{"role": role, "content": self._content(content)} for role, content in messages]
+    def _render(
+        self,
+        messages: Sequence[tuple[str, Any]],
+        *,
+        reply: bool = True,
+        more: Mapping[int, Mapping[str, Any]] = MappingProxyType({}),
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
+        """Render messages, whose content is a text or a list of texts and None for an image.
+
+        Args:
+            messages: of role and content.
+            reply: whether a reply is to follow.
+            more: further fields of messages, by their index.
+            tools: definitions of functions.
+        """
+        filled = [
+            {"role": role, "content": self._content(content), **more.get(index, {})}
+            for index, (role, content) in enumerate(messages)
+        ]
         try:
-            return template_rendering.render(self._template, filled, self._variables, reply=reply)
+            return template_rendering.render(
+                self._template, filled, self._variables, reply=reply, tools=tools
+            )
         except ConfigError as error:
             raise self._unusable(str(error)) from error
 
     def _content(self, content: Any) -> Any:
         """What the template gets: a list of parts, or a text if it takes no parts."""
+        if content == "":  # templates test whether there is a text before a tool call
+            return ""
         parts = content if isinstance(content, list) else [content]
         if not self._takes_parts:
             return "".join(self._model.image_text if part is None else part for part in parts)
