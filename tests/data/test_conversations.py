@@ -249,9 +249,7 @@ def test_bad_rows_are_named_and_refused_or_skipped(tmp_path, parse, row, words):
 
 
 def test_a_missing_column_is_named_with_the_nearest(tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"rejected \(did you mean 'choosen'\?\); .*It has: pr"
-    ):
+    with pytest.raises(ConfigError, match=r"rejected \(did you mean 'choosen'\?\); .*It has: pr"):
         rows_of(tmp_path, read_preference, {"prompt": "?", "choosen": "a", "rejected": "b"})
     with pytest.raises(ConfigError, match=r"named messages .*\(did you mean 'mesages'\?\)"):
         rows_of(tmp_path, read_chat, {"mesages": []})
