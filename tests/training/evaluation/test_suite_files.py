@@ -14,7 +14,7 @@ from agentrl.extension_points import SUITE
 from agentrl.training.evaluation.suite import SuiteTask, tasks_of
 from tests.data.rows import png
 
-OF_THE_HUB = ("superclevr", "geoqa", "math_500")
+OF_THE_HUB = ("superclevr", "geoqa", "math_500", "mmmu", "mathvista", "mathverse")
 
 
 @pytest.fixture
@@ -138,13 +138,19 @@ def test_the_suite_of_the_documentation_is_one(folder) -> None:
     )  # fmt: skip
 
 
-def hub(name: str, rows: list[dict], split: str = "train") -> None:
+def hub(name: str, rows: list[dict], split: str = "train", subset: str | None = None) -> None:
     """A data set in the layout of the hub: its images inside of a Parquet file."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    Path(name, "data").mkdir(parents=True)
-    parquet.write_table(pa.Table.from_pylist(rows), f"{name}/data/{split}-00000-of-00001.parquet")
+    folder = Path(name, subset or "data")
+    folder.mkdir(parents=True)
+    parquet.write_table(pa.Table.from_pylist(rows), folder / f"{split}-00000-of-00001.parquet")
+    if subset is not None:
+        card = Path(name, "README.md")
+        files = f"  data_files:\n  - split: {split}\n    path: {subset}/{split}-*\n"
+        before = card.read_text().removesuffix("---\n") if card.is_file() else "---\nconfigs:\n"
+        card.write_text(f"{before}- config_name: {subset}\n{files}---\n")
 
 
 def test_suites_of_the_hub_ask_the_questions_of_their_rows(folder) -> None:
@@ -162,9 +168,54 @@ def test_suites_of_the_hub_ask_the_questions_of_their_rows(folder) -> None:
         "level": 1, "unique_id": "test/1",
     }  # fmt: skip
     hub("HuggingFaceH4/MATH-500", [maths] * 2, "test")
-    counts = {name: tasks_of(name)[0].applied_to(Config()).eval.episodes for name in OF_THE_HUB}
+    names = ("superclevr", "geoqa", "math_500")
+    counts = {name: tasks_of(name)[0].applied_to(Config()).eval.episodes for name in names}
     assert (counts["superclevr"], counts["math_500"]) == (3, 2)
     assert 1 <= counts["geoqa"] < 30
+
+
+def first_question(name: str) -> tuple[str, int]:
+    """What a suite's first task asks first: the text, and the number of pictures."""
+    task = tasks_of(name)[0]
+    assert task.translator_kwargs["instruct"] is False
+    assert (task.metric, task.temperature) == ("reward", 0.0)
+    shown, _ = QA(**task.kwargs).reset(seed=0)
+    return shown["text"], len(shown["images"])
+
+
+def test_suites_of_benchmarks_ask_with_the_prompt_of_the_benchmark(folder) -> None:
+    image = {"bytes": png(), "path": None}
+    mmmu = {
+        "question": "<image 1> Which?", "options": "['x', '<image 2>']", "answer": "B",
+        "topic_difficulty": "Easy", "image_1": image, "image_2": image, "image_3": None,
+    }  # fmt: skip
+    hub("MMMU/MMMU", [mmmu], "validation", "Accounting")
+    assert len(tasks_of("mmmu")) == 30
+    assert first_question("mmmu") == (
+        "<image> Which?\n(A) x\n(B) <image>\n\n"
+        "Answer with the option's letter from the given choices directly.",
+        2,
+    )
+    vista = {
+        "query": "Hint: ...", "question": "How many?", "image": "images/1.jpg", "choices": None,
+        "decoded_image": image, "answer": "5", "answer_type": "integer", "precision": None,
+        "metadata": {"task": "figure question answering"},
+    }  # fmt: skip
+    hub("AI4Math/MathVista", [vista, {**vista, "choices": ["4", "5"]}], "testmini")
+    assert first_question("mathvista") == ("<image>Hint: ...", 1)
+    verse = {
+        "query_cot": "Reason first.", "question": "", "image": image, "answer": "5",
+        "question_type": "free-form", "problem_version": "Vision Only",
+    }  # fmt: skip
+    hub("AI4Math/MathVerse", [verse], "testmini", "testmini")
+    assert first_question("mathverse") == ("<image>Reason first.", 1)
+    clevr = {"image": image, "problem": "How many?", "solution": "<answer> 3 </answer>"}
+    hub("MMInstruction/SuperClevr_Val", [clevr])
+    assert first_question("superclevr") == (
+        "<image>How many? First output the thinking process in <think> </think> and final answer "
+        "(number) in <answer> </answer> tags.",
+        1,
+    )
 
 
 def test_suites_ask_about_the_data_beside_them_even_if_others_have_the_same_name(folder) -> None:
