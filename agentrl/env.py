@@ -62,7 +62,24 @@ class Player(Protocol):
     """
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the state described by `info`."""
+        """The reply to the state described by `info`.
+
+        A player for which `info` is not enough takes a third argument, `observation`: what the
+        environment returned, before the translator.
+        """
+
+
+def takes_observation(player: Player) -> bool:
+    """Whether a player's `reply` has an argument `observation`."""
+    return "observation" in inspect.signature(player.reply).parameters
+
+
+def scripted_reply(
+    player: Player, observation: Any, info: Mapping[str, Any], rng: np.random.Generator
+) -> str:
+    """The reply of a player, which gets the observation if it takes it."""
+    more = {"observation": observation} if takes_observation(player) else {}
+    return player.reply(info, rng, **more)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -320,8 +337,8 @@ def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -
 
     Args:
         id: as in `find_env`.
-        kwargs: arguments of the translator; a missing `action_space` is read from the environment,
-            which is made for that.
+        kwargs: arguments of the translator. Missing ones of the default translator that describe
+            the environment, such as `action_space`, are read from it; it is made for that.
 
     Raises:
         ConfigError: the environment does not exist, or its translator rejects the arguments.
@@ -329,8 +346,17 @@ def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -
     found = find_env(id)
     if found.translator == TRANSLATOR and "action_space" not in kwargs:
         with closing(make(id)) as made:
-            kwargs = {**kwargs, "action_space": made.action_space}
+            kwargs = {**interface_of(made), **kwargs}
     return translator_for(found, kwargs)
+
+
+def interface_of(made: "gymnasium.Env[Any, Any]") -> dict[str, Any]:
+    """What the default translator is given about an environment."""
+    return {
+        "action_space": made.action_space,
+        "observation_space": made.observation_space,
+        "render_modes": tuple(made.metadata.get("render_modes") or ()),
+    }
 
 
 def translator_for(entry: EnvRegistration, kwargs: Mapping[str, Any]) -> Translator:
@@ -339,7 +365,8 @@ def translator_for(entry: EnvRegistration, kwargs: Mapping[str, Any]) -> Transla
     Raises:
         ConfigError: it does not exist, or rejects the arguments.
     """
-    shown = {name: value for name, value in kwargs.items() if name != "action_space"}
+    own = ("action_space", "observation_space", "render_modes")
+    shown = {name: value for name, value in kwargs.items() if name not in own}
     what = f"env.translator_kwargs: the translator of {entry.id} rejects {shown}"
     with boundary(ConfigError, what):
         translator: Translator = registry.load(entry.translator)(**kwargs)

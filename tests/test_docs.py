@@ -10,12 +10,16 @@ from pathlib import Path
 from types import NoneType
 from typing import get_args, get_type_hints
 
+import gymnasium
+import numpy as np
 import pytest
 
+from agentrl.actions.space_translator import SpaceTranslator
 from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.algorithms.core.trajectories import Trajectories
 from agentrl.cli import run as agentrl
 from agentrl.config import AlgorithmConfig, ImportanceConfig, KLConfig, load
+from agentrl.env import scripted_reply
 from agentrl.extension_points import ALGORITHM, LOSS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -123,6 +127,22 @@ def test_a_gymnasium_environment_is_trained_from_yaml_alone(tmp_path):
     settings = ["train.steps=1", "rollout.group_size=4", "eval.episodes=2", "run.name=it"]
     run(tmp_path, "-m", "agentrl", "train", "frozen_lake.yaml", *settings)
     assert (tmp_path / "runs" / "it" / "summary.json").is_file()
+
+
+def test_the_documented_player_of_an_environment_plays_well():
+    """It reads the observation, as the environment says nothing else."""
+    (code,) = [code for code in blocks("environments.md", "python") if name_of(code)]
+    exec(code, written := {})
+    env, names = gymnasium.make("CliffWalking-v1"), ["up", "right", "down", "left"]
+    translator = SpaceTranslator(env.action_space, names=names)
+    observation, info = env.reset(seed=1)
+    total, terminated = 0, False
+    while not terminated:
+        reply = scripted_reply(written["Expert"](), observation, info, np.random.default_rng(0))
+        step = env.step(translator.to_action(reply))
+        observation, reward, terminated, _, info = step
+        total += reward
+    assert total == -13
 
 
 def test_the_documented_custom_data_set_is_evaluated(folder):

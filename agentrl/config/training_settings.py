@@ -78,7 +78,8 @@ class WarmStartConfig:
     """Largest gradient norm."""
     relabel: bool = True
     """Query the player again each time a screen is visited, so that its random mistakes are not
-    memorized. Applies only to recorded episodes that this player played."""
+    memorized. Applies only to recorded episodes that this player played, and only to a player that
+    replies to the info alone: observations are not recorded."""
     phase_weights: dict[str, float] = field(default_factory=dict)
     """How often a turn is sampled, by the `phase` in its info; 1 if not listed."""
     cache: str | None = "~/.cache/agentrl"

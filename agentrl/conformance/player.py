@@ -11,6 +11,7 @@ import numpy as np
 from agentrl.config import EnvConfig
 from agentrl.conformance.checking import Check, reference
 from agentrl.conformance.support.job_settings import env_config_from
+from agentrl.env import scripted_reply
 from agentrl.extension_points import PLAYER
 from agentrl.rollout.env_check import checks as env_checks
 from agentrl.rollout.env_check.random_play import SEED
@@ -60,10 +61,11 @@ def _replies(config: EnvConfig) -> list[str]:
     translator, player = open_translator(config), load_player(config, _NAME)
     rng, replies = np.random.default_rng(SEED), []
     with closing(make_env(config)) as env:
-        _, info = env.reset(seed=SEED)
+        observation, info = env.reset(seed=SEED)
         for _ in range(_STEPS):
-            replies.append(player.reply(info, rng))
-            _, _, terminated, truncated, info = env.step(translator.to_action(replies[-1]))
+            replies.append(scripted_reply(player, observation, info, rng))
+            action = translator.to_action(replies[-1])
+            observation, _, terminated, truncated, info = env.step(action)
             if terminated or truncated:
                 break
     return replies

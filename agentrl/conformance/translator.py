@@ -11,6 +11,7 @@ import numpy as np
 from agentrl.config import EnvConfig
 from agentrl.conformance.checking import Check, reference
 from agentrl.conformance.support.job_settings import env_config_from
+from agentrl.env import scripted_reply
 from agentrl.extension_points import TRANSLATOR
 from agentrl.findings import Finding
 from agentrl.rollout.env_check import checks as env_checks
@@ -67,9 +68,10 @@ def _check_messages(config: EnvConfig) -> None:
 
 def _replies(config: EnvConfig) -> list[str]:
     with closing(make_env(config)) as env:
-        info = env.reset(seed=SEED)[1]
+        start = env.reset(seed=SEED)
     rng = np.random.default_rng(SEED)
-    return [load_player(config, name).reply(info, rng) for name in env_registration(config).players]
+    players = [load_player(config, name) for name in env_registration(config).players]
+    return [scripted_reply(player, *start, rng) for player in players]
 
 
 def _check_players(config: EnvConfig) -> None:

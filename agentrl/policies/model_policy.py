@@ -66,7 +66,9 @@ class ModelSession:
         self._closed = False
         policy.engine.begin_episode()
 
-    async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
+    async def answer(
+        self, message: Message, info: Mapping[str, Any], observation: Any = None
+    ) -> Answer | None:
         """Sample a reply; None if it might not fit into the context.
 
         Raises:
@@ -143,7 +145,9 @@ class ChatSession:
         self._preamble = self._system(instructions)
         self._exchanges: list[_Exchange] = []
 
-    async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
+    async def answer(
+        self, message: Message, info: Mapping[str, Any], observation: Any = None
+    ) -> Answer | None:
         """The server's reply; None if the conversation exceeds its model's context.
 
         Raises:

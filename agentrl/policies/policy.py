@@ -33,12 +33,15 @@ def answer_without_tokens(text: str, images: tuple[Image, ...]) -> Answer:
 class PolicySession(Protocol):
     """One episode of a policy; keeps the conversation."""
 
-    async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
+    async def answer(
+        self, message: Message, info: Mapping[str, Any], observation: Any = None
+    ) -> Answer | None:
         """Reply to a message of the environment; None if the context is full.
 
         Args:
             message: the user message.
             info: the environment's info, only for scripted players.
+            observation: the environment's observation, only for them, too.
         """
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.config import History
-from agentrl.env import Player
+from agentrl.env import Player, scripted_reply
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
@@ -61,13 +61,15 @@ class ScriptedSession:
             Conversation(policy.encoder, instructions, policy.history) if policy.encoder else None
         )
 
-    async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer:
-        """The player's reply to the state in `info`, with version 0 and probability 1.
+    async def answer(
+        self, message: Message, info: Mapping[str, Any], observation: Any = None
+    ) -> Answer:
+        """The player's reply to a state, with version 0 and probability 1.
 
         Raises:
             ConfigError: it is longer than the replies of the model that learns from it.
         """
-        text = await self._worker.call(self._player.reply, info, self._rng)
+        text = await self._worker.call(scripted_reply, self._player, observation, info, self._rng)
         if self._conversation is None or self._encoder is None:
             shown = tuple(map(self._scale, message.images)) if self._scale else message.images
             return answer_without_tokens(text, shown)

@@ -44,8 +44,11 @@ class StepResult:
     """The result of a reset or a step."""
 
     observation: Observation
+    """What the model sees."""
     info: Mapping[str, Any]
     frames: tuple[str, ...]
+    env_observation: Any = None
+    """What the environment returned, for scripted players."""
     hidden: bool = False
     """Whether the screen must not be recorded."""
     timings: Mapping[str, float] = field(default_factory=dict)
@@ -292,6 +295,7 @@ class EnvRunner:
             observation=translated,
             info=checked,
             frames=tuple(map(save, translated.images)) if save else (),
+            env_observation=observation,
             hidden=hidden,
             timings=_numeric_timings(getattr(self._env.unwrapped, "timings", {})),
             reward=reward,

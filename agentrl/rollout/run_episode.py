@@ -201,7 +201,7 @@ async def _play_turns(
             history.instructions = message.system
         history.under_way = "the player's answer"
         with boundary(EnvError, "the player's answer"):
-            answer = await session.answer(message, step.info)
+            answer = await session.answer(message, step.info, step.env_observation)
         if answer is None:
             if not history.turns:
                 raise ConfigError(NO_ROOM)
@@ -234,7 +234,11 @@ async def _play_turns(
 def _without_step(step: StepResult, frames: tuple[str, ...]) -> StepResult:
     """The same state without a step: no reward, not ended."""
     return StepResult(
-        observation=step.observation, info=step.info, frames=frames, hidden=step.hidden
+        observation=step.observation,
+        info=step.info,
+        frames=frames,
+        hidden=step.hidden,
+        env_observation=step.env_observation,
     )
 
 

@@ -21,6 +21,7 @@ from gymnasium.utils.env_checker import check_env
 from agentrl.config import EnvConfig
 from agentrl.config.env_settings import EACH
 from agentrl.data.observations import observation_problem
+from agentrl.env import scripted_reply
 from agentrl.errors import ActionError, AgentRLError, describe_error
 from agentrl.findings import Finding, note, ok, wrong
 from agentrl.rollout.env_check.random_play import (
@@ -280,10 +281,9 @@ def check_replies(config: EnvConfig) -> Finding:
     """Any reply is either an action of the action space or an ActionError."""
     translator, rng = open_translator(config), np.random.default_rng(SEED)
     with closing(make_env(config)) as env:
-        space, info = env.action_space, env.reset(seed=SEED)[1]
-    known = [
-        load_player(config, name).reply(info, rng) for name in env_registration(config).players
-    ]
+        space, start = env.action_space, env.reset(seed=SEED)
+    players = [load_player(config, name) for name in env_registration(config).players]
+    known = [scripted_reply(player, *start, rng) for player in players]
     actions, worst, loose = 0, 0.0, None
     for reply in _fuzz(known, rng):
         started = time.perf_counter()
@@ -397,16 +397,16 @@ def check_player(config: EnvConfig, name: str) -> Finding:
     translator, player = open_translator(config), load_player(config, name)
     rng, total = np.random.default_rng([SEED, 1]), 0.0  # not the environment's random numbers
     with closing(make_env(config, getattr(translator, "render_mode", None))) as env:
-        _, info = env.reset(seed=SEED)
+        observation, info = env.reset(seed=SEED)
         for step in range(1, config.max_turns + 1):
-            reply = player.reply(info, rng)
+            reply = scripted_reply(player, observation, info, rng)
             try:
                 action = translator.to_action(reply)
             except ActionError as error:
                 return wrong(
                     what, f"replied {quoted(reply, 60)}: {error}", "use the translator's format"
                 )
-            _, reward, terminated, truncated, info = env.step(action)
+            observation, reward, terminated, truncated, info = env.step(action)
             total += float(reward)
             if not math.isfinite(total):
                 return wrong(what, f"reward {reward} at step {step}", "it must be finite")

@@ -101,8 +101,10 @@ class HumanSession:
         self._player = player
         self._worker = Worker("human")
 
-    async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
-        """The person's reply; `info` is not shown.
+    async def answer(
+        self, message: Message, info: Mapping[str, Any], observation: Any = None
+    ) -> Answer | None:
+        """The person's reply to the message; nothing else is shown.
 
         Raises:
             ConfigError: the player stopped before the first turn.

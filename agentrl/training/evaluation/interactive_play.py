@@ -471,7 +471,9 @@ class WatchedSession:
         self._session, self._watch, self._is_stopping = session, watch, is_stopping
         self._has_answered = False
 
-    async def answer(self, message: Message, info: Mapping[str, Any]) -> Answer | None:
+    async def answer(
+        self, message: Message, info: Mapping[str, Any], observation: Any = None
+    ) -> Answer | None:
         """See `PolicySession.answer`.
 
         Raises:
@@ -483,7 +485,7 @@ class WatchedSession:
                 raise ConfigError("nothing was played")
             return None
         self._has_answered = True
-        return await self._session.answer(message, info)
+        return await self._session.answer(message, info, observation)
 
     def close(self) -> None:
         """See `PolicySession.close`."""

@@ -124,7 +124,8 @@ class SupervisedDataset:
 
     A reply that was not an action is no training target; it only appears in later prompts.
     Single-turn samples (one prompt, one reply) are relabeled by the player of their environment
-    each time they are drawn; multi-turn conversations are used as they were played.
+    each time they are drawn, if it replies to the info alone; multi-turn conversations are used as
+    they were played.
 
     Args:
         demonstrations: episodes that are not void.
@@ -155,6 +156,8 @@ class SupervisedDataset:
             is_single_turn = len(samples) == len(before)
             relabels = is_single_turn and config.relabel and demonstration.by_player
             player = players.get(episode.reset_info.get(ENVIRONMENT, "")) if relabels else None
+            if player is not None and env.takes_observation(player):
+                player = None  # observations are not recorded
             num_turns += len(before)
             for index, sample in enumerate(samples):
                 info = dict(before[index]) if is_single_turn else {}

@@ -246,6 +246,17 @@ def test_turns_of_a_person_are_never_relabeled_and_are_weighted_by_phase(
     assert {sample.token_ids for sample in drawn} == set(kept)
 
 
+async def test_a_player_that_reads_the_observation_is_learned_as_it_played(tiny_vlm, tmp_path):
+    """Observations are not recorded, so that it cannot be asked again."""
+    players = "env.players={walker: 'tests.rollout.board_players:FrozenLakePlayer'}"
+    config = lake(tmp_path, players, "warm_start.player=walker")
+    _, episodes = await played(config, tiny_vlm)
+    demonstrations = [Demonstration(episode=one, by_player=True) for one in episodes]
+    drawn = dataset_of(config, demonstrations, tiny_vlm).draw(60)
+    shown = [turn.prompt_ids + turn.reply_ids for one in episodes for turn in one.turns]
+    assert {sample.token_ids for sample in drawn} == set(shown)
+
+
 async def test_instructions_of_the_job_replace_recorded_ones(tiny_vlm, tmp_path, caplog):
     template = tmp_path / "mine.jinja"
     template.write_text("Be brave. {{ instructions }}")
