@@ -6,11 +6,11 @@
 | `MultiDiscrete`, `MultiBinary` | `<action>act(left, jump)</action>` | `{"name": "act", ...}` |
 | `Box` | `<action>act(0.5, -1)</action>` | `{"name": "act", ...}` |
 | `Text` | `<action>any words</action>` | `{"name": "say", "arguments": {"text": "any words"}}` |
+| `Dict`, `Tuple` | `<action>{"move": "left"}</action>` | `{"name": "act", ...}` |
 """
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -18,12 +18,20 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from agentrl.actions.space_values import (
+    choice_names,
+    listed,
+    parameter_names,
+    read_choice,
+    read_number,
+    read_text,
+    write_number,
+)
+from agentrl.actions.structured_actions import StructuredFormat
 from agentrl.actions.tool_calls import ActionSet, in_json
 from agentrl.errors import ActionError, ConfigError
-from agentrl.text import action_tag_content, did_you_mean, quoted
+from agentrl.text import action_tag_content, quoted
 
-_MARKS = re.compile(r"[()<>\",]")
-"""Delimiters of calls and their arguments."""
 _MOST_NAMES = 30
 """Maximum number of action names that the instructions list."""
 
@@ -60,8 +68,7 @@ class DiscreteFormat:
     def __init__(
         self, space: spaces.Discrete, names: Sequence[Any] | None = None, style: str = "tag"
     ) -> None:
-        count = int(space.n)
-        self.names = _names(names, count, "env.translator_kwargs.names")
+        self.names = choice_names(names, int(space.n), "env.translator_kwargs.names")
         """Of the actions, from the first."""
         self._calls = ActionSet(self.names, style)
         self._start = int(space.start)
@@ -115,16 +122,16 @@ class MultiDiscreteFormat:
                 f"component of {space}"
             )
         self._names = [
-            _names(part, count, f"env.translator_kwargs.names[{k}]")
+            choice_names(part, count, f"env.translator_kwargs.names[{k}]")
             for k, (part, count) in enumerate(zip(given, counts, strict=True))
         ]
-        self._parameters = _parameters(parameters, len(counts))
+        self._parameters = parameter_names(parameters, len(counts))
         self._calls = ActionSet([f"act({', '.join(self._parameters)})"], style)
 
     def describe(self) -> str:
         """The signature, and the choices of each component."""
         parts = (
-            f"{parameter} one of {', '.join(names)}"
+            f"{parameter} one of {listed(names)}"
             for parameter, names in zip(self._parameters, self._names, strict=True)
         )
         return f"Answer {self._calls.describe()}: {'; '.join(parts)}."
@@ -133,8 +140,10 @@ class MultiDiscreteFormat:
         """See ActionFormat.parse."""
         words = [_word(argument) for argument in self._calls.parse(reply).arguments]
         chosen = [
-            start + self._choice(word, part)
-            for part, (word, start) in enumerate(zip(words, self._starts, strict=True))
+            start + read_choice(word, names, parameter)
+            for word, start, names, parameter in zip(
+                words, self._starts, self._names, self._parameters, strict=True
+            )
         ]
         return np.array(chosen, dtype=np.int64)
 
@@ -144,15 +153,6 @@ class MultiDiscreteFormat:
         return self._calls.format(
             "act", *(names[index] for names, index in zip(self._names, chosen, strict=True))
         )
-
-    def _choice(self, word: str, part: int) -> int:
-        names = self._names[part]
-        if word not in names:
-            raise ActionError(
-                f"{self._parameters[part]} is {quoted(word)}; it must be one of "
-                f"{', '.join(names)}{did_you_mean(word, names)}"
-            )
-        return names.index(word)
 
 
 class BoxFormat:
@@ -171,7 +171,7 @@ class BoxFormat:
         self, space: spaces.Box, parameters: Sequence[str] | None = None, style: str = "tag"
     ) -> None:
         self._space = space
-        self._parameters = _parameters(parameters, _parts(space))
+        self._parameters = parameter_names(parameters, _parts(space))
         self._calls = ActionSet([f"act({', '.join(self._parameters)})"], style)
         self._whole = np.issubdtype(space.dtype, np.integer)
 
@@ -196,8 +196,7 @@ class BoxFormat:
         low, high = self._space.low, self._space.high
         arguments = []
         for value, least, most in zip(action, low, high, strict=True):
-            text = f"{value:d}" if self._whole else f"{value:.3f}"
-            arguments.append(text if least <= float(text) <= most else repr(float(value)))
+            arguments.append(write_number(value, least, most, whole=self._whole))
         return self._calls.format("act", *arguments)
 
     def _number(self, argument: str, part: int) -> float:
@@ -206,14 +205,10 @@ class BoxFormat:
             number = json.loads(argument, parse_constant=lambda _: math.nan)
         except (ValueError, RecursionError):
             number = None
-        kinds = int if self._whole else int | float
-        if isinstance(number, bool) or not isinstance(number, kinds) or not _is_finite(number):
-            kind = "a whole number" if self._whole else "a number"
-            raise ActionError(f"{name} is {quoted(argument)}, not {kind}")
         low, high = self._space.low[part], self._space.high[part]
-        if not low <= number <= high:
-            raise ActionError(f"{name} is {number:g}; it must be from {low:g} to {high:g}")
-        return number
+        return read_number(
+            argument if number is None else number, name, low, high, whole=self._whole
+        )
 
 
 class TextFormat:
@@ -244,11 +239,7 @@ class TextFormat:
             text = str(json.loads(self._calls.parse(reply).arguments[0]))
         else:
             text = action_tag_content(reply).strip()
-        if not self._space.contains(text):
-            raise ActionError(
-                f"{quoted(text)} is not a text that the environment accepts: {self._limits()}"
-            )
-        return text
+        return read_text(text, self._space)
 
     def format(self, action: Any) -> str:
         """See ActionFormat.format."""
@@ -256,24 +247,19 @@ class TextFormat:
             return self._calls.format("say", in_json(str(action)))
         return f"<action>{action}</action>"
 
-    def _limits(self) -> str:
-        space = self._space
-        letters = "".join(sorted(space.character_set))
-        shown = letters if len(letters) <= 40 else f"{letters[:40]}..."
-        return f"{space.min_length} to {space.max_length} of the characters {shown!r}"
-
 
 def action_format_for(
     space: "gymnasium.Space[Any]",
-    names: Sequence[Any] | None = None,
+    names: Any = None,
     parameters: Sequence[str] | None = None,
     style: str = "tag",
 ) -> ActionFormat:
     """The text format of an action space.
 
     Args:
-        space: Discrete, MultiDiscrete, MultiBinary, Box or Text.
-        names: of the actions, or of each component's choices; None numbers them.
+        space: Discrete, MultiDiscrete, MultiBinary, Box, Text, Dict or Tuple.
+        names: of the actions, or of each component's choices; None numbers them. For a Dict, by
+            the keys of its components.
         parameters: the names of an action's components.
         style: `tag` or `tool`.
 
@@ -297,6 +283,8 @@ def action_format_for(
         return BoxFormat(space, parameters, style)
     if isinstance(space, spaces.Text):
         return TextFormat(space, style)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return StructuredFormat(space, names, parameters, style)
     raise ConfigError(
         f"the action space {space} has no built-in text format: write a translator "
         "(docs/extending.md)"
@@ -312,33 +300,6 @@ def _parts(space: "gymnasium.Space[Any]") -> int:
     return int(space.shape[0])
 
 
-def _names(given: Any, count: int, key: str) -> tuple[str, ...]:
-    if given is None:
-        return tuple(map(str, range(count)))
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ConfigError(f"{key}={given!r}: must be a list of {count} names")
-    names = tuple(str(name).strip() for name in given)
-    if len(names) != count or len(set(names)) != count or not all(names):
-        raise ConfigError(f"{key}={list(names)}: must be {count} unique names")
-    if odd := [name for name in names if _MARKS.search(name)]:
-        raise ConfigError(
-            f"{key}: {odd[0]!r} contains a bracket, a comma or a quote, which delimit calls; "
-            "remove it"
-        )
-    return names
-
-
-def _parameters(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    if given is None:
-        return tuple(f"a{part}" for part in range(count))
-    names = tuple(map(str, given))
-    if len(names) != count or len(set(names)) != count or not all(n.isidentifier() for n in names):
-        raise ConfigError(
-            f"env.translator_kwargs.parameters={list(names)}: must be {count} unique identifiers"
-        )
-    return tuple(name.lower() for name in names)
-
-
 def _word(argument: str) -> str:
     """A word or number argument without quotes."""
     if not argument.startswith('"'):
@@ -347,10 +308,3 @@ def _word(argument: str) -> str:
         return str(json.loads(argument))
     except ValueError:
         raise ActionError(f"{quoted(argument)} is not a valid quoted text") from None
-
-
-def _is_finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # an integer too large for a float
-        return False

@@ -7,8 +7,8 @@ import numpy as np
 from gymnasium import spaces
 
 from agentrl.actions.screen_actions import AnswerUser, Drag, ScreenAction, Swipe, Tap, Type
-from agentrl.errors import ActionError, ConfigError
-from agentrl.text import quoted
+from agentrl.actions.space_values import read_text
+from agentrl.errors import ConfigError
 
 
 class DialectSpace:
@@ -47,9 +47,7 @@ class DialectSpace:
         space = self._space
         if isinstance(space, spaces.Text):
             assert isinstance(action, Type | AnswerUser), f"{action} is not a text"
-            if not space.contains(action.text):
-                raise ActionError(f"{quoted(action.text)} is not a text of {space}")
-            return action.text
+            return read_text(action.text, space)
         assert isinstance(space, spaces.Box), f"{space} has no touches"
         low, extent = self._extent(space)
         positions = np.array(touch_values(action, int(space.shape[0])))

@@ -13,7 +13,14 @@ from agentrl.actions.dialect import Dialect, Size
 from agentrl.actions.dialect_spaces import DialectSpace
 from agentrl.actions.screen_actions import ScreenAction
 from agentrl.actions.screen_dialogue import ScreenDialogue
-from agentrl.data.observations import describe_observation, images_in, to_rgb
+from agentrl.data.observations import (
+    ImageLayout,
+    describe_observation,
+    has_symbolic_grid,
+    images_in,
+    to_rgb,
+    without_grids,
+)
 from agentrl.data.prompt_templates import compile_template
 from agentrl.errors import ActionError, ConfigError, EnvError
 from agentrl.text import did_you_mean
@@ -21,6 +28,7 @@ from agentrl.types import IMAGE, Image, Message, Observation
 
 RENDER_MODES = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
 """Sources of what the model sees, and the render mode that each needs."""
+_MOST_LISTED = 1000
 _USUAL: Size = (720, 1280)
 """The screen of an environment whose info has no `screen_size`."""
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -32,17 +40,24 @@ class SpaceTranslator:
 
     Args:
         action_space: of the environment; filled in automatically.
-        names: of the actions of a `Discrete` space, or per component of a `MultiDiscrete` one the
-            names of its choices; None numbers them.
+        names: of the actions of a `Discrete` space, or per component of a `MultiDiscrete`, `Tuple`
+            or (by key) `Dict` the names of its choices; None numbers them.
         parameters: the names of an action's components.
         instructions: how to play; the answer format is appended. None gives only the answer format.
             An empty text gives nothing at all, for a model trained on demonstrations.
         show: what the model sees: `observation`, `render` (the image that `render()` returns),
-            `ansi` (its text), or several.
+            `ansi` (its text), or several. None shows the observation; if that is a grid of numbers
+            that mean objects, as in MiniGrid, the image is shown in place of the grid.
         text: a Jinja2 template for the text of the observation; it may use `observation` and
             `info`. None formats the observation itself.
         style: how actions are written: `tag` or `tool`. Touches and texts may be written in another
             dialect, which `env.dialect` names.
+        image_layout: the axes of the observation's images, such as `chw`, or `nhwc` for several;
+            None for uint8[H, W, 3] or uint8[H, W].
+        image_range: the numbers of black and of full brightness in these images; None for
+            [0, 255], and for floats [0, 1].
+        observation_space: of the environment; filled in automatically.
+        render_modes: of the environment; filled in automatically.
 
     Raises:
         ConfigError: the names do not fit the space, or `show` is invalid.
@@ -51,16 +66,30 @@ class SpaceTranslator:
     def __init__(
         self,
         action_space: "gymnasium.Space[Any]",
-        names: Sequence[Any] | None = None,
+        names: Any = None,
         parameters: Sequence[str] | None = None,
         instructions: str | None = None,
-        show: str | Sequence[str] = "observation",
+        show: str | Sequence[str] | None = None,
         text: str | None = None,
         style: str = "tag",
+        image_layout: str | None = None,
+        image_range: Sequence[float] | None = None,
+        observation_space: "gymnasium.Space[Any] | None" = None,
+        render_modes: Sequence[str] = (),
     ) -> None:
         self._action_format = action_format_for(action_space, names, parameters, style)
         self._space = action_space
         self._instructions = instructions
+        self._layout = None
+        if image_layout is not None or image_range is not None:
+            self._layout = ImageLayout(image_layout or "hwc", image_range)
+        self._gridless: gymnasium.Space[Any] | None = None
+        """The space of observations of which the grids are not shown."""
+        if show is None:
+            show = "observation"
+            has_grid = observation_space is not None and has_symbolic_grid(observation_space)
+            if has_grid and image_layout is None and "rgb_array" in render_modes:
+                show, self._gridless = ("render", "observation"), observation_space
         self._show = _checked([show] if isinstance(show, str) else list(show))
         self._text = (
             None
@@ -108,7 +137,7 @@ class SpaceTranslator:
                 "be the same each time the environment is made"
             )
         if self.render_mode and env.render_mode != self.render_mode:
-            known = env.metadata.get("render_modes", [])
+            known = env.metadata.get("render_modes") or []
             raise ConfigError(
                 f"env.translator_kwargs.show={self._show}: needs the render mode "
                 f"{self.render_mode!r}; the environment has {', '.join(map(str, known)) or 'none'}"
@@ -125,8 +154,9 @@ class SpaceTranslator:
 
     @property
     def action_names(self) -> Sequence[str]:
-        """The names of a discrete space's actions; none for other spaces, or in a dialect."""
-        return () if self._dialogue is not None else getattr(self._action_format, "names", ())
+        """The names of a discrete space's actions; none in a dialect, or of too many to list."""
+        names: Sequence[str] = getattr(self._action_format, "names", ())
+        return () if self._dialogue is not None or len(names) > _MOST_LISTED else names
 
     def answer_format(self) -> str:
         """The answer format: the names of the actions, or their signature."""
@@ -154,10 +184,13 @@ class SpaceTranslator:
             self._dialogue.see(images[-1])
 
     def _observed(self, observation: Any, info: Mapping[str, Any]) -> Observation:
-        if self._text is None:
-            return describe_observation(observation)
-        text = self._text(observation=observation, info=info)
-        return Observation(images=tuple(images_in(observation)), text=text)
+        shown = observation if self._layout is None else self._layout.standard(observation)
+        if self._text is not None:
+            text = self._text(observation=observation, info=info)
+            return Observation(images=tuple(images_in(shown)), text=text)
+        if self._gridless is not None:
+            shown = without_grids(self._gridless, shown)
+        return describe_observation(shown)
 
     def _rendered(self) -> Observation:
         assert self._env is not None, "no environment was attached"
@@ -222,7 +255,7 @@ class RandomPlayer:
     def __init__(
         self,
         action_space: "gymnasium.Space[Any]",
-        names: Sequence[Any] | None = None,
+        names: Any = None,
         parameters: Sequence[str] | None = None,
         style: str = "tag",
     ) -> None:

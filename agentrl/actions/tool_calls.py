@@ -12,15 +12,17 @@ as `up`. The set is closed: any other call, or one with other arguments, is reje
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, overload
 
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import action_tag_content, did_you_mean, quoted, tag_content
 
 Style = Literal["tag", "tool"]
 STYLES: tuple[Style, ...] = get_args(Style)
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
+"""Below 2**64."""
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL | re.ASCII)
 _ARGUMENT = re.compile(r'((?:"(?:[^"\\]|\\.)*+"|[^",])*+),', re.DOTALL)
 
@@ -32,6 +34,61 @@ class ActionCall:
     name: str
     arguments: tuple[str, ...] = ()
     """JSON values or bare words, as text: `0.21`, `"text"`, `BACK`."""
+
+
+class Numbers(Sequence[str]):
+    """The numbers from 0 to `count` - 1 as text: names of choices that have none.
+
+    They are never listed, as there may be 2**62 of them.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._range = range(count)
+
+    def __len__(self) -> int:
+        return len(self._range)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, at: int | slice) -> str | tuple[str, ...]:
+        chosen = self._range[at]
+        return str(chosen) if isinstance(chosen, int) else tuple(map(str, chosen))
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(_NUMBER.fullmatch(name)) and int(name) in self._range
+
+    def index(self, name: str, *bounds: int) -> int:
+        """The number that a text spells.
+
+        Raises:
+            ValueError: it is none of them.
+        """
+        if name not in self:
+            raise ValueError(f"{name!r} is not one of {self}")
+        return int(name)
+
+    def __str__(self) -> str:
+        return f"0 to {len(self) - 1}"
+
+
+class _NumberForms(Mapping[str, str]):
+    """Each number under its own text."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._numbers:
+            raise KeyError(name)
+        return name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
 
 class ActionSet:
@@ -46,15 +103,15 @@ class ActionSet:
     """
 
     def __init__(self, forms: Iterable[str], style: str = "tag") -> None:
-        if style not in STYLES:
-            raise ConfigError(
-                f"style={style!r} must be one of {', '.join(STYLES)}{did_you_mean(style, STYLES)}"
-            )
+        self.style = checked_style(style)
+        self._forms: Mapping[str, str]
+        if isinstance(forms, Numbers):
+            self._forms = _NumberForms(forms)
+            return
         given = list(forms)
         self._forms = {_name(form): form for form in given}
         if not given or len(self._forms) != len(given):
             raise ConfigError(f"the actions are {given}: at least one, with unique names")
-        self.style: Style = "tool" if style == "tool" else "tag"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -144,12 +201,33 @@ class ActionSet:
         return tuple(json.dumps(given[parameter], ensure_ascii=False) for parameter in expected)
 
     def _known(self, text: str) -> str:
+        if isinstance(self._forms, _NumberForms):
+            return f"the actions are the numbers from 0 to {len(self._forms) - 1}"
         return f"the actions are {', '.join(self._forms.values())}{did_you_mean(text, self._forms)}"
+
+
+def checked_style(style: str) -> Style:
+    """The style itself.
+
+    Raises:
+        ConfigError: there is no such style.
+    """
+    for known in STYLES:
+        if style == known:
+            return known
+    raise ConfigError(
+        f"style={style!r} must be one of {', '.join(STYLES)}{did_you_mean(style, STYLES)}"
+    )
 
 
 def in_json(text: str) -> str:
     """A JSON string without `<`, so that it cannot contain the closing tag."""
-    return json.dumps(text, ensure_ascii=False).replace("<", "\\u003c")
+    return without_tags(json.dumps(text, ensure_ascii=False))
+
+
+def without_tags(json_text: str) -> str:
+    """JSON without `<`, which only occurs in its strings."""
+    return json_text.replace("<", "\\u003c")
 
 
 def _name(form: str) -> str:

@@ -1,6 +1,7 @@
 """Observations of any shape: what a model sees of them, and Gymnasium spaces for them."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -10,12 +11,17 @@ from gymnasium import spaces
 from agentrl.errors import ConfigError
 from agentrl.types import Image, Observation
 
+_AXES = ("hw", "hwc", "chw", "nhw", "hwn", "nhwc", "nchw")
+"""Layouts of images: height, width, channels, and several images."""
+
 _SIDES = (8, 32)
 """Range of the sides of sampled images, in pixels."""
 _LEAST_SIDE = 16
 """Minimum side of an image; a smaller array of bytes is a grid of cells, such as a board."""
 _ARRAYS = (np.ndarray, np.generic, list, tuple, bool, int, float)
 _NUMBERED = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_MOST_CELLS = 4096
+"""Maximum size of a symbolic grid; a larger array is rather an image in another layout."""
 _MOST_NUMBERS = 1000
 """Maximum size of an array in text; more numbers would only fill the context."""
 
@@ -124,7 +130,8 @@ def _array(value: "np.ndarray[Any, Any]", images: list[Image]) -> str:
     if value.size > _MOST_NUMBERS:
         raise ConfigError(
             f"the observation is {value.dtype}{list(value.shape)}; an image is uint8[H, W, 3] or "
-            "uint8[H, W]. Convert it in a wrapper (env.wrappers) or in your own translator."
+            "uint8[H, W]. Name its layout, such as env.translator_kwargs.image_layout=chw, or "
+            "convert it in a wrapper (env.wrappers) or in your own translator."
         )
     if value.ndim == 1:
         return str(value)
@@ -157,6 +164,101 @@ def to_rgb(image: "np.ndarray[Any, Any]") -> Image:
     if image.shape[2] == 1:
         image = np.repeat(image, 3, axis=2)
     return np.ascontiguousarray(image, dtype=np.uint8)
+
+
+class ImageLayout:
+    """How an environment's arrays hold images, where that is not uint8[H, W, 3].
+
+    Args:
+        axes: the order of height, width, channels and, for several images, their number, such as
+            `chw` or `nhwc`.
+        limits: the numbers of black and of full brightness; None for [0, 255], and for arrays of
+            floats [0, 1].
+
+    Raises:
+        ConfigError: either is invalid.
+    """
+
+    def __init__(self, axes: str, limits: Sequence[float] | None = None) -> None:
+        if axes not in _AXES:
+            raise ConfigError(
+                f"env.translator_kwargs.image_layout={axes!r}: must be one of {', '.join(_AXES)}"
+            )
+        if limits is not None and (len(limits) != 2 or not limits[0] < limits[1]):
+            raise ConfigError(
+                f"env.translator_kwargs.image_range={limits}: must be two ascending numbers"
+            )
+        self._axes, self._limits = axes, limits
+
+    def standard(self, observation: Any) -> Any:
+        """The observation with its images as tuples of uint8[H, W, 3], at any depth.
+
+        Raises:
+            ConfigError: an image has numbers outside its range.
+        """
+        if isinstance(observation, Mapping):
+            return {key: self.standard(part) for key, part in observation.items()}
+        if isinstance(observation, tuple | list):
+            return tuple(map(self.standard, observation))
+        is_array = isinstance(observation, np.ndarray) and observation.dtype.kind in "uif"
+        return self._images(observation) if is_array else observation
+
+    def _images(self, array: "np.ndarray[Any, Any]") -> Any:
+        """The images of an array; the array itself if it holds none."""
+        if array.ndim != len(self._axes):
+            return array
+        images = array.transpose([self._axes.index(axis) for axis in "nhwc" if axis in self._axes])
+        if "n" not in self._axes:
+            images = images[None]
+        if "c" not in self._axes:
+            images = images[..., None]
+        if images.shape[3] not in (1, 3) or min(images.shape[1:3]) < _LEAST_SIDE:
+            return array
+        return tuple(map(to_rgb, self._as_bytes(images)))
+
+    def _as_bytes(self, images: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+        usual = (0.0, 1.0) if images.dtype.kind == "f" else (0.0, 255.0)
+        low, high = usual if self._limits is None else self._limits
+        least, most = float(images.min()), float(images.max())
+        if not low <= least <= most <= high:
+            raise ConfigError(
+                f"its images have numbers from {least:g} to {most:g}, beyond {low:g} to {high:g}: "
+                "set env.translator_kwargs.image_range"
+            )
+        if images.dtype == np.uint8 and (low, high) == (0.0, 255.0):
+            return images
+        scaled: np.ndarray[Any, Any] = np.rint((images - low) * (255.0 / (high - low)))
+        return scaled.astype(np.uint8)
+
+
+def is_symbolic_grid(space: "gymnasium.Space[Any]") -> bool:
+    """Whether observations of a space are boards of whole numbers, which mean objects."""
+    if not isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        return False
+    shape, dtype = space.shape, np.dtype(space.dtype)
+    if len(shape) not in (2, 3) or min(shape[:2]) < 2 or dtype.kind not in "iub":
+        return False
+    is_picture = min(shape[-2:]) >= _LEAST_SIDE and shape[0] in (1, 3)  # channels first
+    is_large = math.prod(shape) > _MOST_CELLS
+    return not (is_picture or is_large or is_image(np.broadcast_to(dtype.type(0), shape)))
+
+
+def has_symbolic_grid(space: "gymnasium.Space[Any]") -> bool:
+    """Whether an observation is or contains a symbolic grid."""
+    if isinstance(space, spaces.Dict):
+        return any(map(has_symbolic_grid, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return any(map(has_symbolic_grid, space.spaces))
+    return is_symbolic_grid(space)
+
+
+def without_grids(space: "gymnasium.Space[Any]", observation: Any) -> Any:
+    """The observation without its symbolic grids; an empty tuple if it is one."""
+    if isinstance(space, spaces.Dict):
+        return {key: without_grids(part, observation[key]) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(map(without_grids, space.spaces, observation))
+    return () if is_symbolic_grid(space) else observation
 
 
 class AnyText(gymnasium.spaces.Text):

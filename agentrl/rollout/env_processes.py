@@ -26,6 +26,7 @@ from typing import Any
 import gymnasium
 
 from agentrl.config import EnvConfig, WrapperConfig
+from agentrl.env import interface_of
 from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.env_server import CLOSE_S, EnvServer, InvalidRequest
 from agentrl.rollout.make_env import env_kwargs, make_env, remote_kwargs, with_text_actions
@@ -207,8 +208,8 @@ class EnvProcesses:
             _kill(process)
 
 
-def action_space_in_process(config: EnvConfig) -> "gymnasium.Space[Any]":
-    """The action space of an environment, which is made once in another process.
+def interface_in_process(config: EnvConfig) -> dict[str, Any]:
+    """The interface of an environment, which is made once in another process.
 
     Raises:
         EnvError, ConfigError: as `EnvProcesses.make`.
@@ -216,7 +217,7 @@ def action_space_in_process(config: EnvConfig) -> "gymnasium.Space[Any]":
     processes = EnvProcesses(1)
     try:
         with closing(processes.make(config, None, _START_S)) as environment:
-            return environment.action_space
+            return interface_of(environment)
     finally:
         processes.close()
 

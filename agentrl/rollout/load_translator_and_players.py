@@ -15,7 +15,7 @@ from agentrl.config import EnvConfig, History, parse_history
 from agentrl.data.prompt_templates import render_instructions
 from agentrl.errors import ConfigError, boundary, describe_error, must_propagate
 from agentrl.extension_points import DIALECT
-from agentrl.rollout.env_processes import action_space_in_process
+from agentrl.rollout.env_processes import interface_in_process
 from agentrl.rollout.make_env import (
     env_registration,
     full_keys,
@@ -26,9 +26,8 @@ from agentrl.rollout.make_env import (
 from agentrl.text import known_names
 from agentrl.types import Message
 
-_SPACE = "action_space"
-_spaces: "dict[str, gymnasium.Space[Any]]" = {}
-"""Action spaces of environments, by configuration; each was made once to read it."""
+_interfaces: dict[str, dict[str, Any]] = {}
+"""What `read_interface` returns, by configuration."""
 ResizeOf = Callable[[Dialect], Resize]
 """The resize that the model that plays applies to screens."""
 
@@ -46,7 +45,7 @@ def open_translator(config: EnvConfig, resize_of: ResizeOf | None = None) -> env
     """
     spec = env_registration(config)
     given = {**shared_arguments(config, config.kwargs), **config.translator_kwargs}
-    given = {**_space_for(registry.load(spec.translator), config), **given}
+    given = {**_interface_for(registry.load(spec.translator), config), **given}
     with full_keys(config):
         translator = env.translator_for(spec, given)
     _set_dialect(translator, config, resize_of, f"the translator of {config.id}")
@@ -128,7 +127,7 @@ def load_player(config: EnvConfig, name: str, resize_of: ResizeOf | None = None)
     cls = registry.load(players[name])
     _check_player(config, players)
     given = {
-        **_space_for(cls, config),
+        **_interface_for(cls, config),
         **config.kwargs,
         **config.translator_kwargs,
         **config.player_kwargs,
@@ -155,13 +154,22 @@ def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
             )
 
 
-def _space_for(cls: Any, config: EnvConfig) -> dict[str, Any]:
-    """The `action_space` argument, if a translator or player takes one."""
-    return {_SPACE: read_action_space(config)} if _SPACE in named_parameters(cls) else {}
+def _interface_for(cls: Any, config: EnvConfig) -> dict[str, Any]:
+    """What a translator or player takes of the environment, which is made for its action space."""
+    taken = named_parameters(cls)
+    if "action_space" not in taken:
+        return {}
+    return {name: value for name, value in read_interface(config).items() if name in taken}
 
 
 def read_action_space(config: EnvConfig) -> "gymnasium.Space[Any]":
-    """The action space of an environment without a phone, which is made once to read it.
+    """The action space of an environment; raises as `read_interface`."""
+    space: gymnasium.Space[Any] = read_interface(config)["action_space"]
+    return space
+
+
+def read_interface(config: EnvConfig) -> dict[str, Any]:
+    """The spaces and render modes of an environment without a phone, which is made once for that.
 
     Raises:
         ConfigError: it cannot be made, or is played on a phone.
@@ -175,17 +183,17 @@ def read_action_space(config: EnvConfig) -> "gymnasium.Space[Any]":
         [config.id, config.kwargs, config.translator_kwargs, [asdict(w) for w in config.wrappers]],
         default=str,
     )
-    if key not in _spaces:
-        _spaces[key] = _read_space(config)
-    return _spaces[key]
+    if key not in _interfaces:
+        _interfaces[key] = _made_interface(config)
+    return _interfaces[key]
 
 
-def _read_space(config: EnvConfig) -> "gymnasium.Space[Any]":
+def _made_interface(config: EnvConfig) -> dict[str, Any]:
     try:
         if config.processes:
-            return action_space_in_process(config)
+            return interface_in_process(config)
         with closing(make_env(config)) as instance:
-            return instance.action_space
+            return env.interface_of(instance)
     except ConfigError:
         raise
     except BaseException as error:

@@ -37,7 +37,7 @@ def test_a_tap_is_a_swipe_that_ends_where_it_starts() -> None:
 def test_a_text_must_be_one_of_the_space() -> None:
     space = DialectSpace(spaces.Text(5, charset="ab"))
     assert space.to_space(Type("ab")) == space.to_space(AnswerUser("ab")) == "ab"
-    with pytest.raises(ActionError, match="'abc' is not a text of"):
+    with pytest.raises(ActionError, match="'abc' contains 'c'; its characters are 'ab'"):
         space.to_space(Type("abc"))
 
 

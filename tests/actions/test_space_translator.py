@@ -1,10 +1,13 @@
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 from agentrl.actions.space_translator import RandomPlayer, SpaceTranslator
+from agentrl.config import EnvConfig
+from agentrl.data.observations import has_symbolic_grid
 from agentrl.errors import ConfigError
+from agentrl.rollout.env_check.random_play import play_randomly
 from agentrl.types import Observation
 
 TRANSLATOR = SpaceTranslator(Discrete(2), ["left", "right"])
@@ -54,6 +57,61 @@ def test_images_are_found_at_any_depth(text: str | None) -> None:
 def test_a_large_array_that_is_not_an_image_is_a_config_error(array: np.ndarray) -> None:
     with pytest.raises(ConfigError, match="uint8"):
         TRANSLATOR.to_observation(array, {})
+
+
+PICTURES = np.random.default_rng(3).integers(0, 256, (2, 20, 30, 3)).astype(np.uint8)
+FIRST = PICTURES[0]
+LAYOUTS = {
+    "chw": (FIRST.transpose(2, 0, 1), None, 1),
+    "hwc": (FIRST / np.float32(255), None, 1),
+    "nhwc": (PICTURES / 127.5 - 1, [-1, 1], 2),
+    "nchw": (PICTURES.transpose(0, 3, 1, 2).astype(np.float32), [0, 255], 2),
+}
+"""By layout, an array, the range of its numbers, and how many pictures it holds."""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_images_in_other_layouts_and_ranges_are_the_same_images(layout: str) -> None:
+    array, limits, count = LAYOUTS[layout]
+    translator = SpaceTranslator(Discrete(2), image_layout=layout, image_range=limits)
+    shown = translator.to_observation({"screen": array, "level": 3}, {})
+    assert shown.text == "level: 3"
+    np.testing.assert_array_equal(shown.images, PICTURES[:count])
+
+
+@pytest.mark.parametrize("layout", ["nhw", "hwn"])
+def test_stacked_gray_frames_are_several_images(layout: str) -> None:
+    frames = PICTURES[..., 0]
+    array = frames if layout == "nhw" else frames.transpose(1, 2, 0)
+    shown = SpaceTranslator(Discrete(2), image_layout=layout).to_observation(array, {})
+    np.testing.assert_array_equal([image[..., 1] for image in shown.images], frames)
+
+
+def test_brightness_out_of_range_is_an_error_instead_of_white() -> None:
+    translator = SpaceTranslator(Discrete(2), image_layout="hwc")
+    with pytest.raises(ConfigError, match=r"from 0 to 255, beyond 0 to 1: .*image_range"):
+        translator.to_observation(FIRST.astype(np.float32), {})
+
+
+def test_a_symbolic_grid_is_shown_as_a_picture() -> None:
+    pytest.importorskip("minigrid")
+    config = EnvConfig(id="minigrid:MiniGrid-Empty-5x5-v0")
+    (seen, *_) = play_randomly(config, 1).translated
+    assert [image.shape for image in seen.images] == [(160, 160, 3)]
+    assert seen.text == "direction: 0\nmission: get to the green goal square"
+    asked = EnvConfig(id=config.id, translator_kwargs={"show": "observation"})
+    assert "2 5 0" in play_randomly(asked, 1).translated[0].text
+
+
+def test_what_is_a_symbolic_grid() -> None:
+    grids = [Box(0, 9, (8, 8), np.int8), Box(0, 255, (7, 7, 3), np.uint8), MultiBinary([3, 3])]
+    others = [
+        Box(0, 255, (64, 64, 3), np.uint8), Box(0, 255, (3, 32, 32), np.uint8),
+        Box(0, 255, (4, 84, 84), np.uint8), Box(0, 1, (8, 8)), Box(0, 9, (8,), np.int8),
+        Discrete(4),
+    ]  # fmt: skip
+    assert all(map(has_symbolic_grid, [*grids, Dict({"a": Tuple([grids[0]])})]))
+    assert not any(map(has_symbolic_grid, [*others, Dict({"a": Tuple(others)})]))
 
 
 def test_text_of_the_environment_cannot_pass_for_an_image_placeholder() -> None:

@@ -1,0 +1,130 @@
+"""Values of Gymnasium spaces in replies: names of choices, numbers within bounds, and texts."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from gymnasium import spaces
+
+from agentrl.actions.tool_calls import Numbers
+from agentrl.errors import ActionError, ConfigError
+from agentrl.text import did_you_mean, list_names, quoted
+
+_MARKS = re.compile(r"[()<>\",]")
+"""Delimiters of calls and their arguments."""
+_MOST_CHARACTERS = 40
+"""Most characters of an alphabet that a message shows."""
+
+
+def choice_names(given: Any, count: int, key: str) -> Sequence[str]:
+    """The names of a space's choices; their numbers if none are given.
+
+    Args:
+        given: as in the configuration.
+        count: number of choices, at most 2**63.
+        key: of the setting, for messages.
+
+    Raises:
+        ConfigError: they are not as many unique names, or contain a delimiter.
+    """
+    if given is None:
+        return Numbers(count)
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ConfigError(f"{key}={given!r}: must be a list of {count} names")
+    names = tuple(str(name).strip() for name in given)
+    if len(names) != count or len(set(names)) != count or not all(names):
+        raise ConfigError(f"{key}={list(names)}: must be {count} unique names")
+    if odd := [name for name in names if _MARKS.search(name)]:
+        raise ConfigError(
+            f"{key}: {odd[0]!r} contains a bracket, a comma or a quote, which delimit calls; "
+            "remove it"
+        )
+    return names
+
+
+def listed(names: Sequence[str]) -> str:
+    """`left, stay, right`, or `0 to 41` for numbers."""
+    return str(names) if isinstance(names, Numbers) else list_names(names)
+
+
+def read_choice(word: str, names: Sequence[str], parameter: str) -> int:
+    """The index of a choice.
+
+    Raises:
+        ActionError: it is not one of the names.
+    """
+    if word not in names:
+        meant = "" if isinstance(names, Numbers) else did_you_mean(word, names)
+        raise ActionError(
+            f"{parameter} is {quoted(word)}; it must be one of {listed(names)}{meant}"
+        )
+    return names.index(word)
+
+
+def parameter_names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    """The names of an action's components, in lower case; `a0`, `a1`, ... if none are given.
+
+    Raises:
+        ConfigError: they are not as many unique identifiers.
+    """
+    if given is None:
+        return tuple(f"a{part}" for part in range(count))
+    names = tuple(map(str, given))
+    if len(names) != count or len(set(names)) != count or not all(n.isidentifier() for n in names):
+        raise ConfigError(
+            f"env.translator_kwargs.parameters={list(names)}: must be {count} unique identifiers"
+        )
+    return tuple(name.lower() for name in names)
+
+
+def read_number(value: Any, name: str, low: float, high: float, *, whole: bool) -> float:
+    """A number of a `Box`.
+
+    Args:
+        value: of the parsed JSON.
+        name: of the component, for messages.
+        low: the least number.
+        high: the largest number.
+        whole: whether it must be a whole number.
+
+    Raises:
+        ActionError: it is no such number, or out of bounds.
+    """
+    kinds = int if whole else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds) or not _is_finite(value):
+        raise ActionError(f"{name} is {quoted(value)}, not {'a whole' if whole else 'a'} number")
+    if not low <= value <= high:
+        raise ActionError(f"{name} is {value:g}; it must be from {low:g} to {high:g}")
+    return value
+
+
+def write_number(value: Any, low: float, high: float, *, whole: bool) -> str:
+    """A number of a `Box` as text, with three decimals if that stays within the bounds."""
+    text = f"{value:d}" if whole else f"{value:.3f}"
+    return text if low <= float(text) <= high else repr(float(value))
+
+
+def read_text(text: str, space: spaces.Text) -> str:
+    """A text of a `Text` space.
+
+    Raises:
+        ActionError: the space does not contain it.
+    """
+    if space.contains(text):
+        return text
+    if not space.min_length <= len(text) <= space.max_length:
+        problem = f"has {len(text)} characters, must have {space.min_length} to {space.max_length}"
+    else:
+        letters = "".join(sorted(space.character_set))
+        odd = next((c for c in text if c not in space.character_set), "")
+        more = "..." if len(letters) > _MOST_CHARACTERS else ""
+        problem = f"contains {odd!r}; its characters are {letters[:_MOST_CHARACTERS]!r}{more}"
+    raise ActionError(f"the text {quoted(text)} {problem}")
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer too large for a float
+        return False
