@@ -69,13 +69,13 @@ KL_FORMULAS = {
 }
 
 
-def _comparing(what: str) -> str:
-    """The algorithms that compare episodes, or turns."""
+def _comparing(*what: str) -> str:
+    """The algorithms that compare one of these."""
     names = [one.name for one in ALGORITHM.extensions()]
-    return ", ".join(f"`{n}`" for n in names if ALGORITHM.resolve(n).compares == what)
+    return ", ".join(f"`{n}`" for n in names if ALGORITHM.resolve(n).compares in what)
 
 
-EPISODES, TURNS = _comparing("episodes"), _comparing("turns")
+EPISODES, TURNS = _comparing("episodes"), _comparing("turns", "states")
 TESTS = [
     ("1", "every algorithm",
      "algorithms/test_advantages.py::"

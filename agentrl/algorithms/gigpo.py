@@ -33,7 +33,7 @@ class GiGPO(Algorithm):
         "instead of episodes, and compares states by exact pixels, which a status bar's clock "
         "changes"
     )
-    compares = "turns"
+    compares = "states"
     requires = Requires(siblings=True, state_keys=True)
 
     @dataclass(slots=True, kw_only=True)

@@ -29,7 +29,7 @@ class StateGRPO(Algorithm):
     source = "GiGPO's step-level term (arXiv:2505.10978), with DAPO's clipping"
     formula = "GRPO over the turns from one state, by G"
     differs = "ours: GiGPO's second term"
-    compares = "turns"
+    compares = "states"
     requires = Requires(siblings=True)
 
     @dataclass(slots=True, kw_only=True)

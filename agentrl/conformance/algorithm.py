@@ -42,8 +42,8 @@ def check_requirements(target: type[Algorithm]) -> None:
     assert isinstance(algorithm.requires, Requires), (
         f"requires is {type(algorithm.requires).__name__}, must be Requires(...)"
     )
-    assert algorithm.compares in (None, "episodes", "turns"), (
-        f"compares is {algorithm.compares!r}, must be None, 'episodes' or 'turns'"
+    assert algorithm.compares in (None, "episodes", "turns", "states"), (
+        f"compares is {algorithm.compares!r}, must be None, 'episodes', 'turns' or 'states'"
     )
 
 
@@ -84,7 +84,7 @@ def check_shift(target: type[Algorithm]) -> None:
     if target.compares is None:
         return
     # A later reward is discounted differently for turns at different distances from it.
-    discount = 1.0 if target.compares == "turns" else 0.5
+    discount = 0.5 if target.compares == "episodes" else 1.0
     for algorithm, groups in _cases(target):
         algorithm.config.discount = discount
         advantage_invariants.shift_invariant(algorithm, groups, 3.0)

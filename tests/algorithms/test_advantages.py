@@ -37,7 +37,7 @@ from agentrl.types import Outcome
 NAMES = [extension.name for extension in ALGORITHM.extensions()]
 ANY = st.sampled_from(NAMES)
 OF_EPISODES = [name for name in NAMES if ALGORITHM.resolve(name).compares == "episodes"]
-OF_TURNS = [name for name in NAMES if ALGORITHM.resolve(name).compares == "turns"]
+OF_TURNS = [name for name in NAMES if ALGORITHM.resolve(name).compares in ("turns", "states")]
 REWARD = st.integers(-8, 8).map(lambda n: n / 4)
 
 
@@ -271,4 +271,5 @@ def test_state_match_fraction_is_the_share_of_turns_at_a_state_that_occurs_again
         scored([0.0], ["c"], outcome=Outcome.ENV_ERROR),
     ]
     assert state_match_fraction(build_trajectories([group])) == pytest.approx(5 / 6)
-    assert state_match_fraction(build_trajectories([[scored([0.0], [None])]])) == 0
+    assert state_match_fraction(build_trajectories([[scored([0.0], ["a"])]])) == 0
+    assert state_match_fraction(build_trajectories([[scored([0.0], [None])]])) is None

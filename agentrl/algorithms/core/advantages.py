@@ -68,12 +68,12 @@ def check_state_keys(groups: Sequence[Sequence[ScoredEpisode]], algorithm: Algor
         )
 
 
-def state_match_fraction(played: Trajectories) -> float:
-    """Fraction of valid turns whose state another turn of the group has, too; 0 without turns."""
+def state_match_fraction(played: Trajectories) -> float | None:
+    """Fraction of valid turns whose state another turn of the group has; None without states."""
     valid = played.turn_mask & played.valid[:, None]
     has_state = valid & (played.states >= 0)
     if not has_state.any():
-        return 0.0
+        return None
     state = played.group[:, None] * (played.states.max() + 1) + played.states
     _, counts = state[has_state].unique(return_counts=True)  # type: ignore[no-untyped-call]
     return float(counts[counts > 1].sum() / valid.sum())

@@ -82,9 +82,10 @@ class Algorithm(ABC):
     """The advantage of an episode, turn or token."""
     differs: ClassVar[str] = ""
     """How other implementations differ."""
-    compares: ClassVar[Literal["episodes", "turns"] | None] = None
-    """What is compared with siblings: then adding a constant to the last reward of every episode of
-    a group changes no advantage (`turns`: at `discount` 1)."""
+    compares: ClassVar[Literal["episodes", "turns", "states"] | None] = None
+    """What is compared with siblings: whole episodes, turns, or turns that start from the same
+    state. Then adding a constant to the last reward of every episode of a group changes no
+    advantage (except for `episodes`: at `discount` 1)."""
     Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
     """A dataclass of its settings, each with a default; those of `AlgorithmConfig` come first."""
 

@@ -122,7 +122,7 @@ METRICS: tuple[MetricDescription, ...] = (
         ("rollout/missing", "count", "void episodes that were not replaced"),
         ("rollout/context_full", "fraction", "episodes truncated by `rollout.max_context`"),
         ("rollout/dropped_groups", "count", "groups that were played and replaced by others (dynamic sampling)"),
-        ("rollout/state_match_fraction", "fraction", "turns whose state another turn of the group has, too"),
+        ("rollout/state_match_fraction", "fraction", "turns whose state another turn of the group has, too; only with state keys (`env.state_key`)"),
         ("rollout/tokens_per_turn", "tokens", "mean length of a reply"),
         ("rollout/repetition", "fraction", "4-grams of a reply that occur earlier in it"),
         ("rollout/workers", "count", "rollout workers that can play"),
@@ -174,6 +174,7 @@ METRICS: tuple[MetricDescription, ...] = (
         ("watch/format", "", "at least 90% of the rise in reward comes from format rewards, and success has not risen"),
         ("watch/mismatch", "", "the KL divergence between engine and learner has grown at least tenfold, to at least 0.001 nats per token"),
         ("watch/context_full", "", "more than 10% of the episodes of the last five steps were truncated by `rollout.max_context`"),
+        ("watch/lone_states", "", "an algorithm compares turns at equal states, but fewer than 30% of the turns of the last five steps share theirs"),
         ("watch/zero_advantage_groups", "", "in more than 90% of the groups of the last five steps all advantages are 0"),
     ),
     *_metrics(

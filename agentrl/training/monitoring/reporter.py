@@ -25,19 +25,28 @@ class Reporter:
         run: the run's folder; created if needed.
         loggers: as in `logging`, such as `console` and `file`.
         amounts: the planned work of the job.
+        compares_states: see `HealthChecks`.
 
     Raises:
         ConfigError: a logger does not exist, is not installed or cannot be opened.
     """
 
-    def __init__(self, run: Path, loggers: Sequence[Any], amounts: PlannedWork) -> None:
+    def __init__(
+        self,
+        run: Path,
+        loggers: Sequence[Any],
+        amounts: PlannedWork,
+        *,
+        compares_states: bool = False,
+    ) -> None:
         run.mkdir(parents=True, exist_ok=True)
         self._run = run
         self._loggers = open_loggers(run, loggers, amounts, open_guarded)
         self._stage = "start"
         self._step = 0
         self._closed = False
-        self._health = HealthChecks()
+        self._compares_states = compares_states
+        self._health = HealthChecks(compares_states=compares_states)
         self._resources = ResourceUsage()
 
     def stage(self, name: str) -> None:
@@ -51,7 +60,7 @@ class Reporter:
         self._step = max(0, step)
         for logger in self._loggers:
             logger.rewind(step)
-        self._health = HealthChecks()
+        self._health = HealthChecks(compares_states=self._compares_states)
         if (file := self._run / METRICS_FILE).is_file():
             self._health.restore(read_metrics(file))
 

@@ -26,6 +26,8 @@ _MISMATCH = (10.0, 1e-3)
 """Factor over the first window, and minimum in nats per token (k3)."""
 _DEAD = 0.9
 """Share of groups with zero advantage."""
+_MATCHED = 0.3
+"""Share of turns with another one at their state, below which comparing states is of little use."""
 _FULL = 0.1
 """Share of episodes that are truncated by `rollout.max_context`."""
 _MAX_MISMATCH = 0.1
@@ -38,9 +40,14 @@ Numbers = Mapping[str, float]
 
 
 class HealthChecks:
-    """Checks every training step against the history of the run."""
+    """Checks every training step against the history of the run.
 
-    def __init__(self) -> None:
+    Args:
+        compares_states: whether the algorithm compares turns at equal states.
+    """
+
+    def __init__(self, *, compares_states: bool = False) -> None:
+        self._compares_states = compares_states
         self._steps: list[Numbers] = []
         self._evaluations: list[tuple[int, float]] = []
         self._active: set[str] = set()
@@ -176,6 +183,17 @@ class HealthChecks:
             "algorithm.sampling.filter_groups=true replaces such groups"
         )
 
+    def _lone_states(self) -> str | None:
+        name = "rollout/state_match_fraction"
+        shares = [step[name] for step in self._steps[-WINDOW:] if name in step]
+        if not self._compares_states or len(shares) < WINDOW or fmean(shares) >= _MATCHED:
+            return None
+        return (
+            f"only {fmean(shares):.0%} of the turns share their state with another turn of their "
+            "group, and the algorithm compares no others by state. Use algorithm.name=grpo, which "
+            "compares whole episodes, or a coarser state key (env.state_key)"
+        )
+
     def _context_full(self) -> str | None:
         shares = [step.get("rollout/context_full", 0.0) for step in self._steps[-WINDOW:]]
         if len(shares) < WINDOW or fmean(shares) <= _FULL:
@@ -195,6 +213,7 @@ _CHECKS: Mapping[str, Callable[[HealthChecks], str | None]] = {
     "format": HealthChecks._format,
     "mismatch": HealthChecks._mismatch,
     "context_full": HealthChecks._context_full,
+    "lone_states": HealthChecks._lone_states,
     "zero_advantage_groups": HealthChecks._zero_advantage_groups,
 }
 

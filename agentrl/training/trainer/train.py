@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import replay
+from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
@@ -162,7 +163,9 @@ async def _train(
     async with AsyncExitStack() as opened:
         more = () if config.run.stop_signal is None else (signal.Signals[config.run.stop_signal],)
         stopping = opened.enter_context(acknowledge_stop_signals(*more, grace_s=config.run.grace_s))
-        reporter = opened.enter_context(closing(Reporter(folder.path, config.logging, amounts)))
+        by_state = load_algorithm(config.algorithm).compares == "states"
+        reporter = Reporter(folder.path, config.logging, amounts, compares_states=by_state)
+        opened.enter_context(closing(reporter))
         opened.callback(ray_cluster.leave_cluster)
         started = time.perf_counter()
         reporter.stage("start")

@@ -506,9 +506,11 @@ class Trainer:
                 **{f"rollout/{k}": v for k, v in played.progress.void_metrics().items()},
                 **{f"rollout/{k}": v for k, v in self._rollouts.worker_metrics().items()},
                 "rollout/missing": sum(e.episode.outcome.void for e in episodes),
-                "rollout/state_match_fraction": built["state_match_fraction"],
                 "rollout/dropped_groups": float(played.dropped),
-                **{f"learner/{k}": v for k, v in built.items() if k != "state_match_fraction"},
+                **{
+                    f"{'rollout' if k == 'state_match_fraction' else 'learner'}/{k}": v
+                    for k, v in built.items()
+                },
                 "rollout/tokens_per_turn": tokens / max(1, turns),
                 "rollout/repetition": repetition_share(
                     turn.reply_ids for e in episodes for turn in e.episode.turns

@@ -89,12 +89,13 @@ def build_training_samples(
         drawn = algorithm.resample(played.returns.tolist(), valid, seed)
         samples = samples if drawn is None else _resampled(samples, drawn, valid)
     metrics = loss | {
-        "state_match_fraction": state_match_fraction(played),
         "zero_advantage_groups": zero_advantage_groups(result.advantages, played.group),
         "stale": _mean(~fresh[played.token_mask]),
         "lag": _mean(version - versions[played.token_mask & ~replayed]),
         "nonzero_advantage_fraction": _nonzero_fraction(samples),
     }
+    if (matched := state_match_fraction(played)) is not None:
+        metrics["state_match_fraction"] = matched
     by_turn = split_by_turn(used.advantages, groups)
     return StepSamples(samples=samples, advantages=by_turn, metrics=metrics)
 

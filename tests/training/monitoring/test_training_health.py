@@ -20,9 +20,9 @@ FINE = {
 }  # fmt: skip
 
 
-def after(later, steps=2 * WINDOW):
+def after(later, steps=2 * WINDOW, **settings):
     """What is seen and said over some fine steps and as many that are otherwise."""
-    checks, said = HealthChecks(), []
+    checks, said = HealthChecks(**settings), []
     for numbers in [FINE] * steps + [FINE | later] * steps:
         signs, words = checks.check_step(numbers)
         said += words
@@ -38,6 +38,17 @@ def test_fine_tuning_may_lower_the_entropy():
     checks = HealthChecks()
     for step in range(60):
         assert checks.check_step({"learner/entropy": 6.0 / (1 + step)})[1] == []
+
+
+def test_states_that_no_siblings_share_are_reported_where_they_are_compared():
+    alone = {"rollout/state_match_fraction": 0.1}
+    assert after(alone) == (set(), [])
+    assert after({"rollout/state_match_fraction": 0.5}, compares_states=True) == (set(), [])
+    assert after({}, compares_states=True) == (set(), [])  # no state keys: episodes are compared
+    seen, said = after(alone, compares_states=True)
+    assert seen == {"lone_states"}
+    assert "only 10% of the turns share their state" in said[0]
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize(
