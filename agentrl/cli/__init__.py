@@ -36,6 +36,7 @@ from agentrl.cli.command_help import (
     name_arguments,
     settings,
 )
+from agentrl.cli.porting import port
 from agentrl.cli.recordings import audit, episodes, export, prune, rescore, runs, view
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.files import check_links
@@ -44,6 +45,7 @@ from agentrl.text import printable
 _GROUPS = {
     "Train": (
         "init",
+        "port",
         "schema",
         "train",
         "sweep",
@@ -147,6 +149,7 @@ app.command("algorithms")(algorithms.algorithms)
 app.command("list")(extensions.list_)
 app.command("check")(extensions.check)
 app.command("init")(new_config.init)
+app.command("port")(port.port)
 app.command("schema")(new_config.schema)
 app.command("serve-reward")(serve_reward.serve_reward)
 app.command("doctor")(install_doctor.doctor)

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from agentrl.config import algorithm_selection, old_settings
+from agentrl.config import algorithm_selection, old_settings, other_trainers
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import path_of
 from agentrl.config.env_settings import RewardConfig
@@ -25,22 +25,6 @@ _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionErr
 """What OmegaConf raises for a tree that does not fit the sections."""
 RUN_PROMPT = "prompt.jinja"
 """A run's own copy of its prompt template, in its folder."""
-OTHER_TRAINERS: Mapping[str, Sequence[str]] = {
-    "batch_size": ("rollout.groups", "algorithm.minibatch"),
-    "eval_every": ("eval.every",),
-    "eval_steps": ("eval.every",),
-    "learning_rate": ("optim.lr",),
-    "max_completion_length": ("rollout.max_new_tokens",),
-    "max_steps": ("train.steps",),
-    "model_name_or_path": ("model.path",),
-    "num_generations": ("rollout.group_size",),
-    "output_dir": ("run.dir",),
-    "save_every": ("checkpoint.every",),
-    "save_freq": ("checkpoint.every",),
-    "save_steps": ("checkpoint.every",),
-    "test_freq": ("eval.every",),
-}
-"""Settings of other trainers (TRL, verl and the like), and what they are called here."""
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -272,17 +256,19 @@ def _error_message(
     error: Exception, tree: DictConfig, overrides: Sequence[str], path: Path | str
 ) -> str:
     """The error, prefixed by the override that causes it, or by the file."""
-    message, key = _first_line(error), getattr(error, "full_key", None)
-    if not _fits(tree, []):
-        return f"{path}: {_type_message(tree) or message}"
-    wrong = next((one for one in overrides if not _fits(tree, [one])), None)
+    if _misfit(tree, []) is not None:
+        return f"{path}: {_type_message(tree) or _first_line(error)}"
+    causes = ((one, cause) for one in overrides if (cause := _misfit(tree, [one])) is not None)
+    wrong, cause = next(causes, (None, error))
     if wrong is None:  # several together, or an interpolation of another value
-        return message if key else f"{', '.join(overrides) or path}: {message}"
-    if (found := find_mistyped(OmegaConf.to_container(_read([wrong])), Config)) is not None:
-        key, message = found[0], ": ".join(found)
-    if key == wrong.partition("=")[0]:
-        message = message.removeprefix(f"{key}: ")
-    return f"{wrong}: {message}"
+        key = getattr(error, "full_key", None)
+        return (
+            _first_line(error) if key else f"{', '.join(overrides) or path}: {_first_line(error)}"
+        )
+    written = wrong.partition("=")[0]
+    mistyped = find_mistyped(OmegaConf.to_container(_read([wrong])), Config)
+    message = ": ".join(mistyped) if mistyped else _first_line(cause, written)
+    return f"{wrong}: {message.removeprefix(f'{written}: ')}"
 
 
 def _type_message(tree: DictConfig) -> str | None:
@@ -291,12 +277,13 @@ def _type_message(tree: DictConfig) -> str | None:
     return None if found is None else ": ".join(found)
 
 
-def _fits(tree: DictConfig, overrides: Sequence[str]) -> bool:
+def _misfit(tree: DictConfig, overrides: Sequence[str]) -> Exception | None:
+    """Why a tree with overrides does not fit the sections; None if it does."""
     try:
         _over_defaults(tree, _read(overrides))
-    except _UNFIT:
-        return False
-    return True
+    except _UNFIT as error:
+        return error
+    return None
 
 
 def _read(overrides: Sequence[str]) -> DictConfig:
@@ -390,24 +377,33 @@ def algorithm_config(name: str, **settings: Any) -> AlgorithmConfig:
     return from_dict({"algorithm": {"name": name, **settings}}).algorithm
 
 
-def _elsewhere(key: str) -> Sequence[str]:
+def _elsewhere(key: str) -> str:
     """What an unknown setting is probably called: another section's, or of another trainer."""
     section, _, name = key.rpartition(".")
-    if section in ("", "train") and name in OTHER_TRAINERS:
-        return OTHER_TRAINERS[name]
+    if theirs := other_trainers.suggestion(name if section == "train" else key):
+        return theirs
     if "." in section:  # those within a section, such as algorithm.loss, are of their own kind
-        return ()
+        return ""
     sections = Config().to_dict().items()
-    return [f"{at}.{name}" for at, one in sections if isinstance(one, dict) and name in one]
+    places = [f"{at}.{name}" for at, one in sections if isinstance(one, dict) and name in one]
+    if places:
+        return f"did you mean {' or '.join(map(repr, places))}?"
+    return "" if section else other_trainers.suggestion(name, by_end=True)
 
 
-def _first_line(error: Exception) -> str:
-    key = getattr(error, "full_key", None)
+def _first_line(error: Exception, key: str | None = None) -> str:
+    """The first line of an error's message, after the key that it is about.
+
+    Args:
+        error: the error.
+        key: the whole key that the user wrote; None for the one that the error names.
+    """
+    key = key or getattr(error, "full_key", None)
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     section: Any = getattr(error, "object_type", None)
     unknown = re.match(r"Key '.*' not in '\w+'", text)
-    if unknown and (places := _elsewhere(str(key))):
-        text = f"no such setting (did you mean {' or '.join(map(repr, places))}?)"
+    if unknown and (hint := _elsewhere(str(key))):
+        text = f"no such setting ({hint})"
     elif unknown and unknown[0] == text and section is not None:
         text = text.rpartition("'")[0].rpartition("'")[0] + f"'{section.__qualname__}'"
         names = (field.name for field in dataclasses.fields(section))

@@ -1,0 +1,1 @@
+"""`agentrl port`: configurations from those of other trainers."""

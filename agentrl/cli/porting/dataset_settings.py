@@ -1,0 +1,41 @@
+"""What several settings of another trainer amount to here, in training on data sets."""
+
+from agentrl.cli.porting.ported_settings import PortedSettings
+from agentrl.cli.porting.reinforcement_settings import (
+    combine_intervals,
+    combine_model,
+    combine_schedule,
+)
+from agentrl.cli.porting.trl_settings import processes_of
+
+_SHARED = ("seed", "model", "optim", "train", "checkpoint", "logging")
+"""Sections that jobs on data sets have, besides their own."""
+
+
+def combine_offline(settings: PortedSettings, processes: int | None) -> None:
+    """Complete the settings of supervised fine-tuning, preferences or a reward model.
+
+    Args:
+        settings: with what is translated one by one.
+        processes: that TRL would train with; None takes those in the file.
+    """
+    ours, parts, section = settings.ours, settings.parts, settings.section
+    ours["model.dtype"] = "bfloat16"
+    for key in [key for key in ours if key.partition(".")[0] not in (*_SHARED, section)]:
+        settings.drop(key, f"{section} has no {key}")
+    if "per_device" in parts:
+        number = processes_of(settings, processes)
+        ours[f"{section}.batch"] = parts["per_device"] * parts["accumulation"] * number
+    if isinstance(name := ours.get(f"{section}.train.name"), list):
+        ours[f"{section}.train.name"] = name[0]
+    if ours.get(f"{section}.steps") == -1:
+        settings.drop(f"{section}.steps")
+    loss = parts.get("job_loss", "sigmoid")
+    if section == "dpo" and (parts.get("job_ipo") or loss in ("ipo", ["ipo"])):
+        ours["dpo.loss"] = "ipo"
+    elif section == "dpo" and loss not in ("sigmoid", ["sigmoid"]):
+        settings.drop("job_loss", "dpo.loss is dpo, ipo or simpo")
+    ours[f"{section}.on_long"] = "skip"  # they cut long rows
+    combine_model(settings)
+    combine_intervals(settings)
+    combine_schedule(settings, None)

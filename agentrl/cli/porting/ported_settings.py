@@ -1,0 +1,88 @@
+"""A configuration that is being made from another trainer's settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from agentrl.config import Config
+from agentrl.config.old_settings import put
+from agentrl.config.other_trainers import OtherTrainer, translated
+
+OPEN = "???"
+"""The value of a setting that the user has to give."""
+_NONE_COUNTS = ("env.kwargs.shuffle", "algorithm.loss.clip_dual")
+"""Settings whose None is not their default."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PortedSettings:
+    """What is translated, what is still to be combined, and what is lost."""
+
+    trainer: str
+    section: str
+    """`train`, `sft`, `dpo` or `reward_model`."""
+    ours: dict[str, Any] = field(default_factory=dict)
+    """Values by our dotted keys."""
+    parts: dict[str, Any] = field(default_factory=dict)
+    """Values from which settings are computed, by their names in the table without `~`."""
+    lost: dict[str, str] = field(default_factory=dict)
+    """Why a setting, given with its value, has no counterpart."""
+    _theirs: dict[str, str] = field(default_factory=dict)
+    """Their key of each part, and of each of our keys."""
+    _defaults: set[str] = field(default_factory=set)
+    """Parts and keys of ours whose values are only their defaults."""
+
+    def take_all(self, table: OtherTrainer, given: Mapping[str, Any]) -> None:
+        """Translate settings, and their defaults below them."""
+        for theirs, value in {**table.defaults, **given}.items():
+            target = table.counterpart(theirs)
+            if not target:
+                why = table.reason(theirs) or "agentrl port does not know it"
+                # Values of W&B's settings include keys.
+                self.lose(theirs if "wandb" in theirs else f"{theirs}={value}", why)
+                continue
+            name = target.removeprefix("~").replace("JOB", self.section)
+            self._theirs[name] = theirs
+            if theirs not in given:
+                self._defaults.add(name)
+            if isinstance(value, str) and "$" in value:
+                self.lose(f"{theirs}={value}", "not known without running the script")
+                value = OPEN
+            if target.startswith("~"):
+                self.parts |= {} if value == OPEN else {name: value}
+            else:
+                self.ours[name] = translated(name, value)
+
+    def lose(self, what: str, why: str) -> None:
+        """List a setting without a counterpart."""
+        self.lost[what] = why
+
+    def drop(self, name: str, why: str | None = None) -> None:
+        """Remove a part or a key of ours; list it with a reason, unless it was only a default."""
+        held = self.parts if name in self.parts else self.ours
+        value = held.pop(name, None)
+        if why is not None and value is not None and name not in self._defaults:
+            self.lose(f"{self.theirs(name)}={value}", why)
+
+    def theirs(self, name: str) -> str:
+        """Their key of a part, or of a key of ours."""
+        return self._theirs.get(name, name)
+
+    def text(self) -> str:
+        """The YAML, below the list of what is lost."""
+        tree: dict[str, Any] = {}
+        sections = list(Config.__dataclass_fields__)
+        for key in sorted(self.ours, key=lambda key: sections.index(key.partition(".")[0])):
+            if self.ours[key] is not None or key in _NONE_COUNTS:
+                put(tree, key, self.ours[key])
+        by_reason: dict[str, list[str]] = {}
+        for what, why in self.lost.items():
+            by_reason.setdefault(why, []).append(what.replace("\n", " "))
+        listed = "".join(f"# - {', '.join(what)}: {why}\n" for why, what in by_reason.items())
+        head = f"# Without a counterpart:\n{listed}" if listed else ""
+        text: str = yaml.safe_dump(
+            tree, sort_keys=False, allow_unicode=True, width=100, default_flow_style=None
+        )
+        return head + text

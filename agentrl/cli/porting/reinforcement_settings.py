@@ -1,0 +1,342 @@
+"""What several settings of another trainer amount to here, in reinforcement learning."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agentrl.cli.porting.ported_settings import OPEN, PortedSettings
+from agentrl.cli.porting.trl_settings import combine_trl
+from agentrl.cli.terminal import announce
+from agentrl.config.algorithm_selection import algorithm_defaults
+from agentrl.config.other_trainers import translated
+from agentrl.data.hugging_face import Selection
+from agentrl.data.open_table import open_table
+from agentrl.errors import ConfigError
+
+_PROMPT_TOKENS = 2048
+"""Room for a prompt, where the file limits only the reply."""
+_CONCURRENCY = 256
+_GRADER = "agentrl.rewards.maths:Accuracy"
+_AUTOMATIC = {
+    "problem": ("problem", "question", "prompt", "input", "message", "messages"),
+    "answer": ("answer", "solution", "label", "ground_truth"),
+    "images": ("images", "image"),
+    "messages": ("prompt", "messages", "message"),
+}
+"""Columns that are found without being named."""
+_CORRECTIONS = {"tis": "token_truncate", "icepop": "token_mask", "seq-mask-tis": "sequence_mask"}
+
+
+def combine_reinforcement(
+    settings: PortedSettings, rows: int | None, processes: int | None, *, counts_prompts: bool
+) -> None:
+    """Complete the settings of a job that trains on a data set of questions.
+
+    Args:
+        settings: with what is translated one by one.
+        rows: of the training data; None counts them.
+        processes: that TRL would train with; None takes those in the file.
+        counts_prompts: whether a script of its own starts TRL, as in R1-V: batches of versions
+            before 0.16 count prompts instead of completions.
+    """
+    settings.ours |= {
+        "env.id": "QA-v0",
+        "env.kwargs.grade": "none",  # the rewards compare with the row's answer
+        "env.translator_kwargs.instruct": False,  # their prompts say how to answer
+        "env.max_turns": settings.ours.get("env.max_turns", 1),
+        "model.dtype": "bfloat16",
+    }
+    if settings.trainer == "openrlhf":
+        settings.ours["algorithm.aggregate"] = "token_mean"
+    if settings.trainer == "trl":
+        combine_trl(settings, processes, counts_prompts=counts_prompts)
+    _rewards(settings)
+    _data(settings)
+    _lengths(settings)
+    _minibatch(settings)
+    _kl(settings)
+    _loss_and_filter(settings)
+    _sampling(settings)
+    combine_model(settings)
+    combine_intervals(settings)
+    _duration(settings, rows)
+    combine_schedule(settings, _optimizer_steps(settings.ours))
+    _fit_algorithm(settings)
+
+
+def _rewards(settings: PortedSettings) -> None:
+    """Their reward functions, or the comparison with the row's answer."""
+    parts, found = settings.parts, list[dict[str, Any]]()
+    if "reward_list" in parts:
+        names = _as_list(parts["reward_list"])
+        weights = _as_list(parts.get("reward_weights", [1.0] * len(names)))
+        for name, weight in zip(names, weights, strict=True):
+            module, _, function = str(name).rpartition(".")
+            found.append({"function": f"{module or 'trl.rewards'}:{function}", "weight": weight})
+    elif "reward_url" in parts:
+        url = str(parts["reward_url"])
+        if url.startswith(("http://", "https://")):
+            kwargs = {"url": url}
+            if settings.ours.get("env.kwargs.keys.problem") == "message":
+                kwargs["prompt_key"] = "message"
+            found = [{"function": "agentrl.rewards.remote:OpenRLHF", "kwargs": kwargs}]
+        else:
+            found = [{"function": f"{url}:reward_func"}]
+    elif parts.get("reward"):
+        function = str(parts["reward"])
+        if ":" not in function:
+            function += f":{parts.get('reward_name', 'compute_score')}"
+        found = [{"function": function, "kwargs": parts.get("reward_kwargs", {})}]
+    else:
+        found = [{"function": _GRADER}]
+        settings.lose("the trainer's own reward function", f"{_GRADER} takes its place")
+    settings.ours["rewards"] = [
+        {key: value for key, value in one.items() if value not in ({}, 1.0)} for one in found
+    ]
+
+
+def _data(settings: PortedSettings) -> None:
+    """Where the rows are, which columns they have, and in which order they are asked."""
+    ours, parts = settings.ours, settings.parts
+    files = _as_list(parts.get("data", OPEN))
+    if len(files) == 1:
+        ours["env.kwargs.data"] = files[0]
+    else:
+        ours["mixture"] = [
+            {
+                "name": f"{Path(one).parent.name or 'data'}_{number}",
+                "env": {"kwargs": {"data": one}},
+            }
+            for number, one in enumerate(files, start=1)
+        ]
+        settings.drop("data", "one data set there; set mixture.weight by their numbers of rows")
+    if len(held_out := _as_list(parts.get("eval_data", []))) == 1:
+        ours["eval.kwargs.data"] = held_out[0]
+    elif held_out:
+        settings.drop("eval_data", "each environment of a mixture has eval_kwargs of its own")
+    is_file = Path(str(files[0])).suffix in (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+    if "split" in parts and not is_file:
+        ours["env.kwargs.split"] = parts["split"]
+    for kind, names in _AUTOMATIC.items():
+        if ours.get(f"env.kwargs.keys.{kind}") in names:
+            settings.drop(f"env.kwargs.keys.{kind}")
+    if isinstance(name := ours.get("env.kwargs.name"), list):
+        ours["env.kwargs.name"] = name[0]
+    ours["env.kwargs.on_long"] = "skip" if parts.get("filter_long") else "refuse"
+    if parts.get("shuffle") is False:
+        ours["env.kwargs.shuffle"] = None
+    elif "seed" in parts:
+        ours["env.kwargs.shuffle"] = parts["seed"]
+
+
+def _lengths(settings: PortedSettings) -> None:
+    """`max_context` holds prompt and reply, and a forward pass has to hold both."""
+    ours, parts = settings.ours, settings.parts
+    reply, context = ours.get("rollout.max_new_tokens"), parts.get("context_tokens")
+    if context is None and isinstance(reply, int):
+        if parts.get("prompt_tokens") is None:
+            settings.lose("prompts of any length", f"here of {_PROMPT_TOKENS} tokens")
+        context = reply + (parts.get("prompt_tokens") or _PROMPT_TOKENS)
+    ours["rollout.max_context"] = OPEN if context is None else context
+    if isinstance(context, int) and ours.get("train.micro_batch_tokens", 16384) < context:
+        ours["train.micro_batch_tokens"] = context
+
+
+def _minibatch(settings: PortedSettings) -> None:
+    """Samples per optimizer step; None where one step takes all."""
+    ours, parts = settings.ours, settings.parts
+    size, groups = ours.get("rollout.group_size"), ours.get("rollout.groups")
+    if "minibatch_prompts" in parts and isinstance(size, int):
+        ours["algorithm.minibatch"] = parts["minibatch_prompts"] * size
+    if isinstance(size, int) and isinstance(groups, int):
+        ours["rollout.concurrency"] = min(size * groups, _CONCURRENCY)
+        minibatch = ours.get("algorithm.minibatch")
+        if isinstance(minibatch, int) and minibatch >= size * groups:
+            settings.drop("algorithm.minibatch")
+
+
+def _kl(settings: PortedSettings) -> None:
+    """Where the KL penalty is added, with which weight and estimate."""
+    ours, parts = settings.ours, settings.parts
+    in_loss = parts.get("kl_in_loss", "kl_loss_coefficient" in parts)
+    in_reward = parts.get("kl_in_reward", not in_loss)
+    coefficient = parts.get("kl_coefficient")
+    if in_loss:
+        coefficient = parts.get("kl_loss_coefficient", coefficient)
+    if parts.get("kl_off") or not coefficient or not (in_loss or in_reward):
+        settings.drop("algorithm.kl.horizon")
+        return
+    estimate = translated("algorithm.kl.estimate", parts.get("kl_estimate", "k3"))
+    if in_loss:
+        estimate = translated("algorithm.kl.estimate", parts.get("kl_loss_estimate", estimate))
+    elif estimate != "k1":
+        settings.drop("kl_estimate", "in the reward, only k1 has the gradient of the KL divergence")
+        estimate = "k1"
+    ours |= {
+        "algorithm.kl.add_to": "loss" if in_loss else "reward",
+        "algorithm.kl.coefficient": coefficient,
+        "algorithm.kl.estimate": estimate,
+    }
+    if parts.get("kl_target") is not None and parts.get("kl_type", "adaptive") == "adaptive":
+        ours["algorithm.kl.target"] = parts["kl_target"]
+    else:
+        settings.drop("algorithm.kl.horizon")
+
+
+def _loss_and_filter(settings: PortedSettings) -> None:
+    """The range of the ratio, and which groups are replaced."""
+    ours, parts = settings.ours, settings.parts
+    low, high = parts.get("clip_pair") or (parts.get("clip"),) * 2
+    for key, value in (("algorithm.loss.clip_low", low), ("algorithm.loss.clip_high", high)):
+        if value is not None and ours.get(key) is None:
+            ours[key] = value
+    if parts.get("correction"):
+        low, high = parts.get("correction_pair", (0.5, 5.0))
+        ours |= {
+            "algorithm.importance_correction.kind": _CORRECTIONS[
+                parts.get("correction_type", "tis")
+            ],
+            "algorithm.importance_correction.low": low,
+            "algorithm.importance_correction.high": high,
+        }
+    if not parts.get("filter"):
+        settings.drop("algorithm.sampling.refills", "no groups are replaced")
+    elif "filter_low" in parts:
+        ours["algorithm.sampling.filter_means"] = [parts["filter_low"], parts["filter_high"]]
+    else:
+        ours["algorithm.sampling.filter_groups"] = True
+        if parts.get("filter_pair") not in (None, [0, 1]):
+            ours["algorithm.sampling.filter_means"] = parts["filter_pair"]
+
+
+def _sampling(settings: PortedSettings) -> None:
+    """What training does not allow, or a shared GPU."""
+    parts = settings.parts
+    if parts.get("top_p", 1) != 1:
+        settings.drop("top_p", "training needs the probabilities of all tokens")
+    if parts.get("engine_parallel", 1) != 1:
+        settings.drop(
+            "engine_parallel",
+            "an engine that shares a GPU with the learner has that one; else rollout.place=apart "
+            "and rollout.engine_kwargs.tensor_parallel_size",
+        )
+
+
+def combine_model(settings: PortedSettings) -> None:
+    """Complete precision, adapters and the folder of runs."""
+    ours, parts = settings.ours, settings.parts
+    if str(parts.get("low_precision")) in ("bf16", "bfloat16", "adamw_bf16"):
+        ours["train.master_dtype"] = "bfloat16"
+    settings.drop("output", "runs are stored in run.dir, by default runs")
+    rank = parts.get("lora", 16 if parts.get("use_peft") else 0)
+    if not rank or parts.get("use_peft", True) is False:
+        settings.drop("model.lora.alpha")
+        return
+    ours["model.lora.rank"] = rank
+    targets = parts.get("lora_targets", "all-linear")
+    names = targets if isinstance(targets, list) else str(targets).split(",")
+    if names != ["all-linear"]:
+        ours["model.lora.targets"] = [name.strip(" ,") for name in names]
+
+
+def combine_intervals(settings: PortedSettings) -> None:
+    """Complete what has another value for never, and the loggers."""
+    ours = settings.ours
+    if ours.get("eval.every") == -1:
+        ours["eval.every"] = 0
+    for key in ("checkpoint.every", "checkpoint.keep", f"{settings.section}.eval_every"):
+        if ours.get(key) == -1:
+            settings.drop(key)
+    if ours.get("algorithm.critic.warmup_steps", 1) <= 0:
+        settings.drop("algorithm.critic.warmup_steps")
+    if (loggers := ours.get("logging")) is not None:
+        known = ("console", "file", "none", "all")
+        extra = [f"{name}?" for name in _as_list(loggers) if name not in known]
+        ours["logging"] = ["console", "file", *extra]
+
+
+def _duration(settings: PortedSettings, rows: int | None) -> None:
+    """Steps, from epochs."""
+    ours, parts = settings.ours, settings.parts
+    if ours.get("train.steps") is not None:
+        return
+    epochs, groups = parts.get("epochs", 1), ours.get("rollout.groups")
+    if rows is None and isinstance(groups, int) and "env.kwargs.data" in ours:
+        rows = _count_rows(ours["env.kwargs.data"], ours.get("env.kwargs.split"))
+    if rows is None or not isinstance(groups, int):
+        ours["train.steps"] = OPEN
+        settings.drop("epochs", f"train.steps={epochs} * (rows // {groups}); port with --rows N")
+    else:
+        ours["train.steps"] = max(1, int(epochs * (rows // groups)))
+
+
+def _count_rows(data: str, split: str | None) -> int | None:
+    """The number of rows of the training data; None if it cannot be read from here."""
+    announce(f"counting the rows of {data}")
+    try:
+        return len(open_table(str(data), Selection(split=split)))
+    except ConfigError as error:
+        announce(f"not counted: {error}")
+        return None
+
+
+def _optimizer_steps(ours: Mapping[str, Any]) -> int | None:
+    """The number of optimizer steps; None if it is not known yet."""
+    steps, per_step = ours["train.steps"], ours.get("algorithm.epochs", 1)
+    if (minibatch := ours.get("algorithm.minibatch")) is not None:
+        samples = ours["rollout.groups"], ours["rollout.group_size"], minibatch
+        if not all(isinstance(number, int) for number in samples):
+            return None
+        per_step *= -(-samples[0] * samples[1] // samples[2])
+    return steps * per_step if isinstance(steps, int) else None
+
+
+def combine_schedule(settings: PortedSettings, steps: int | None) -> None:
+    """Complete warmup and decay of the learning rate.
+
+    Args:
+        settings: with what is translated one by one.
+        steps: of the optimizer; None if they are not known.
+    """
+    ours, parts = settings.ours, settings.parts
+    kind, ratio = str(parts.get("schedule", "constant")), parts.get("warmup_ratio")
+    if kind in ("cosine", "cosine_with_min_lr", "linear"):
+        ours["optim.lr_schedule"] = kind.partition("_")[0]
+        least = parts.get("min_lr_ratio") if kind != "linear" else None
+        ours["optim.lr_final_ratio"] = least or 0.0
+    elif not kind.startswith("constant"):
+        settings.drop("schedule", "optim.lr_schedule is linear or cosine")
+    if ratio and steps is not None:
+        ours["optim.lr_warmup_steps"] = round(ratio * steps)
+    elif ratio:
+        settings.lose(
+            f"{settings.theirs('warmup_ratio')}={ratio}",
+            "optim.lr_warmup_steps is this part of all optimizer steps",
+        )
+
+
+def _fit_algorithm(settings: PortedSettings) -> None:
+    """Drop the settings that the algorithm and its loss do not have."""
+    ours = settings.ours
+    name = ours.setdefault("algorithm.name", "grpo")
+    if name == "grpo" and str(settings.parts.get("scale", "group")).lower() in ("none", "false"):
+        name = ours["algorithm.name"] = "dr_grpo"
+    loss = ours.get("algorithm.loss.name")
+    try:
+        known = asdict(algorithm_defaults(name, loss))
+    except ConfigError as error:  # an algorithm or loss that only they have
+        for key in ("algorithm.name", "algorithm.loss.name"):
+            settings.drop(key, str(error))
+        name = ours["algorithm.name"] = OPEN
+        return
+    for key in [key for key in ours if key.startswith("algorithm.")]:
+        tree: Any = known
+        for part in key.split(".")[1:]:
+            tree = tree.get(part, OPEN) if isinstance(tree, dict) else OPEN
+        if tree is OPEN:
+            settings.drop(key, f"algorithm={name} with loss={known['loss']['name']} has no {key}")
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,187 @@
+"""Settings of another trainer, from its YAML file or from the shell script that starts it.
+
+A script is read, never run: variables, arrays and continued lines are followed, `if`, `case` and
+loops are not.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentrl.config.loading import read_yaml
+from agentrl.config.other_trainers import OtherTrainer
+from agentrl.errors import ConfigError
+
+_COMMENT = re.compile(r"(^|(?<=\s))#.*$", re.MULTILINE)
+_CONTINUED = re.compile(r"\\[ \t]*\n(?=.)|\n(?=[ \t]*--)")
+"""Also before an option on a line of its own: a comment may have broken the continuation."""
+_ARRAY = re.compile(r"\s*(\w+)(\+?)=\((.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"^\s*(?:export |readonly )?(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;]*)")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-((?:[^{}]|\{[^}]*\})*))?\}|\$(\w+)")
+_BLOCK, _BLOCK_END = (
+    re.compile(r"\s*(if|case|for|while|until)\b"),
+    re.compile(r"\s*(fi|esac|done)\b"),
+)
+_END = re.compile(r"^\d?>.*|^[|;&]+$|^\)+$")
+"""A word after which a command is over."""
+_KEY_VALUE = re.compile(r"[+~]*(-?-?[A-Za-z][\w.-]*)=(.*)", re.DOTALL)
+_ENVIRONMENT = re.compile(r"[A-Z_]+=.*")
+_FLOAT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+
+
+def read_settings(file: Path, trainers: Sequence[OtherTrainer]) -> tuple[dict[str, Any], list[str]]:
+    """The settings that a file gives, by their dotted keys, and the words of its command.
+
+    Args:
+        file: YAML, or a shell script; a file that it names as `config` is read, too.
+        trainers: whose settings they may be.
+
+    Raises:
+        ConfigError: the file cannot be read, or does not start such a trainer.
+    """
+    if file.suffix in (".yaml", ".yml"):
+        tree = read_yaml(file)
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{file}: must contain keys and values, not {type(tree).__name__}")
+        return dict(_flat(tree, trainers)), []
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from error
+    words = _command(text, re.compile("|".join(trainer.launch for trainer in trainers)))
+    if not words:
+        raise ConfigError(
+            f"{file}: no command starts {trainers[0].name}; name its YAML file, or a shell script "
+            "with such a command"
+        )
+    given = dict(_from_words(words))
+    base = given.pop("config", None)
+    return (given if base is None else _settings_of(base, file, trainers) | given), words
+
+
+def _settings_of(name: str, script: Path, trainers: Sequence[OtherTrainer]) -> dict[str, Any]:
+    """The settings of the file that a script names, relative to a folder above the script."""
+    for folder in script.absolute().parents:
+        if (folder / name).is_file():
+            return read_settings(folder / name, trainers)[0]
+    raise ConfigError(f"{script}: config={name}: no such file in the script's folder or above")
+
+
+def _flat(
+    tree: Mapping[str, Any], trainers: Sequence[OtherTrainer], prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value and not any(key in one.keys for one in trainers):
+            yield from _flat(value, trainers, f"{key}.")
+        else:
+            yield key, _value(value) if isinstance(value, str) else value
+
+
+def _command(text: str, launch: re.Pattern[str]) -> list[str]:
+    """The words of the longest command that starts the trainer; none without such a command."""
+    text = _without_blocks(_CONTINUED.sub(" ", _COMMENT.sub("", text)))
+    variables: dict[str, str] = {}
+    arrays: dict[str, list[str]] = {}
+    found: list[str] = []
+    for line in _statements(text):
+        if (array := _ARRAY.match(line)) is not None:
+            name, added, inside = array.groups()
+            words = _words(_expanded(inside.rstrip()[:-1], variables), arrays)
+            arrays[name] = (arrays.get(name, []) if added else []) + words
+        elif (assignment := _ASSIGNMENT.fullmatch(line.rstrip())) is not None:
+            variables[assignment[1]] = _expanded(assignment[2].strip("\"'"), variables)
+        else:
+            words = _words(_expanded(line, variables), arrays)
+            starts = [index for index, word in enumerate(words) if launch.search(word)]
+            if starts and len(words) > len(found):  # options of torchrun come before a .py file
+                found = words if words[starts[0]].endswith(".py") else words[starts[0] :]
+    return found
+
+
+def _statements(text: str) -> Iterator[str]:
+    """The lines, with arrays of several lines joined."""
+    array = ""
+    for line in text.split("\n"):
+        if array or _ARRAY.match(line):
+            array += f"{line}\n"
+            if line.rstrip().endswith(")"):
+                yield array
+                array = ""
+        else:
+            yield line
+
+
+def _without_blocks(text: str) -> str:
+    """The lines outside of `if`, `case` and loops, whose conditions are not evaluated."""
+    depth, kept = 0, []
+    for line in text.split("\n"):
+        opens, closes = bool(_BLOCK.match(line)), bool(_BLOCK_END.search(line))
+        depth += opens
+        if depth == 0:
+            kept.append(line)
+        depth -= closes and depth > 0
+    return "\n".join(kept)
+
+
+def _expanded(text: str, variables: Mapping[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[3]
+        default = _expanded(match[2], variables) if match[2] else ""
+        return (
+            variables.get(name)
+            or default
+            or (os.environ.get(name, match[0]) if name == "HOME" else match[0])
+        )
+
+    return _VARIABLE.sub(value, text)
+
+
+def _words(text: str, arrays: Mapping[str, list[str]]) -> list[str]:
+    try:
+        words = shlex.split(text)
+    except ValueError:  # quotes that are not closed on this line: not a command that we look for
+        return []
+    expanded: list[str] = []
+    for word in words:
+        if _END.match(word):
+            break
+        name = re.fullmatch(r"\$\{(\w+)\[@\]\}", word)
+        expanded += [word] if name is None else arrays.get(name[1], [])
+    return expanded
+
+
+def _from_words(words: list[str]) -> Iterator[tuple[str, Any]]:
+    """Keys and values, of `key=value`, `--key value`, `--key` and `--key value value`."""
+    key: str | None = None
+    values: list[str] = []
+    for word in [*words, "--"]:
+        if _ENVIRONMENT.fullmatch(word):
+            continue
+        pair = _KEY_VALUE.fullmatch(word)
+        if not (word.startswith("--") or pair):
+            values.append(word)
+            continue
+        if key is not None:
+            yield key, _value(values[0]) if len(values) == 1 else [*map(_value, values)] or True
+        key, values = None, []
+        if pair is not None:
+            name = pair[1] if pair[1].startswith("--config-") else pair[1].lstrip("-")
+            yield name, _value(pair[2])
+        else:
+            key = word[2:] or None
+
+
+def _value(text: str) -> Any:
+    """A value as YAML has it, and numbers such as 1e-6."""
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text

@@ -1,0 +1,119 @@
+"""Settings of other trainers, and what they are called here (other_trainers.yaml)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_FILE = Path(__file__).with_suffix(".yaml")
+_NONE = "no: "
+"""Begins the reason why a setting has no counterpart."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class OtherTrainer:
+    """The settings of another trainer."""
+
+    name: str
+    launch: str
+    """A pattern for the word of a shell command that starts it."""
+    defaults: Mapping[str, Any]
+    """Its defaults, by its keys."""
+    keys: Mapping[str, str]
+    """By its keys or patterns: ours, `~NAME` if several determine it, or `no: ` and the reason."""
+
+    def counterpart(self, key: str) -> str | None:
+        """Our key, `~NAME`, or the empty string if there is none; None for an unknown setting."""
+        found = self._find(key)
+        return found if found is None or not found.startswith(_NONE) else ""
+
+    def reason(self, key: str) -> str | None:
+        """Why a setting has no counterpart; None if it has one, or is unknown."""
+        found = self._find(key)
+        return found.removeprefix(_NONE) if found and found.startswith(_NONE) else None
+
+    def _find(self, key: str) -> str | None:
+        return self.keys.get(key) or next(
+            (ours for pattern, ours in self.keys.items() if fnmatchcase(key, pattern)), None
+        )
+
+
+@cache
+def other_trainers() -> Mapping[str, OtherTrainer]:
+    """All trainers of the table, by name; jobs on data sets have names that end in `_data`."""
+    table = _table()
+    return {name: _trainer(name, table) for name in table if "launch" in table[name]}
+
+
+def translated(ours: str, value: Any) -> Any:
+    """The value of one of our settings, from the name that another trainer gives it."""
+    names = _table()["values"].get(ours, {})
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def suggestion(key: str, *, by_end: bool = False) -> str:
+    """What a setting of another trainer is called here, or why it has no counterpart.
+
+    Args:
+        key: as a user wrote it.
+        by_end: whether it may be the end of their key, as `n` of `worker.rollout.n`.
+
+    Returns:
+        `did you mean ...?`, a reason, or an empty string if no trainer has such a setting.
+    """
+    found = [
+        (trainer, theirs)
+        for trainer in other_trainers().values()
+        for theirs in (trainer.keys if by_end else [key])
+        if theirs.endswith(f".{key}") or not by_end
+    ]
+    notes: dict[str, str] = {}
+    for names, note in (targets(trainer, theirs) for trainer, theirs in found):
+        for name in names:
+            notes[name] = notes.get(name) or (note and f", {note}")
+    if notes:
+        return f"did you mean {' or '.join(f'{name!r}{note}' for name, note in notes.items())}?"
+    reasons = (trainer.reason(theirs) for trainer, theirs in found)
+    if (reason := next(filter(None, reasons), None)) is not None:
+        return f"it has no counterpart here: {reason}"
+    if key in (sections := _sections()):
+        return f"agentrl port {' or '.join(sections[key])} FILE translates files with this section"
+    return ""
+
+
+def targets(trainer: OtherTrainer, theirs: str) -> tuple[list[str], str]:
+    """Our keys that a setting determines, none without a counterpart, and how."""
+    ours = trainer.counterpart(theirs) or ""
+    names, _, note = str(_table()["derived"].get(ours, ours)).partition(" (")
+    return [name.replace("JOB", "sft") for name in names.split(" and ") if name], note[:-1]
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    table: dict[str, Any] = yaml.safe_load(_FILE.read_text())
+    return table
+
+
+def _trainer(name: str, table: Mapping[str, Any]) -> OtherTrainer:
+    own = table[name]
+    keys: dict[str, str] = {}
+    for listed in (own["keys"], table.get(own.get("like"), {}).get("keys", {}), table["unused"]):
+        for names, ours in listed.items():
+            for key in names.split(", "):
+                keys.setdefault(key, ours)
+    return OtherTrainer(
+        name=name, launch=own["launch"], defaults=own.get("defaults", {}), keys=keys
+    )
+
+
+def _sections() -> Mapping[str, list[str]]:
+    """The trainers whose files have a section, such as `worker`."""
+    found: dict[str, list[str]] = {}
+    for name, trainer in other_trainers().items():
+        for section in {key.partition(".")[0] for key in trainer.keys if "." in key}:
+            found.setdefault(section, []).append(name)
+    return found
