@@ -176,7 +176,7 @@ def opened(name: str, seed: int, options: argparse.Namespace) -> TaskSampler:
     config.success_at = 1.0
     sets = [TaskSet(env=level, weight=1 / len(LEVELS), count=None) for level in LEVELS]
     rollout = RolloutConfig(groups=options.groups, group_size=options.group_size)
-    return load_sampler(config, sets, rollout, run_seed=seed, attempts=1, folder=Path("unused"))
+    return load_sampler(config, sets, rollout, run_seed=seed, folder=Path("unused"))
 
 
 def evaluated(policy: nn.Module, count: int, boards: Boards) -> float:

@@ -81,9 +81,11 @@ class Ours:
         started = time.perf_counter()
         self._steps += 1
         config = self._config
-        chosen = env_seeds.training_seeds(
-            config.seed, config.rollout, self._algorithm.attempts, self._steps
-        )
+        first = (self._steps - 1) * config.rollout.groups
+        chosen = [
+            env_seeds.training_seeds(config.seed, config.rollout, first + number)
+            for number in range(config.rollout.groups)
+        ]
         tickets = requests_of_step("train", self._steps, chosen, self._size.siblings)
         played = await self._rollouts.collect(tickets)
         collected = time.perf_counter()

@@ -28,7 +28,11 @@ from agentrl.types import Image
 log = logging.getLogger(__name__)
 
 _BLOCK = 1_000_000
-"""Seeds of a job's parts, such as training and evaluation, begin at multiples of a million."""
+"""Seeds of evaluations begin at multiples of a million."""
+FIRST_LEARNED_SEED = 100_000_000
+"""The first seed of demonstrations and training; those below it are held out."""
+SEED_RANGE = 5_000_000
+"""Seeds of a run's demonstrations, and of its training: each has a range of its own from there."""
 _MAX_LISTED = 5
 """Bad rows that an error lists."""
 _THREADS = 8
@@ -90,10 +94,8 @@ class TaskSource(Protocol):
 def row_of(seed: int, count: int, shuffle: int | None) -> int:
     """The row for a seed.
 
-    Consecutive seeds visit all rows in a new order each epoch. The row depends only on the seed, so
-    a resumed run has no sampler position to restore. Within a block of a million seeds (training
-    and evaluation begin at multiples of a million), each epoch of `count` seeds visits every row
-    once.
+    Consecutive seeds visit all rows in a new order each epoch: within the range of a run's
+    training, or within a million held-out seeds, each epoch of `count` seeds visits every row once.
 
     Args:
         seed: not negative.
@@ -103,9 +105,12 @@ def row_of(seed: int, count: int, shuffle: int | None) -> int:
     Returns:
         In [0, count).
     """
-    block, position = divmod(seed, _BLOCK)
-    epoch, position = divmod(position, count)
-    return position if shuffle is None else int(_order(count, shuffle, block, epoch)[position])
+    size = _BLOCK if seed < FIRST_LEARNED_SEED else SEED_RANGE
+    epoch, position = divmod(seed % size, count)
+    if shuffle is None:
+        return position
+    block = (seed - seed % size) // _BLOCK
+    return int(_order(count, shuffle, block, epoch)[position])
 
 
 @lru_cache(maxsize=16)

@@ -392,11 +392,10 @@ def check_env_setup(
                 found = _check_environment(job, players)
             counts |= {f"{name}, {part}": count for part, count in found.items()}
     check_evaluation_seeds(config.eval)
-    attempts = load_algorithm(config.algorithm).attempts
     check_run_seeds(
         config.seed,
         config.rollout,
-        attempts,
+        load_algorithm(config.algorithm).attempts,
         steps=config.train.steps,
         demonstrations=config.warm_start.episodes if config.warm_start else 0,
     )
@@ -405,7 +404,6 @@ def check_env_setup(
         task_sets(config),
         config.rollout,
         run_seed=config.seed,
-        attempts=attempts,
         folder=Path(config.run.dir),
     )
     if sampler.replays:

@@ -70,6 +70,8 @@ class RunState:
     the step that it was `resumed_from`, and the `error`."""
     sampler: dict[str, Any] = field(default_factory=dict)
     """State of the task sampler at the last checkpoint."""
+    tasks_taken: dict[str, int] = field(default_factory=dict)
+    """Groups that each environment gave a new task or row until then (`TaskPool.state`)."""
     files: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     """Versions of each file of the user's code, by its path: the last step before its first use,
     and its digest."""

@@ -1,7 +1,6 @@
 import pytest
 
 from agentrl import config as configuration
-from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.rollout.collector import requests_of_step
@@ -13,8 +12,8 @@ def made(*overrides: str) -> Config:
 
 
 def played(config: Config, step: int) -> list[list[int]]:
-    attempts = load_algorithm(config.algorithm).attempts
-    chosen = env_seeds.training_seeds(config.seed, config.rollout, attempts, step)
+    numbers = range(3 * (step - 1), 3 * step)
+    chosen = [env_seeds.training_seeds(config.seed, config.rollout, n) for n in numbers]
     requests = requests_of_step("train", step, chosen, 4)
     assert [(t.group, t.member) for t in requests] == [(g, m) for g in range(3) for m in range(4)]
     return [[t.seed for t in requests if t.group == group] for group in range(3)]

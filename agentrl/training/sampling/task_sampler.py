@@ -1,7 +1,7 @@
 """The tasks of a job, and the base class of what chooses among them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -82,20 +82,25 @@ def _is_solved(scored: ScoredEpisode, success_at: float | None) -> bool:
 class TaskPool:
     """The tasks of a job, counted as arms: a task that repeats, or an endless environment.
 
+    It counts the groups to which it gave the next task of an environment, so that none is left out
+    whatever is replaced or replayed. A checkpoint keeps these counts.
+
     Args:
         sets: by environment.
         run_seed: of the whole run.
-        fresh: takes a step and an attempt; returns a new seed for each group.
+        rollout: whether the members of a group share its seed.
 
     Raises:
         ConfigError: there are more arms than a sampler can distinguish.
     """
 
-    def __init__(
-        self, sets: Sequence[TaskSet], run_seed: int, fresh: Callable[[int, int], Sequence[Seeds]]
-    ) -> None:
+    def __init__(self, sets: Sequence[TaskSet], run_seed: int, rollout: RolloutConfig) -> None:
         self.sets = tuple(sets)
-        self._run_seed, self.fresh_seeds = run_seed, fresh
+        self._run_seed, self._rollout = run_seed, rollout
+        self.taken = dict.fromkeys((one.env for one in sets), 0)
+        """How many groups got the next task of each environment."""
+        self._taken_before: dict[int, dict[str, int]] = {}
+        """The same when a step began, for steps that may have to be chosen again."""
         self._first_seed = first_training_seed(run_seed)
         sizes = [one.count or 1 for one in sets]
         if sum(sizes) > MAX_TASKS:
@@ -124,7 +129,8 @@ class TaskPool:
         """Draw tasks; an arm with probability p is drawn floor(p * count) times, or once more.
 
         The mean is p * count (systematic sampling), so that rare tasks come as often as they
-        should, and common ones are not repeated by chance. The same arguments draw the same tasks.
+        should, and common ones are not repeated by chance. The same arguments draw the same arms;
+        an endless environment gives a new seed each time.
 
         Args:
             probabilities: [arms], not negative, not all 0.
@@ -132,41 +138,66 @@ class TaskPool:
             count: number of tasks, at most that of the step's groups.
             attempt: see `TaskSampler.choose`.
         """
+        self._begin(step)
         rng = np.random.default_rng(self.seed_of(step, attempt))
-        order = np.lexsort((rng.random(len(self)), self._set_of))
-        edges = np.cumsum(probabilities[order])
-        ticks = (rng.random() + np.arange(count)) / max(1, count) * edges[-1]
-        found = np.searchsorted(edges, ticks, side="right")
-        # Rounding may put the last tick at the end, where no arm is.
-        found = np.minimum(found, np.searchsorted(edges, edges[-1]))
-        return [self._task(int(arm), step, attempt, slot) for slot, arm in enumerate(order[found])]
+        return [self._task(arm) for arm in _draw(rng, probabilities, self._set_of, count)]
 
     def next_in_order(self, step: int, count: int, attempt: int = 0) -> list[GroupTask]:
-        """The next tasks of the only environment: new seeds, or all arms in a new order each epoch.
+        """The next tasks of environments drawn by their weights: all of one's tasks per epoch.
+
+        An endless environment gives a new seed each time; the tasks of others come in a new order
+        each epoch.
 
         Args:
             step: see `draw`.
             count: see `draw`.
             attempt: see `draw`.
         """
-        (own,) = self.sets
-        fresh = self.fresh_seeds(step, attempt)[:count]
-        if own.count is None:
-            return [GroupTask(env=own.env, seed=seed) for seed in fresh]
-        tasks = []
-        for seed in fresh:
-            assert isinstance(seed, int), "tasks that repeat are shared by a group"
-            epoch, position = divmod(seed - self._first_seed, own.count)
-            order = _order(own.count, self._run_seed, epoch)
-            tasks.append(GroupTask(env=own.env, seed=self._first_seed + int(order[position])))
-        return tasks
+        self._begin(step)
+        rng = np.random.default_rng(self.seed_of(step, attempt))
+        weights = np.array([one.weight for one in self.sets])
+        return [self._next(n) for n in _draw(rng, weights, np.arange(len(weights)), count)]
 
-    def _task(self, arm: int, step: int, attempt: int, slot: int) -> GroupTask:
+    def _task(self, arm: int) -> GroupTask:
         index = int(self._set_of[arm])
         own = self.sets[index]
         if own.count is None:
-            return GroupTask(env=own.env, seed=self.fresh_seeds(step, attempt)[slot])
+            return self._next(index)
         return GroupTask(env=own.env, seed=self._first_seed + arm - int(self._starts[index]))
+
+    def _next(self, index: int) -> GroupTask:
+        own = self.sets[index]
+        number = self.taken[own.env]
+        self.taken[own.env] += 1
+        if own.count is None:
+            seeds = training_seeds(self._run_seed, self._rollout, number)
+            return GroupTask(env=own.env, seed=seeds)
+        epoch, position = divmod(number, own.count)
+        order = _order(own.count, self._run_seed, epoch)
+        return GroupTask(env=own.env, seed=self._first_seed + int(order[position]))
+
+    def _begin(self, step: int) -> None:
+        self._taken_before.setdefault(step, dict(self.taken))
+
+    def state(self, step: int) -> dict[str, int]:
+        """What a checkpoint after a step keeps, whatever was chosen ahead of it since.
+
+        No state of an earlier step can be asked for afterwards.
+        """
+        later = [one for one in self._taken_before if one > step]
+        taken = self._taken_before[min(later)] if later else self.taken
+        self._taken_before = {one: self._taken_before[one] for one in later}
+        return dict(taken)
+
+    def restore(self, taken: Mapping[str, int], otherwise: int = 0) -> None:
+        """Continue where a state was saved; an empty one is that of a new job.
+
+        Args:
+            taken: the state.
+            otherwise: the count of environments that it lacks.
+        """
+        self.taken = {one.env: taken.get(one.env, otherwise) for one in self.sets}
+        self._taken_before.clear()
 
     def arm(self, task: GroupTask) -> int | None:
         """The arm of a task; None if the job does not have it (any more)."""
@@ -193,6 +224,23 @@ class TaskPool:
         return self.arm(GroupTask(env=env, seed=self._first_seed + int(number)))
 
 
+def _draw(
+    rng: np.random.Generator,
+    probabilities: NDArray[np.float64],
+    kinds: NDArray[np.int64],
+    count: int,
+) -> list[int]:
+    """Indices by systematic sampling, those of a kind next to each other; see `TaskPool.draw`."""
+    order = np.lexsort((rng.random(len(kinds)), kinds))
+    edges = np.cumsum(probabilities[order])
+    ticks = (rng.random() + np.arange(count)) / max(1, count) * edges[-1]
+    found = np.searchsorted(edges, ticks, side="right")
+    # Rounding may put the last tick at the end, where nothing is.
+    found = np.minimum(found, np.searchsorted(edges, edges[-1]))
+    chosen: list[int] = order[found].tolist()
+    return chosen
+
+
 @lru_cache(maxsize=4)
 def _order(count: int, run_seed: int, epoch: int) -> NDArray[np.int64]:
     return np.random.default_rng([run_seed, epoch]).permutation(count)
@@ -201,9 +249,9 @@ def _order(count: int, run_seed: int, epoch: int) -> NDArray[np.int64]:
 class TaskSampler(ABC):
     """Chooses what each group of a training step plays.
 
-    Everything that `choose` depends on, except for its arguments, is in `state`, so that a resumed
-    job chooses the same tasks: draw by `TaskPool.draw`, or from a generator that is seeded with the
-    step.
+    Everything that `choose` depends on, except for its arguments and `tasks`, is in `state`, so
+    that a resumed job chooses the same tasks: draw by `TaskPool.draw`, or from a generator that is
+    seeded with the step.
 
     Args:
         config: the settings of this sampler.
@@ -285,7 +333,6 @@ def load_sampler(
     rollout: RolloutConfig,
     *,
     run_seed: int,
-    attempts: int,
     folder: Path,
 ) -> TaskSampler:
     """The sampler that a configuration names.
@@ -295,7 +342,6 @@ def load_sampler(
         sets: the tasks of each environment.
         rollout: the numbers of groups and of their members.
         run_seed: of the whole run.
-        attempts: how many times a step's groups are played at most; see `Algorithm.attempts`.
         folder: see `TaskSampler`.
 
     Raises:
@@ -307,12 +353,8 @@ def load_sampler(
             f"sampling.name={config.name}: returns to tasks, which a group must share; set "
             "rollout.seed_per=group"
         )
-
-    def fresh(step: int, attempt: int) -> Sequence[Seeds]:
-        return training_seeds(run_seed, rollout, attempts, step, attempt)
-
     with boundary(ConfigError, f"sampling.name={config.name}: its constructor fails"):
-        return cls(config, TaskPool(sets, run_seed, fresh), folder)
+        return cls(config, TaskPool(sets, run_seed, rollout), folder)
 
 
 def chosen_tasks(sampler: TaskSampler, step: int, count: int, attempt: int) -> list[GroupTask]:

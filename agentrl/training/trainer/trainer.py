@@ -104,7 +104,6 @@ class Trainer:
             task_sets(config),
             config.rollout,
             run_seed=config.seed,
-            attempts=self._algorithm.attempts,
             folder=folder.path / "sampler",
         )
         self._audit: RunningAudit | None = None
@@ -134,12 +133,16 @@ class Trainer:
                 for player, result in self.state.results.items():  # played before the warm start
                     self._reporter.result(player, result)
             self._sampler.restore({})
+            self._sampler.tasks.restore({})
             return
         kept = checkpoint_store.load(latest, self._learner)
         self._saved_step = kept["step"]
         self.state.step, self.state.best, self.state.warm = kept["step"], kept.get("best"), True
         self.state.kl_coefficient = kept.get("kl_coefficient")
         self._sampler.restore(kept.get("sampler", {}))
+        # Versions that counted no tasks set some aside for every attempt of every step.
+        set_aside = kept["step"] * self._algorithm.attempts * self.config.rollout.groups
+        self._sampler.tasks.restore(kept.get("tasks_taken", {}), set_aside)
         if self.state.step < self.config.train.steps:
             self.state.results.pop("after", None)
         self._rewind(self.state.step)
@@ -528,6 +531,7 @@ class Trainer:
     async def _checkpoint(self) -> None:
         step = self.state.step
         self.state.sampler = await asyncio.to_thread(self._sampler.state)
+        self.state.tasks_taken = self._sampler.tasks.state(step)
         self._folder.save_state(self.state)
         with self.state.timing(SAVING):
             await self._checkpoints.save(step, asdict(self.state), best=step == self._best_step)

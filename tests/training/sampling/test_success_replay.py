@@ -41,7 +41,7 @@ def sampler_in(folder, **own):
     )
     return load_sampler(
         config.sampling, [TaskSet(env="", weight=1.0, count=None)], RolloutConfig(groups=4),
-        run_seed=0, attempts=1, folder=folder,
+        run_seed=0, folder=folder,
     )  # fmt: skip
 
 

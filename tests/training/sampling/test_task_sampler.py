@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +16,14 @@ from agentrl.config import Config, RolloutConfig, sampler_defaults
 from agentrl.conformance.support.sample_steps import sample_turn, scored_episode
 from agentrl.data.dataset import row_of
 from agentrl.errors import ConfigError
-from agentrl.training.env_seeds import first_training_seed, training_seeds
+from agentrl.training.env_seeds import first_training_seed
 from agentrl.training.sampling.samplers.solve_rate import _signal
 from agentrl.training.sampling.task_sampler import (
     GroupTask,
     PlayedTask,
     TaskPool,
     TaskSet,
+    chosen_tasks,
     load_sampler,
     task_sets,
 )
@@ -34,24 +34,28 @@ MIXED = (
 )
 
 
-def made(name, sets=MIXED, *, groups=8, seed=0, **own):
+def made(name, sets=MIXED, *, groups=8, seed=0, folder=Path("nowhere"), **own):
     rollout = RolloutConfig(groups=groups, group_size=4)
     config = replace(sampler_defaults(name), **own)
-    return load_sampler(
-        config, sets, rollout, run_seed=seed, attempts=2, folder=Path("nowhere")
-    )  # fmt: skip
+    return load_sampler(config, sets, rollout, run_seed=seed, folder=folder)
 
 
-def group(task, solved, size=4):
+def group(task, solved, size=4, name="sample"):
     turn = replace(sample_turn(1, None), info={"metrics": {"success": 1.0}})
     lost = replace(turn, info={"metrics": {"success": 0.0}})
-    members = [scored_episode([turn if k < solved else lost], [0.0]) for k in range(size)]
-    return PlayedTask(task=task, episodes=members)
+    members = [
+        scored_episode([turn], [1.0]) if k < solved else scored_episode([lost], [0.0])
+        for k in range(size)
+    ]
+    named = [
+        replace(one, episode=replace(one.episode, id=f"{name}-{k}"))
+        for k, one in enumerate(members)
+    ]
+    return PlayedTask(task=task, episodes=named)
 
 
 def pool(sets, seed=0):
-    fresh = partial(training_seeds, seed, RolloutConfig(groups=64), 1)
-    return TaskPool(sets, seed, fresh)
+    return TaskPool(sets, seed, RolloutConfig(groups=64))
 
 
 @given(
@@ -77,12 +81,77 @@ def test_the_mean_number_of_draws_is_the_share_of_a_task():
     assert scipy.stats.chisquare(found, shares * found.sum()).pvalue > 0.01
 
 
-def test_uniform_sampling_has_the_seeds_that_jobs_always_had():
+def test_uniform_sampling_takes_one_seed_after_the_other():
     sampler = made("uniform", [TaskSet(env="", weight=1.0, count=None)], seed=3)
-    rollout = RolloutConfig(groups=8, group_size=4)
-    for step, attempt in ((1, 0), (1, 1), (7, 0)):
-        expected = training_seeds(3, rollout, 2, step, attempt)
-        assert [task.seed for task in sampler.choose(step, 8, attempt)] == list(expected)
+    chosen = [sampler.choose(1, 8), sampler.choose(1, 3, 1), sampler.choose(2, 8)]
+    seeds = [task.seed for tasks in chosen for task in tasks]
+    assert seeds == list(range(135_000_000, 135_000_019))
+
+
+@given(
+    rows=st.integers(1, 30),
+    groups=st.integers(1, 8),
+    shuffle=st.sampled_from([None, 0]),
+    name=st.sampled_from(["uniform", "success_replay"]),
+    data=st.data(),
+)
+@settings(deadline=None, max_examples=60)
+def test_every_row_is_played_once_per_epoch(rows, groups, shuffle, name, data, tmp_path_factory):
+    """Whatever is replaced, replayed, played ahead of the learner, or resumed."""
+    folder, replays = tmp_path_factory.mktemp("sampler"), name == "success_replay"
+    sets = [TaskSet(env="", weight=1.0, count=rows if replays else None)]
+    own = {"success_at": 1.0, "revisit": 0.5} if replays else {}
+
+    def play(step):
+        """The rows of a step, without those to which success replay returns."""
+        found, wanted, played = [], groups, []
+        for attempt in range(4):
+            before = sampler.tasks.taken[""]
+            tasks = chosen_tasks(sampler, step, wanted, attempt)
+            new = tasks[: sampler.tasks.taken[""] - before]
+            found += [row_of(task.seed, rows, shuffle) for task in new]
+            played += tasks
+            wanted -= data.draw(st.integers(0, wanted), "kept groups")
+            if not wanted:
+                break
+        return found, [group(task, 1, size=2, name=f"e-{step}") for task in played[:1]]
+
+    sampler, seen = made(name, sets, groups=groups, folder=folder, **own), []
+    for step in range(1, 9):
+        found, played = play(step)
+        seen += found
+        sampler.observe(step, played)
+        if data.draw(st.booleans(), "resume"):
+            for later in range(step + 1, data.draw(st.integers(step, step + 2)) + 1):
+                play(later)  # prefetched, and lost
+            saved = json.dumps([sampler.state(), sampler.tasks.state(step)])
+            sampler = made(name, sets, groups=groups, folder=folder, **own)
+            sampler.restore(json.loads(saved)[0])
+            sampler.tasks.restore(json.loads(saved)[1])
+    for first in range(0, len(seen), rows):
+        epoch = seen[first : first + rows]
+        assert len(set(epoch)) == len(epoch)
+        if shuffle is None and not replays:
+            assert epoch == list(range(len(epoch)))
+
+
+def test_a_checkpoint_without_counts_continues_after_the_seeds_that_its_steps_had():
+    sampler = made("uniform", [TaskSet(env="", weight=1.0, count=None)])
+    sampler.tasks.restore({}, 5 * 4 * 8)
+    assert sampler.choose(6, 8)[0].seed == first_training_seed(0) + 160
+
+
+def test_the_rows_of_each_data_set_of_a_mixture_are_played_once_per_epoch():
+    shares = {"large": (0.7, 50), "small": (0.3, 7)}
+    sets = [TaskSet(env=env, weight=weight, count=None) for env, (weight, _) in shares.items()]
+    sampler = made("uniform", sets)
+    tasks = [task for step in range(1, 40) for task in sampler.choose(step, 8)]
+    for env, (weight, rows) in shares.items():
+        seen = [row_of(task.seed, rows, 0) for task in tasks if task.env == env]
+        assert len(seen) == pytest.approx(weight * len(tasks), abs=40)
+        for first in range(0, len(seen), rows):
+            epoch = seen[first : first + rows]
+            assert len(set(epoch)) == len(epoch)
 
 
 def test_seeds_of_rows_select_each_row_once():
@@ -175,8 +244,7 @@ def test_members_with_seeds_of_their_own_are_refused():
     rollout = RolloutConfig(groups=2, group_size=2, seed_per="episode")
     with pytest.raises(ConfigError, match=r"rollout\.seed_per=group"):
         load_sampler(
-            sampler_defaults("solve_rate"), MIXED, rollout, run_seed=0, attempts=1,
-            folder=Path("nowhere"),
+            sampler_defaults("solve_rate"), MIXED, rollout, run_seed=0, folder=Path("nowhere")
         )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ import json
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -47,10 +46,10 @@ def player(rollouts, *overrides):
     groups = ["rollout.groups=2", "rollout.group_size=2", "algorithm.sampling.filter_groups=true"]
     config = configuration.resolve(Config(), ["env.id=Toy-v0", *groups, *overrides])
     algorithm = load_algorithm(config.algorithm)
-    seeds_of = partial(training_seeds, config.seed, config.rollout, algorithm.attempts)
+    seeds = [training_seeds(config.seed, config.rollout, number) for number in range(4)]
     sampler = load_sampler(
         config.sampling, [TaskSet(env="", weight=1.0, count=None)], config.rollout,
-        run_seed=config.seed, attempts=algorithm.attempts, folder=Path("nowhere"),
+        run_seed=config.seed, folder=Path("nowhere"),
     )  # fmt: skip
     steps = StepCollector(
         config.rollout,
@@ -59,16 +58,15 @@ def player(rollouts, *overrides):
         rollouts,
         lambda total, note: nullcontext(),
     )
-    return steps, seeds_of
+    return steps, seeds
 
 
 async def test_void_episodes_of_replaced_groups_are_counted(model_adapter):
     rollouts = Groups(model_adapter, set())
-    steps, seeds_of = player(rollouts, "algorithm.sampling.refills=1")
-    first, again = seeds_of(1, 0), seeds_of(1, 1)
-    rollouts.teaching = {first[1], again[0]}
+    steps, seeds = player(rollouts, "algorithm.sampling.refills=1")
+    rollouts.teaching = {seeds[1], seeds[2]}
     played = await steps.play(1)
-    assert [group[0].episode.seed for group in played.groups] == [first[1], again[0]]
+    assert [group[0].episode.seed for group in played.groups] == seeds[1:3]
     assert played.dropped == 1
     assert (played.progress.episodes, played.progress.void["device_error"]) == (8, 2)
     assert played.greedy is None
@@ -76,11 +74,10 @@ async def test_void_episodes_of_replaced_groups_are_counted(model_adapter):
 
 async def test_greedy_policy_plays_the_seeds_of_the_kept_groups(model_adapter):
     rollouts = Groups(model_adapter, set())
-    steps, seeds_of = player(rollouts, "algorithm.name=remax", "algorithm.sampling.refills=1")
-    first, again = seeds_of(1, 0), seeds_of(1, 1)
-    rollouts.teaching = {first[1], again[0]}
+    steps, seeds = player(rollouts, "algorithm.name=remax", "algorithm.sampling.refills=1")
+    rollouts.teaching = {seeds[1], seeds[2]}
     played = await steps.play(1)
-    assert rollouts.greedy == [first[1], again[0]]
+    assert rollouts.greedy == seeds[1:3]
     assert len(played.greedy) == len(played.groups) == 2
 
 

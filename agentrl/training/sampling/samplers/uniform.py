@@ -14,6 +14,4 @@ class Uniform(TaskSampler):
 
     def choose(self, step: int, count: int, attempt: int = 0) -> Sequence[GroupTask]:
         """See TaskSampler."""
-        if len(self.tasks.sets) > 1:
-            return self.tasks.draw(self.tasks.weights, step, count, attempt)
         return self.tasks.next_in_order(step, count, attempt)
