@@ -31,8 +31,9 @@ class Translator(Protocol):
     Further members are optional: `render_mode`, with which the environment is made;
     `attach_env(env)`, called with the environment before its first reset; `begin_episode()`, called
     before each reset; `answer_format()`, the part of the instructions that explains how to answer,
-    which a human player sees where the instructions are empty; and `dialect`, an attribute that
-    `env.dialect` replaces (`agentrl.actions.dialect`).
+    which a human player sees where the instructions are empty; `system_message(info)`, the system
+    message of one episode by the info of its reset, in place of `instructions()`; and `dialect`, an
+    attribute that `env.dialect` replaces (`agentrl.actions.dialect`).
     """
 
     def instructions(self) -> str:

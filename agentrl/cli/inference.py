@@ -73,7 +73,8 @@ def infer(
     key: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column with an unusual name: problem=COLUMN, messages=COLUMN or images=COLUMN.",
+            help="Column with an unusual name: problem=COLUMN, messages=COLUMN, images=COLUMN or "
+            "system=COLUMN; null for none.",
             metavar="CONTENT=COLUMN",
         ),
     ] = None,
@@ -126,11 +127,11 @@ def infer(
         typer.echo(f"{what}: the column `error` says why")
 
 
-def _split(pair: str) -> tuple[str, str]:
+def _split(pair: str) -> tuple[str, str | None]:
     content, equals, column = pair.partition("=")
     if not equals or not column:
         raise ConfigError(f"--key {pair}: must look like problem=COLUMN")
-    return content, column
+    return content, None if column == "null" else column
 
 
 @contextmanager

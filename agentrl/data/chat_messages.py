@@ -34,6 +34,8 @@ class Question:
     """Undecoded; None for an image that another column holds."""
     answer: str | None
     """The assistant's message, if there is one."""
+    system: str | None = None
+    """The system message, empty without one; None for a question that is no conversation."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -58,7 +60,7 @@ class ChatMessage:
 
 
 def read_messages(value: Any) -> Question:
-    """The question of a conversation, and its answer if it contains one.
+    """The question of a conversation, its system message, and its answer if it contains one.
 
     Args:
         value: see `read_conversation`.
@@ -73,12 +75,14 @@ def read_messages(value: Any) -> Question:
             f"its messages have the roles {roles}; expected one user message, optionally with "
             "a system message before it and the assistant's answer after it"
         )
-    asked = [message for message in messages if message.role != "assistant"]
-    answers = [message.text.strip() for message in messages if message.role == "assistant"]
+    said = {message.role: message for message in messages}
+    if "system" in said and said["system"].images:
+        raise BadRow("its system message has an image, which models cannot read there")
     return Question(
-        problem="\n\n".join(message.text for message in asked),
+        problem=said["user"].text,
         images=tuple(image for message in messages for image in message.images),
-        answer=next(iter(answers), None),
+        answer=said["assistant"].text.strip() if "assistant" in said else None,
+        system=said["system"].text if "system" in said else "",
     )
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import logging
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,12 +16,10 @@ from numpy.typing import NDArray
 
 from agentrl.data import image_loading
 from agentrl.data.image_loading import ImageError
-from agentrl.data.prompt_templates import template_variables
 from agentrl.data.row_columns import columns_for_rewards
 from agentrl.data.row_parser import ParsedRow, RowParser
-from agentrl.data.tables import BadRow, Row, Table
+from agentrl.data.tables import BadRow, Table
 from agentrl.errors import ConfigError
-from agentrl.text import quoted
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
@@ -36,16 +33,6 @@ SEED_RANGE = 5_000_000
 _MAX_LISTED = 5
 """Bad rows that an error lists."""
 _THREADS = 8
-_ROWS_SEARCHED = 20
-"""Rows that are searched for columns of images."""
-_IMAGE_COLUMN = re.compile(
-    r"(img|image|pic|picture|photo|figure|screenshot)s?"
-    r"([ _-]?(path|file|name|filename|bytes|data|base64|b64|url|uri)s?)*",
-    re.IGNORECASE,
-)
-_IMAGE_FILE = re.compile(
-    r"^(data:image/.*|[^\n]{1,500}\.(png|jpe?g|webp|gif|bmp|tiff?))$", re.ASCII | re.IGNORECASE
-)
 _IMAGES_AT_ONCE = 256
 """Images held in memory at once while they are checked."""
 
@@ -61,6 +48,9 @@ class Task:
     accepted: tuple[str, ...]
     """All accepted answers, the canonical one first; empty if the data has no answers."""
     images: tuple[Image, ...] = ()
+    system: str | None = None
+    """The system message; empty for none. None if the question is a bare text, without messages,
+    template or system message: then the environment explains how to answer."""
     options: tuple[str, ...] = ()
     """Of a multiple-choice question, A first."""
     guesses: tuple[str, ...] = ()
@@ -124,7 +114,7 @@ class Dataset:
     Args:
         table: of rows.
         name: of the data, for messages.
-        keys: column names by content, see `RowParser`.
+        keys: column names by content, see `find_columns`.
         template: Jinja2 for the question's text; None uses the problem unchanged.
         image_root: the folder that must contain all image paths; None for the table's own.
         on_bad: `refuse` or `skip`.
@@ -143,7 +133,7 @@ class Dataset:
         table: Table,
         name: str,
         *,
-        keys: Mapping[str, str] | None = None,
+        keys: Mapping[str, str | None] | None = None,
         template: str | None = None,
         image_root: Path | None = None,
         on_bad: str = "refuse",
@@ -170,7 +160,6 @@ class Dataset:
         if not good:
             self._raise_empty(part, len(shares.keys() - bad.keys()))
         self.guesses = self._common_answers()
-        self._warn_likely_images(set() if template is None else template_variables(template))
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -207,6 +196,7 @@ class Dataset:
             problem=row.problem,
             accepted=row.accepted,
             images=images,
+            system=row.system,
             options=row.options,
             guesses=self.guesses,
             ground_truth=row.ground_truth,
@@ -275,22 +265,6 @@ class Dataset:
         rows = (self._parser.parse(self._table.row(index)) for index in indices)
         return tuple(sorted({answer for row in rows for answer in row.accepted[:1]})[:10])
 
-    def _warn_likely_images(self, rendered: set[str]) -> None:
-        """Warn about a column that seems to hold images, if the questions have none."""
-        if "images" in self._parser.columns or self._parser.numbered:
-            return
-        used = {*self._parser.columns.values(), *rendered}
-        some = [self._table.row(int(index)) for index in self._kept[:_ROWS_SEARCHED]]
-        if any(self._parser.parse(row).images for row in some):
-            return
-        for column in self._table.columns:
-            if column not in used and _seems_images(column, some):
-                _warn_once(
-                    f"data={self._name}: the questions have no images, but {quoted(column)} seems "
-                    f"to hold some: if so, set keys={{images: {column}}}"
-                )
-                return
-
 
 def report_bad_rows(
     name: str, bad: Mapping[str, str], rows: int, on_bad: str, setting: str = "on_bad"
@@ -324,15 +298,6 @@ def report_bad_rows(
 @lru_cache
 def _warn_once(message: str) -> None:
     log.warning("%s", message)
-
-
-def _seems_images(column: str, rows: Sequence[Row]) -> bool:
-    """Whether a column is named like one of images, or holds names of image files."""
-    if _IMAGE_COLUMN.fullmatch(column):
-        return True
-    cells = (row.get(column) for row in rows)
-    firsts = (cell[0] if isinstance(cell, list) and cell else cell for cell in cells)
-    return any(isinstance(cell, str) and _IMAGE_FILE.search(cell) for cell in firsts)
 
 
 def _share(row: ParsedRow) -> float:

@@ -10,12 +10,19 @@ from typing import Any
 from agentrl.data import image_loading
 from agentrl.data.chat_messages import ChatMessage, read_conversation
 from agentrl.data.conversations import ConversationRow, alternating, check_roles, with_images
+from agentrl.data.prompt_templates import template_variables
+from agentrl.data.question_columns import (
+    check_can_be_shown,
+    find_columns,
+    question_text,
+    system_message,
+)
 from agentrl.data.row_columns import cell
-from agentrl.data.row_parser import as_list, find_columns, open_template, render
+from agentrl.data.row_parser import as_list, open_template, render
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError
 
-_KEYS = ("problem", "messages", "images")
+_KEYS = ("problem", "messages", "images", "system", "videos", "audios")
 _MAX_LISTED = 5
 """Bad rows that an error lists."""
 
@@ -23,13 +30,13 @@ _MAX_LISTED = 5
 class PromptRows:
     """The rows of a table as conversations that end with a question.
 
-    A row has a text (`problem`, `question`, `prompt` or `input`) or messages, and images beside
-    them or inside. A last message of the assistant is the row's answer, and is left out.
+    A row has messages or a text, and images beside them or inside. A last message of the assistant
+    is the row's answer, and is left out.
 
     Args:
         table: of rows.
         name: of the data, for messages.
-        keys: names of the columns with the `problem`, `messages` or `images`, if they have others.
+        keys: see `find_columns`; of the `problem`, `messages`, `images` and `system`.
         template: Jinja2 for a question in a column of text; None uses it unchanged.
         image_root: the folder that must contain all image paths; None for the table's own.
         system: system message of conversations that have none.
@@ -43,7 +50,7 @@ class PromptRows:
         table: Table,
         name: str,
         *,
-        keys: Mapping[str, str] | None = None,
+        keys: Mapping[str, str | None] | None = None,
         template: str | None = None,
         image_root: Path | None = None,
         system: str | None = None,
@@ -52,8 +59,9 @@ class PromptRows:
             if content not in _KEYS:
                 raise ConfigError(f"keys.{content}: must be one of {', '.join(_KEYS)}")
         self.table = table
-        self._columns = find_columns(table, name, keys or {}, needs_answer=False)
         self._template = None if template is None else open_template(template)
+        rendered = set() if template is None else template_variables(template)
+        self._columns = find_columns(table, name, keys or {}, needs_answer=False, rendered=rendered)
         self._root = (image_root or table.root).absolute()
         self._system = system
         self.bad: dict[int, str] = {}
@@ -101,6 +109,8 @@ class PromptRows:
         images = as_list(self._cell(row, "images"))
         messages = self._messages(row, images)
         check_roles(messages)
+        for message in messages:
+            check_can_be_shown(row, self._columns, message.text)
         if messages[-1].role == "assistant":
             messages = messages[:-1]
         if any(message.tool_calls for message in messages):
@@ -109,11 +119,14 @@ class PromptRows:
         system, turns = alternating(placed["messages"])
         if not turns or turns[-1].role == "assistant":
             raise BadRow("its messages contain no question")
-        given = system or self._system or ""
+        given = system_message(row, self._columns, system) or self._system or ""
         return given, ConversationRow(messages=tuple(turns), images=placed["images"])
 
     def _messages(self, row: Row, images: list[Any]) -> list[ChatMessage]:
-        value = self._cell(row, "messages" if "messages" in self._columns else "problem")
+        if "messages" in self._columns:
+            value = self._cell(row, "messages")
+        else:
+            value = question_text(row, self._columns)
         if isinstance(value, str) and "messages" not in self._columns:
             if self._template is not None:
                 value = render(self._template, row, value, images)

@@ -12,28 +12,19 @@ from jinja2 import Template
 
 from agentrl.data import grading
 from agentrl.data.chat_messages import Question, read_messages
-from agentrl.data.prompt_templates import parse_template
-from agentrl.data.row_columns import (
-    cell,
-    check_column,
-    check_has_rows,
-    first_rows,
-    has_column,
-    numbered_image_columns,
+from agentrl.data.prompt_templates import parse_template, template_variables
+from agentrl.data.question_columns import (
+    check_can_be_shown,
+    find_columns,
+    question_text,
+    system_message,
 )
+from agentrl.data.row_columns import cell, numbered_image_columns
 from agentrl.data.tables import BadRow, Row, Table
-from agentrl.errors import ConfigError, describe_error
-from agentrl.text import did_you_mean, list_names, quoted
+from agentrl.errors import describe_error
+from agentrl.text import quoted
 from agentrl.types import IMAGE, without_placeholders
 
-KEYS = {
-    "problem": ("problem", "question", "prompt", "input"),
-    "answer": ("reward_model.ground_truth", "answer", "solution", "label", "ground_truth"),
-    "images": ("images", "image"),
-    "options": ("options", "choices"),
-    "messages": ("messages", "message", "conversations"),
-}
-"""Default column names; `a.b` is the key b of the objects in column a."""
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _WHOLE = re.compile(r"-?\d{1,9}(\.0)?", re.ASCII)
 _NUMBERED = re.compile(r"<image\s+(\d{1,3})>", re.ASCII)
@@ -50,6 +41,8 @@ class ParsedRow:
     """Empty if the data has no answers."""
     images: tuple[Any, ...]
     options: tuple[str, ...]
+    system: str | None = None
+    """See `Task.system`."""
     ground_truth: Any = None
     """The answer as an object, which only a reward function can grade; None for a text."""
 
@@ -60,7 +53,7 @@ class RowParser:
     Args:
         table: of rows.
         name: of the data, for messages.
-        keys: column names by content, where they differ from `KEYS`.
+        keys: see `find_columns`.
         template: Jinja2 for the question's text; None uses the problem unchanged.
         grade: how answers are graded; a row that no answer could satisfy is bad. Rows need no
             answer if it is `none`.
@@ -73,18 +66,26 @@ class RowParser:
         self,
         table: Table,
         name: str,
-        keys: Mapping[str, str] | None,
+        keys: Mapping[str, str | None] | None,
         template: str | None,
         grade: str,
     ) -> None:
-        self.columns = find_columns(table, name, keys or {}, needs_answer=grade != "none")
+        self._template = None if template is None else open_template(template)
+        keys = keys or {}
+        self.columns = find_columns(
+            table,
+            name,
+            keys,
+            needs_answer=grade != "none",
+            rendered=set() if template is None else template_variables(template),
+            takes_numbered=True,
+        )
         """Column names by content."""
         self.numbered: Mapping[int, str] = {}
         """The columns `image_1`, `image_2`, ... by number, if they hold the images."""
-        if "images" not in self.columns:
+        if "images" not in self.columns and "images" not in keys:
             self.numbered = numbered_image_columns(table)
         self._grade = grade
-        self._template = None if template is None else open_template(template)
 
     def parse(self, row: Row) -> ParsedRow:
         """Parse a row.
@@ -93,11 +94,15 @@ class RowParser:
             BadRow: it cannot be used.
         """
         question = self._question(row)
+        check_can_be_shown(row, self.columns, question.problem)
         numbered = {n: row[column] for n, column in self.numbered.items() if row.get(column)}
         images = [*numbered.values(), *as_list(self._cell(row, "images"))]
         in_messages = [image for image in question.images if image is not None]
         if in_messages and images:
-            raise BadRow("it has images both in its messages and in a separate column")
+            raise BadRow(
+                "it has images both in its messages and in a separate column, which "
+                "keys={images: null} leaves out"
+            )
         images = in_messages or images
         options = _options(self._cell(row, "options"))
         problem = self._rendered(row, question.problem, images, options)
@@ -110,8 +115,7 @@ class RowParser:
             raise BadRow(f"it has {placeholders} {IMAGE} placeholders for {len(images)} images")
         if not without_placeholders(problem) and not images:
             raise BadRow("the question is empty")
-        if not problem.isascii():
-            _check_unicode(problem)
+        _check_unicode(problem)
         answer = self._answer(row, question)
         accepted = self._accepted(answer, options)
         mixed = "options" in self.columns
@@ -123,6 +127,7 @@ class RowParser:
             accepted=accepted,
             images=tuple(images),
             options=options,
+            system=self._system(row, question),
             ground_truth=answer if isinstance(answer, Mapping) else None,
         )
 
@@ -132,12 +137,18 @@ class RowParser:
     def _question(self, row: Row) -> Question:
         if "messages" in self.columns:
             return read_messages(self._cell(row, "messages"))
-        problem = self._cell(row, "problem")
+        problem = question_text(row, self.columns)
         if isinstance(problem, list | tuple):
             return read_messages(problem)
         if not isinstance(problem, str):
             raise BadRow(f"{self.columns['problem']} is {_kind(problem)}, not text")
         return Question(problem=problem, images=(), answer=None)
+
+    def _system(self, row: Row, question: Question) -> str | None:
+        system = system_message(row, self.columns, question.system or "")
+        _check_unicode(system)
+        is_complete = question.system is not None or self._template is not None
+        return system if system or is_complete else None
 
     def _answer(self, row: Row, question: Question) -> Any:
         return self._cell(row, "answer") if "answer" in self.columns else question.answer
@@ -161,12 +172,12 @@ class RowParser:
 
 
 def open_template(template: str) -> Template:
-    """Parse the template of a question.
+    """Parse the template of a question, without the white space around it.
 
     Raises:
         ConfigError: it has a syntax error.
     """
-    return parse_template(template, f"template={template!r:.80}")
+    return parse_template(template.strip(), f"template={template!r:.80}")
 
 
 def render(template: Template, row: Row, problem: str, images: Sequence[Any]) -> str:
@@ -180,60 +191,9 @@ def render(template: Template, row: Row, problem: str, images: Sequence[Any]) ->
     if not isinstance(names.get("prompt"), str):
         names["prompt"] = problem
     try:
-        return str(template.render(names)).strip()
+        return str(template.render(names))
     except Exception as error:  # a template is code and may raise anything
         raise BadRow(f"the template fails: {describe_error(error)}") from error
-
-
-def find_columns(
-    table: Table, name: str, keys: Mapping[str, str], *, needs_answer: bool = True
-) -> dict[str, str]:
-    """The column of each content that the table has.
-
-    Args:
-        table: of rows.
-        name: of the data, for messages.
-        keys: column names by content, where they differ from `KEYS`.
-        needs_answer: whether rows without answers are useless.
-
-    Raises:
-        ConfigError: a column is missing.
-    """
-    check_has_rows(table, name)
-    have = list(table.columns)
-    for content, column in keys.items():
-        if content not in KEYS:
-            raise ConfigError(f"keys.{content}: must be one of {', '.join(KEYS)}")
-        check_column(table, name, f"keys.{content}", column)
-    columns, first = dict(keys), list(first_rows(table))
-    for content, names in KEYS.items():
-        there = [n for n in names if has_column(table, n)]
-        if content == "images":  # `images` may be empty in every row that has an `image`
-            there.sort(key=lambda n: all(row.get(n) in (None, "", "[]", []) for row in first))
-        if there and content not in columns:
-            columns[content] = there[0]
-    if "problem" in columns and "messages" in columns:
-        # A column named in `keys` wins; between two defaults, the plain text does.
-        del columns["problem" if "messages" in keys and "problem" not in keys else "messages"]
-    if "problem" not in columns and "messages" not in columns:
-        raise _missing(name, "question", "problem", _any_of("problem", "messages"), have)
-    if needs_answer and "answer" not in columns and "messages" not in columns:
-        raise _missing(name, "answer", "answer", _any_of("answer"), have)
-    return columns
-
-
-def _missing(name: str, what: str, content: str, names: str, have: Sequence[str]) -> ConfigError:
-    near = (find for known in KEYS[content] if (find := did_you_mean(known, have)))
-    without = ", or grade=none if a reward function needs none" if content == "answer" else ""
-    return ConfigError(
-        f"data={name}: no column is named {names}{next(near, '')}; set the one with the {what}, as "
-        f"keys={{{content}: ...}}{without}. It has: {list_names(have)}"
-    )
-
-
-def _any_of(*contents: str) -> str:
-    names = [name for content in contents for name in KEYS[content]]
-    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _check_unicode(text: str) -> None:

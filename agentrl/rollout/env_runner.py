@@ -10,7 +10,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -190,6 +190,8 @@ class EnvRunner:
         """Steps of this episode."""
         self._shown: Observation | None = None
         """What the environment showed last."""
+        self._system: str | None = None
+        """The episode's own system message, if it has another one than the instructions."""
         self._composed: tuple[Observation, Message] | None = None
         """The message about it, if it is composed already."""
         self._worker = Worker(f"runner-{device or 'env'}")
@@ -234,6 +236,9 @@ class EnvRunner:
                 begin_episode()
             observation, info = reset_env(self._env, seed)
             self._turn = 0
+            if hasattr(self.translator, "system_message"):
+                system = instructions_for(self._config, self.translator, info)
+                self._system = None if system == self.instructions else system
             return self._step_result(observation, info)
 
     def _act_and_compose(self, reply: str, is_last: bool) -> "ActionResult":
@@ -338,7 +343,10 @@ class EnvRunner:
 
     def _message(self, observation: Observation) -> Message:
         with boundary(EnvError, "the translator's message"):
-            return with_prompt(self._config, self.translator.to_message(observation))
+            message = with_prompt(self._config, self.translator.to_message(observation))
+        if message.system is None and self._system is not None:
+            return replace(message, system=self._system)
+        return message
 
     def close(self) -> None:
         """Close the environment as soon as its thread is free; does not wait for it."""

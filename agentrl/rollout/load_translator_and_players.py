@@ -88,14 +88,22 @@ def stop_texts_of(config: EnvConfig) -> tuple[str, ...]:
     return () if config.dialect is None else tuple(DIALECT.resolve(config.dialect).stop)
 
 
-def instructions_for(config: EnvConfig, translator: env.Translator) -> str:
+def instructions_for(
+    config: EnvConfig, translator: env.Translator, reset_info: Mapping[str, Any] | None = None
+) -> str:
     """The instructions at the start of an episode, inside the job's prompt template if it has one.
+
+    Args:
+        config: the environment.
+        translator: writes the instructions.
+        reset_info: of the episode, which may have a system message of its own; None for any.
 
     Raises:
         ConfigError: the translator fails, or the prompt does not exist or cannot be rendered.
     """
+    own = None if reset_info is None else getattr(translator, "system_message", None)
     with boundary(ConfigError, "env.translator_kwargs: instructions() failed"):
-        instructions = translator.instructions()
+        instructions = translator.instructions() if own is None else own(reset_info)
     return render_instructions(config.prompt, instructions)
 
 

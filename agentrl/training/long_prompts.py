@@ -98,8 +98,8 @@ def _measured(
 ) -> Iterator[_PromptLength]:
     """The length of each prompt, as the model reads it."""
     encoder, translator = open_encoder(model, folder), open_translator(env)
-    instructions = instructions_for(env, translator)
     for first in observations:
+        instructions = instructions_for(env, translator, first.info)
         shown = translator.to_observation(first.observation, first.info)
         prompt = Conversation(encoder, instructions).observe(translator.to_message(shown))
         yield _PromptLength(row=first.row, name=first.name, tokens=len(prompt.token_ids))

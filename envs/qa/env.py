@@ -31,8 +31,8 @@ class QA(gymnasium.Env[dict[str, Any], str]):
             none. None means 0 for data sets and 0.2 for generated questions with splits.
         level: difficulty of generated questions, `easy` or `hard`; None for `easy`.
         pixels: width and height of generated pictures; None for the default size.
-        keys: the columns that hold `problem`, `answer`, `images`, `options` or `messages`, if they
-            have other names.
+        keys: the columns that hold the `problem`, `answer`, `images`, `options`, `messages` or
+            `system` message, if they have other names; None for none.
         template: Jinja2 template of the question, with the row's columns, `problem` (also named
             `content` and `prompt`) and `images`; or a file that ends in .jinja.
         image_root: the folder with the pictures; None for the data file's own folder.
@@ -62,7 +62,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
         hold_out: float | None = None,
         level: str | None = None,
         pixels: int | None = None,
-        keys: Mapping[str, str] | None = None,
+        keys: Mapping[str, str | None] | None = None,
         template: str | None = None,
         image_root: str | None = None,
         on_bad: str = "refuse",
@@ -151,9 +151,10 @@ class QA(gymnasium.Env[dict[str, Any], str]):
 
 
 def _reset_info(task: Task) -> dict[str, Any]:
-    """The info, and the row's columns for reward functions."""
+    """The info, the system message, and the row's columns for reward functions."""
     row = {ROW: dict(task.row), IMAGE_COLUMN: task.image_column} if task.row else {}
-    return _info(task) | row
+    system = {} if task.system is None else {"system": task.system}
+    return _info(task) | row | system
 
 
 def _info(task: Task) -> dict[str, Any]:

@@ -88,8 +88,10 @@ def _check_kinds(settings: Mapping[str, Any]) -> None:
         if negative or isinstance(value, bool) or not isinstance(value, kinds):
             raise ConfigError(f"{name}={value!r}: must be {words}")
     for thing, column in (settings["keys"] or {}).items():
-        if not isinstance(column, str):
-            raise ConfigError(f"keys.{thing}={column!r}: must be the name of a column")
+        if not isinstance(column, str | None):
+            raise ConfigError(
+                f"keys.{thing}={column!r}: must be the name of a column, or null for none"
+            )
 
 
 def _of_split(data: Mapping[str, str], split: str | None) -> str:

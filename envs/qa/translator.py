@@ -22,27 +22,42 @@ class QATranslator:
     Args:
         style: how an answer is marked: `answer`, `boxed`, `either`, or `text` if it is the whole
             reply, except for thoughts in a `<think>` tag.
-        instruct: whether the prompt explains how to answer; a data set's questions may do that.
-        instructions: replaces the default instructions.
+        instruct: whether a system message explains how to answer, if the question has none of its
+            own. None adds it to bare texts: a question in messages or from a template is complete.
+        instructions: replaces the text of that system message, and adds it to every question that
+            has none of its own.
 
     Raises:
-        ConfigError: unknown style.
+        ConfigError: unknown style, or instructions that are not to be shown.
     """
 
     def __init__(
-        self, style: str = "either", instruct: bool = True, instructions: str | None = None
+        self, style: str = "either", instruct: bool | None = None, instructions: str | None = None
     ) -> None:
         if style not in STYLES:
             raise ConfigError(
                 f"env.translator_kwargs.style={style!r}: must be one of {', '.join(STYLES)}"
             )
-        self._style, self._instruct, self._instructions = style, instruct, instructions
+        if instructions is not None and instruct is False:
+            raise ConfigError(
+                f"env.translator_kwargs.instructions={instructions!r:.40} is not shown with "
+                "instruct=false: remove one of them"
+            )
+        self._style, self._instructions = style, instructions
+        self._instruct = True if instructions is not None else instruct
+
+    def system_message(self, info: Mapping[str, Any]) -> str:
+        """The question's own system message, or else how to answer unless it is complete."""
+        own = info.get("system")
+        if own or (own is not None and not self._instruct):
+            return str(own)
+        return self.instructions()
 
     def instructions(self) -> str:
-        """How to answer; may be empty."""
+        """How to answer a bare text; may be empty."""
         if self._instructions is not None:
             return self._instructions
-        if not self._instruct:
+        if self._instruct is False:
             return ""
         first = "" if self._style == "text" else "Think about the question, then answer it. "
         return f"{first}{self.answer_format()}"

@@ -167,7 +167,7 @@ def test_templates_have_the_names_of_other_trainers(folder):
     _, shown, _ = asked(path, template=easyr1)
     assert shown["text"] == "<image>Is it <image>? You FIRST think. 2 images."
     _, shown, _ = asked(parquet(folder, VERL), template="{{ prompt }} In {{ ability }}.")
-    assert shown["text"] == "Think first.\n\n<image>Find x. In math."
+    assert shown["text"] == "<image>Find x. In math."
 
 
 # --- R1-V ---------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_a_column_that_a_trl_function_takes_is_missed_before_any_episode(folder)
 def test_verl_rows_are_scored_by_their_own_data_source(folder, function):
     path = parquet(folder, VERL)
     _, shown, info = asked(path)
-    assert shown["text"] == "Think first.\n\n<image>Find x."
+    assert (info["system"], shown["text"]) == ("Think first.", "<image>Find x.")
     assert shown["images"][0][1, 1, 0] == 60
     assert info["ground_truth"] == "3"
     right = scored(path, r"<think></think>\boxed{3}", f"{OURS}{function}")
@@ -432,7 +432,7 @@ def test_a_revision_reaches_the_hub_and_does_not_apply_to_a_folder(configured, m
 
 def test_columns_of_pictures_are_not_recorded(folder):
     row = R1V | {"extra": DATA_URI, "scores": [1, {"a": 2.5}], "none": None}
-    _, _, info = asked(written(folder, row))
+    _, _, info = asked(written(folder, row), keys={"images": "image"})
     assert info["row"] == {**row, "image": None, "extra": None}
     assert info["image_column"] == "image"
     assert json.dumps(info["row"])

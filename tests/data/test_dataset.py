@@ -198,24 +198,6 @@ def test_a_wrong_key_or_template_is_a_config_error(tmp_path, settings, words):
         opened(path, **{"grade": "exact"} | settings)
 
 
-@pytest.mark.parametrize("column", ["img", "image_path", "Picture", "photo", "where"])
-def test_a_likely_image_column_of_another_name_is_suggested(tmp_path, caplog, column):
-    row = {"problem": "?", "answer": "1", "id": 7, column: "a.png"}
-    opened(write_jsonl(tmp_path / f"{column}.jsonl", [row, row]))
-    assert f"{column}.jsonl: the questions have no images, but '{column}' seems" in caplog.text
-    assert f"if so, set keys={{images: {column}}}" in caplog.text
-
-
-def test_a_likely_image_column_is_reported_once_and_only_without_images(tmp_path, caplog):
-    (tmp_path / "a.png").write_bytes(png())
-    row = {"problem": "?", "answer": "1", "img": "a.png", "id": 7}
-    for _ in range(2):
-        opened(write_jsonl(tmp_path / "several.jsonl", [row]))
-    opened(write_jsonl(tmp_path / "with_images.jsonl", [row | {"image": "a.png"}]))
-    (record,) = caplog.records
-    assert record.getMessage().startswith("data=several.jsonl: the questions have no images")
-
-
 def test_a_template_is_sandboxed(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", sums(1))
     with pytest.raises(ConfigError, match="rows are bad"):
@@ -246,7 +228,7 @@ def test_messages_keep_the_positions_of_their_images(tmp_path, name, written):
     (tmp_path / "a.png").write_bytes(png())
     cell = json.dumps(CONVERSATION) if written else CONVERSATION
     task = opened(write_jsonl(tmp_path / "a.jsonl", [{name: cell}])).task(0)
-    assert task.problem == "Be short.\n\nHere <image> and there <image>"
+    assert (task.system, task.problem) == ("Be short.", "Here <image> and there <image>")
     assert task.answer == "Nothing."
     assert [image.shape for image in task.images] == [(6, 8, 3)] * 2
 

@@ -59,7 +59,7 @@ class PromptSource:
     """Branch, tag or commit of a data set of the Hub."""
     max_rows: int | None = None
     """Only the first rows; None takes all."""
-    keys: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, str | None] = field(default_factory=dict)
     """Names of the columns with the `problem`, `messages` or `images`, if they have others."""
     template: str | None = None
     """Jinja2 for a question in a column of text, or the name of a `.jinja` file."""

@@ -160,7 +160,6 @@ class DemonstrationFilter:
     ) -> None:
         self._warm, self._environment, self._model = warm, environment, model
         self._translator = open_translator(environment)
-        self._instructions = instructions_for(environment, self._translator)
         self._held_out = frozenset(held_out)
         self._names = {environment.id, env.find_env(environment.id).id}
 
@@ -222,12 +221,13 @@ class DemonstrationFilter:
             said = convert_replies(self._translator, episode, by_human=summary.label == _HUMAN)
         else:  # they are written again together with their screens
             said = [turn.reply for turn in episode.turns]
+        instructions = instructions_for(self._environment, self._translator, episode.reset_info)
         return SelectedEpisode(
             run=run,
             episode=replace(episode, turns=tuple(map(_without_tokens, episode.turns))),
             replies=tuple(said),
             by_player=self._is_by_player(summary, settings),
-            has_other_instructions=episode.instructions != self._instructions,
+            has_other_instructions=episode.instructions != instructions,
         )
 
     def _check_frames(self, path: Path, settings: Mapping[str, Any]) -> None:

@@ -61,9 +61,9 @@ def rerender_demonstrations(
     """
     writer = DialectWriter(environment, encoder) if environment.dialect is not None else None
     translator = open_translator(environment) if writer is None else writer.translator
-    instructions = instructions_for(environment, translator)
     demonstrations: list[Demonstration] = []
     for selected in chosen:
+        instructions = instructions_for(environment, translator, selected.episode.reset_info)
         conversation = Conversation(encoder, instructions, history_of(environment))
         turns = []
         if writer is not None:

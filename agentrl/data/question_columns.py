@@ -1,0 +1,263 @@
+"""The columns of a data set that make a question, and those that it would lose without a word."""
+
+import io
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import PIL.Image
+
+from agentrl.data.image_loading import is_data_uri
+from agentrl.data.row_columns import (
+    cell,
+    check_column,
+    check_has_rows,
+    first_rows,
+    has_column,
+    numbered_image_columns,
+)
+from agentrl.data.tables import BadRow, Row, Table
+from agentrl.errors import ConfigError
+from agentrl.text import did_you_mean, list_names, quoted
+
+KEYS = {
+    "problem": ("problem", "question", "prompt", "instruction", "input"),
+    "answer": (
+        "reward_model.ground_truth",
+        "answer",
+        "solution",
+        "label",
+        "ground_truth",
+        "output",
+    ),
+    "images": ("images", "image"),
+    "options": ("options", "choices"),
+    "messages": ("messages", "message", "conversations"),
+    "system": ("system", "system_prompt"),
+    "videos": ("videos", "video"),
+    "audios": ("audios", "audio"),
+}
+"""Default column names; `a.b` is the key b of the objects in column a."""
+_ALPACA = ("instruction", "input", "history")
+_UNSEEN = ("videos", "audios")
+"""Contents that no model is shown."""
+_FILES = {
+    "images": re.compile(r"[^\n]{1,500}\.(png|jpe?g|webp|gif|bmp|tiff?)", re.ASCII | re.IGNORECASE),
+    "videos": re.compile(r"[^\n]{1,500}\.(mp4|avi|mov|mkv|webm)", re.ASCII | re.IGNORECASE),
+    "audios": re.compile(r"[^\n]{1,500}\.(wav|mp3|flac|ogg|m4a)", re.ASCII | re.IGNORECASE),
+}
+_BASE64_IMAGES = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")
+"""How PNG, JPEG, GIF and WEBP begin in base64."""
+_LONG = 100
+"""Characters; a shorter text is no image in base64."""
+
+
+def find_columns(
+    table: Table,
+    name: str,
+    keys: Mapping[str, str | None],
+    *,
+    needs_answer: bool = True,
+    rendered: Collection[str] = (),
+    takes_numbered: bool = False,
+) -> dict[str, str]:
+    """The column of each content that the table has.
+
+    Messages win over a text, unless `keys` names only the text.
+
+    Args:
+        table: of rows.
+        name: of the data, for messages.
+        keys: column names by content, where they differ from `KEYS`; None for no column.
+        needs_answer: whether rows without answers are useless.
+        rendered: columns that a template writes into the question.
+        takes_numbered: whether `image_1`, `image_2`, ... are used if there is no other column.
+
+    Raises:
+        ConfigError: a column is missing, or one that holds images, messages, videos or sound would
+            be ignored.
+    """
+    check_has_rows(table, name)
+    _check_keys(table, name, keys)
+    rows = list(first_rows(table))
+    columns: dict[str, str] = {}
+    for content, names in KEYS.items():
+        there = [name for name in names if has_column(table, name)]
+        if content == "images":  # `images` may be empty in every row that has an `image`
+            there.sort(key=lambda n: all(row.get(n) in (None, "", "[]", []) for row in rows))
+        found = keys[content] if content in keys else next(iter(there), None)
+        if found is not None:
+            columns[content] = found
+    if "problem" in columns and "messages" in columns:
+        wins = _has_conversation(columns["messages"], keys, rows)
+        del columns["problem" if wins else "messages"]
+    if "system" not in keys and columns.get("system") in rendered:
+        del columns["system"]
+    have = list(table.columns)
+    if "problem" not in columns and "messages" not in columns:
+        raise _missing(name, "question", "problem", _any_of("problem", "messages"), have)
+    if needs_answer and "answer" not in columns and "messages" not in columns:
+        raise _missing(name, "answer", "answer", _any_of("answer"), have)
+    used = {*columns.values(), *rendered}
+    if takes_numbered and "images" not in columns:
+        used |= set(numbered_image_columns(table).values())
+    _check_unused(name, have, keys, columns, used, rows)
+    return columns
+
+
+def _check_keys(table: Table, name: str, keys: Mapping[str, str | None]) -> None:
+    for content, column in keys.items():
+        if content not in KEYS:
+            raise ConfigError(f"keys.{content}: must be one of {', '.join(KEYS)}")
+        if column is not None:
+            check_column(table, name, f"keys.{content}", column)
+    if keys.get("problem") and keys.get("messages"):
+        raise ConfigError(
+            f"keys.problem={keys['problem']} and keys.messages={keys['messages']} exclude each "
+            "other: the question is either in a text or in messages; remove one"
+        )
+
+
+def _has_conversation(column: str, keys: Mapping[str, str | None], rows: Iterable[Row]) -> bool:
+    """Whether the question is in the messages of a column rather than in a column of text."""
+    if keys.get("messages") or keys.get("problem"):
+        return bool(keys.get("messages"))
+    return _content(cell(row, column) for row in rows) == "messages"
+
+
+def _missing(name: str, what: str, content: str, names: str, have: Sequence[str]) -> ConfigError:
+    near = (find for known in KEYS[content] if (find := did_you_mean(known, have)))
+    without = ", or grade=none if a reward function needs none" if content == "answer" else ""
+    return ConfigError(
+        f"data={name}: no column is named {names}{next(near, '')}; set the one with the {what}, as "
+        f"keys={{{content}: ...}}{without}. It has: {list_names(have)}"
+    )
+
+
+def _any_of(*contents: str) -> str:
+    names = [name for content in contents for name in KEYS[content]]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _check_unused(
+    name: str,
+    have: Sequence[str],
+    keys: Mapping[str, str | None],
+    columns: Mapping[str, str],
+    used: Collection[str],
+    rows: Sequence[Row],
+) -> None:
+    """Check that no column with more than text is ignored, unless `keys` chooses what is used."""
+    used = {*used, *(column.partition(".")[0] for column in used)}
+    for column in have:
+        content = None if column in used else _content(row.get(column) for row in rows)
+        if content is None or content in keys or (content == "messages" and "problem" in keys):
+            continue
+        if content in _UNSEEN:
+            raise ConfigError(
+                f"data={name}: column {column} holds {content}, which no model is shown. To train "
+                f"without them, set keys={{{content}: null}}"
+            )
+        chosen = "problem" if content == "messages" and "problem" in columns else content
+        raise ConfigError(
+            f"data={name}: column {column} holds {content}, which the questions would lose. Use it "
+            f"with keys={{{content}: {column}}}, or leave it out with "
+            f"keys={{{chosen}: {columns.get(chosen, 'null')}}}"
+        )
+
+
+def _content(cells: Iterable[Any]) -> str | None:
+    """What all cells of a column hold that have a value; None for anything else, such as text."""
+    found = {_kind(value) for value in cells if value not in (None, "", [])}
+    return found.pop() if len(found) == 1 else None
+
+
+def _kind(value: Any) -> str | None:
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    values = value if isinstance(value, list | tuple) else [value]
+    if values and all(_is_message(one) for one in values):
+        return "messages"
+    kinds = {_media(one) for one in values}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _is_message(value: Any) -> bool:
+    forms = ({"role", "content"}, {"from", "value"})
+    return isinstance(value, Mapping) and any(form <= value.keys() for form in forms)
+
+
+def _media(value: Any) -> str | None:
+    """Whether a value is an image, a video or sound, or names a file of that kind."""
+    if isinstance(value, PIL.Image.Image) or is_data_uri(value):
+        return "images"
+    if isinstance(value, Mapping):
+        return _media(value.get("bytes")) or _media(value.get("path"))
+    if isinstance(value, bytes):
+        return "images" if _is_image(value) else None
+    if not isinstance(value, str):
+        return None
+    if len(value) > _LONG and value.startswith(_BASE64_IMAGES):
+        return "images"
+    return next((kind for kind, name in _FILES.items() if name.fullmatch(value)), None)
+
+
+def _is_image(value: bytes) -> bool:
+    try:
+        with PIL.Image.open(io.BytesIO(value), formats=("PNG", "JPEG", "WEBP", "GIF", "BMP")):
+            return True
+    except Exception:  # a decoder may raise anything on other data
+        return False
+
+
+def question_text(row: Row, columns: Mapping[str, str]) -> Any:
+    """The cell with a row's question; of Alpaca's three columns, the instruction and its input.
+
+    Raises:
+        BadRow: it has earlier turns in a column of their own.
+    """
+    asked = cell(row, columns["problem"])
+    instruction, input, history = _ALPACA
+    if columns["problem"] != instruction:
+        return asked
+    if row.get(history):
+        raise BadRow(f"its {history} has earlier turns; a question must have none")
+    return "\n".join(part for part in (asked, row.get(input)) if part)
+
+
+def system_message(row: Row, columns: Mapping[str, str], in_messages: str = "") -> str:
+    """A row's system message, in its messages or in a column of its own; empty without one.
+
+    Raises:
+        BadRow: it has two, or one that is no text.
+    """
+    own = cell(row, columns["system"]) if "system" in columns else None
+    if own is None or own == in_messages:
+        return in_messages
+    if not isinstance(own, str):
+        raise BadRow(f"{columns['system']} is {quoted(own, 40)}, not a system message in text")
+    if own and in_messages:
+        raise BadRow(
+            f"it has a system message both in its messages and in column {columns['system']}"
+        )
+    return own or in_messages
+
+
+def check_can_be_shown(row: Row, columns: Mapping[str, str], text: str) -> None:
+    """Check that a row has no video and no sound.
+
+    Raises:
+        BadRow: it has.
+    """
+    for content in _UNSEEN:
+        one = content.removesuffix("s")
+        if f"<{one}>" in text or (content in columns and cell(row, columns[content])):
+            article = "an" if one == "audio" else "a"
+            raise BadRow(
+                f"it has {article} {one} (keys.{content} or <{one}>), which no model is shown; put "
+                "frames of it into a column of images"
+            )
