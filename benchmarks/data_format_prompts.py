@@ -1,0 +1,112 @@
+"""The messages that other trainers make of their rows, and the token ids of these messages.
+
+Written from reading EasyR1's and veRL's `RLHFDataset`, R1-V's `grpo.py`, LMM-R1's and OpenRLHF's
+data processors, and LLaMA-Factory's converters. TRL's messages are made by TRL.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import PIL.Image
+
+Row = Mapping[str, Any]
+Messages = list[dict[str, Any]]
+
+
+def token_ids(processor: Any, messages: Messages, folder: Path) -> list[int]:
+    """The prompt of some messages, as transformers' processor makes it.
+
+    Args:
+        processor: of the model.
+        messages: with the paths of images in their parts.
+        folder: that contains the images.
+    """
+    text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    parts = [p for m in messages if isinstance(m["content"], list) for p in m["content"]]
+    images = [PIL.Image.open(folder / part["image"]) for part in parts if part["type"] == "image"]
+    found = processor(text=[text], images=images or None, add_special_tokens=False)
+    return [int(id) for id in found["input_ids"][0]]
+
+
+def easyr1(row: Row, settings: Row) -> Messages:
+    """EasyR1: the format prompt around the problem, cut at `<image>` if the row has images."""
+    text = row["problem"]
+    if "template" in settings:
+        written = settings["template"]
+        if written.endswith(".jinja"):
+            written = Path(written).read_text("utf-8")
+        text = jinja2.Template(written.strip()).render(content=text, problem=text)
+    content = _cut(text, row["images"]) if "images" in row else text
+    return [{"role": "user", "content": content}]
+
+
+def r1v(row: Row, settings: Row) -> Messages:
+    """R1-V: the image, then the question in a format string of its code."""
+    text = settings["template"].replace("{{ problem }}", row["problem"])
+    parts = [{"type": "image", "image": row["image"]}, {"type": "text", "text": text}]
+    return [{"role": "user", "content": parts}]
+
+
+def verl(row: Row, settings: Row) -> Messages:
+    """VeRL: the messages, cut at `<image>` if the row has images."""
+    images = iter([image["bytes"] for image in row.get("images", ())])
+    return [
+        {**message, "content": _cut(message["content"], images) if "images" in row
+         else message["content"]}
+        for message in row["prompt"]
+    ]  # fmt: skip
+
+
+def lmm_r1(row: Row, settings: Row) -> Messages:
+    """LMM-R1: the messages in the text of a column."""
+    messages: Messages = json.loads(row["message"])
+    return messages
+
+
+def openrlhf(row: Row, settings: Row) -> Messages:
+    """OpenRLHF with `--apply_chat_template`: a text or messages; images fill the parts."""
+    asked = row.get("prompt", row.get("input"))
+    images = iter(row.get("images", ()))
+    if isinstance(asked, str):
+        return [{"role": "user", "content": asked}]
+    return [{**message, "content": _filled(message["content"], images)} for message in asked]
+
+
+def trl(row: Row, settings: Row) -> Messages:
+    """TRL: messages, whose images come first unless parts mark them."""
+    from trl.data_utils import prepare_multimodal_messages
+
+    images = list(row.get("images", ()))
+    messages: Messages = prepare_multimodal_messages(row["prompt"], images=images)
+    return messages
+
+
+def llama_factory(row: Row, settings: Row) -> Messages:
+    """LLaMA-Factory: the system column, then all turns before the last reply."""
+    if "conversations" in row:
+        asked = [turn["value"] for turn in row["conversations"] if turn["from"] == "human"]
+    else:
+        asked = ["\n".join(filter(None, (row["instruction"], row["input"])))]
+    images = iter(row.get("images", ()))
+    said = [{"role": "user", "content": _cut(text, images)} for text in asked]
+    return [{"role": "system", "content": row["system"]}, *said]
+
+
+def _cut(text: str, images: Any) -> list[dict[str, Any]]:
+    """A text as parts, with an image in place of each `<image>`."""
+    left = iter(images)
+    first, *rest = text.split("<image>")
+    parts = [{"type": "text", "text": first}] if first else []
+    for piece in rest:
+        parts.append({"type": "image", "image": next(left)})
+        parts += [{"type": "text", "text": piece}] if piece else []
+    return parts
+
+
+def _filled(parts: Sequence[Mapping[str, Any]] | str, images: Any) -> Any:
+    if isinstance(parts, str):
+        return parts
+    return [{**p, "image": next(images)} if p["type"] == "image" else dict(p) for p in parts]
