@@ -2,7 +2,8 @@
 
 Python runs, block by block in one process per page. Commands of agentrl are parsed by its command
 line, with their settings; `agentrl schema` and the like also run. YAML is read as such files are.
-A comment above a block, `<!-- not run: REASON -->`, excuses Python, and commands of other programs.
+A comment above a block, `<!-- not run: REASON -->`, excuses Python, commands of other programs, and
+the environments of YAML.
 What directives of Sphinx hold, `make docs` checks.
 """
 
@@ -181,7 +182,7 @@ def check_yaml(block: Block) -> None:
         assert fault_plan.load(file).phones
     else:
         env = configuration.load(file).env
-        if "data" not in env.kwargs:
+        if "data" not in env.kwargs and not block.reason:
             open_translator(env)
 
 

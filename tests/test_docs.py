@@ -39,6 +39,12 @@ def name_of(code):
     return found and found[1]
 
 
+def named(page, language, name):
+    """The block of a page that is a file of this name."""
+    (code,) = [code for code in blocks(page, language) if name_of(code) == name]
+    return code
+
+
 @pytest.fixture
 def folder(tmp_path):
     """The files shown in extending.md, in a user's folder."""
@@ -119,7 +125,7 @@ def test_the_documented_custom_game_passes_a_dry_run(folder, monkeypatch, capsys
 
 @pytest.mark.slow
 def test_a_gymnasium_environment_is_trained_from_yaml_alone(tmp_path):
-    (code,) = [code for code in blocks("environments.md", "yaml") if name_of(code)]
+    code = named("environments.md", "yaml", "frozen_lake.yaml")
     (tmp_path / "frozen_lake.yaml").write_text(code.replace("steps: 100", "steps: 2"))
     said = run(tmp_path, "-m", "agentrl", "play", "frozen_lake.yaml", "--policy", "random")
     assert "mind the holes" in " ".join(said.split())
@@ -131,8 +137,7 @@ def test_a_gymnasium_environment_is_trained_from_yaml_alone(tmp_path):
 
 def test_the_documented_player_of_an_environment_plays_well():
     """It reads the observation, as the environment says nothing else."""
-    (code,) = [code for code in blocks("environments.md", "python") if name_of(code)]
-    exec(code, written := {})
+    exec(named("environments.md", "python", "my_players.py"), written := {})
     env, names = gymnasium.make("CliffWalking-v1"), ["up", "right", "down", "left"]
     translator = SpaceTranslator(env.action_space, names=names)
     observation, info = env.reset(seed=1)

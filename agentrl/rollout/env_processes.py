@@ -256,7 +256,8 @@ class EnvInProcess(RemoteEnv):
                         raise
                     raise EnvError(f"{self._call_name(what)}: {ended}") from error
         finally:
-            self._owner.check_memory(self._url, self._name)
+            if what != "open":  # much of it, such as a browser, only starts with the first episode
+                self._owner.check_memory(self._url, self._name)
 
     def _call_name(self, what: str) -> str:
         name = "its constructor" if what == "open" else f"{what}()"

@@ -1,12 +1,19 @@
-"""Environments of the old gym package, and an id that a package registers: hints, and then play."""
+"""Environments of packages that are not installed: they get hints, and are then played."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import playwright
+import psutil
 import pytest
 
+from tests.test_docs import named
 from tests.virtual_phone.third_party.clients import NotInstalled, python_packages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]
@@ -75,3 +82,49 @@ def test_foreign_environments_get_hints_and_pass_once_these_are_followed(
     }  # fmt: skip
     assert "ale_py:ALE/Pong-v5 ok gymnasium's checker passes" in done.stdout
     assert "corridors:Wrapped ok another process gives the same episode" in done.stdout
+
+
+@pytest.fixture
+def browsers() -> Iterator[Path]:
+    """A folder in which Playwright finds the system's Chromium in place of its own download.
+
+    Its path is short: Chromium makes a socket below it.
+    """
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium")
+    driver = Path(playwright.__file__).parent / "driver"
+    own = json.loads((driver / "package" / "browsers.json").read_text())
+    revision = next(one["revision"] for one in own["browsers"] if one["name"] == "chromium")
+    with tempfile.TemporaryDirectory(prefix="arl") as folder:
+        place = Path(folder, f"chromium_headless_shell-{revision}", "chrome-headless-shell-linux64")
+        place.mkdir(parents=True)
+        (place / "chrome-headless-shell").symlink_to(chromium)
+        yield Path(folder)
+
+
+def test_browsergym_plays_as_documented_and_survives_a_crash_of_its_browser(
+    packages: Path, browsers: Path, tmp_path: Path
+) -> None:
+    """Playwright answers one thread per process: construction, every call, and after a failure."""
+    tasks = Path(pytest.importorskip("miniwob").__file__).parent / "html" / "miniwob"
+    for name, language in (("browsergym.yaml", "yaml"), ("my_browser.py", "python")):
+        (tmp_path / name).write_text(named("environments.md", language, name))
+    crash = "{wrapper: 'tests.rollout.crashing_browser:Crashing', kwargs: {seed: 1000001}}"
+    done = subprocess.run(
+        [sys.executable, "-m", "agentrl", "eval", "browsergym.yaml", "--policy", "clicker",
+         "--episodes", "4", "--json", f"env.wrappers=[{crash}]", "rollout.concurrency=2",
+         "rollout.max_refills=0", "rollout.launcher=local", "eval.baselines=[]"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=400,
+        env=os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(packages)]),
+            "PLAYWRIGHT_BROWSERS_PATH": str(browsers),
+            "TMPDIR": str(browsers),
+            "MINIWOB_URL": f"file://{tasks}/",
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert (found["episodes"], found["void"], found["reward"]) == (3, 1, 1.0)
+    left = [p for p in psutil.process_iter(["cmdline"]) if str(browsers) in str(p.info["cmdline"])]
+    assert not left
