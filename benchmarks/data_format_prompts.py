@@ -16,14 +16,16 @@ Row = Mapping[str, Any]
 Messages = list[dict[str, Any]]
 
 
-def token_ids(processor: Any, messages: Messages, folder: Path) -> list[int]:
+def token_ids(processor: Any, messages: Messages | str, folder: Path) -> list[int]:
     """The prompt of some messages, as transformers' processor makes it.
 
     Args:
         processor: of the model.
-        messages: with the paths of images in their parts.
+        messages: with the paths of images in their parts; or a text, which the model continues.
         folder: that contains the images.
     """
+    if isinstance(messages, str):
+        return list(processor.tokenizer(text=messages)["input_ids"])
     text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     parts = [p for m in messages if isinstance(m["content"], list) for p in m["content"]]
     images = [PIL.Image.open(folder / part["image"]) for part in parts if part["type"] == "image"]
@@ -75,8 +77,10 @@ def openrlhf(row: Row, settings: Row) -> Messages:
     return [{**message, "content": _filled(message["content"], images)} for message in asked]
 
 
-def trl(row: Row, settings: Row) -> Messages:
-    """TRL: messages, whose images come first unless parts mark them."""
+def trl(row: Row, settings: Row) -> Messages | str:
+    """TRL: messages, whose images come first unless parts mark them; or a bare text."""
+    if isinstance(row["prompt"], str):
+        return row["prompt"]
     from trl.data_utils import prepare_multimodal_messages
 
     images = list(row.get("images", ()))

@@ -73,6 +73,11 @@ def trl_boxed(completions: Sequence[Any], solution: Sequence[str], **_: Any) -> 
     return [float(_boxed(r) == s.strip("$")) for r, s in zip(replies, solution, strict=True)]
 
 
+def trl_text(completions: Sequence[str], solution: Sequence[str], **_: Any) -> list[float]:
+    """The answer in a box of completions that are text, as the prompt is."""
+    return [float(_boxed(r) == s.strip("$")) for r, s in zip(completions, solution, strict=True)]
+
+
 def trl_form(completions: Sequence[Any], **_: Any) -> list[float]:
     """Thoughts in tags; takes no column of the row."""
     return [float(c[0]["content"].startswith("<think>")) for c in completions]

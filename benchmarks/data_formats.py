@@ -71,12 +71,15 @@ class Format:
     trainer: str
     name: str
     row: Mapping[str, Any]
-    theirs: Callable[[Mapping[str, Any], Mapping[str, Any]], list[dict[str, Any]]]
-    """The messages that the trainer makes of the row with the settings."""
+    theirs: Callable[[Mapping[str, Any], Mapping[str, Any]], list[dict[str, Any]] | str]
+    """The messages, or the text, that the trainer makes of the row with the settings."""
     rewards: Sequence[str]
     """Functions of `data_format_rewards.py`, or `module:function`."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     """`env.kwargs` besides `data`."""
+    translator_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    chat: str = "auto"
+    """`model.chat`."""
     own_rewards: Sequence[str] = ()
     """The trainer's own functions in its repository, in place of `rewards`."""
     own_template: str = ""
@@ -213,6 +216,12 @@ FORMATS = (
         replies=("<think>so</think>3", "3"),
     ),
     Format(
+        trainer="TRL", name="text, which the model continues",
+        row={"prompt": "1 + 2 =", "solution": "$3$"},
+        kwargs={"grade": "none"}, translator_kwargs={"instruct": False}, chat="plain",
+        theirs=prompts.trl, rewards=("trl_text",), replies=(BOXED, "4"),
+    ),
+    Format(
         trainer="LLaMA-Factory", name="ShareGPT with system",
         row={"conversations": [{"from": "human", "value": "<image>How many?"},
                                {"from": "gpt", "value": "3"}],
@@ -285,8 +294,11 @@ def played(
     """
     from transformers import AutoProcessor
 
-    encoder, processor = ChatEncoder(model), AutoProcessor.from_pretrained(model)
-    return [(one, _play(one, encoder, processor, folder, repositories)) for one in FORMATS]
+    processor = AutoProcessor.from_pretrained(model)
+    encoders = {chat: ChatEncoder(model, chat=chat) for chat in {one.chat for one in FORMATS}}
+    return [
+        (one, _play(one, encoders[one.chat], processor, folder, repositories)) for one in FORMATS
+    ]
 
 
 def _play(
@@ -300,7 +312,8 @@ def _play(
         reward_kwargs |= one.own_kwargs
     if repositories is not None and one.own_template:
         kwargs["template"] = str(repositories / one.own_template)
-    env = EnvConfig(id="QA-v0", kwargs={"data": str(_write(one, folder)), **kwargs})
+    kwargs["data"] = str(_write(one, folder))
+    env = EnvConfig(id="QA-v0", kwargs=kwargs, translator_kwargs=dict(one.translator_kwargs))
     episodes = [asyncio.run(_episode(env, encoder, reply)) for reply in one.replies]
     right, wrong = (_score(names, reward_kwargs, episode) for episode in episodes)
     ours = episodes[0].turns[0].prompt_ids
@@ -352,17 +365,19 @@ def _score(names: Sequence[str], kwargs: Mapping[str, Any], episode: Episode) ->
 def table(results: Sequence[tuple[Format, Result]]) -> list[str]:
     """The lines of the table in docs/data.md."""
     lines = [
-        "| from | row | `env.kwargs` | reward | right | wrong | prompt |",
+        "| from | row | settings | reward | right | wrong | prompt |",
         "|---|---|---|---|---|---|---|",
     ]
     for one, found in results:
         kwargs = {k: "..." if k == "template" else v for k, v in one.kwargs.items()}
-        settings = ", ".join(f"{name}: {value}" for name, value in kwargs.items())
+        settings = ", ".join(f"`{name}: {value}`" for name, value in kwargs.items())
+        if one.chat != "auto":
+            settings += f", `instruct: false`, `model.chat: {one.chat}`"
         reward = ", ".join(f"`{name.rpartition('/')[2]}`" for name in found.rewards)
         same = "theirs" if found.is_their_prompt else "another"
         lines.append(
             f"| {one.trainer} | {one.name}: {', '.join(f'`{c}`' for c in one.row)} | "
-            f"{f'`{settings}`' if settings else ''} | {reward} | {_shown(found.right)} | "
+            f"{settings} | {reward} | {_shown(found.right)} | "
             f"{_shown(found.wrong)} | {same} |"
         )
     return lines

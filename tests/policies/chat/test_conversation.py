@@ -295,3 +295,38 @@ def test_a_template_without_tool_calls_refuses_them(tiny_vlm: Path, tmp_path: Pa
     read = encode_messages(row.messages, (), ChatEncoder(folder, chat="chatml"))
     text = ChatEncoder(folder).text(read.token_ids)
     assert '<tool_call>\n{"name": "look", "arguments": {"at": "é"}}\n</tool_call>' in text
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_plain_prompt_is_the_bare_text_with_the_tokenizers_own_first_token(
+    tiny_vlm: Path, tmp_path: Path, starts: bool
+) -> None:
+    from transformers import AutoTokenizer
+
+    folder = shutil.copytree(tiny_vlm, tmp_path / "model")
+    if starts:  # as Llama's tokenizer does
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        first = {"id": "<|im_start|>", "ids": [START], "tokens": ["<|im_start|>"]}
+        tokenizer["post_processor"] = {
+            "type": "TemplateProcessing",
+            "single": [
+                {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+            ],
+            "pair": [
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"Sequence": {"id": "B", "type_id": 0}},
+            ],
+            "special_tokens": {"<|im_start|>": first},
+        }
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    encoder, tokenizer = ChatEncoder(folder, chat="plain"), AutoTokenizer.from_pretrained(folder)
+    talk = Conversation(encoder, "")
+    prompt = talk.observe(Message(role="user", text="next number: 1, 2,"))
+    assert list(prompt.token_ids) == tokenizer("next number: 1, 2,")["input_ids"]
+    assert (prompt.token_ids[0] == START) == starts
+    talk.answer(encoder.reply_ids(" 3"))
+    again = talk.observe(Message(role="user", text="And then?"))
+    assert again.token_ids[-len(encoder.text_ids("And then?")) :] == encoder.text_ids("And then?")
+    system = Conversation(encoder, "Count.").observe(Message(role="user", text="1, 2,"))
+    assert list(system.token_ids) == tokenizer("Count.\n\n1, 2,")["input_ids"]
