@@ -14,6 +14,7 @@ from agentrl.data import grading
 from agentrl.data.reward_inputs import ROW, accepted, fact, last_reply, options
 from agentrl.errors import ActionError
 from agentrl.rewards.judge import Judge
+from agentrl.rewards.maths import Accuracy
 from agentrl.text import hash_fraction
 from agentrl.types import Episode
 
@@ -48,6 +49,20 @@ def superclevr(episode: Episode) -> float:
     """1 for the right count in the first `<answer>` with digits only, as R1-V's test has it."""
     found = _COUNT.search(last_reply(episode))
     return float(found is not None and int(found[1]) == int(accepted(episode)[0]))
+
+
+class GeoQA(Accuracy):
+    """1 for an answer that R1-V's test of GeoQA accepts, else 0; a batch function.
+
+    math-verify searches the whole reply, and reads the true answer as it is. So a number in the
+    thoughts may count, and one directly before `</answer>` does not: `maths:R1V` is the better
+    reward, and this the number that R1-V publishes.
+
+    Args:
+        deadline_s: CPU seconds for one answer.
+    """
+
+    rule = "whole"
 
 
 def mmmu(episode: Episode) -> float:

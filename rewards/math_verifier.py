@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from agentrl.errors import RewardError
 from agentrl.rewards.math_worker import SPARE_S, said_in
@@ -33,8 +33,11 @@ _LONGEST = 4000
 _MOST_KNOWN = 4096
 """Maximum number of remembered unsettled answers."""
 
-_Question = tuple[str, str | None, str, bool]
-"""True answer, marked answer, the reply if it marks none, and whether text may be compared."""
+Rule = Literal["math", "words", "whole"]
+"""How to compare: as math; also as text, if the true answer is not math; or as R1-V's test does,
+where math-verify itself finds the answer in the whole reply."""
+_Question = tuple[str, str | None, str, Rule]
+"""True answer, marked answer, the reply if it marks none, and the rule."""
 _UNSETTLED: Mapping[str, Any] = {"right": False, "unsettled": True}
 
 
@@ -56,13 +59,13 @@ class Verifier:
         self._process: subprocess.Popen[bytes] | None = None
         self._unsettled: dict[_Question, None] = {}
 
-    def verify(self, truth: Any, reply: str, words: bool = False) -> tuple[float, float]:
+    def verify(self, truth: Any, reply: str, rule: Rule = "math") -> tuple[float, float]:
         """Whether a reply's answer equals the true answer.
 
         Args:
             truth: a number, LaTeX with or without dollar signs, a set, or an interval.
             reply: any text.
-            words: whether a true answer that is not math is compared as text.
+            rule: see `Rule`.
 
         Returns:
             1.0 for a right answer, else 0.0; and 1.0 if it could not be compared, else 0.0.
@@ -70,20 +73,20 @@ class Verifier:
         Raises:
             RewardError: the true answer cannot be parsed, or the process does not work.
         """
-        result = self.verify_all([(truth, reply)], words)[0]
+        result = self.verify_all([(truth, reply)], rule)[0]
         if isinstance(result, RewardError):
             raise result
         return result
 
     def verify_all(
-        self, pairs: Sequence[tuple[Any, str]], words: bool = False
+        self, pairs: Sequence[tuple[Any, str]], rule: Rule = "math"
     ) -> list[tuple[float, float] | RewardError]:
         """Like `verify`, for several pairs; an unparsable true answer affects only its own pair.
 
         Raises:
             RewardError: the process does not work.
         """
-        questions = [_question(truth, reply, words) for truth, reply in pairs]
+        questions = [_question(truth, reply, rule) for truth, reply in pairs]
         with self._lock:
             new = [q for q in dict.fromkeys(questions) if q and q not in self._unsettled]
             found = dict(zip(new, self._ask(new), strict=True)) if new else {}
@@ -105,8 +108,8 @@ class Verifier:
         process = self._running()
         assert process.stdin is not None
         request = [
-            {"truth": truth, "said": said, "reply": reply, "words": words}
-            for truth, said, reply, words in questions
+            {"truth": truth, "said": said, "reply": reply, "rule": rule}
+            for truth, said, reply, rule in questions
         ]
         rounds = math.ceil(len(questions) / self._at_once)
         try:
@@ -160,13 +163,15 @@ class Verifier:
         self.close()
 
 
-def _question(truth: Any, reply: str, words: bool) -> _Question | None:
+def _question(truth: Any, reply: str, rule: Rule) -> _Question | None:
     """The question; None without a true answer. Text around a marked answer is dropped."""
     if truth is None or not str(truth).strip():
         return None
+    if rule == "whole":
+        return str(truth), None, reply, rule
     reply = reply[-_LONGEST:]
     said = said_in(reply)
-    return str(truth), said, reply if said is None else "", words
+    return str(truth), said, reply if said is None else "", rule
 
 
 def _result(answer: Mapping[str, Any] | None) -> tuple[float, float] | RewardError:

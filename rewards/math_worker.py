@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, NoReturn
 
-from agentrl.data.grading import exact, extract_answer, final_answer
+from agentrl.data.grading import as_latex, exact, extract_answer, final_answer
 from agentrl.errors import ActionError
 
 SPARE_S = 1.0
@@ -31,7 +31,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     logging.disable(logging.CRITICAL)
     deadline_s, at_once = float(sys.argv[1]), int(sys.argv[2])
-    _say(answers, {"ready": _answer(_truth("1"), r"$\frac{1}{1}$", None, False)["right"]})
+    _say(answers, {"ready": _answer(_truth("1"), r"$\frac{1}{1}$", None, "math")["right"]})
     for line in sys.stdin.buffer:
         _say(answers, _answers(json.loads(line), deadline_s, at_once))
 
@@ -74,12 +74,13 @@ def _compare(question: Mapping[str, Any], writing: int, deadline_s: float) -> No
         ):
             signal.signal(signal_, signal.SIG_DFL)
             signal.setitimer(clock, seconds)
-        truth, words = _truth(question["truth"]), question["words"]
-        error = {"error": f"the truth {question['truth'][:80]!r} is not math; compare it as text"}
-        unread = truth[0] is None and not words
+        text, rule = question["truth"], question["rule"]
+        truth = (_parsed(text), text) if rule == "whole" else _truth(text)
+        error = {"error": f"the truth {text[:80]!r} is not math; compare it as text"}
+        unread = truth[0] is None and rule == "math"
         os.write(writing, json.dumps(error if unread else {}).encode() + b"\n")
         if not unread:
-            answer = _answer(truth, question["reply"], question["said"], words)
+            answer = _answer(truth, question["reply"], question["said"], rule)
             os.write(writing, json.dumps(answer).encode() + b"\n")
     finally:  # after any error, such as MemoryError
         os._exit(0)
@@ -104,14 +105,15 @@ def _say(answers: BinaryIO, answer: Any) -> None:
     answers.flush()
 
 
-def _answer(truth: tuple[Any, str], reply: str, said: str | None, words: bool) -> dict[str, Any]:
+def _answer(truth: tuple[Any, str], reply: str, said: str | None, rule: str) -> dict[str, Any]:
     from math_verify import verify
 
     true, text = truth
-    if words and said is not None and exact(said, [text]):
+    if rule == "words" and said is not None and exact(said, [text]):
         return {"right": True, "unsettled": False}
     given = _parsed(reply if said is None else _dressed(said))
-    right = bool(true) and bool(given) and verify(true, given, timeout_seconds=_NO_LIMIT)
+    pair = (given, true) if rule == "whole" else (true, given)  # the order of R1-V's test
+    right = bool(true) and bool(given) and verify(*pair, timeout_seconds=_NO_LIMIT)
     return {"right": bool(right), "unsettled": False}
 
 
@@ -133,6 +135,7 @@ def _truth(truth: str) -> tuple[Any, str]:
 
 def _dressed(text: str) -> str:
     r"""LaTeX in a form that math-verify finds: a bare `\frac{1}{2}` is put into a box."""
+    text = as_latex(text)
     return text if "$" in text or "\\[" in text or "\\(" in text else f"\\boxed{{{text}}}"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.form import is_think_answer, is_think_boxed
 from agentrl.rewards.length import soft_punishment
-from agentrl.rewards.math_verifier import Verifier
+from agentrl.rewards.math_verifier import Rule, Verifier
 
 GET_MATH = "pip install 'agentrl-screens[math]'"
 
@@ -28,8 +28,7 @@ class Accuracy:
 
     max_batch_size = 16
     """Few enough that a call ends within `rollout.reward_deadline_s` even if all are unsettled."""
-    words = False
-    """Whether a true answer that is not math is compared as text."""
+    rule: Rule = "math"
 
     def __init__(self, deadline_s: float = 5.0) -> None:
         if find_spec("math_verify") is None:
@@ -46,7 +45,7 @@ class Accuracy:
         return [
             {"error": str(found)} if isinstance(found, RewardError) else self._row(inputs, *found)
             for inputs, found in zip(
-                reward_inputs, self._verifier.verify_all(pairs, self.words), strict=True
+                reward_inputs, self._verifier.verify_all(pairs, self.rule), strict=True
             )
         ]
 
@@ -67,7 +66,7 @@ class R1V(Accuracy):
         deadline_s: CPU seconds for one answer.
     """
 
-    words = True
+    rule = "words"
 
     def __init__(self, format_weight: float = 0.5, deadline_s: float = 5.0) -> None:
         super().__init__(deadline_s)

@@ -24,6 +24,14 @@ _REMEDY = "set grade=none and the reward agentrl.rewards.maths:Accuracy"
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 """Characters as wide as a Chinese one, to ASCII. NFKC would also turn 10\N{SUPERSCRIPT TWO} into
 102."""
+_DEGREES = re.compile(r"\N{DEGREE SIGN}|(?<=\d)\s*(?:\u5ea6|\\degree\b)")
+"""The second is Chinese."""
+_LENGTH_UNIT = re.compile(
+    r"(?<=[\d}\N{GREEK SMALL LETTER PI}])\s*"
+    r"(?:[\u4e00-\u9fff]+|[kcdm]m(?:\^?\{?[23]\}?|[\u00b2\u00b3])?)\s*\Z"
+)
+"""A unit at the end, where math-verify would see variables or nothing; any Chinese one."""
+_ROOT = re.compile(r"\N{SQUARE ROOT}\s*(?:\{([^{}]*)\}|(\d+|[a-z]))")
 _LEAD_IN = re.compile(
     r"(?:so |thus |therefore |hence )?,?\s*(?:the |my )?(?:final |correct |right |best )?"
     r"(?:answer|option|choice)(?: is|:| is:)\s*",
@@ -75,6 +83,13 @@ def final_answer(solution: str) -> str:
         return extract_answer(solution)
     found = _GSM8K.search(solution)
     return found[1] if found else solution.strip()
+
+
+def as_latex(text: str) -> str:
+    r"""The LaTeX of an answer as GeoQA writes it: `140°`, `5√{3}`, `9πcm^{2}`."""
+    text = _DEGREES.sub(r"^\\circ ", text.translate(_FULL_WIDTH))
+    text = _LENGTH_UNIT.sub("", text)
+    return _ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2]}}}", text)
 
 
 def last_boxed(text: str) -> str | None:

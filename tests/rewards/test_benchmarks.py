@@ -117,6 +117,24 @@ def test_a_judge_grades_what_the_rules_cannot_read(tmp_path, function, row, sett
 
 
 @pytest.mark.parametrize(
+    ("truth", "said", "right"),
+    [
+        ("140°", "140", 1), ("140°", r"140^\circ", 1), ("140°", "140 degrees", 1),
+        ("140°", "<answer> 140 </answer>", 1), ("140°", r"<answer>$140^\circ$</answer>", 1),
+        ("140°", "<answer> 40 </answer>", 0), ("5米", "<answer> 5.0 </answer>", 1),
+        # It does not see a number beside a tag, and in thoughts it does; it reads no bare root.
+        ("140°", "<answer>140</answer>", 0),
+        ("140°", "<think>It is 140.</think> <answer>9</answer>", 1),
+        ("5√{3}", "<answer> 5 </answer>", 1), ("5√{3}", r"<answer>$5\sqrt{3}$</answer>", 0),
+    ],
+)  # fmt: skip
+def test_geoqa_is_scored_by_what_r1vs_test_finds_in_the_whole_reply(tmp_path, truth, said, right):
+    pytest.importorskip("math_verify")
+    row = {"question": "?", "ground_truth": truth}
+    assert total(tmp_path, row, said, "GeoQA") == right
+
+
+@pytest.mark.parametrize(
     ("said", "right"),
     [
         ("<think>four</think> <answer> 4 </answer>", 1), ("<answer>04</answer>", 1),

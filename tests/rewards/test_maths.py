@@ -30,6 +30,15 @@ def verifier():
         ("1/2", r"so it is \boxed{\frac{1}{2}}", True),
         ("0.5", "<think>half</think><answer>1/2</answer>", True),
         (r"$x^2+1$", r"\boxed{1+x^2}", True),
+        ("140°", "<answer>140</answer>", True),
+        ("140°", r"<answer>140^\circ</answer>", True),
+        ("<answer> 140° </answer>", "<answer>140 degrees</answer>", True),
+        ("140", "<answer>140°</answer>", True),
+        ("140°", "<answer>40°</answer>", False),
+        ("5√{3}", r"<answer>5\sqrt{3}</answer>", True),
+        ("5√{3}", "<answer>5</answer>", False),
+        ("9πcm^{2}", r"\boxed{9\pi}", True),
+        ("10海里", "<answer>10.0</answer>", True),
         (r"\{1,2,3\}", r"\boxed{\{3,2,1\}}", True),
         (r"\{1,2,3\}", r"\boxed{\{3,2\}}", False),
         ("[0,1)", r"\boxed{[0,1)}", True),
@@ -112,8 +121,8 @@ def test_without_a_truth_there_is_no_reward(verifier, truth):
 
 
 def test_text_that_is_not_math_is_compared_as_text(verifier):
-    assert verifier.verify("(B)", "<answer>(b)</answer>", words=True) == (1.0, 0.0)
-    assert verifier.verify("blue", "<answer>red</answer>", words=True) == (0.0, 0.0)
+    assert verifier.verify("(B)", "<answer>(b)</answer>", "words") == (1.0, 0.0)
+    assert verifier.verify("blue", "<answer>red</answer>", "words") == (0.0, 0.0)
 
 
 @settings(max_examples=30, deadline=None)
@@ -127,7 +136,7 @@ def test_any_reply_is_right_wrong_or_unsettled(verifier, reply):
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("asked", ["", r"\boxed{9^{9^{9^{9}}}}"])
 def test_the_worker_process_ends_with_its_parent(asked):
-    question = json.dumps([{"truth": "42", "said": None, "reply": asked, "words": False}])
+    question = json.dumps([{"truth": "42", "said": None, "reply": asked, "rule": "math"}])
     code = (
         "from agentrl.rewards.math_verifier import Verifier; v = Verifier(1.0); p = v._running();"
         f"p.stdin.write({question.encode()!r} + b'\\n' if {bool(asked)} else b''); p.stdin.flush();"
@@ -205,7 +214,7 @@ def test_a_missing_library_is_reported_before_any_work(monkeypatch):
 
 
 def test_the_worker_prints_only_json(tmp_path):
-    asked = [[{"truth": "1", "said": "1", "reply": "", "words": False}] * 2, []]
+    asked = [[{"truth": "1", "said": "1", "reply": "", "rule": "math"}] * 2, []]
     done = subprocess.run(
         [sys.executable, "-m", "agentrl.rewards.math_worker", "5", "2"],
         input="".join(json.dumps(one) + "\n" for one in asked),

@@ -159,19 +159,15 @@ def test_suites_of_the_hub_ask_the_questions_of_their_rows(folder) -> None:
         "image": image, "problem": "How many items are there in the image?",
         "solution": "<answer> 3 </answer>",
     }  # fmt: skip
-    geoqa = {"image": image, "problem": "find x", "solution": "<answer> 145° </answer>"}
     hub("MMInstruction/SuperClevr_Val", [superclevr] * 3)
-    # Different questions, so that some are held out.
-    hub("leonardPKU/GEOQA_R1V_Train_8K", [{**geoqa, "problem": f"{n}"} for n in range(60)])
     maths = {
         "problem": "1 + 1", "solution": "It is 2.", "answer": "2", "subject": "Algebra",
         "level": 1, "unique_id": "test/1",
     }  # fmt: skip
     hub("HuggingFaceH4/MATH-500", [maths] * 2, "test")
-    names = ("superclevr", "geoqa", "math_500")
+    names = ("superclevr", "math_500")
     counts = {name: tasks_of(name)[0].applied_to(Config()).eval.episodes for name in names}
     assert (counts["superclevr"], counts["math_500"]) == (3, 2)
-    assert 1 <= counts["geoqa"] < 30
 
 
 def first_question(name: str) -> tuple[str, int]:
@@ -209,6 +205,18 @@ def test_suites_of_benchmarks_ask_with_the_prompt_of_the_benchmark(folder) -> No
     }  # fmt: skip
     hub("AI4Math/MathVerse", [verse], "testmini", "testmini")
     assert first_question("mathverse") == ("<image>Reason first.", 1)
+    r1v = {
+        "image_path": "./Geo170K/images/test/0.png", "question": "Angle A?", "ground_truth": "140°",
+    }  # fmt: skip
+    for file, held in (("prompts/geoqa_test_prompts.jsonl", json.dumps(r1v).encode()),
+                       (r1v["image_path"], png())):  # fmt: skip
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_bytes(held)
+    assert first_question("geoqa") == (
+        "<image>Angle A? Output the thinking process in <think> </think> and final answer (number) "
+        "in <answer> </answer> tags.",
+        1,
+    )
     clevr = {"image": image, "problem": "How many?", "solution": "<answer> 3 </answer>"}
     hub("MMInstruction/SuperClevr_Val", [clevr])
     assert first_question("superclevr") == (
