@@ -57,7 +57,8 @@ def _summary(command: Any) -> str:
 
 def complete_config(incomplete: str) -> list[str]:
     """Packaged configurations, YAML files and runs that begin with the text."""
-    names = (file.stem for file in _PACKAGED.glob("*.yaml"))
+    files = (*_PACKAGED.glob("*.yaml"), *_PACKAGED.glob("recipes/*.yaml"))
+    names = (str(file.relative_to(_PACKAGED).with_suffix("")) for file in files)
     found = _beginning(incomplete, names) + _paths(incomplete, ".yaml")
     return _with_content(found + _runs(incomplete), complete_config)
 

@@ -30,7 +30,7 @@ _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 def is_packaged(name: str) -> bool:
     """Whether a configuration of this name comes with agentrl."""
-    return (_PACKAGED / f"{name}.yaml").is_file()
+    return name in packaged_names()
 
 
 def find(name: str) -> Path:
@@ -42,14 +42,14 @@ def find(name: str) -> Path:
     path = path_of(name, "configuration")
     if path.is_file():
         return path
-    packaged = _PACKAGED / f"{Path(name).stem}.yaml"
-    if path.suffix in ("", ".yaml") and len(path.parts) == 1 and packaged.is_file():
-        return packaged
+    packaged = path.with_suffix("").as_posix()
+    if path.suffix in ("", ".yaml") and packaged in packaged_names():
+        return _PACKAGED / f"{packaged}.yaml"
     if path.is_dir():
         file = path / "config.yaml"
         use = f"name {file}, or continue the run with --resume" if file.is_file() else "name a file"
         raise ConfigError(f"{name}: is a folder, not a configuration; {use}")
-    hint = known_names(path.stem, packaged_names(), label="Packaged")
+    hint = known_names(name, packaged_names(), label="Packaged")
     if path.suffix in (".yaml", ".yml"):
         beside = did_you_mean(path.name, sorted(file.name for file in path.parent.glob("*.y*ml")))
         packaged_too = did_you_mean(path.stem, packaged_names()) if len(path.parts) == 1 else ""
@@ -58,8 +58,13 @@ def find(name: str) -> Path:
 
 
 def packaged_names() -> list[str]:
-    """The names of the configurations that come with agentrl."""
-    return sorted(file.stem for file in _PACKAGED.glob("*.yaml"))
+    """The names of the configurations that come with agentrl, such as `recipes/r1v_geoqa`."""
+    files = (*_PACKAGED.glob("*.yaml"), *_PACKAGED.glob("recipes/*.yaml"))
+    return sorted(file.relative_to(_PACKAGED).with_suffix("").as_posix() for file in files)
+
+
+def _is_in_package(path: Path) -> bool:
+    return path.resolve().is_relative_to(_PACKAGED.resolve())
 
 
 def packaged_job(env: str, model: str) -> Path | None:
@@ -79,7 +84,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
             is not YAML.
     """
     path = find(str(source))
-    own = [] if path.parent.resolve() == _PACKAGED.resolve() else [str(path.parent.absolute())]
+    own = [] if _is_in_package(path) else [str(path.parent.absolute())]
     config = _merge(path, overrides, own)
     config.run.search_path = config.run.search_path or own
     config.validate()
@@ -102,7 +107,7 @@ def load_merged(
         ConfigError: as `load`.
     """
     own = [str(where.parent.absolute())]
-    if base is not None and (file := find(base)).parent.resolve() != _PACKAGED.resolve():
+    if base is not None and not _is_in_package(file := find(base)):
         own.append(str(file.parent.absolute()))
     try:
         first = OmegaConf.create() if base is None else OmegaConf.load(find(base))

@@ -115,5 +115,5 @@ def _sections() -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, trainer in other_trainers().items():
         for section in {key.partition(".")[0] for key in trainer.keys if "." in key}:
-            found.setdefault(section, []).append(name)
+            found.setdefault(section, []).extend([] if name.endswith("_data") else [name])
     return found

@@ -1,0 +1,78 @@
+"""Questions whose answers a model can check with a tool before it gives one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+
+from agentrl.actions.tool_calls import ActionSet
+from agentrl.data import grading
+from agentrl.data.observations import AnyText
+from agentrl.envs.qa.env import QA
+from agentrl.envs.qa.translator import QATranslator
+from agentrl.errors import ActionError
+
+
+class CheckedQA(QA):
+    """Answers can be checked; the one in the first reply without a tool call counts.
+
+    The action has the answer, and whether it is only checked. The tool shows the answer as it was
+    read, and its reward: 1 if it is the right number, else 0. The final reward is the same.
+
+    Args and errors: as `QA`, with numbers as answers, as in GSM8K.
+    """
+
+    def __init__(self, data: str | Mapping[str, str], **settings: Any) -> None:
+        super().__init__(data, **{**settings, "grade": "none"})
+        parts = {"check": gymnasium.spaces.Discrete(2), "answer": AnyText()}
+        self.action_space: Any = gymnasium.spaces.Dict(parts)
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Check an answer, or give it, which ends the episode."""
+        assert self._task is not None, "reset first"
+        answer = grading.final_answer(str(action["answer"])).replace("$", "").strip()
+        true = grading.final_answer(self._task.answer)
+        right = float(grading.numeric(answer, [true]))
+        shown, _, _, _, info = super().step(answer)
+        if not action["check"]:
+            info["metrics"] = {"accuracy": right}
+            return shown, right, True, False, info
+        shown["text"] = f"Current parsed answer={answer!r} reward={right}"
+        return shown, 0.0, False, False, info
+
+
+class CheckedQATranslator(QATranslator):
+    """Asks the question and describes the tool, which is called as `<tool_call>{...}</tool_call>`.
+
+    Args:
+        tool: the tool's name.
+        instructions: how to answer, before the description of the tool.
+    """
+
+    def __init__(
+        self,
+        tool: str = "check_answer",
+        instructions: str = "Check your answer, then reply with #### and the answer.",
+    ) -> None:
+        super().__init__(style="text", instructions=instructions)
+        self._calls = ActionSet([f"{tool}(answer)"], "tool")
+
+    def instructions(self) -> str:
+        """How to answer, and how to call the tool."""
+        return f"{super().instructions()} The tool is called as {self._calls.describe()}."
+
+    def to_action(self, reply: str) -> Any:
+        """The answer, and whether it is to be checked.
+
+        Raises:
+            ActionError: a tool call is invalid, or the reply is empty.
+        """
+        if "<tool_call>" in reply:
+            return {"check": 1, "answer": self._calls.parse(reply).arguments[0].strip('"')}
+        if not reply.strip():
+            raise ActionError("the reply is empty")
+        return {"check": 0, "answer": reply}
+
+    def no_action(self) -> Any:
+        """An empty answer, which is wrong."""
+        return {"check": 0, "answer": ""}
