@@ -1,13 +1,20 @@
 """The examples of other trainers in configs/recipes: dry runs, and tiny runs over drawn rows."""
 
+import dataclasses
 import re
 import runpy
 from pathlib import Path
 
 import pytest
 
+import agentrl
 from agentrl import config as configuration
 from agentrl.cli import run
+from agentrl.data.grading import final_answer
+from agentrl.rollout.load_translator_and_players import open_translator
+from agentrl.rollout.scoring import RewardFunctions
+from tests.rollout.test_collector import episode_of
+from tests.rollout.test_reward_adapters import TICKET
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "configs" / "recipes" / "README.md"
@@ -70,6 +77,50 @@ def test_recipes_are_found_by_their_names():
     assert configuration.load("recipes/r1v_geoqa").rollout.groups == 16
 
 
+FORMS = {
+    "easyr1": r"<think>so</think> \boxed{%s}", "multi_image": r"<think>so</think> \boxed{%s}",
+    "math": "So it is.\nAnswer: %s", "digits": "%s", "r1v": "<think>so</think><answer>%s</answer>",
+    "gsm8k": "So it is.\n#### %s", "lmm_r1": r"<think>so</think><answer>$\boxed{%s}$</answer>",
+}  # fmt: skip
+"""How a reply to each format has to be written for the highest reward."""
+
+
+def quick_or_slow(quick, names):
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+ANSWERED = [name for name in ROWS if name not in COMMANDS and name != "verl_gsm8k_tools"]
+
+
+@pytest.mark.parametrize(
+    "recipe", quick_or_slow(["easyr1_number_game", "lmm_r1_fre_text"], ANSWERED)
+)
+def test_a_recipe_rewards_the_right_answer_and_not_a_wrong_one(recipe, drawn):
+    job = configuration.load(f"recipes/{recipe}", overrides(recipe, drawn))
+    translator = open_translator(job.env)
+    rewards = RewardFunctions(job.rewards, 30.0)
+    form = FORMS["easyr1" if recipe == "easyr1_math_grpo" else ROWS[recipe]]
+
+    def reward(answer):
+        env = agentrl.make(job.env.id, **job.env.kwargs)
+        shown, reset_info = env.reset(seed=0)
+        reply = form % (answer or final_answer(reset_info["ground_truth"]))
+        action = translator.to_action(reply)
+        *_, info = env.step(action)
+        episode = episode_of(TICKET, turns=1)
+        turn = dataclasses.replace(
+            episode.turns[0], reply=reply, reply_ids=(1, 2, 3), action=action, info=info,
+            shown=shown["text"], images=shown["images"],
+        )  # fmt: skip
+        return rewards.score(
+            dataclasses.replace(episode, turns=(turn,), reset_info=reset_info)
+        ).total
+
+    best = 1.5 if recipe.startswith("lmm_r1") else 1.0
+    assert reward(None) == pytest.approx(best)
+    assert reward("123456789") < best
+
+
 @pytest.mark.parametrize("recipe", ROWS)
 def test_a_recipe_passes_a_dry_run(recipe, drawn, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -79,13 +130,7 @@ def test_a_recipe_passes_a_dry_run(recipe, drawn, tmp_path, monkeypatch, capsys)
     assert "All checks pass" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        name if name == "lmm_r1_mgt_geo" else pytest.param(name, marks=pytest.mark.slow)
-        for name in ROWS
-    ],
-)
+@pytest.mark.parametrize("recipe", quick_or_slow(["lmm_r1_mgt_geo"], ROWS))
 def test_a_recipe_takes_a_step_with_the_tiny_model(recipe, drawn, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     command = COMMANDS.get(recipe, "train")
