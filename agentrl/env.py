@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from agentrl import registry
-from agentrl.errors import ConfigError, boundary
+from agentrl.errors import ConfigError, boundary, message_of
 from agentrl.extension_points import ENV
 from agentrl.text import did_you_mean, list_names
 from agentrl.types import Message, Observation
@@ -389,7 +389,8 @@ def make(id: str, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
     try:
         return gymnasium.make(spec, **kwargs)
     except TypeError as error:
-        fix = _PHONE_ARGUMENT if found.app and "'device'" in str(error) else ""
-        raise ConfigError(f"env.kwargs: {id} rejects them: {error}{fix}") from error
+        why = message_of(error)
+        fix = _PHONE_ARGUMENT if found.app and "'device'" in why else ""
+        raise ConfigError(f"env.kwargs: {id} rejects them: {why}{fix}") from error
     except (gymnasium.error.Error, ImportError) as error:  # such as a missing package
-        raise ConfigError(f"env.id: {id} cannot be constructed: {error}") from error
+        raise ConfigError(f"env.id: {id} cannot be constructed: {message_of(error)}") from error

@@ -31,6 +31,7 @@
 """
 
 import asyncio
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -205,19 +206,34 @@ def must_propagate(cause: BaseException) -> bool:
     """Whether an exception must propagate because foreign code is not its origin.
 
     Ours are Ctrl-C, the end of a generator, and the cancellation of a task. Outside an event loop
-    nothing can be cancelled, so a `CancelledError` there comes from foreign code, as do other
-    exceptions that are no `Exception`: `SystemExit`, or the panic of a Rust library.
+    nothing can be cancelled or ended, and Ctrl-C arrives only in the main thread. Elsewhere these
+    exceptions come from foreign code, as do other exceptions that are no `Exception`: `SystemExit`,
+    or the panic of a Rust library.
     """
-    if isinstance(cause, asyncio.CancelledError):
+    if isinstance(cause, asyncio.CancelledError | GeneratorExit):
         return in_event_loop()
-    return isinstance(cause, KeyboardInterrupt | GeneratorExit)
+    is_main = threading.current_thread() is threading.main_thread()
+    return isinstance(cause, KeyboardInterrupt) and is_main
+
+
+_LONGEST = 2000
+"""Most characters of an error's text; foreign code may put a whole page or array into one."""
+
+
+def message_of(cause: BaseException, length: int = _LONGEST) -> str:
+    """The text of an error, truncated to `length`; foreign classes may fail to make one."""
+    try:
+        text = str(cause)
+    except Exception as error:
+        return f"an error without a text: its __str__ raises {type(error).__name__}"
+    return text if len(text) <= length else f"{text[:length]}... ({len(text):,} characters)"
 
 
 def describe_error(cause: BaseException) -> str:
     """Type, message and location of an error: `ValueError: too small (game.py:12)`."""
     deepest = traceback.extract_tb(cause.__traceback__)[-1:]
     location = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in deepest)
-    return f"{type(cause).__name__}: {cause}{location}"
+    return f"{type(cause).__name__}: {message_of(cause)}{location}"
 
 
 def in_event_loop() -> bool:

@@ -38,7 +38,7 @@ from agentrl.cli.command_help import (
 )
 from agentrl.cli.porting import port
 from agentrl.cli.recordings import audit, episodes, export, prune, rescore, runs, view
-from agentrl.errors import AgentRLError, ConfigError
+from agentrl.errors import AgentRLError, ConfigError, message_of
 from agentrl.files import check_links
 from agentrl.text import printable
 
@@ -67,6 +67,8 @@ _GROUPS = {
 """Commands by task, in the order of `agentrl --help`."""
 
 
+_LONGEST_ERROR = 20_000
+"""Most characters of an error that is printed; user code may raise our errors with any text."""
 _INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
@@ -231,7 +233,8 @@ def run(arguments: list[str]) -> int:
             sys.stderr.write(f"{after_echo}interrupted\n")
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except AgentRLError as error:
-        sys.stderr.write(printable(f"{type(error).__name__}: {error}") + "\n")
+        text = message_of(error, _LONGEST_ERROR)
+        sys.stderr.write(printable(f"{type(error).__name__}: {text}") + "\n")
         return 2 if isinstance(error, ConfigError) else 1
     except OSError as error:  # such as a full disk
         sys.stderr.write(f"{type(error).__name__}: {error}\n")

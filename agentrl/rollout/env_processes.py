@@ -27,7 +27,7 @@ import gymnasium
 
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.env import interface_of
-from agentrl.errors import ConfigError, EnvError
+from agentrl.errors import ConfigError, EnvError, message_of
 from agentrl.rollout.env_server import CLOSE_S, EnvServer, InvalidRequest
 from agentrl.rollout.make_env import env_kwargs, make_env, remote_kwargs, with_text_actions
 from agentrl.rollout.remote_env import RemoteEnv, is_responding
@@ -283,8 +283,8 @@ def resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _serve(spec: dict[str, Any], url_pipe: int) -> None:
-    """Serve one kind of environment until standard input ends."""
+def _serve(spec: dict[str, Any], control: int, url_pipe: int) -> None:
+    """Serve one kind of environment until the parent closes its end of `control`."""
     sys.path += [entry for entry in spec["path"] if entry not in sys.path]
     config = _parse_env_config(spec["env"])
 
@@ -292,12 +292,12 @@ def _serve(spec: dict[str, Any], url_pipe: int) -> None:
         try:
             return make_env(replace(config, kwargs=kwargs, translator_kwargs={}))
         except ConfigError as error:
-            raise InvalidRequest(str(error)) from error
+            raise InvalidRequest(message_of(error)) from error
 
     server = EnvServer(make, ("127.0.0.1", 0), spec["token"], most=100_000, idle_s=86_400.0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     os.write(url_pipe, f"http://127.0.0.1:{server.server_address[1]}\n".encode())
-    while os.read(0, 4096):
+    while os.read(control, 4096):
         pass
     server.shutdown()
     server.server_close()
@@ -310,12 +310,13 @@ def _parse_env_config(tree: dict[str, Any]) -> EnvConfig:
 
 def main() -> None:
     """Serve the environment that the parent describes on standard input."""
-    spec = json.loads(os.fdopen(os.dup(0), "rb", buffering=0).readline())
-    # An environment's prints go to standard error: the parent reads exactly one line.
-    faulthandler.enable()  # a crash in native code names the line that led to it
-    url_pipe = os.dup(1)
+    # An environment may read, print, and close the standard streams: the parent uses others.
+    control, url_pipe = os.dup(0), os.dup(1)
+    spec = json.loads(os.fdopen(control, "rb", buffering=0, closefd=False).readline())
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    _serve(spec, url_pipe)
+    faulthandler.enable()  # a crash in native code names the line that led to it
+    _serve(spec, control, url_pipe)
     os._exit(0)  # do not wait for threads that hang
 
 

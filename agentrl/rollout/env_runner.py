@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import PIL.Image
@@ -19,7 +19,14 @@ import PIL.Image
 from agentrl.actions.screen_actions import Done
 from agentrl.config import EnvConfig
 from agentrl.data.observations import is_within, observation_problem
-from agentrl.errors import ActionError, ConfigError, EnvError, boundary, describe_error
+from agentrl.errors import (
+    ActionError,
+    ConfigError,
+    EnvError,
+    boundary,
+    describe_error,
+    message_of,
+)
 from agentrl.rollout.env_server import reset_env, step_env
 from agentrl.rollout.load_translator_and_players import (
     ResizeOf,
@@ -27,14 +34,16 @@ from agentrl.rollout.load_translator_and_players import (
     open_translator,
     with_prompt,
 )
-from agentrl.rollout.make_env import make_env
+from agentrl.rollout.make_env import close_env, make_env
 from agentrl.rollout.reward_adapters import finite
+from agentrl.standard_streams import reopen_closed_streams
 from agentrl.text import pluralize, quoted
 from agentrl.types import Image, Message, Observation
 from agentrl.worker_threads import Worker
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 MakeEnv = Callable[..., Any]
 """Takes an EnvConfig and a render mode; returns the environment."""
 
@@ -203,7 +212,7 @@ class EnvRunner:
             DeviceError: the phone failed.
             EnvError: the environment raised.
         """
-        return await self._worker.call(self._reset, seed)
+        return await self._worker.call(self._with_open_streams, self._reset, seed)
 
     async def act(self, reply: str, *, is_last: bool = False) -> "ActionResult":
         """Take the action of a reply, or the translator's `no_action` if it contains none.
@@ -216,7 +225,20 @@ class EnvRunner:
             DeviceError: the phone failed.
             EnvError: the environment or the translator raised.
         """
-        return await self._worker.call(self._act_and_compose, reply, is_last)
+        return await self._worker.call(
+            self._with_open_streams, self._act_and_compose, reply, is_last
+        )
+
+    def _with_open_streams(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function; one that closes a standard stream of the process has failed."""
+        reopen_closed_streams()  # remembers them
+        try:
+            result = function(*arguments)
+        finally:
+            closed = reopen_closed_streams()
+        if closed:
+            raise EnvError(f"{self.id} closed {' and '.join(closed)} of the process of the job")
+        return result
 
     def _reset(self, seed: int) -> StepResult:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
@@ -257,7 +279,7 @@ class EnvRunner:
             with boundary(EnvError, f"the translator's reading of {quoted(reply, 80)}"):
                 action = self.translator.to_action(reply)
         except ActionError as error:
-            unreadable = str(error)
+            unreadable = message_of(error)
             with boundary(EnvError, "the translator's no_action()"):
                 action = self.translator.no_action()
         after = None if action is None else self._step(action)
@@ -265,7 +287,7 @@ class EnvRunner:
 
     def _step(self, action: Any) -> StepResult:
         def name() -> str:  # only for errors: the text of an array takes longer than a step
-            return f"{self._config.id}.step({action!r})"
+            return f"{self._config.id}.step({action!r:.200})"
 
         with boundary(EnvError, name):
             try:
@@ -325,7 +347,7 @@ class EnvRunner:
         try:
             found = self.translator.to_observation(observation, info)
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
+            raise ConfigError(f"{where}: {message_of(error)}") from error
         if len(found.text) > _MOST_TEXT:
             raise EnvError(f"{where} has {len(found.text):,} characters; at most {_MOST_TEXT:,}")
         return found
@@ -357,9 +379,7 @@ class EnvRunner:
         return self._worker.join(wait_s)
 
     def _close_env(self) -> None:
-        if self._env is None:
-            return
-        try:
-            self._env.close()
-        except BaseException as error:  # the environment is abandoned either way
-            log.warning("closing %s on %s: %s", self._config.id, self.device, error)
+        if self._env is not None:
+            place = "" if self.device is None else f" on {self.device}"
+            close_env(self._env, f"{self.id}{place}")
+            reopen_closed_streams()

@@ -41,6 +41,8 @@ CLOSE_S = 10.0
 """How long the `close()` of an environment is waited for."""
 MAX_BYTES = 1 << 28
 """Maximum bytes of a message."""
+LONGEST_ERROR = 2000
+"""Most characters of the text of an error."""
 _GONE = 410
 """HTTP status of requests for an environment that there is no more."""
 LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -50,6 +52,19 @@ _OLD_GYM = (
     ", as environments of the old gym package do: adapt it to gymnasium.Env, or wrap it in "
     "GymV21CompatibilityV0 of the package shimmy"
 )
+
+
+def describe_error(error: BaseException) -> str:
+    """Return type, text and location of an error; foreign classes may fail to make a text."""
+    try:
+        text = f"{error}"
+    except Exception as failure:
+        text = f"an error without a text: its __str__ raises {type(failure).__name__}"
+    if len(text) > LONGEST_ERROR:
+        text = f"{text[:LONGEST_ERROR]}... ({len(text):,} characters)"
+    deepest = traceback.extract_tb(error.__traceback__)[-1:]
+    location = "".join(f" ({os.path.basename(frame[0])}:{frame[1]})" for frame in deepest)
+    return f"{type(error).__name__}: {text}{location}"
 
 
 class InvalidRequest(ValueError):
@@ -214,7 +229,7 @@ def reset_env(
     try:
         found = env.reset(**given)
     except TypeError as error:
-        if "unexpected keyword argument 'seed'" in str(error):
+        if "unexpected keyword argument 'seed'" in describe_error(error):
             raise TypeError(f"reset() takes no seed{_OLD_GYM}") from error
         raise
     observation, info = _parts("reset()", found, "observation, info")
@@ -257,6 +272,7 @@ class EnvThread:
         self._last: tuple[int, Future[Any]] = (-1, Future())
         self._make = make
         self._env: Any = None
+        self._closed: Future[None] = Future()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
@@ -275,13 +291,18 @@ class EnvThread:
 
     def close(self) -> None:
         """Close the environment as soon as its thread is free; does not wait."""
-        self._calls.put((Future(), "close", {}))
+        self._calls.put((self._closed, "close", {}))
         self._calls.put(None)
 
-    def join(self, seconds: float) -> bool:
-        """Wait until the environment is closed; False if it was not in time."""
-        self._thread.join(max(0.0, seconds))
-        return not self._thread.is_alive()
+    def join(self, seconds: float) -> str | None:
+        """Wait until the environment is closed; return what went wrong with that."""
+        try:
+            self._closed.result(max(0.0, seconds))
+        except LateError:
+            return f"it did not close within {CLOSE_S:g} s"
+        except BaseException as error:
+            return describe_error(error)
+        return None
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
@@ -321,9 +342,9 @@ class EnvThread:
         return {"drawn": self._env.render()}
 
     def _close(self) -> None:
-        if self._env is not None:
-            self._env.close()
-            self._env = None
+        env, self._env = self._env, None
+        if env is not None:
+            env.close()
 
 
 class EnvServer(ThreadingHTTPServer):
@@ -386,18 +407,19 @@ class EnvServer(ThreadingHTTPServer):
             return spec
         except TypeError as error:  # such as an unexpected argument
             self.close(key)
-            raise InvalidRequest(f"TypeError: {error}") from error
+            raise InvalidRequest(describe_error(error)) from error
         except BaseException:
             self.close(key)
             raise
 
-    def close(self, key: str, wait_s: float = 0.0) -> None:
-        """Close a client's environment, and wait for that."""
+    def close(self, key: str, wait_s: float = 0.0) -> str | None:
+        """Close a client's environment, wait for that, and return what went wrong with it."""
         with self._lock:
             thread = self._env_threads.pop(key, None)
-        if thread is not None:
-            thread.close()
-            thread.join(wait_s)
+        if thread is None:
+            return None
+        thread.close()
+        return thread.join(wait_s)
 
     def server_close(self) -> None:
         """Stop listening, close all environments, and wait at most `CLOSE_S` for that."""
@@ -408,9 +430,9 @@ class EnvServer(ThreadingHTTPServer):
         end = time.monotonic() + CLOSE_S
         for thread in threads:
             thread.close()
-        late = sum(not thread.join(end - time.monotonic()) for thread in threads)
-        if late:
-            sys.stderr.write(f"{late} environments did not close within {CLOSE_S:g} s\n")
+        for thread in threads:
+            if problem := thread.join(end - time.monotonic()):
+                sys.stderr.write(f"closing an environment: {problem}\n")
 
     def env_thread(self, key: str) -> EnvThread:
         """Look up a client's environment."""
@@ -432,8 +454,7 @@ class EnvServer(ThreadingHTTPServer):
                 )
             return {**self.open(key, dict(message.get("kwargs", {}))), "version": VERSION}
         if what == "close":
-            self.close(key, CLOSE_S)
-            return None
+            return self.close(key, CLOSE_S)
         if what not in ("reset", "step", "render"):
             raise InvalidRequest(f"unknown path /{what}")
         number, thread = int(message.pop("number", -1)), self.env_thread(key)
@@ -465,9 +486,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         except PermissionError as error:
             status, body = 403, pack({"error": str(error)})
         except BaseException as error:  # an environment may also raise SystemExit
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            why = f"{type(error).__name__}: {error} ({os.path.basename(frame[0])}:{frame[1]})"
-            status, body = 500, pack({"error": why[:2000]})
+            status, body = 500, pack({"error": describe_error(error)})
         self.send_response(status)
         self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Content-Length", str(len(body)))

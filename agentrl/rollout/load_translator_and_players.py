@@ -1,9 +1,11 @@
 """Make the translator and the scripted players of an environment, and read its action space."""
 
 import json
+import logging
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from concurrent.futures import Future
 from dataclasses import asdict, replace
+from threading import Thread
 from typing import Any
 
 import gymnasium
@@ -13,18 +15,23 @@ from agentrl.actions.dialect import Dialect, Resize
 from agentrl.actions.open_dialect import open_dialect
 from agentrl.config import EnvConfig, History, parse_history
 from agentrl.data.prompt_templates import render_instructions
-from agentrl.errors import ConfigError, boundary, describe_error, must_propagate
+from agentrl.errors import ConfigError, EnvError, boundary, describe_error
 from agentrl.extension_points import DIALECT
 from agentrl.rollout.env_processes import interface_in_process
+from agentrl.rollout.env_server import CLOSE_S
 from agentrl.rollout.make_env import (
+    close_env,
     env_registration,
     full_keys,
     make_env,
     named_parameters,
     shared_arguments,
 )
+from agentrl.standard_streams import reopen_closed_streams
 from agentrl.text import known_names
 from agentrl.types import Message
+
+log = logging.getLogger(__name__)
 
 _interfaces: dict[str, dict[str, Any]] = {}
 """What `read_interface` returns, by configuration."""
@@ -197,16 +204,45 @@ def read_interface(config: EnvConfig) -> dict[str, Any]:
 
 
 def _made_interface(config: EnvConfig) -> dict[str, Any]:
+    if not config.processes:
+        return _interface_in_thread(config)
     try:
-        if config.processes:
-            return interface_in_process(config)
-        with closing(make_env(config)) as instance:
-            return env.interface_of(instance)
-    except ConfigError:
-        raise
-    except BaseException as error:
-        if must_propagate(error):
-            raise
-        raise ConfigError(
-            f"env.id: {config.id} cannot be constructed: {describe_error(error)}"
-        ) from error
+        return interface_in_process(config)
+    except EnvError as error:
+        raise _not_constructed(config, error) from error
+
+
+def _interface_in_thread(config: EnvConfig) -> dict[str, Any]:
+    """Make an environment, read its interface, and close it in the thread that made it.
+
+    A `close()` that fails or hangs is logged: episodes can be played nevertheless.
+    """
+    interface: Future[dict[str, Any]] = Future()
+
+    def work() -> None:
+        reopen_closed_streams()  # remembers them
+        try:
+            instance = make_env(config)
+            found = env.interface_of(instance)
+            if closed := reopen_closed_streams():
+                raise EnvError(f"it closed {' and '.join(closed)} of the process of the job")
+        except ConfigError as error:
+            interface.set_exception(error)
+        except BaseException as error:  # such as SystemExit
+            reopen_closed_streams()
+            interface.set_exception(_not_constructed(config, error))
+        else:
+            interface.set_result(found)
+            close_env(instance, config.id)
+
+    thread = Thread(target=work, name="interface", daemon=True)
+    thread.start()
+    found = interface.result()
+    thread.join(CLOSE_S)
+    if thread.is_alive():
+        log.warning("closing %s: it did not close within %g s", config.id, CLOSE_S)
+    return found
+
+
+def _not_constructed(config: EnvConfig, error: BaseException) -> ConfigError:
+    return ConfigError(f"env.id: {config.id} cannot be constructed: {describe_error(error)}")

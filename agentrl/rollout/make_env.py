@@ -5,6 +5,7 @@ both, in whichever section it is set.
 """
 
 import inspect
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,10 +17,18 @@ import gymnasium
 from agentrl import env, registry
 from agentrl.config import Config, EnvConfig, EvalConfig, WrapperConfig
 from agentrl.data.observations import AnyText
-from agentrl.errors import ConfigError, InvalidArgument, boundary
+from agentrl.errors import (
+    ConfigError,
+    InvalidArgument,
+    boundary,
+    describe_error,
+    must_propagate,
+)
 from agentrl.extension_points import PLAYER, TRANSLATOR
 from agentrl.rollout.env_server import is_text_space
 from agentrl.text import known_names
+
+log = logging.getLogger(__name__)
 
 Split = Literal["train", "eval", "demo"]
 _MAKE_ARGUMENTS = ("max_episode_steps", "render_mode")
@@ -51,6 +60,21 @@ def make_env(
     for wrapper in config.wrappers:
         instance = _wrap(instance, wrapper)
     return with_text_actions(instance)
+
+
+def close_env(instance: "gymnasium.Env[Any, Any]", name: str) -> None:
+    """Close an environment, which is abandoned either way; what it raises is logged.
+
+    Args:
+        instance: the environment.
+        name: names it in the log.
+    """
+    try:
+        instance.close()
+    except BaseException as error:
+        if must_propagate(error):
+            raise
+        log.warning("closing %s: %s", name, describe_error(error))
 
 
 def with_text_actions(instance: "gymnasium.Env[Any, Any]") -> "gymnasium.Env[Any, Any]":

@@ -1,6 +1,7 @@
 """Client of an environment server, as a Gymnasium environment."""
 
 import http.client
+import logging
 import os
 import secrets
 import socket
@@ -14,7 +15,16 @@ from urllib.parse import urlsplit
 import gymnasium
 
 from agentrl.errors import ConfigError, EnvError
-from agentrl.rollout.env_server import MAX_BYTES, VERSION, InvalidRequest, pack, unpack
+from agentrl.rollout.env_server import (
+    LONGEST_ERROR,
+    MAX_BYTES,
+    VERSION,
+    InvalidRequest,
+    pack,
+    unpack,
+)
+
+log = logging.getLogger(__name__)
 
 _REFUSED = (400, 403)
 """HTTP statuses of requests that are invalid, and not worth a retry."""
@@ -164,7 +174,8 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         """Close the server's environment, if it can be reached."""
         if self._key:
             with suppress(EnvError):  # the server closes it after its idle timeout
-                self._ask("close", {"key": self._key}, patience_s=0.0)
+                if problem := self._ask("close", {"key": self._key}, patience_s=0.0):
+                    log.warning("closing %s: %s", self._name, problem)
             self._key = ""
         self._http.close()
 
@@ -212,7 +223,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         status, answer = self._http.ask(f"/{what}", body, headers, self._deadline_s)
         try:
             content = unpack(answer)
-            why = "" if status == 200 else str(content["error"])
+            why = "" if status == 200 else str(content["error"])[: 2 * LONGEST_ERROR]
         except (InvalidRequest, KeyError, TypeError) as error:
             raise EnvError(
                 f"{self._call_name(what)}: HTTP {status}: not an environment server: {error}"

@@ -5,7 +5,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from agentrl.errors import ConfigError, DeviceError, EnvError, WorldError, boundary
+from agentrl.errors import (
+    ConfigError,
+    DeviceError,
+    EnvError,
+    WorldError,
+    boundary,
+    message_of,
+)
 from agentrl.event_loop import own_deadline
 from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.replay.episode_summary import label_of
@@ -136,11 +143,11 @@ async def run_episode(
     except ConfigError as failure:
         if not (limits.has_played or history.turns):
             raise
-        outcome, error = Outcome.ENV_ERROR, f"{EnvError.__name__}: {failure}"
+        outcome, error = Outcome.ENV_ERROR, f"{EnvError.__name__}: {message_of(failure)}"
     except WorldError as failure:
         is_phone = isinstance(failure, DeviceError)
         outcome = Outcome.DEVICE_ERROR if is_phone else Outcome.ENV_ERROR
-        error = f"{type(failure).__name__}: {failure}"
+        error = f"{type(failure).__name__}: {message_of(failure)}"
     finally:
         session.close()
     if error:

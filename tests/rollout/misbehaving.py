@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 
 import agentrl
+from agentrl.errors import EnvError
 
 
 class Foreign:
@@ -32,6 +33,23 @@ SEEN = {
     "endless text": lambda turn: "x" * 3_000_000,
 }
 """By fault, what is observed from the second step on, depending on the turn."""
+
+
+class Mute(Exception):
+    """An error that fails to say what it is."""
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+ERRORS = {
+    "mute": Mute(),
+    "endless error": ValueError("x" * 50_000_000),
+    "endless own error": EnvError("x" * 50_000_000),
+    "generator exit": GeneratorExit("over"),
+    "interrupt": KeyboardInterrupt("window closed"),
+}
+"""By fault, what the second step raises."""
 
 
 class Misbehaving(gymnasium.Env):
@@ -97,9 +115,15 @@ class Misbehaving(gymnasium.Env):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == "system exit":
             sys.exit(4)
+        if self.fault in ERRORS:
+            raise ERRORS[self.fault]
+        if self.fault == "closes streams":
+            os.closerange(0, 3)
 
     def close(self):
         if self.fault == "hanging close" and hasattr(self, "turn"):
+            time.sleep(self.seconds)
+        if self.fault == "never closes":
             time.sleep(self.seconds)
         if self.fault == "failing close":
             sys.exit("not closed")

@@ -1,5 +1,6 @@
 """Environments that misbehave, played by the real rollout worker, in threads and in processes."""
 
+import os
 import re
 import shutil
 import signal
@@ -19,7 +20,7 @@ import pytest
 from agentrl.config import Config, EnvConfig, WrapperConfig
 from agentrl.env import find_env
 from agentrl.errors import ConfigError, WorldError
-from agentrl.rollout import env_pool, env_processes
+from agentrl.rollout import env_pool, env_processes, load_translator_and_players
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_check import check_environment
 from agentrl.rollout.env_server import OpaqueSpace
@@ -86,6 +87,24 @@ async def test_a_close_that_hangs_or_fails_is_waited_for_within_a_bound(
     await rollouts.close()
     assert time.monotonic() - started < 10
     assert "did not close within 0.3 s" in caplog.text
+
+
+@SLOW_TOO
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("failing close", "SystemExit: not closed (misbehaving.py:"),
+        ("never closes", "it did not close within 0.3 s"),
+    ],
+)
+def test_such_a_close_does_not_keep_a_job_from_starting(
+    fault: str, problem: str, processes: int, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(load_translator_and_players, "CLOSE_S", 0.3)
+    config = job(processes, fault=fault, seconds=15.0 if processes else 60.0).env
+    assert load_translator_and_players.read_action_space(config) == gymnasium.spaces.Discrete(2)
+    problem = problem.replace("0.3", "10") if processes else problem
+    assert f"closing {ID}: {problem}" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -163,6 +182,46 @@ async def test_environments_bound_to_a_thread_play_in_processes_of_their_own(
     assert [e.error for e in episodes if not e.outcome.void] == [None] * 4
     assert "RuntimeError: broken" in (episodes[2].error or "")
     assert len([*tmp_path.glob("*.opened")]) == len([*tmp_path.glob("*.closed")]) == 4
+
+
+@SLOW_TOO
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("mute", "Mute: an error without a text: its __str__ raises RuntimeError"),
+        ("endless error", "ValueError: xxxx"),
+        ("endless own error", "xxxx"),
+        ("generator exit", "GeneratorExit: over"),
+        ("interrupt", "KeyboardInterrupt: window closed"),
+    ],
+)
+async def test_any_error_of_a_step_voids_only_its_episode_and_is_named_briefly(
+    fault: str, message: str, processes: int, caplog
+) -> None:
+    episodes = await play(job(processes, fault=fault, every=2), [1, 2, 3])
+    assert [e.outcome.void for e in episodes] == [False, True, False]
+    assert message in (episodes[1].error or "")
+    assert len(episodes[1].error or "") < 2500
+    assert "discarded after 1 turns: EnvError: " in caplog.text
+    assert len(caplog.text) < 5000
+
+
+async def test_standard_streams_that_an_environment_closes_are_opened_again(capfd) -> None:
+    config = job(fault="closes streams", every=2)
+    config.rollout.concurrency = 1
+    episodes = await play(config, [1, 2, 3])
+    assert [e.outcome.void for e in episodes] == [False, True, False]
+    assert episodes[1].error == (
+        f"EnvError: {ID} closed stdin and stdout and stderr of the process of the job"
+    )
+    os.write(1, b"still there")
+    assert "still there" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+async def test_a_process_whose_environment_closes_its_streams_goes_on() -> None:
+    episodes = await play(job(1, fault="closes streams", every=2), [1, 2, 3])
+    assert not any(e.outcome.void for e in episodes)
 
 
 class Unchecked(gymnasium.Wrapper):
