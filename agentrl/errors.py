@@ -23,6 +23,8 @@
         │   └── NoDevice          the pool has no phone to lease right now
         │       └── PoolEmpty         and expects none: all its phones are in quarantine
         ├── EnvError          an environment raised or broke its contract
+        │   ├── EnvCrashed        its process ended or hung while it executed this call
+        │   └── EnvLost           its process was ended by another of its environments
         ├── EngineError       an engine failed or did not answer in time
         │   ├── EndpointRefused       a chat completions server answered with an error
         │   └── EndpointUnreachable   it cannot be reached, or the connection broke
@@ -139,6 +141,17 @@ class PoolEmpty(NoDevice):
 
 class EnvError(WorldError):
     """An environment raised or broke its contract."""
+
+
+class EnvCrashed(EnvError):
+    """The process of an environment (`env.processes`) ended or hung during a call of it.
+
+    If other calls were under way, any of them may be the cause.
+    """
+
+
+class EnvLost(EnvError):
+    """The process of an environment was ended by another environment in it."""
 
 
 class EngineError(WorldError):

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentrl.errors import WorldError
+from agentrl.errors import EnvCrashed, EnvLost, WorldError
 from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.make_env import Split
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.types import ScoredEpisode, TruncatedBy, cause
+from agentrl.types import Episode, ScoredEpisode, TruncatedBy, cause
 
 Play = Callable[[EpisodeRequest], Awaitable[ScoredEpisode]]
 """Plays and scores one requested episode; failures of phone or environment make it void."""
@@ -126,6 +126,10 @@ class RequestQueue:
 class Collector:
     """Hands requested episodes to slots that play one at a time, and keeps the results.
 
+    An episode that may have crashed the process of its environment is played again at the end, when
+    nothing else is played, so that it harms no other; if it crashes again, it stays void. The first
+    time that an episode is void through a crash is no refill.
+
     Args:
         requests: what to play.
         max_refills: maximum number of void episodes that are replaced.
@@ -146,6 +150,12 @@ class Collector:
         self._progress = progress
         self._failures = failures or FailureLog()
         self._results: dict[int, ScoredEpisode] = {}
+        self._crashed: set[int] = set()
+        """Indices of requests that were void through a crash, their own or another's."""
+        self._suspects: deque[tuple[int, EpisodeRequest]] = deque()
+        """Requests that may have crashed a process, to be played alone."""
+        self._num_playing = 0
+        self._is_suspect_playing = False
         self._changed = asyncio.Event()
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done as soon as all requests have been played."""
@@ -191,36 +201,61 @@ class Collector:
             Exception: raised by `play`.
         """
         while await self._may_take():
-            index, request = self._queue.take(worker)
+            is_alone = not self._queue
+            index, request = self._suspects.popleft() if is_alone else self._queue.take(worker)
+            self._num_playing, self._is_suspect_playing = self._num_playing + 1, is_alone
             try:
                 scored = await play(request)
             except BaseException:
-                self._put(index, request)
+                self._put(index, request, is_suspect=is_alone)
                 raise
+            finally:
+                self._num_playing, self._is_suspect_playing = self._num_playing - 1, False
+                self._changed.set()
             self._count(scored)
             self._failures.add(scored.episode)
-            if scored.episode.outcome.void and self._refills > 0:
-                self._refills -= 1
-                self._put(index, replace(request, attempt=request.attempt + 1))
-            else:
+            if not self._plays_again(index, request, scored.episode, is_alone=is_alone):
                 self._results[index] = scored
                 if len(self._results) == self._num_requests:
-                    self._changed.set()
                     self.ended.set_result(None)
+
+    def _plays_again(
+        self, index: int, request: EpisodeRequest, episode: Episode, *, is_alone: bool
+    ) -> bool:
+        """Put the request of a void episode back, unless no refill is left or it is to blame."""
+        reason = cause(episode.outcome, episode.error)
+        if reason is None or (is_alone and reason == EnvCrashed.__name__):
+            return False
+        is_crash = reason in (EnvCrashed.__name__, EnvLost.__name__)
+        if is_crash and index not in self._crashed:
+            self._crashed.add(index)
+        elif self._refills > 0:
+            self._refills -= 1
+        else:
+            return False
+        again = replace(request, attempt=request.attempt + 1)
+        self._put(index, again, is_suspect=reason == EnvCrashed.__name__)
+        return True
+
+    def _put(self, index: int, request: EpisodeRequest, *, is_suspect: bool) -> None:
+        if is_suspect:
+            self._suspects.append((index, request))
+        else:
+            self._queue.put(index, request)
 
     async def _may_take(self) -> bool:
         """Wait for a request; False at the end of the collection.
 
         Also when all have been taken: they may come back.
         """
-        while not (self._queue or self.ended.done()):
+        while not self.ended.done():
+            if self._queue and not self._is_suspect_playing:
+                return True
+            if self._suspects and not self._queue and self._num_playing == 0:
+                return True
             self._changed.clear()
             await self._changed.wait()
-        return not self.ended.done()
-
-    def _put(self, index: int, request: EpisodeRequest) -> None:
-        self._queue.put(index, request)
-        self._changed.set()
+        return False
 
     def _count(self, scored: ScoredEpisode) -> None:
         self._progress.episodes += 1

@@ -27,7 +27,7 @@ import gymnasium
 
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.env import interface_of
-from agentrl.errors import ConfigError, EnvError, message_of
+from agentrl.errors import ConfigError, EnvCrashed, EnvError, EnvLost, message_of
 from agentrl.rollout.env_server import CLOSE_S, EnvServer, InvalidRequest
 from agentrl.rollout.make_env import env_kwargs, make_env, remote_kwargs, with_text_actions
 from agentrl.rollout.remote_env import RemoteEnv, is_responding
@@ -36,6 +36,7 @@ from agentrl.text import pluralize
 
 log = logging.getLogger(__name__)
 
+_ITS_PROCESS = "its process (env.processes)"
 _START_S = 60.0
 _ANSWER_S = 2.0
 """For a process to show that it does not hang."""
@@ -63,6 +64,8 @@ class EnvProcesses:
         """By URL of a process, the number of calls that it is executing."""
         self._memory: dict[str, tuple[float, int]] = {}
         """By URL of a process, when its memory was last looked at, and what it is compared with."""
+        self._killed: set[str] = set()
+        """URLs of processes that were killed because they hung."""
         self._turns = itertools.cycle(range(count))
         self._lock = threading.Lock()
 
@@ -113,19 +116,35 @@ class EnvProcesses:
             with self._lock:
                 self._calls[url] -= 1
 
-    def how_it_ended(self, url: str) -> str | None:
-        """How a process ended, and how many of its calls were under way; None if it runs."""
+    def check_running(self, url: str, call: str) -> None:
+        """Check that a process has not ended.
+
+        Raises:
+            EnvLost: it has ended, and this call is not the cause.
+        """
         process = self._process_at(url)
-        if process is None:
-            return "its process (env.processes) was ended, as another of its environments hung"
+        if process is None or process.poll() is not None:
+            how = "crashed or hung"
+            raise EnvLost(f"{call}: {_ITS_PROCESS} had ended, as another of its environments {how}")
+
+    def check_ended(self, url: str, call: str) -> None:
+        """Find out whether a call failed because the process ended.
+
+        Raises:
+            EnvCrashed: it has ended by itself; names how, and how many calls were under way.
+            EnvLost: it was killed because another of its environments hung.
+        """
+        process = self._process_at(url)
         try:
-            code = process.wait(_END_S)  # its connections break before it has ended
-        except subprocess.TimeoutExpired:
-            return None
+            code = -signal.SIGTERM if process is None else process.wait(_END_S)
+        except subprocess.TimeoutExpired:  # its connections break before it has ended
+            return
+        if url in self._killed:
+            raise EnvLost(f"{call}: {_ITS_PROCESS} was killed, as another of its environments hung")
         by = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         others = self._calls[url] - 1
         also = f", while it also executed {pluralize(others, 'other call')}" if others > 0 else ""
-        return f"its process (env.processes) ended with {by}{also}"
+        raise EnvCrashed(f"{call}: {_ITS_PROCESS} ended with {by}{also}")
 
     def check_memory(self, url: str, id: str) -> None:
         """Warn if a process, with all that it has started, has grown by much."""
@@ -150,14 +169,18 @@ class EnvProcesses:
         with self._lock:
             return next((p for p, at in filter(None, self._processes) if at == url), None)
 
-    def kill_if_hung(self, url: str) -> None:
-        """Kill a process that does not respond; one in which a single environment hangs goes on."""
-        if is_responding(url, _ANSWER_S):
-            return
+    def kill_if_hung(self, url: str, call: str) -> None:
+        """Kill a process that does not respond; one in which a single environment hangs goes on.
+
+        Raises:
+            EnvCrashed: it was killed.
+        """
         process = self._process_at(url)
-        if process is not None:
+        if process is not None and not is_responding(url, _ANSWER_S):
+            self._killed.add(url)
             process.terminate()
             process.wait()  # otherwise the next environment may be sent to it
+            raise EnvCrashed(f"{call}: {_ITS_PROCESS} did not respond any more and was killed")
 
     def _url(self, index: int, config: EnvConfig) -> str:
         running = self._processes[index]
@@ -243,18 +266,18 @@ class EnvInProcess(RemoteEnv):
         self._owner.release(self._url)
 
     def _answer(self, what: str, body: bytes) -> Any:
+        call = self._call_name(what)
+        self._owner.check_running(self._url, call)
         try:
             with self._owner.calling(self._url):
                 try:
                     return super()._answer(what, body)
                 except TimeoutError:
-                    self._owner.kill_if_hung(self._url)
+                    self._owner.kill_if_hung(self._url, call)
                     raise
-                except (OSError, http.client.HTTPException) as error:
-                    ended = self._owner.how_it_ended(self._url)
-                    if ended is None:
-                        raise
-                    raise EnvError(f"{self._call_name(what)}: {ended}") from error
+                except (OSError, http.client.HTTPException):
+                    self._owner.check_ended(self._url, call)
+                    raise
         finally:
             if what != "open":  # much of it, such as a browser, only starts with the first episode
                 self._owner.check_memory(self._url, self._name)

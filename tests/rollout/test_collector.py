@@ -132,6 +132,32 @@ async def test_refills_are_bounded():
     assert progress.episodes == 5
 
 
+async def test_what_may_have_crashed_a_process_is_played_again_alone_and_at_the_end():
+    """Seed 5 ends the process in which all episodes are played."""
+    begun, playing, hit, crashed = [], set(), set(), asyncio.Event()
+
+    async def play(request):
+        begun.append((request.seed, set(playing)))
+        playing.add(request.id)
+        if request.seed == 5:
+            hit.update(playing)
+            crashed.set()
+        await crashed.wait()
+        await asyncio.sleep(0)
+        playing.remove(request.id)
+        if request.id not in hit:
+            return episode_of(request)
+        error = "EnvLost: gone" if request.seed % 2 == 0 else "EnvCrashed: ended with SIGKILL"
+        return replace(episode_of(request, Outcome.ENV_ERROR), error=error)
+
+    requests = requests_of_step("train", 1, range(8), 1)
+    episodes, progress = await collect(play, requests, max_refills=0, concurrency=6)
+    assert [e.episode.seed for e in episodes if e.episode.outcome.void] == [5]
+    assert {seed for seed, _ in begun[-3:]} == {1, 3, 5}
+    assert all(not others for _, others in begun[-3:])
+    assert progress.void == {"EnvLost": 3, "EnvCrashed": 4}
+
+
 async def test_step_without_one_valid_episode_is_an_error_that_names_the_cause():
     async def play(request):
         return episode_of(request, Outcome.DEVICE_ERROR)

@@ -121,7 +121,17 @@ async def test_what_ends_a_process_is_named(fault: str, how: str) -> None:
     episodes = await play(config, [1, 3, 4])
     assert [e.outcome.void for e in episodes] == [False, True, False]
     assert episodes[1].error == (
-        f"EnvError: {ID}: step() (seed 3): its process (env.processes) ended with {how}"
+        f"EnvCrashed: {ID}: step() (seed 3): its process (env.processes) ended with {how}"
+    )
+
+
+async def test_a_crashing_seed_costs_only_its_own_episode() -> None:
+    config = job(1, fault="kills itself", every=8)
+    config.rollout.concurrency, config.rollout.max_refills = 8, 0
+    episodes = await play(config, range(1, 9))
+    assert [e.outcome.void for e in episodes] == [*7 * [False], True]
+    assert episodes[7].error == (
+        f"EnvCrashed: {ID}: step() (seed 8): its process (env.processes) ended with signal SIGKILL"
     )
 
 
