@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -9,7 +10,10 @@ from threading import Thread
 from typing import Any
 
 from agentrl.findings import Finding, wrong
+from agentrl.supervised_process import adopt_orphans, kill_descendants
 
+_LOADING = "loading"
+_TICK_S = 1.0
 _START_S = 30.0
 """For the process to start, in addition to the deadline of a check."""
 
@@ -19,6 +23,7 @@ def within_deadline(
     what: str,
     check: Callable[[], Finding],
     failed: Callable[[BaseException], Finding],
+    fix: str = "no call may block",
 ) -> Finding:
     """The finding of a check, or that it took too long; a thread that hangs is abandoned.
 
@@ -27,6 +32,7 @@ def within_deadline(
         what: names the check.
         check: returns a finding, or raises.
         failed: the finding for what it raised.
+        fix: what to do if it took too long.
     """
     found: list[Finding] = []
 
@@ -39,21 +45,27 @@ def within_deadline(
     thread = Thread(target=work, daemon=True)
     thread.start()
     thread.join(deadline_s)
-    late = wrong(what, f"not finished within {deadline_s:g} s", "no call may block")
+    late = wrong(what, f"not finished within {deadline_s:g} s", fix)
     return found[0] if found else late
 
 
 def findings_in_process(
-    findings: Callable[..., Iterator[Finding]], arguments: tuple[Any, ...], deadline_s: float
+    findings: Callable[..., Iterator[Finding]],
+    arguments: tuple[Any, ...],
+    deadline_s: float,
+    waiting: Callable[[str, float], None] = lambda what, seconds: None,
 ) -> Iterator[Finding]:
     """The findings of a function that runs in another process.
 
-    So code that ends its process, or never releases the GIL, is a finding too.
+    So code that ends its process, or never releases the GIL, is a finding too. Everything that it
+    has started ends with that process.
 
     Args:
-        findings: a function of a module, which yields findings.
-        arguments: its arguments; they are pickled.
+        findings: a function of a module, which yields findings; its argument `begun` is called with
+            the name of each check that begins.
+        arguments: its other arguments; they are pickled.
         deadline_s: of each finding.
+        waiting: called again and again with the name of the check that runs, and its seconds.
 
     Raises:
         Exception: what the function itself raised.
@@ -63,29 +75,36 @@ def findings_in_process(
     child = context.Process(target=_send_findings, args=(findings, arguments, sender))
     child.start()
     sender.close()
-    last = "start"
+    what, begun_at = _LOADING, time.monotonic()
     try:
-        while receiver.poll(deadline_s + _START_S):
-            found: Finding | Exception | None = receiver.recv()
+        while (spent_s := time.monotonic() - begun_at) < deadline_s + _START_S:
+            waiting(what, spent_s)
+            if not receiver.poll(_TICK_S):
+                continue
+            found: Finding | str | Exception | None = receiver.recv()
             if found is None:
                 return
             if isinstance(found, Exception):
                 raise found
-            yield found
-            last = found.what
-        if last == "start":
-            what = f"not imported within {deadline_s + _START_S:g} s"
-            yield wrong("It can be loaded", what, "move slow work from the import to the first use")
+            if isinstance(found, Finding):
+                yield found
+            else:
+                what = found
+            begun_at = time.monotonic()
+        if what == _LOADING:
+            text = f"not imported within {deadline_s + _START_S:g} s"
+            yield wrong("It can be loaded", text, "move slow work from the import to the first use")
             return
-        what = f"not finished within {deadline_s:g} s, and no other thread could run meanwhile"
-        yield wrong(f"after {last}", what, "it must release Python's GIL while it waits")
+        text = f"not finished within {deadline_s:g} s, and no other thread could run meanwhile"
+        yield wrong(what, text, "it must release Python's GIL while it waits")
     except EOFError:
         child.join()
         code = child.exitcode or 0
         how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
         fix = "it must neither exit nor crash; env.processes limits the damage of an environment"
-        yield wrong(f"after {last}", f"it ended its process with {how}", fix)
+        yield wrong(what, f"it ended its process with {how}", fix)
     finally:
+        kill_descendants(child.pid or 0)
         child.kill()
         child.join()
         receiver.close()
@@ -95,11 +114,13 @@ def _send_findings(
     findings: Callable[..., Iterator[Finding]], arguments: tuple[Any, ...], answer: Connection
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    adopt_orphans()
     try:
-        for found in findings(*arguments):
+        for found in findings(*arguments, begun=answer.send):
             answer.send(found)
         answer.send(None)
     except Exception as error:
         answer.send(error)
+    kill_descendants(os.getpid())
     answer.close()
     os._exit(0)  # do not wait for threads that hang

@@ -8,36 +8,50 @@ import os
 import sys
 import threading
 
-_STREAMS = ("stdin", "stdout", "stderr")
-_copies: dict[int, tuple[int, tuple[int, int]]] = {}
-"""By the number of a stream, another descriptor of its file, and the identity of that file."""
+_STREAMS, _NUMBERS = ("stdin", "stdout", "stderr"), (0, 1, 2)
+_copies: dict[int, int] = {}
+"""By the number of a stream, another descriptor of its file."""
 _lock = threading.Lock()
 
 
+def remember_streams() -> None:
+    """Remember where the standard streams lead, before foreign code runs."""
+    with _lock:
+        for number in _NUMBERS:
+            copy = _copies.get(number)
+            try:
+                if copy is None or not os.path.sameopenfile(number, copy):
+                    _copies[number] = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, len(_STREAMS))
+                    if copy is not None:
+                        os.close(copy)
+            except OSError:  # it is closed, as in `agentrl ... 2>&-`
+                continue
+
+
 def reopen_closed_streams() -> list[str]:
-    """Open standard streams again that were open at the last call, and are closed now.
+    """Open standard streams again that have been closed since they were remembered.
 
     Returns:
         Their names, such as `stdout`.
     """
-    with _lock:
-        return [name for number, name in enumerate(_STREAMS) if _was_closed(number, name)]
-
-
-def _was_closed(number: int, name: str) -> bool:
-    copy, identity = _copies.get(number, (-1, None))
-    try:
-        found = os.fstat(number)
+    try:  # quickly, as this runs after each step
+        for number in _NUMBERS:
+            os.get_inheritable(number)
     except OSError:
-        if copy >= 0:
-            os.dup2(copy, number)
+        return [name for number, name in enumerate(_STREAMS) if _reopened(number, name)]
+    return []
+
+
+def _reopened(number: int, name: str) -> bool:
+    try:
+        os.get_inheritable(number)
+    except OSError:
+        with _lock:
+            if number not in _copies:
+                return False
+            os.dup2(_copies[number], number)
             stream = getattr(sys, name)
             if stream is not None and stream.closed:
                 setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
-        return copy >= 0
-    if (found.st_dev, found.st_ino) != identity:  # also after a redirection of ours
-        kept = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, len(_STREAMS))
-        _copies[number] = kept, (found.st_dev, found.st_ino)
-        if copy >= 0:
-            os.close(copy)
+            return True
     return False

@@ -66,6 +66,21 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def adopt_orphans() -> None:
+    """Stay the ancestor of all processes that will be started below this one, on Linux."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def kill_descendants(pid: int) -> None:
+    """Kill all processes below one, within a bound; those that adopt orphans have all of theirs."""
+    end = time.monotonic() + _KILL_S
+    while (left := descendants(pid)) and time.monotonic() < end:
+        for one in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+        time.sleep(_SCAN_S)
+
+
 def _main(owner: int, command: Sequence[str]) -> NoReturn:
     """Run the command under a supervisor, and end as it ends.
 
@@ -90,7 +105,7 @@ def _main(owner: int, command: Sequence[str]) -> NoReturn:
 
 def _supervise(front: int, command: Sequence[str]) -> int:
     """Wait for the command's end or SIGTERM, kill what is left, and return the wait status."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    adopt_orphans()
     status = int(signal.SIGTERM)
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -102,12 +117,7 @@ def _supervise(front: int, command: Sequence[str]) -> int:
     except KeyboardInterrupt:
         status = int(signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    end = time.monotonic() + _KILL_S
-    while (left := descendants(os.getpid())) and time.monotonic() < end:
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(_SCAN_S)
+    kill_descendants(os.getpid())
     return status
 
 

@@ -76,9 +76,15 @@ def check(
     deadline: Annotated[
         float, typer.Option(help="Time limit of each check, in seconds.", min=1)
     ] = 120.0,
+    limit: Annotated[
+        float | None, typer.Option(help="Time limit of all checks [default: 600].", min=1)
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="For a slow environment: check only a few steps.")
+    ] = False,
 ) -> None:
     """The same as `agentrl check env`."""
-    extensions.check("env", target, overrides, deadline)
+    extensions.check("env", target, overrides, deadline, limit, quick)
 
 
 @app.command()

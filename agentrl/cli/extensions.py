@@ -1,6 +1,7 @@
 """`agentrl list` and `agentrl check`: what users can replace, and whether their own works."""
 
 import json
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,10 +17,12 @@ from agentrl.cli.terminal import print_table, suggest
 from agentrl.text import pluralize, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from agentrl.findings import Finding
 
+_SLOW_CHECK_S = 20.0
+"""A check that takes longer is announced in a log."""
 _LABELS = {"ok": "[green]ok[/]    ", "note": "[yellow]note[/]  ", "wrong": "[red]FAILED[/]"}
 
 
@@ -100,6 +103,13 @@ def check(
     deadline: Annotated[
         float, typer.Option(help="Time limit of each check, in seconds.", min=1)
     ] = 120.0,
+    limit: Annotated[
+        float | None,
+        typer.Option(help="Time limit of all checks of an environment [default: 600].", min=1),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="For a slow environment: check only a few steps.")
+    ] = False,
 ) -> None:
     """Check that your own class or function keeps its contract.
 
@@ -110,13 +120,34 @@ def check(
     from agentrl import conformance
     from agentrl.check_process import findings_in_process
 
-    arguments = (kind, target, tuple(settings or ()), deadline)
-    found = print_findings(findings_in_process(conformance.findings, arguments, deadline))
+    options = {"limit_s": limit} if limit is not None else {}
+    if quick:
+        options["quick"] = True
+    arguments = (kind, target, tuple(settings or ()), deadline, options)
+    with _announced_checks() as waiting:
+        findings = findings_in_process(conformance.findings, arguments, deadline, waiting)
+        found = print_findings(findings)
     if num_wrong := sum(one.state == "wrong" for one in found):
         typer.echo(f"{pluralize(num_wrong, 'problem')} to fix")
         _suggest_again(kind, target, settings or [], is_loaded=found[0].state != "wrong")
         raise typer.Exit(1)
     suggest(conformance.next_command(kind, target), prefix="All checks pass. ")
+
+
+@contextmanager
+def _announced_checks() -> "Iterator[Callable[[str, float], None]]":
+    """Show which check is running: on a terminal below the others, elsewhere if it is slow."""
+    console, announced = Console(stderr=True, emoji=False), set[str]()
+    with console.status("") as status:
+
+        def waiting(what: str, seconds: float) -> None:
+            text = f"{what} ..." if seconds < 1 else f"{what} ... ({seconds:.0f} s)"
+            status.update(escape(printable(text)))
+            if not console.is_terminal and seconds >= _SLOW_CHECK_S and what not in announced:
+                announced.add(what)
+                typer.echo(printable(f"under way: {text}"), err=True)
+
+        yield waiting
 
 
 def _suggest_again(kind: str, target: str, settings: list[str], *, is_loaded: bool) -> None:

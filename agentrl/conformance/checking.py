@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import agentrl
 from agentrl import config as configuration
 from agentrl.check_process import within_deadline
 from agentrl.conformance.listing import description_of, point_of, points
-from agentrl.errors import AgentRLError, ConfigError
+from agentrl.errors import AgentRLError, ConfigError, message_of
 from agentrl.findings import Finding, ok, wrong
 
 _NOT_USERS = (
@@ -80,7 +80,12 @@ def checks(kind: str, target: Any, *settings: str) -> list[Check]:
 
 
 def findings(
-    kind: str, target: str, settings: Sequence[str], deadline_s: float
+    kind: str,
+    target: str,
+    settings: Sequence[str],
+    deadline_s: float,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    begun: Callable[[str], None] = lambda what: None,
 ) -> Iterator[Finding]:
     """Run all checks of a target.
 
@@ -89,11 +94,19 @@ def findings(
         target: a name as in the configuration.
         settings: `key=value` arguments of the kind.
         deadline_s: of each check.
+        options: further arguments of `check_environment`.
+        begun: called with the description of each check that begins.
+
+    Raises:
+        ConfigError: the kind has no such options.
     """
     module = _module_of(kind)
     if hasattr(module, "findings"):
-        yield from module.findings(target, settings, deadline_s)
+        yield from module.findings(target, settings, deadline_s, begun=begun, **options)
         return
+    if options:
+        names = ", ".join(f"--{name.removesuffix('_s')}" for name in options)
+        raise ConfigError(f"agentrl check {kind}: only `agentrl check env` has {names}")
     try:
         found = checks(kind, target, *settings)
     except Exception as error:
@@ -101,6 +114,7 @@ def findings(
         return
     yield ok("It can be loaded", "")
     for check in found:
+        begun(check.description)
         failed = partial(_failed, check.description)
         yield within_deadline(deadline_s, check.description, partial(_run, check), failed)
 
@@ -130,14 +144,14 @@ def reference(found: Any) -> str:
 
 def describe_failure(error: BaseException) -> str:
     """Why a check failed; for an exception of the user's code, with its location there."""
-    own = _users_location(error)
+    own, text = _users_location(error), message_of(error)
     if isinstance(error, AgentRLError):
         where = "" if error.__cause__ is None else _users_location(error.__cause__)
-        return f"{error}{'' if where in str(error) else where}{_known_members(error.__cause__)}"
+        return f"{text}{'' if where in text else where}{_known_members(error.__cause__)}"
     is_ours = not own or own != _location(error, lambda file: True)
     if isinstance(error, AssertionError) and is_ours:  # raised by a check
-        return str(error) or "the check failed"
-    message = f": {error}" if str(error) else ""
+        return text or "the check failed"
+    message = f": {text}" if text else ""
     where = own or _location(error, lambda file: True)
     return f"{type(error).__name__}{message}{where}{_known_members(error)}"
 

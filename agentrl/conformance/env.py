@@ -1,6 +1,7 @@
 """Checks of an environment with its translator and players; settings are those of a job."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from agentrl.conformance.checking import Check
 from agentrl.conformance.support.job_settings import env_config_of
@@ -16,9 +17,11 @@ def checks_of(target: str, settings: Sequence[str]) -> list[Check]:
     ]
 
 
-def findings(target: str, settings: Sequence[str], deadline_s: float) -> Iterator[Finding]:
-    """Run them; those after the construction only if it works."""
-    yield from check_environment(env_config_of(target, settings), deadline_s=deadline_s)
+def findings(
+    target: str, settings: Sequence[str], deadline_s: float, **options: Any
+) -> Iterator[Finding]:
+    """Run them; `options` are further arguments of `check_environment`."""
+    yield from check_environment(env_config_of(target, settings), deadline_s=deadline_s, **options)
 
 
 def next_command(target: str) -> tuple[str, ...]:

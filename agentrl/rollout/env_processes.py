@@ -18,7 +18,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,8 @@ class EnvProcesses:
         """By URL of a process, the number of calls that it is executing."""
         self._memory: dict[str, tuple[float, int]] = {}
         """By URL of a process, when its memory was last looked at, and what it is compared with."""
+        self._replaced: dict[str, int] = {}
+        """By URL of a process that has ended and was replaced, its return code."""
         self._killed: set[str] = set()
         """URLs of processes that were killed because they hung."""
         self._turns = itertools.cycle(range(count))
@@ -78,22 +80,29 @@ class EnvProcesses:
             EnvError: the process does not start.
             ConfigError: the environment rejects its arguments.
         """
-        if self._one_each:
-            started = self._start(config)
-            with self._lock:
-                self._processes.append(started)
-            url = started[1]
-        else:
-            with self._lock:
-                url = self._url(next(self._turns), config)
+        url = self.find_place(config)
         mode = {} if render_mode is None else {"render_mode": render_mode}
         kwargs = {**mode, **env_kwargs(config), **remote_kwargs(config, deadline_s)}
         try:
-            made = EnvInProcess(self, config.id, url, kwargs, deadline_s, self._token)
+            made = EnvInProcess(self, config, url, kwargs, deadline_s, self._token)
         except BaseException:
             self.release(url)
             raise
         return with_text_actions(made)
+
+    def find_place(self, config: EnvConfig) -> str:
+        """Return the URL of the process in which to make an environment.
+
+        Raises:
+            EnvError: the process does not start.
+        """
+        if not self._one_each:
+            with self._lock:
+                return self._url(next(self._turns), config)
+        started = self._start(config)
+        with self._lock:
+            self._processes.append(started)
+        return started[1]
 
     def release(self, url: str) -> None:
         """End the process of an environment that is closed, unless others share it."""
@@ -116,16 +125,10 @@ class EnvProcesses:
             with self._lock:
                 self._calls[url] -= 1
 
-    def check_running(self, url: str, call: str) -> None:
-        """Check that a process has not ended.
-
-        Raises:
-            EnvLost: it has ended, and this call is not the cause.
-        """
+    def is_running(self, url: str) -> bool:
+        """Whether a process has not ended."""
         process = self._process_at(url)
-        if process is None or process.poll() is not None:
-            how = "crashed or hung"
-            raise EnvLost(f"{call}: {_ITS_PROCESS} had ended, as another of its environments {how}")
+        return process is not None and process.poll() is None
 
     def check_ended(self, url: str, call: str) -> None:
         """Find out whether a call failed because the process ended.
@@ -135,9 +138,11 @@ class EnvProcesses:
             EnvLost: it was killed because another of its environments hung.
         """
         process = self._process_at(url)
-        try:
-            code = -signal.SIGTERM if process is None else process.wait(_END_S)
-        except subprocess.TimeoutExpired:  # its connections break before it has ended
+        if process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_END_S)  # its connections break before it has ended
+        code = self._replaced.get(url) if process is None else process.returncode
+        if code is None:
             return
         if url in self._killed:
             raise EnvLost(f"{call}: {_ITS_PROCESS} was killed, as another of its environments hung")
@@ -187,6 +192,7 @@ class EnvProcesses:
         if running is None or running[0].poll() is not None:
             if running is not None:
                 _kill(running[0])
+                self._replaced[running[1]] = running[0].returncode
             running = self._processes[index] = self._start(config)
         return running[1]
 
@@ -251,14 +257,20 @@ class EnvInProcess(RemoteEnv):
     def __init__(
         self,
         owner: EnvProcesses,
-        name: str,
+        config: EnvConfig,
         url: str,
         kwargs: Mapping[str, Any],
         deadline_s: float,
         token: str,
     ) -> None:
-        self._owner = owner
-        super().__init__(url, kwargs, deadline_s, token, name=name)
+        self._owner, self._config = owner, config
+        super().__init__(url, kwargs, deadline_s, token, name=config.id)
+
+    def _open(self) -> None:
+        if not self._owner.is_running(self._url):  # it ended before this reset
+            self._http.close()
+            self._connect_to(self._owner.find_place(self._config))
+        super()._open()
 
     def close(self) -> None:
         """See RemoteEnv.close; a process of its own ends, too."""
@@ -267,7 +279,10 @@ class EnvInProcess(RemoteEnv):
 
     def _answer(self, what: str, body: bytes) -> Any:
         call = self._call_name(what)
-        self._owner.check_running(self._url, call)
+        if not self._owner.is_running(self._url):
+            self._is_gone = True
+            how = "crashed or hung"
+            raise EnvLost(f"{call}: {_ITS_PROCESS} had ended, as another of its environments {how}")
         try:
             with self._owner.calling(self._url):
                 try:

@@ -36,7 +36,7 @@ from agentrl.rollout.load_translator_and_players import (
 )
 from agentrl.rollout.make_env import close_env, make_env
 from agentrl.rollout.reward_adapters import finite
-from agentrl.standard_streams import reopen_closed_streams
+from agentrl.standard_streams import remember_streams, reopen_closed_streams
 from agentrl.text import pluralize, quoted
 from agentrl.types import Image, Message, Observation
 from agentrl.worker_threads import Worker
@@ -231,7 +231,6 @@ class EnvRunner:
 
     def _with_open_streams(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function; one that closes a standard stream of the process has failed."""
-        reopen_closed_streams()  # remembers them
         try:
             result = function(*arguments)
         finally:
@@ -241,6 +240,7 @@ class EnvRunner:
         return result
 
     def _reset(self, seed: int) -> StepResult:
+        remember_streams()
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
             if self._env is None:
                 mode = getattr(self.translator, "render_mode", None)

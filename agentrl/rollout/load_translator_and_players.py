@@ -27,7 +27,7 @@ from agentrl.rollout.make_env import (
     named_parameters,
     shared_arguments,
 )
-from agentrl.standard_streams import reopen_closed_streams
+from agentrl.standard_streams import remember_streams, reopen_closed_streams
 from agentrl.text import known_names
 from agentrl.types import Message
 
@@ -220,7 +220,7 @@ def _interface_in_thread(config: EnvConfig) -> dict[str, Any]:
     interface: Future[dict[str, Any]] = Future()
 
     def work() -> None:
-        reopen_closed_streams()  # remembers them
+        remember_streams()
         try:
             instance = make_env(config)
             found = env.interface_of(instance)

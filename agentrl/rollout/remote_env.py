@@ -114,9 +114,9 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         patience_s: float = _PATIENCE_S,
         name: str | None = None,
     ) -> None:
-        self._url, self._kwargs, self._name = url, dict(kwargs), name or url
-        self._http = _Connection(*_host_and_port(url), deadline_s)
+        self._kwargs, self._name = dict(kwargs), name or url
         self._deadline_s, self._patience_s = deadline_s, patience_s
+        self._connect_to(url)
         self._token = os.environ.get("AGENTRL_ENV_TOKEN", "") if token is None else token
         self._seed: int | None = None
         self._is_gone = False
@@ -125,6 +125,9 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         except BaseException:
             self._http.close()
             raise
+
+    def _connect_to(self, url: str) -> None:
+        self._url, self._http = url, _Connection(*_host_and_port(url), self._deadline_s)
 
     def _open(self) -> None:
         self._key, self._number, self._is_gone = secrets.token_hex(16), 0, False

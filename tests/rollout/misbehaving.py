@@ -3,7 +3,6 @@
 import ctypes
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -72,10 +71,14 @@ class Misbehaving(gymnasium.Env):
         self.fault, self.every, self.megabytes = fault, every, megabytes
         self.folder, self.seconds, self.name = Path(folder), seconds, uuid.uuid4().hex
         self._note("opened")
+        if fault == "changes folder":
+            os.chdir("/")
+        if fault == "changes umask":
+            os.umask(0o007)
         if fault == "leaves a process":
             code = "import os, time; os.setsid(); time.sleep(600)"
-            child = subprocess.Popen([sys.executable, "-c", code])
-            (self.folder / f"{child.pid}.child").touch()
+            child = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", code])
+            (self.folder / f"{child}.child").touch()
 
     def _note(self, what):
         if self.folder != Path():
@@ -88,6 +91,8 @@ class Misbehaving(gymnasium.Env):
             self.kept = [*getattr(self, "kept", []), np.ones((self.megabytes, 125_000))]
         if self.is_bad and self.fault == "sleeps in reset":
             time.sleep(self.seconds)
+        if self.fault == "slow":
+            time.sleep(self.seconds)
         Misbehaving.played += 1
         if self.fault == "grows" and Misbehaving.played > 3:
             return np.zeros(1000 * Misbehaving.played, np.float32), {}
@@ -96,6 +101,8 @@ class Misbehaving(gymnasium.Env):
     def step(self, action):
         self.turn += 1
         seen, info = np.zeros(2, np.float32), {}
+        if self.fault == "slow":
+            time.sleep(self.seconds)
         if self.is_bad and self.turn >= 2:
             self._fail()
             seen = SEEN[self.fault](self.turn) if self.fault in SEEN else seen
@@ -123,6 +130,8 @@ class Misbehaving(gymnasium.Env):
     def close(self):
         if self.fault == "hanging close" and hasattr(self, "turn"):
             time.sleep(self.seconds)
+        if self.fault == "closes streams at the end":
+            os.closerange(0, 3)
         if self.fault == "never closes":
             time.sleep(self.seconds)
         if self.fault == "failing close":

@@ -161,7 +161,7 @@ def test_timings_in_info_are_noted() -> None:
 def test_an_environment_that_hangs_is_reported_in_time() -> None:
     started = time.monotonic()
     config = EnvConfig(id=NAME, kwargs={"fault": "hang"})
-    assert wrong_with(config, "seeds", deadline_s=0.2) == "not finished within 0.2 s"
+    assert wrong_with(config, "reset and close", deadline_s=0.2) == "not finished within 0.2 s"
     assert time.monotonic() - started < 20
 
 
@@ -175,9 +175,13 @@ def test_an_environment_that_hangs_is_reported_in_time() -> None:
 def test_an_environment_that_ends_its_process_is_reported(fault, message, monkeypatch) -> None:
     monkeypatch.setattr("agentrl.check_process._START_S", 12.0)
     config = EnvConfig(id=NAME, kwargs={"fault": fault})
-    made, last = findings_in_process(check_environment, (config, 10, 8.0), 8.0)
+    begun: list[str] = []
+    made, last = findings_in_process(
+        check_environment, (config, 10, 8.0), 8.0, lambda what, seconds: begun.append(what)
+    )
     assert made.state == "ok"
-    assert (last.what, last.state) == ("after construction", "wrong")
+    assert (last.what, last.state) == ("reset and close", "wrong")
+    assert {"loading", "reset and close"} <= set(begun)
     assert message in last.detail
 
 

@@ -110,7 +110,7 @@ def test_hanging_process_is_killed_and_replaced(tmp_path: Path) -> None:
 def test_environment_that_ends_its_process_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / f"ends_{tmp_path.name}.py"
     file.write_text(f"import os\n{HANGS}    def __init__(self): os._exit(0)\n")
-    with pytest.raises(ConfigError, match="cannot be constructed: EnvError"):
+    with pytest.raises(ConfigError, match="cannot be constructed: EnvCrashed"):
         read_action_space(EnvConfig(id=f"{file}:Hangs", processes=1))
 
 

@@ -22,7 +22,7 @@ from agentrl.env import find_env
 from agentrl.errors import ConfigError, WorldError
 from agentrl.rollout import env_pool, env_processes, load_translator_and_players
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.env_check import check_environment
+from agentrl.rollout.env_check import check_environment, side_effects
 from agentrl.rollout.env_server import OpaqueSpace
 from agentrl.rollout.make_env import crash_hint
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
@@ -311,6 +311,56 @@ def test_the_check_notices_memory_that_grows() -> None:
     assert finding.state == "note"
     assert "MB more after each of" in finding.detail
     assert found(job().env, "memory").state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("fault", "what", "state", "detail"),
+    [
+        ("changes folder", "side effects", "wrong", "it changed the current folder from "),
+        ("changes umask", "side effects", "wrong", "it changed the umask from 022 to 007"),
+        ("leaves a process", "side effects", "note", "1 process left after close(): "),
+        ("closes streams at the end", "side effects", "wrong", "it closed stdin and stdout and "),
+        ("failing close", "reset and close", "note", "SystemExit: not closed (misbehaving.py:"),
+    ],
+)
+def test_the_check_notices_what_an_environment_leaves_behind(
+    fault: str, what: str, state: str, detail: str, tmp_path: Path
+) -> None:
+    here, umask = Path.cwd(), os.umask(0o022)
+    try:
+        finding = found(job(fault=fault, folder=str(tmp_path)).env, what)
+        assert Path.cwd() == here
+        assert os.umask(umask) == 0o022
+    finally:
+        os.umask(umask)
+        for file in tmp_path.glob("*.child"):
+            os.kill(int(file.stem), signal.SIGKILL)
+    assert finding.state == state
+    assert detail in finding.detail
+    assert found(job().env, what).state == "ok"
+
+
+def test_the_check_stops_at_a_close_that_hangs(monkeypatch) -> None:
+    monkeypatch.setattr(side_effects, "CLOSE_S", 0.2)
+    *_, last = check_environment(job(fault="never closes").env)
+    assert (last.what, last.state) == ("reset and close", "wrong")
+    assert last.detail == "close() did not end within 0.2 s"
+
+
+def test_the_check_of_a_slow_environment_has_a_bound_and_a_quick_form() -> None:
+    config, begun = replace(job(fault="slow", seconds=0.2).env, max_turns=3), []
+    started = time.monotonic()
+    *_, last = check_environment(config, limit_s=2.0, begun=begun.append)
+    assert time.monotonic() - started < 6
+    assert (last.what, last.state) == ("time limit", "note")
+    assert last.detail.startswith("not checked within 2 s: ")
+    assert last.detail.endswith(", player random")
+    assert begun[:3] == ["construction", "reset and close", "side effects"]
+    checked = [*check_environment(config, quick=True)]
+    assert {f.state for f in checked} <= {"ok", "note"}
+    assert {"seeds", "replies"} <= {f.what for f in checked}
+    assert not {"memory", "player random", "time limit"} & {f.what for f in checked}
+    assert time.monotonic() - started < 20
 
 
 def test_the_check_explains_old_gym() -> None:

@@ -1,5 +1,6 @@
 """Check an environment (`agentrl check env`): what is wrong, and how to fix it."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -8,38 +9,72 @@ from functools import cache, partial
 from agentrl.check_process import within_deadline
 from agentrl.config import EnvConfig
 from agentrl.devices.device_sources import open_device
-from agentrl.errors import AgentRLError, DeviceError, describe_error
-from agentrl.findings import Finding, wrong
-from agentrl.rollout.env_check import checks
-from agentrl.rollout.env_check.random_play import play_randomly
+from agentrl.errors import AgentRLError, DeviceError, describe_error, message_of
+from agentrl.findings import Finding, note, wrong
+from agentrl.rollout.env_check import checks, side_effects
+from agentrl.rollout.env_check.random_play import RandomEpisode, play_randomly
+from agentrl.rollout.env_check.side_effects import CLOSE, FirstInstance, ProcessState
 from agentrl.rollout.make_env import env_registration
 
 Checks = Mapping[str, Callable[[], Finding]]
+_QUICK_STEPS = 5
+_STOPS = ("construction", CLOSE)
+"""Checks without which the others cannot run."""
+_LONG = (
+    "gymnasium's checker", "reset after episode", "memory", "two instances", "another process",
+)  # fmt: skip
+"""Checks that `quick` leaves out, besides those of players: they play most."""
+_SLOW = "no call may block; if it is slow, raise --deadline, or check only a few steps by --quick"
 
 
 def check_environment(
-    config: EnvConfig, steps: int = 50, deadline_s: float = 120.0
+    config: EnvConfig,
+    steps: int = 50,
+    deadline_s: float = 120.0,
+    limit_s: float = 600.0,
+    begun: Callable[[str], None] = lambda what: None,
+    *,
+    quick: bool = False,
 ) -> Iterator[Finding]:
-    """Run all checks of an environment; stops after the first if it cannot be constructed.
+    """Run all checks of an environment; stops after one without which the others cannot run.
 
     The environment is constructed several times and played with random actions; one that needs a
     phone gets a virtual one, which its checks share.
 
     Args:
         config: the environment, with its translator.
-        steps: maximum length of an episode with random actions.
+        steps: maximum length of an episode with random actions; slow ones are shorter.
         deadline_s: of each check; exceeding it is a finding.
+        limit_s: of all checks together; those that it leaves no time for are named.
+        begun: called with the name of each check that begins.
+        quick: play only a few steps, without the checks that play most.
     """
-    first = _run_check(deadline_s, "construction", partial(checks.check_creation, config))
-    yield first
-    if first.state == "wrong":
-        return
+    end = time.monotonic() + limit_s
+    steps = min(steps, _QUICK_STEPS) if quick else steps
+    found = first_checks = _first_checks(config)
+
+    def run(what: str) -> Finding:
+        begun(what)
+        left_s = max(1.0, end - time.monotonic())
+        failed = partial(_failed, what)
+        return within_deadline(min(deadline_s, left_s), what, found[what], failed, _SLOW)
+
+    for what in first_checks:
+        yield (first := run(what))
+        if first.state == "wrong" and what in _STOPS:
+            return
     with _phone_for(config) as phone:
         found = environment_checks(config, steps, deadline_s, phone)
-        for what in list(found):
-            if what == first.what:
-                continue
-            finding = _run_check(deadline_s, what, found[what])
+        names = [what for what in found if what not in first_checks]
+        if quick:
+            names = [w for w in names if w not in _LONG and not w.startswith("player ")]
+        for number, what in enumerate(names):
+            finding = None if time.monotonic() > end else run(what)
+            if finding is None or (finding.state == "wrong" and time.monotonic() > end):
+                text = f"not checked within {limit_s:g} s: {', '.join(names[number:])}"
+                fix = "raise --limit, or check only a few steps by --quick"
+                yield note("time limit", text, fix)
+                return
             if finding.state == "wrong":  # it may not have let go of the phone
                 found = environment_checks(config, steps, deadline_s)
             yield finding
@@ -57,16 +92,21 @@ def environment_checks(
         phone: serial of a phone that the checks may use, one at a time; None if each construction
             of the environment has to find its own.
     """
-    short = min(steps, 10)
+    short, budget_s = min(steps, 10), deadline_s / 4
     alone = config if phone is None else replace(config, kwargs=config.kwargs | {"device": phone})
-    play_twice = cache(lambda: (play_randomly(alone, steps), play_randomly(alone, steps)))
+
+    @cache
+    def play_twice() -> tuple[RandomEpisode, RandomEpisode]:
+        one = play_randomly(alone, steps, end=time.monotonic() + budget_s)
+        return one, play_randomly(alone, len(one.rewards))
+
     found: dict[str, Callable[[], Finding]] = {
-        "construction": partial(checks.check_creation, config),
+        **_first_checks(config),
         "gymnasium's checker": partial(checks.check_gymnasium, alone),
-        "seeds": partial(checks.check_seeds, alone, play_twice),
+        "seeds": partial(checks.check_seeds, alone, play_twice, budget_s),
         "observations": partial(checks.check_observations, play_twice),
         "info": partial(checks.check_info, alone, play_twice),
-        "reset after episode": partial(checks.check_reset, alone),
+        "reset after episode": partial(checks.check_reset, alone, budget_s),
         "speed": partial(checks.check_speed, play_twice),
         "shown to the model": partial(checks.check_observation, play_twice),
         "instructions": partial(checks.check_instructions, alone),
@@ -76,8 +116,18 @@ def environment_checks(
         "another process": partial(checks.check_other_process, alone, short, deadline_s),
     }
     for name in env_registration(config).players:
-        found[f"player {name}"] = partial(checks.check_player, alone, name)
+        found[f"player {name}"] = partial(checks.check_player, alone, name, budget_s)
     return found
+
+
+def _first_checks(config: EnvConfig) -> Checks:
+    """The checks of the first instance, which all others need; or what it does to its process."""
+    first, before = cache(lambda: FirstInstance(config)), ProcessState.now()
+    return {
+        "construction": partial(checks.check_creation, config, first),
+        CLOSE: partial(side_effects.check_close, first),
+        "side effects": partial(side_effects.check_side_effects, first, before),
+    }
 
 
 @contextmanager
@@ -97,11 +147,7 @@ def _phone_for(config: EnvConfig) -> Iterator[str | None]:
         yield device.serial
 
 
-def _run_check(deadline_s: float, what: str, check: Callable[[], Finding]) -> Finding:
-    return within_deadline(deadline_s, what, check, partial(_failed, what))
-
-
 def _failed(what: str, error: BaseException) -> Finding:
     if isinstance(error, AgentRLError):
-        return wrong(what, str(error), "correct what the message names")
+        return wrong(what, message_of(error), "correct what the message names")
     return wrong(what, describe_error(error), "the code must not raise here")

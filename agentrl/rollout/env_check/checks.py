@@ -8,7 +8,6 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from functools import wraps
 from multiprocessing import get_context
 from threading import Thread
@@ -29,8 +28,11 @@ from agentrl.rollout.env_check.random_play import (
     RandomEpisode,
     difference,
     equal_values,
+    first_observations,
+    open_env,
     play_randomly,
 )
+from agentrl.rollout.env_check.side_effects import FirstInstance
 from agentrl.rollout.env_processes import resident_bytes
 from agentrl.rollout.env_server import reset_env, step_env
 from agentrl.rollout.load_translator_and_players import load_player, open_translator
@@ -38,7 +40,6 @@ from agentrl.rollout.make_env import (
     check_env_kwargs,
     env_registration,
     environment_class,
-    make_env,
     named_parameters,
 )
 from agentrl.text import pluralize, quoted
@@ -65,11 +66,11 @@ PlayTwice = Callable[[], tuple[RandomEpisode, RandomEpisode]]
 """Plays the same episode twice; the result is cached."""
 
 
-def check_creation(config: EnvConfig) -> Finding:
+def check_creation(config: EnvConfig, first: Callable[[], FirstInstance]) -> Finding:
     """The environment exists, takes its arguments and can be constructed."""
     check_env_kwargs(config)
     try:
-        made = make_env(config)
+        made = first().made.result()
     except AgentRLError:
         raise
     except Exception as error:
@@ -81,15 +82,14 @@ def check_creation(config: EnvConfig) -> Finding:
             f"with env.kwargs={config.kwargs}: {_short(describe_error(error))}",
             f"correct env.kwargs, or its constructor; it takes {', '.join(taken) or 'none'}",
         )
-    with closing(made) as env:
-        kind = type(env.unwrapped).__name__
-        spaces = f"actions {env.action_space}, observations {_short(env.observation_space)}"
-        return ok("construction", f"{kind}: {spaces}")
+    kind = type(made.unwrapped).__name__
+    spaces = f"actions {made.action_space}, observations {_short(made.observation_space)}"
+    return ok("construction", f"{kind}: {spaces}")
 
 
 def check_gymnasium(config: EnvConfig) -> Finding:
     """Gymnasium's own checker passes, with the wrappers of the configuration."""
-    with closing(make_env(config)) as env, warnings.catch_warnings(record=True) as caught:
+    with open_env(config) as env, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             # The render check needs a new environment for every render mode.
@@ -160,7 +160,7 @@ def check_memory(config: EnvConfig, steps: int) -> Finding:
     """An environment that is played again and again does not keep growing."""
     what, end = "memory", time.monotonic() + _MEMORY_S
     sizes: list[int] = []
-    with closing(make_env(config)) as env:
+    with open_env(config) as env:
         while len(sizes) < _MOST_EPISODES and (time.monotonic() < end or len(sizes) < 2):
             reset_env(env, SEED + len(sizes))
             for _ in range(steps):
@@ -176,7 +176,7 @@ def check_memory(config: EnvConfig, steps: int) -> Finding:
     return ok(what, f"does not grow in {len(sizes)} episodes")
 
 
-def check_seeds(config: EnvConfig, play_twice: PlayTwice) -> Finding:
+def check_seeds(config: EnvConfig, play_twice: PlayTwice, budget_s: float) -> Finding:
     """Equal seeds give equal episodes, and different seeds different ones."""
     one, other = play_twice()
     if place := difference(one, other):
@@ -185,7 +185,7 @@ def check_seeds(config: EnvConfig, play_twice: PlayTwice) -> Finding:
             f"two episodes with seed {SEED} differ {place}",
             "draw all random numbers from self.np_random",
         )
-    starts = [play_randomly(config, 0, seed).observations[0] for seed in range(SEED, SEED + 4)]
+    starts = first_observations(config, range(SEED, SEED + 4), time.monotonic() + budget_s)
     if all(equal_values(starts[0], start) for start in starts[1:]):
         return note(
             "seeds", "all seeds have the same first observation", "none needed if that is intended"
@@ -218,22 +218,28 @@ def check_info(config: EnvConfig, play_twice: PlayTwice) -> Finding:
     return ok("info", f"{', '.join(known) or 'the state key is taken from the observation'}")
 
 
-def check_reset(config: EnvConfig) -> Finding:
+def check_reset(config: EnvConfig, budget_s: float) -> Finding:
     """The environment can be reset after an episode ends."""
-    with closing(make_env(config)) as env:
+    what, step = "reset after episode", 0
+    with open_env(config) as env:
         env.action_space.seed(SEED)
         reset_env(env, SEED)
-        for step in range(1, config.max_turns + 1):
+        end = time.monotonic() + budget_s
+        while step < config.max_turns and time.monotonic() < end:
+            step += 1
             _, reward, terminated, truncated, _ = step_env(env, env.action_space.sample())
             if isinstance(reward, str) or not math.isfinite(float(reward)):
-                what = f"reward {reward!r} at step {step}"
-                return wrong("reset after episode", what, "it must be a finite number")
+                text = f"reward {reward!r} at step {step}"
+                return wrong(what, text, "it must be a finite number")
             if terminated or truncated:
                 env.reset(seed=SEED + 1)
                 env.step(env.action_space.sample())
-                return ok("reset after episode", f"works; a random episode took {step} steps")
+                return ok(what, f"works; a random episode took {step} steps")
+    if step < config.max_turns:
+        text = f"not checked: no random episode ended within {step} steps in {budget_s:.0f} s"
+        return note(what, text, "raise --deadline, of which a quarter is played here")
     return note(
-        "reset after episode",
+        what,
         f"not checked: no random episode ended within env.max_turns={config.max_turns}",
         "none needed if episodes are that long; they are truncated there",
     )
@@ -245,7 +251,10 @@ def check_speed(play_twice: PlayTwice) -> Finding:
     if not played.step_ms:
         return wrong("speed", "the episode had no step", "an episode needs at least one step")
     median, worst = float(np.median(played.step_ms)), max(played.step_ms)
-    detail = f"reset {played.reset_ms:.2f} ms, step {median:.2f} ms, slowest step {worst:.2f} ms"
+    detail = (
+        f"constructor {played.made_ms:.2f} ms, reset {played.reset_ms:.2f} ms, step {median:.2f} "
+        f"ms, slowest step {worst:.2f} ms"
+    )
     if worst > _SLOW_MS:
         return note("speed", detail, "speed it up, or raise rollout.concurrency to hide the wait")
     return ok("speed", detail)
@@ -280,7 +289,7 @@ def check_instructions(config: EnvConfig) -> Finding:
 def check_replies(config: EnvConfig) -> Finding:
     """Any reply is either an action of the action space or an ActionError."""
     translator, rng = open_translator(config), np.random.default_rng(SEED)
-    with closing(make_env(config)) as env:
+    with open_env(config) as env:
         space, start = env.action_space, env.reset(seed=SEED)
     players = [load_player(config, name) for name in env_registration(config).players]
     known = [scripted_reply(player, *start, rng) for player in players]
@@ -391,14 +400,18 @@ def _play_and_send(config: EnvConfig, steps: int, answer: Any) -> None:
         answer.send(describe_error(error))
 
 
-def check_player(config: EnvConfig, name: str) -> Finding:
+def check_player(config: EnvConfig, name: str, budget_s: float = math.inf) -> Finding:
     """A scripted player's replies are valid actions, and its episode ends."""
     what = f"player {name}"
     translator, player = open_translator(config), load_player(config, name)
     rng, total = np.random.default_rng([SEED, 1]), 0.0  # not the environment's random numbers
-    with closing(make_env(config, getattr(translator, "render_mode", None))) as env:
+    with open_env(config, getattr(translator, "render_mode", None)) as env:
         observation, info = env.reset(seed=SEED)
+        end = time.monotonic() + budget_s
         for step in range(1, config.max_turns + 1):
+            if step > 1 and time.monotonic() > end:
+                text = f"valid actions for {step - 1} steps in {budget_s:.0f} s, return {total:g}"
+                return note(what, text, "raise --deadline to see its whole episode")
             reply = scripted_reply(player, observation, info, rng)
             try:
                 action = translator.to_action(reply)

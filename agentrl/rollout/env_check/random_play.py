@@ -1,12 +1,14 @@
 """Play an environment with seeded random actions, and compare two such episodes."""
 
+import math
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from agentrl import env
@@ -30,15 +32,50 @@ class RandomEpisode:
     infos: list[Mapping[str, Any]] = field(default_factory=list)
     translated: list[Observation] = field(default_factory=list)
     ends: list[bool] = field(default_factory=list)
+    made_ms: float = 0.0
     reset_ms: float = 0.0
     step_ms: list[float] = field(default_factory=list)
 
 
-def play_randomly(config: EnvConfig, steps: int, seed: int = SEED) -> RandomEpisode:
-    """Play some steps with random actions, which depend only on the seed."""
+@contextmanager
+def open_env(
+    config: EnvConfig, render_mode: str | None = None
+) -> "Iterator[gymnasium.Env[Any, Any]]":
+    """Make an environment for a check, and close it; `check_close` reports a failure of that."""
+    instance = make_env(config, render_mode)
+    try:
+        yield instance
+    finally:
+        with suppress(Exception, SystemExit):
+            instance.close()
+
+
+def first_observations(config: EnvConfig, seeds: Sequence[int], end: float) -> list[Any]:
+    """The first observation of some seeds, at least two; no reset begins after `end`."""
+    found: list[Any] = []
+    with open_env(config) as instance:
+        for seed in seeds:
+            if len(found) < 2 or time.monotonic() < end:
+                found.append(reset_env(instance, seed)[0])
+    return found
+
+
+def play_randomly(
+    config: EnvConfig, steps: int, seed: int = SEED, end: float = math.inf
+) -> RandomEpisode:
+    """Play with random actions, which depend only on the seed.
+
+    Args:
+        config: the environment.
+        steps: maximum number of steps.
+        seed: of the environment and the actions.
+        end: no step but the first begins after this time of `time.monotonic`.
+    """
     translator = open_translator(config)
     played = RandomEpisode()
-    with closing(make_env(config, getattr(translator, "render_mode", None))) as instance:
+    begun = time.perf_counter()
+    with open_env(config, getattr(translator, "render_mode", None)) as instance:
+        played.made_ms = 1000 * (time.perf_counter() - begun)
         if (attach_env := getattr(translator, "attach_env", None)) is not None:
             attach_env(instance)
         actions = deepcopy(instance.action_space)  # instances of a class may share theirs
@@ -48,7 +85,9 @@ def play_randomly(config: EnvConfig, steps: int, seed: int = SEED) -> RandomEpis
         played.reset_ms = 1000 * (time.perf_counter() - started)
         played.space = instance.observation_space
         _append(played, translator, observation, info)
-        for _ in range(steps):
+        for step in range(steps):
+            if step and time.monotonic() > end:
+                break
             started = time.perf_counter()
             observation, reward, terminated, truncated, info = step_env(instance, actions.sample())
             played.step_ms.append(1000 * (time.perf_counter() - started))

@@ -1,0 +1,144 @@
+"""What an environment does to its process: it shares it with the job and other environments."""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import gymnasium
+
+from agentrl.config import EnvConfig
+from agentrl.errors import describe_error
+from agentrl.findings import Finding, note, ok, wrong
+from agentrl.rollout.env_check.random_play import SEED
+from agentrl.rollout.env_server import CLOSE_S, reset_env
+from agentrl.rollout.make_env import env_registration, make_env
+from agentrl.standard_streams import remember_streams, reopen_closed_streams
+from agentrl.supervised_process import descendants
+
+CLOSE = "reset and close"
+"""The name of the check of the first instance."""
+_END_S = 1.0
+"""How long processes may take to end after `close()`."""
+_PYTHONS_OWN = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""Helpers of Python that end with the process."""
+
+
+class FirstInstance:
+    """The first instance of an environment: made, later reset and closed, in a thread of its own.
+
+    Args:
+        config: the environment.
+    """
+
+    def __init__(self, config: EnvConfig) -> None:
+        self.made: Future[gymnasium.Env[Any, Any]] = Future()
+        self.closed: Future[None] = Future()
+        self._may_close, self._is_closing = Event(), Event()
+        self._config = config
+        Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            instance = make_env(self._config)
+        except BaseException as error:
+            self.made.set_exception(error)
+            return
+        self.made.set_result(instance)
+        self._may_close.wait()
+        if env_registration(self._config).app is None:
+            with suppress(BaseException):  # other checks report it
+                reset_env(instance, SEED)
+        self._is_closing.set()
+        try:
+            instance.close()
+        except BaseException as error:
+            self.closed.set_exception(error)
+        else:
+            self.closed.set_result(None)
+
+    def wait_for_close(self) -> bool:
+        """Reset and close it, and wait; False if `close()` takes longer than a job waits."""
+        self.made.result()
+        self._may_close.set()
+        self._is_closing.wait()
+        return bool(wait([self.closed], CLOSE_S).done)
+
+
+def check_close(first: Callable[[], FirstInstance]) -> Finding:
+    """`close()` ends soon and raises nothing."""
+    if not first().wait_for_close():
+        text = f"close() did not end within {CLOSE_S:g} s"
+        return wrong(CLOSE, text, "correct it first: each of the other checks would wait for it")
+    if error := first().closed.exception():
+        return note(CLOSE, describe_error(error), "a job logs it and goes on; correct it")
+    return ok(CLOSE, "close() ends, and raises nothing")
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ProcessState:
+    """What all threads of a process share, and the processes that it has started."""
+
+    folder: Path
+    umask: int
+    children: frozenset[int]
+
+    @classmethod
+    def now(cls) -> "ProcessState":
+        """The state of this process."""
+        remember_streams()
+        umask = os.umask(0)
+        os.umask(umask)
+        children = frozenset(descendants(os.getpid()))
+        return cls(folder=Path.cwd(), umask=umask, children=children)
+
+
+def check_side_effects(first: Callable[[], FirstInstance], before: ProcessState) -> Finding:
+    """The environment leaves its process as it was: folder, umask, streams and children.
+
+    Args:
+        first: an instance that was made after `before`, and is being closed.
+        before: the state that is compared with, and restored.
+    """
+    what = "side effects"
+    first().wait_for_close()
+    closed = reopen_closed_streams()
+    end = time.monotonic() + _END_S
+    while (left := _children_since(before)) and time.monotonic() < end:
+        time.sleep(0.05)
+    now = ProcessState.now()
+    os.chdir(before.folder)
+    os.umask(before.umask)
+    isolated = "; env.processes=each confines it to a process of its own"
+    if closed:
+        text = f"it closed {' and '.join(closed)} of its process"
+        return wrong(what, text, f"leave them open{isolated}")
+    if now.folder != before.folder:
+        text = f"it changed the current folder from {before.folder} to {now.folder}"
+        return wrong(what, text, f"use absolute paths instead of os.chdir{isolated}")
+    if now.umask != before.umask:
+        text = f"it changed the umask from {before.umask:03o} to {now.umask:03o}"
+        return wrong(what, text, f"set the mode of its files instead{isolated}")
+    if left:
+        count = "1 process" if len(left) == 1 else f"{len(left)} processes"
+        text = f"{count} left after close(): {', '.join(left)}"
+        return note(what, text, "end them in close(); env.processes=1 ends them with the job")
+    return ok(what, "none on current folder, umask and streams; it leaves no process")
+
+
+def _children_since(before: ProcessState) -> list[str]:
+    """The commands of processes that have been started since, except Python's helpers."""
+    commands = []
+    for pid in descendants(os.getpid()):
+        if pid not in before.children:
+            with suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                command = " ".join(word.decode("utf-8", "replace") for word in words).strip()
+                if not any(helper in command for helper in _PYTHONS_OWN):
+                    commands.append(command[:60])
+    return commands
