@@ -4,7 +4,9 @@ Written from reading EasyR1's and veRL's `RLHFDataset`, R1-V's `grpo.py`, LMM-R1
 data processors, and LLaMA-Factory's converters. TRL's messages are made by TRL.
 """
 
+import ast
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ import PIL.Image
 
 Row = Mapping[str, Any]
 Messages = list[dict[str, Any]]
+
+
+_ALONE = "{{ problem }}"
 
 
 def token_ids(processor: Any, messages: Messages | str, folder: Path) -> list[int]:
@@ -97,6 +102,28 @@ def llama_factory(row: Row, settings: Row) -> Messages:
     images = iter(row.get("images", ()))
     said = [{"role": "user", "content": _cut(text, images)} for text in asked]
     return [{"role": "system", "content": row["system"]}, *said]
+
+
+def mmmu(row: Row, settings: Row) -> Messages:
+    """MMMU: question, lettered options, and a request for the letter; images where mentioned."""
+    options = "".join(
+        f"({letter}) {text}\n"
+        for letter, text in zip("ABC", ast.literal_eval(row["options"]), strict=True)
+    )
+    ask = "Answer with the option's letter from the given choices directly."
+    text = f"{row['question']}\n{options}\n{ask}"
+    images = [row[f"image_{number}"] for number in re.findall(r"<image (\d)>", text)]
+    return [{"role": "user", "content": _cut(re.sub(r"<image \d>", "<image>", text), images)}]
+
+
+def mathvista(row: Row, settings: Row) -> Messages:
+    """MathVista: the image and the query of its file."""
+    return r1v({"image": row["decoded_image"], "problem": row["query"]}, {"template": _ALONE})
+
+
+def r1v_test(row: Row, settings: Row) -> Messages:
+    """R1-V's tests: as in training, of a file with other columns."""
+    return r1v({"image": row["image_path"], "problem": row["question"]}, settings)
 
 
 def _cut(text: str, images: Any) -> list[dict[str, Any]]:

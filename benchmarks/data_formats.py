@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
+import yaml
 
 from agentrl.config import EnvConfig, RewardConfig
 from agentrl.errors import AgentRLError
@@ -37,6 +38,7 @@ from agentrl.policies.tiny import tiny_model
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
+from agentrl.training.evaluation.suite import tasks_of
 from agentrl.types import Episode
 
 HERE = Path(__file__).resolve().parent
@@ -89,6 +91,17 @@ class Format:
     """Further ones of `own_rewards`."""
     replies: tuple[str, str] = (TAGGED, "4")
     file: str = "rows.jsonl"
+
+
+def of_suite(name: str) -> dict[str, Any]:
+    """The settings of a suite that comes with agentrl, for a row of its data."""
+    task = tasks_of(name)[0]
+    elsewhere = ("data", "name", "image_root")
+    return {
+        "kwargs": {k: v for k, v in task.kwargs.items() if k not in elsewhere},
+        "translator_kwargs": task.translator_kwargs,
+        "rewards": [one.function for one in task.rewards or () if one.weight],
+    }
 
 
 _EASYR1 = "EasyR1/examples/reward_function"
@@ -234,6 +247,25 @@ FORMATS = (
              "system": "Be brief."},
         theirs=prompts.llama_factory, rewards=("agentrl.rewards.matching:exact",),
     ),
+    Format(
+        trainer="MMMU", name="suite mmmu",
+        row={"question": "<image 1> Which?", "options": "['2', \"the cat's\", '<image 2>']",
+             "answer": "B", "image_1": "a.png", "image_2": "b.png", "image_3": None},
+        theirs=prompts.mmmu, replies=("The answer is (B)", "C"), **of_suite("mmmu"),
+    ),
+    Format(
+        trainer="MathVista", name="suite mathvista",
+        row={"query": "Hint: End with the letter.\nQuestion: How many?\nChoices:\n(A) 3\n(B) 4",
+             "decoded_image": "a.png", "choices": ["3", "4"], "answer": "3", "answer_type": "text",
+             "precision": None},
+        theirs=prompts.mathvista, replies=("The answer is A", "4"), **of_suite("mathvista"),
+    ),
+    Format(
+        trainer="R1-V", name="suite geoqa",
+        row={"image_path": "a.png", "question": "How large is angle A?", "ground_truth": "140°"},
+        theirs=prompts.r1v_test, replies=("<answer> 140 degrees </answer>", "40"),
+        **of_suite("geoqa"),
+    ),
 )  # fmt: skip
 
 
@@ -369,10 +401,11 @@ def table(results: Sequence[tuple[Format, Result]]) -> list[str]:
         "|---|---|---|---|---|---|---|",
     ]
     for one, found in results:
-        kwargs = {k: "..." if k == "template" else v for k, v in one.kwargs.items()}
-        settings = ", ".join(f"`{name}: {value}`" for name, value in kwargs.items())
+        kwargs = {**one.kwargs, **one.translator_kwargs}
+        shown = {k: "..." if k == "template" else _in_yaml(v) for k, v in kwargs.items()}
+        settings = ", ".join(f"`{name}: {value}`" for name, value in shown.items())
         if one.chat != "auto":
-            settings += f", `instruct: false`, `model.chat: {one.chat}`"
+            settings += f", `model.chat: {one.chat}`"
         reward = ", ".join(f"`{name.rpartition('/')[2]}`" for name in found.rewards)
         same = "theirs" if found.is_their_prompt else "another"
         lines.append(
@@ -381,6 +414,10 @@ def table(results: Sequence[tuple[Format, Result]]) -> list[str]:
             f"{_shown(found.wrong)} | {same} |"
         )
     return lines
+
+
+def _in_yaml(value: Any) -> str:
+    return str(yaml.safe_dump(value, default_flow_style=True)).removesuffix("...\n").strip()
 
 
 def _shown(score: float | str) -> str:

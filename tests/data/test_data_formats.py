@@ -13,6 +13,7 @@ PAGE = (DOCS / "data.md").read_text()
 def played(tmp_path_factory):
     pytest.importorskip("trl")
     pytest.importorskip("pyarrow")
+    pytest.importorskip("math_verify")
     folder = tmp_path_factory.mktemp("formats")
     return data_formats.played(data_formats.build_model(folder / "model"), folder)
 
