@@ -73,7 +73,8 @@ def read_messages(value: Any) -> Question:
     if roles not in _ROLES:
         raise BadRow(
             f"its messages have the roles {roles}; expected one user message, optionally with "
-            "a system message before it and the assistant's answer after it"
+            "a system message before it and the assistant's answer after it. If the question is in "
+            "another column, name it: keys={problem: ...}"
         )
     said = {message.role: message for message in messages}
     if "system" in said and said["system"].images:

@@ -61,7 +61,8 @@ class PromptRows:
         self.table = table
         self._template = None if template is None else open_template(template)
         rendered = set() if template is None else template_variables(template)
-        self._columns = find_columns(table, name, keys or {}, needs_answer=False, rendered=rendered)
+        self._keys = keys or {}
+        self._columns = find_columns(table, name, self._keys, needs_answer=False, rendered=rendered)
         self._root = (image_root or table.root).absolute()
         self._system = system
         self.bad: dict[int, str] = {}
@@ -110,7 +111,7 @@ class PromptRows:
         messages = self._messages(row, images)
         check_roles(messages)
         for message in messages:
-            check_can_be_shown(row, self._columns, message.text)
+            check_can_be_shown(row, self._columns, self._keys, message.text)
         if messages[-1].role == "assistant":
             messages = messages[:-1]
         if any(message.tool_calls for message in messages):

@@ -85,7 +85,7 @@ def find_columns(
     for content, names in KEYS.items():
         there = [name for name in names if has_column(table, name)]
         if content == "images":  # `images` may be empty in every row that has an `image`
-            there.sort(key=lambda n: all(row.get(n) in (None, "", "[]", []) for row in rows))
+            there.sort(key=lambda n: all(_is_empty(row.get(n)) for row in rows))
         found = keys[content] if content in keys else next(iter(there), None)
         if found is not None:
             columns[content] = found
@@ -169,8 +169,13 @@ def _check_unused(
 
 def _content(cells: Iterable[Any]) -> str | None:
     """What all cells of a column hold that have a value; None for anything else, such as text."""
-    found = {_kind(value) for value in cells if value not in (None, "", [])}
+    found = {_kind(value) for value in cells if not _is_empty(value)}
     return found.pop() if len(found) == 1 else None
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a cell has no value; an array, which has no truth value, has one."""
+    return value is None or (isinstance(value, str | list | tuple) and value in ("", "[]", [], ()))
 
 
 def _kind(value: Any) -> str | None:
@@ -229,8 +234,18 @@ def question_text(row: Row, columns: Mapping[str, str]) -> Any:
     return "\n".join(part for part in (asked, row.get(input)) if part)
 
 
-def system_message(row: Row, columns: Mapping[str, str], in_messages: str = "") -> str:
-    """A row's system message, in its messages or in a column of its own; empty without one.
+def system_message(
+    row: Row, columns: Mapping[str, str], in_messages: str | None = None
+) -> str | None:
+    """A row's system message, in its messages or in a column of its own.
+
+    Args:
+        row: of the table.
+        columns: see `find_columns`.
+        in_messages: the one in its messages, empty without one; None if it has no messages.
+
+    Returns:
+        The message, empty for none; None if the row has no place for one.
 
     Raises:
         BadRow: it has two, or one that is no text.
@@ -244,16 +259,20 @@ def system_message(row: Row, columns: Mapping[str, str], in_messages: str = "") 
         raise BadRow(
             f"it has a system message both in its messages and in column {columns['system']}"
         )
-    return own or in_messages
+    return own or in_messages or ""
 
 
-def check_can_be_shown(row: Row, columns: Mapping[str, str], text: str) -> None:
-    """Check that a row has no video and no sound.
+def check_can_be_shown(
+    row: Row, columns: Mapping[str, str], keys: Mapping[str, str | None], text: str
+) -> None:
+    """Check that a row has no video and no sound, unless `keys` says that the data has none.
 
     Raises:
         BadRow: it has.
     """
     for content in _UNSEEN:
+        if content in keys and keys[content] is None:
+            continue
         one = content.removesuffix("s")
         if f"<{one}>" in text or (content in columns and cell(row, columns[content])):
             article = "an" if one == "audio" else "a"

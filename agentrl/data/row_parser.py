@@ -71,7 +71,7 @@ class RowParser:
         grade: str,
     ) -> None:
         self._template = None if template is None else open_template(template)
-        keys = keys or {}
+        self._keys = keys = keys or {}
         self.columns = find_columns(
             table,
             name,
@@ -94,7 +94,7 @@ class RowParser:
             BadRow: it cannot be used.
         """
         question = self._question(row)
-        check_can_be_shown(row, self.columns, question.problem)
+        check_can_be_shown(row, self.columns, self._keys, question.problem)
         numbered = {n: row[column] for n, column in self.numbered.items() if row.get(column)}
         images = [*numbered.values(), *as_list(self._cell(row, "images"))]
         in_messages = [image for image in question.images if image is not None]
@@ -145,10 +145,9 @@ class RowParser:
         return Question(problem=problem, images=(), answer=None)
 
     def _system(self, row: Row, question: Question) -> str | None:
-        system = system_message(row, self.columns, question.system or "")
-        _check_unicode(system)
-        is_complete = question.system is not None or self._template is not None
-        return system if system or is_complete else None
+        system = system_message(row, self.columns, question.system)
+        _check_unicode(system or "")
+        return "" if system is None and self._template is not None else system
 
     def _answer(self, row: Row, question: Question) -> Any:
         return self._cell(row, "answer") if "answer" in self.columns else question.answer

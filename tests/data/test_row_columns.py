@@ -2,12 +2,16 @@
 
 import base64
 import json
+from pathlib import Path
 
+import numpy as np
+import PIL.Image
 import pytest
 
 from agentrl.data.dataset import Dataset
 from agentrl.data.open_table import open_table
 from agentrl.data.prompt_rows import PromptRows
+from agentrl.data.tables import ColumnTable
 from agentrl.errors import ConfigError
 from tests.data.rows import picture, png, write_jsonl
 
@@ -87,6 +91,8 @@ def test_a_system_column_is_the_system_message(folder):
     assert asked(folder, text)[:2] == ("Answer in a word.", "Who?")
     assert asked(folder, text, keys={"system": None})[0] is None
     assert asked(folder, {**text, "rules": "Be brief."}, keys={"system": "rules"})[0] == "Be brief."
+    assert asked(folder, {**text, "system": ""})[:2] == ("", "Who?")
+    assert asked(folder, {**text, "system": None})[:2] == (None, "Who?")
     templated = asked(folder, text, template="{{ system }} {{ content }}")
     assert templated[:2] == ("", "Answer in a word. Who?")
     (system, row) = PromptRows(open_table(str(folder / "rows.jsonl")), "rows").load(0)
@@ -127,6 +133,20 @@ def test_a_column_of_images_that_is_not_used_is_refused(folder, column, cell, ha
     assert asked(folder, row, keys=chosen)[2] == int(has_images)
 
 
+def test_images_and_other_columns_may_be_arrays():
+    row = {"problem": "?", "answer": "1", "images": picture(), "bounds": np.arange(4)}
+    assert [image.shape for image in Dataset(Rows([row]), "rows").task(0).images] == [(6, 8, 3)]
+    with pytest.raises(ConfigError, match="column shot holds images"):
+        Dataset(Rows([{**row, "shot": PIL.Image.fromarray(picture())}]), "rows")
+
+
+class Rows(ColumnTable):
+    """A table in memory."""
+
+    def __init__(self, rows):
+        super().__init__(rows, list(rows[0]), Path())
+
+
 @pytest.mark.parametrize("written", [False, True])
 def test_a_column_of_messages_that_is_not_used_is_refused(folder, written):
     chat = [{"role": "user", "content": "How many circles?"}]
@@ -158,8 +178,8 @@ def test_videos_and_sound_are_refused_with_the_reason(folder, one, file):
         with pytest.raises(ConfigError, match=rf"it has an? {one} "):
             PromptRows(open_table(str(folder / "rows.jsonl")), "rows")
     assert asked(folder, {**row, "problem": "What?", media: []})[1] == "What?"
-    ignored = asked(folder, {**row, "problem": "What?"}, keys={media: None})
-    assert ignored[1] == "What?"
+    row |= {"problem": f"What does the tag <{one}> mean?"}
+    assert asked(folder, row, keys={media: None})[1] == row["problem"]
 
 
 def test_a_video_in_a_column_of_another_name_is_refused(folder):
