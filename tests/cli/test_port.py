@@ -339,6 +339,16 @@ def test_openrlhf_commands_are_ported_in_their_old_and_new_spelling(tmp_path, co
     assert expected.items() <= found.items()
 
 
+def test_a_command_in_quotes_is_read_as_well(tmp_path):
+    (tmp_path / "slurm.sh").write_text(
+        'srun -w "$node_1" bash -c \\\n "pip install ray==$VERSION \\\n && ray job submit -- python3 '
+        '-m openrlhf.cli.train_ppo_ray \\\n --actor.adam.lr 5e-7 --rollout.batch_size 64" &>> log\n'
+    )
+    found = settings(ported("openrlhf", tmp_path / "slurm.sh")[0])
+    assert found["optim"]["lr"] == 5e-7
+    assert found["rollout"]["groups"] == 64
+
+
 @pytest.mark.parametrize(
     ("text", "given", "expected"),
     [
@@ -422,12 +432,14 @@ def test_a_yaml_file_of_trl_names_its_job_by_an_option(tmp_path):
         (("verl", "job.yaml", "--job", "sft"), "of verl, only reinforcement learning is ported"),
         (("verl", "empty.sh"), "empty.sh: no command starts verl"),
         (("verl", "none.sh"), "none.sh: cannot be read"),
+        (("verl", "bare.sh"), "verl.trainer.main_ppo is started without any setting"),
     ],
 )
 def test_what_cannot_be_ported_is_refused(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.yaml").write_text("trainer: {total_epochs: 1}")
     (tmp_path / "empty.sh").write_text("echo no\n")
+    (tmp_path / "bare.sh").write_text("python3 -m verl.trainer.main_ppo\n")
     assert run(["port", *arguments]) == 2
     assert words in capsys.readouterr().err
 

@@ -60,6 +60,8 @@ def read_settings(file: Path, trainers: Sequence[OtherTrainer]) -> tuple[dict[st
             "with such a command"
         )
     given = dict(_from_words(words))
+    if not given:
+        raise ConfigError(f"{file}: {words[0]} is started without any setting that can be read")
     base = given.pop("config", None)
     return (given if base is None else _settings_of(base, file, trainers) | given), words
 
@@ -97,11 +99,21 @@ def _command(text: str, launch: re.Pattern[str]) -> list[str]:
         elif (assignment := _ASSIGNMENT.fullmatch(line.rstrip())) is not None:
             variables[assignment[1]] = _expanded(assignment[2].strip("\"'"), variables)
         else:
-            words = _words(_expanded(line, variables), arrays)
-            starts = [index for index, word in enumerate(words) if launch.search(word)]
-            if starts and len(words) > len(found):  # options of torchrun come before a .py file
-                found = words if words[starts[0]].endswith(".py") else words[starts[0] :]
+            words = _from_launch(_words(_expanded(line, variables), arrays), launch)
+            if len(words) > len(found):
+                found = words
     return found
+
+
+def _from_launch(words: list[str], launch: re.Pattern[str]) -> list[str]:
+    """A command's words from the one that starts the trainer; none if it does not start it."""
+    for index, word in enumerate(words):
+        if (match := launch.search(word)) is None:
+            continue
+        if " " in word:  # the whole command as one argument, as of `bash -c`
+            return _words(word[match.start() :], {})
+        return words if word.endswith(".py") else words[index:]  # options of torchrun come before
+    return []
 
 
 def _statements(text: str) -> Iterator[str]:
