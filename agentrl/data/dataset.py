@@ -1,5 +1,6 @@
 """Questions with answers, from the rows of a data set; reports the rows that cannot be used."""
 
+import contextlib
 import hashlib
 import itertools
 import logging
@@ -32,6 +33,8 @@ SEED_RANGE = 5_000_000
 """Seeds of a run's demonstrations, and of its training: each has a range of its own from there."""
 _MAX_LISTED = 5
 """Bad rows that an error lists."""
+_ROWS_SEARCHED = 100
+"""Bad rows that are searched for worked solutions."""
 _THREADS = 8
 _IMAGES_AT_ONCE = 256
 """Images held in memory at once while they are checked."""
@@ -156,7 +159,7 @@ class Dataset:
             good = [index for index in good if (shares[index] < share) == (split == "eval")]
         self._kept = np.array(good, np.int64)
         self._loaded: WeakValueDictionary[tuple[int, int], np.ndarray] = WeakValueDictionary()
-        report_bad_rows(name, self.bad, len(table), on_bad)
+        report_bad_rows(name, self.bad, len(table), on_bad, remedy=self._remedy(list(bad)))
         if not good:
             self._raise_empty(part, len(shares.keys() - bad.keys()))
         self.guesses = self._common_answers()
@@ -259,6 +262,17 @@ class Dataset:
             "choose another fraction, or split the data yourself with data={train: ..., eval: ...}"
         )
 
+    def _remedy(self, bad: Sequence[int]) -> str:
+        """How to grade bad rows whose answers are worked solutions; empty if there are none."""
+        for index in bad[:_ROWS_SEARCHED]:
+            with contextlib.suppress(BadRow):
+                if self._parser.has_worked_solution(self._table.row(index)):
+                    return (
+                        ". To grade worked solutions by their final answers, set grade=none and "
+                        "the reward agentrl.rewards.maths:Accuracy"
+                    )
+        return ""
+
     def _common_answers(self) -> tuple[str, ...]:
         """A few answers of the rows, for scripted players that guess."""
         indices = self._kept[:: max(1, len(self._kept) // 50)].tolist()
@@ -267,7 +281,12 @@ class Dataset:
 
 
 def report_bad_rows(
-    name: str, bad: Mapping[str, str], rows: int, on_bad: str, setting: str = "on_bad"
+    name: str,
+    bad: Mapping[str, str],
+    rows: int,
+    on_bad: str,
+    setting: str = "on_bad",
+    remedy: str = "",
 ) -> None:
     """Refuse a data set with bad rows, or warn that they are skipped.
 
@@ -277,6 +296,7 @@ def report_bad_rows(
         rows: number of all rows.
         on_bad: `refuse` or `skip`.
         setting: that says so.
+        remedy: a sentence that is added to the error.
 
     Raises:
         ConfigError: rows are bad and may not be skipped, or all rows are.
@@ -289,9 +309,9 @@ def report_bad_rows(
     more = f"; and {len(bad) - _MAX_LISTED} more" if len(bad) > _MAX_LISTED else ""
     what = f"data={name}: {len(bad)} of {rows} rows are bad: {named}{more}"
     if on_bad == "refuse":
-        raise ConfigError(f"{what}. Fix them, or leave them out with {setting}=skip")
+        raise ConfigError(f"{what}. Fix them, or leave them out with {setting}=skip{remedy}")
     if len(bad) == rows:
-        raise ConfigError(what)
+        raise ConfigError(f"{what}{remedy}")
     _warn_once(f"{what}. They are skipped ({setting}=skip)")
 
 

@@ -20,7 +20,6 @@ _MAX_NUMBER = 100
 """Maximum characters of a number."""
 _GSM8K = re.compile(r"####\s*([^\n#]+?)\s*\Z")
 """How the solutions of GSM8K end."""
-_REMEDY = "set grade=none and the reward agentrl.rewards.maths:Accuracy"
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 """Characters as wide as a Chinese one, to ASCII. NFKC would also turn 10\N{SUPERSCRIPT TWO} into
 102."""
@@ -206,15 +205,14 @@ def why_ungradable(
         return f"its option {quoted(option)} is also the letter of another option"
     for text in accepted:
         if grade == "numeric" and number(text) is None:
-            hint = "" if number(final_answer(text)) is None else f"; {_REMEDY}"
-            return f"its answer {quoted(text)} is not a number{hint}"
+            return f"its answer {quoted(text)} is not a number"
         if grade == "choice" and (options or not mixed) and chosen_letter(text, options) is None:
             what = "none of its options" if options else "not a letter, and it has no options"
             return f"its answer {quoted(text)} is {what}"
     if grade == "exact" and not any(exact(_given(text), accepted) for text in accepted):
         return (
             f"its answer {quoted(accepted[0])} is wrong by grade=exact when a reply gives it, as "
-            f"{quoted(_given(accepted[0]))}; {_REMEDY}"
+            f"{quoted(_given(accepted[0]))}"
         )
     return None
 

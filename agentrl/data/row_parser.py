@@ -131,6 +131,12 @@ class RowParser:
             ground_truth=answer if isinstance(answer, Mapping) else None,
         )
 
+    def has_worked_solution(self, row: Row) -> bool:
+        """Whether a row's answer is a solution whose final answer alone could be graded."""
+        text = _as_text(self._cell(row, "answer"))
+        is_solution = grading.final_answer(text) != text
+        return is_solution and grading.why_ungradable(self._grade, (text,), ()) is not None
+
     def _cell(self, row: Row, content: str) -> Any:
         return cell(row, self.columns[content]) if content in self.columns else None
 
