@@ -120,6 +120,14 @@ class EnvRegistration:
 _ENVS: dict[str, EnvRegistration] = {}
 _RANDOM = {"random": "agentrl.actions.space_translator:RandomPlayer"}
 """The players of environments with the default translator."""
+_REMOTE = "agentrl.rollout.remote_env:make_remote_env"
+_FOREIGN = {
+    "http://": _REMOTE,
+    "https://": _REMOTE,
+    "openenv://": "agentrl.rollout.foreign_envs.openenv_client:OpenEnvClient",
+    "pettingzoo:": "agentrl.rollout.foreign_envs.pettingzoo_game:PettingZooGame",
+}
+"""By a prefix of `env.id`, what makes such environments of the rest."""
 _PHONE_ARGUMENT = (
     '. An environment registered with an app takes `device: str = "virtual"` and opens it by '
     "agentrl.devices.open_device(device, apps=[...])"
@@ -165,13 +173,15 @@ def find_env(id: str) -> EnvRegistration:
     Args:
         id: `Name-v0` of agentrl or of Gymnasium; `module:Name-v0` or `path/file.py:Name-v0` if
             that module registers it; the class itself as `module:Class` or `path/file.py:Class`;
-            or `http://HOST:PORT` of a server (`agentrl serve-env`).
+            `http://HOST:PORT` of a server (`agentrl serve-env`); `openenv://HOST:PORT` of one of
+            OpenEnv; or `pettingzoo:MODULE`.
 
     Raises:
         ConfigError: the module or the environment does not exist.
     """
-    if id.startswith(("http://", "https://")):
-        return _register_remote(id)
+    for prefix, point in _FOREIGN.items():
+        if id.startswith(prefix):
+            return _register_foreign(id, point, id if "http" in prefix else id.removeprefix(prefix))
     module, _, name = id.rpartition(":")
     loaded = registry.import_module(module or "agentrl.envs")
     if name in _ENVS:
@@ -283,13 +293,12 @@ def _register_class(id: str, kind: Any) -> EnvRegistration:
     return EnvRegistration(id=own, entry_point=kind, players=_RANDOM)
 
 
-def _register_remote(url: str) -> EnvRegistration:
-    """Register an environment that runs on a server."""
-    remote = "agentrl.rollout.remote_env:make_remote_env"
-    own = f"remote/{re.sub(r'[^A-Za-z0-9.-]+', '-', url.partition('//')[2]).strip('-')}-v0"
+def _register_foreign(id: str, entry_point: str, target: str) -> EnvRegistration:
+    """Register an environment that a prefix of its id hands to a client or an adapter."""
+    own = f"foreign/{re.sub(r'[^A-Za-z0-9.-]+', '-', id).strip('-')}-v0"
     if own not in gymnasium.registry:
-        gymnasium.register(id=own, entry_point=remote, kwargs={"agentrl_url": url})
-    return EnvRegistration(id=own, entry_point=remote, players=_RANDOM)
+        gymnasium.register(id=own, entry_point=entry_point, kwargs={"agentrl_target": target})
+    return EnvRegistration(id=own, entry_point=entry_point, players=_RANDOM)
 
 
 def _gymnasium_env(name: str) -> EnvRegistration:

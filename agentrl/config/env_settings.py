@@ -61,7 +61,8 @@ class EnvConfig:
 
     id: str = "NumberGame-v0"
     """An id of agentrl or Gymnasium, `module:Name-v0` if a module registers it, the class itself
-    (`module:Class`, `path/file.py:Class`), or the `http://HOST:PORT` of `agentrl serve-env`."""
+    (`module:Class`, `path/file.py:Class`), the `http://HOST:PORT` of `agentrl serve-env`, the
+    `openenv://HOST:PORT` of an OpenEnv server, or `pettingzoo:ID`."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment's constructor. Those that its translator also accepts,
     such as the number game's `mode`, are passed to both; a scripted player gets those that it

@@ -165,6 +165,8 @@ def env_kwargs(config: EnvConfig) -> dict[str, Any]:
 
 def remote_kwargs(config: EnvConfig, deadline_s: float) -> dict[str, Any]:
     """What the client of a remote environment gets besides: how long it waits."""
+    if config.id.startswith("openenv://"):
+        return {"agentrl_deadline_s": deadline_s}
     if not config.id.startswith("http://"):
         return {}
     return {"agentrl_deadline_s": deadline_s, "agentrl_patience_s": config.patience_s}

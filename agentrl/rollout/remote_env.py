@@ -250,13 +250,13 @@ def _host_and_port(url: str) -> tuple[str, int]:
 
 
 def make_remote_env(
-    agentrl_url: str,
+    agentrl_target: str,
     agentrl_deadline_s: float = 60.0,
     agentrl_patience_s: float = _PATIENCE_S,
     **kwargs: Any,
 ) -> RemoteEnv:
     """Entry point for `gymnasium.make`; all other arguments go to the served environment."""
-    return RemoteEnv(agentrl_url, kwargs, agentrl_deadline_s, patience_s=agentrl_patience_s)
+    return RemoteEnv(agentrl_target, kwargs, agentrl_deadline_s, patience_s=agentrl_patience_s)
 
 
 def is_responding(url: str, deadline_s: float) -> bool:

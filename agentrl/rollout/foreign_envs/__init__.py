@@ -1,0 +1,1 @@
+"""Environments with interfaces other than Gymnasium's, which `env.id` names by a prefix."""
