@@ -50,7 +50,7 @@ class PettingZooGame(gymnasium.Env[Any, Any]):
         self._game = parallel_to_aec(game) if isinstance(game, ParallelEnv) else game
         agents = list(self._game.possible_agents)
         if agent not in (None, ALL, *agents):
-            raise ConfigError(f"env.kwargs.agent={agent}{known_names(agent, [*agents, ALL])}")
+            raise ConfigError(f"env.kwargs.agent={agent}{known_names(str(agent), [*agents, ALL])}")
         self._own = agents if agent == ALL else [agent or agents[0]]
         self._others = _random_action if others is None else registry.load(others)
         self.action_space = self._game.action_space(self._own[0])
