@@ -63,10 +63,9 @@ def row(id: str, settings: Mapping[str, Any], episodes: int) -> str:
     parts += ["text" for turn in turns_seen if without_placeholders(turn.shown)]
     void = sum(one.outcome.void for one in first)
     same = sum(map(equal, first, again))
-    return (
-        f"| `{id}` | {extra} | {space} | {' and '.join(parts) or 'nothing'} | {episodes - void} of {episodes} | "
-        f"{same} of {episodes} | {milliseconds:.1f} |"
-    )
+    shown = " and ".join(parts) or "nothing"
+    counts = f"{episodes - void} of {episodes} | {same} of {episodes}"
+    return f"| `{id}` | {extra} | {space} | {shown} | {counts} | {milliseconds:.1f} |"
 
 
 async def play(config: Config, episodes: int) -> list[Episode]:
