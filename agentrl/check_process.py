@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 from agentrl.findings import Finding, wrong
-from agentrl.supervised_process import adopt_orphans, kill_descendants
+from agentrl.supervised_process import adopt_orphans, describe_exit, kill_descendants
 
 _LOADING = "loading"
 _TICK_S = 1.0
@@ -99,8 +99,7 @@ def findings_in_process(
         yield wrong(what, text, "it must release Python's GIL while it waits")
     except EOFError:
         child.join()
-        code = child.exitcode or 0
-        how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+        how = describe_exit(child.exitcode or 0)
         fix = "it must neither exit nor crash; env.processes limits the damage of an environment"
         yield wrong(what, f"it ended its process with {how}", fix)
     finally:

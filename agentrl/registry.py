@@ -77,6 +77,25 @@ def look_below(root: Path) -> None:
     _roots.append(root)
 
 
+def roots() -> tuple[Path, ...]:
+    """The folders of `look_below`."""
+    return tuple(_roots)
+
+
+_imported_elsewhere: dict[str, str] = {}
+
+
+def remember_modules(files: Mapping[str, str]) -> None:
+    """Remember the files of the user's modules that another process of the job has imported."""
+    _imported_elsewhere.update(files)
+
+
+def module_files() -> dict[str, str]:
+    """The files of all modules that this process has imported, and those of `remember_modules`."""
+    files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
+    return _imported_elsewhere | {name: file for name, file in files.items() if file}
+
+
 def _find_file(where: str) -> Path | None:
     # As for modules: the current folder first, then that of the configuration, via sys.path.
     file = _expanded(where)
@@ -96,7 +115,7 @@ def file_of(reference: str) -> Path | None:
     if where.endswith(".py"):
         path = _find_file(where)
     else:
-        file = getattr(sys.modules.get(where), "__file__", None)
+        file = getattr(sys.modules.get(where), "__file__", None) or _imported_elsewhere.get(where)
         path = Path(file).resolve() if file else None
     return None if path is None or _dotted_name(path) else path
 

@@ -51,6 +51,15 @@ def _prctl(option: int, value: int) -> None:
         prctl(option, value, 0, 0, 0)
 
 
+def describe_exit(code: int) -> str:
+    """How a process ended: `exit code 1` or `signal SIGSEGV`.
+
+    Args:
+        code: as `subprocess` gives it, negative for a signal.
+    """
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
 def descendants(pid: int) -> list[int]:
     """The processes below a process that have not ended; empty where there is no /proc."""
     children: defaultdict[int, list[int]] = defaultdict(list)

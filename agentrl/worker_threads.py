@@ -40,6 +40,15 @@ class _Inbox:
 _inboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Inbox] = WeakKeyDictionary()
 
 
+def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    """Have an event loop call a function; may be called by any thread."""
+    _inbox_of(loop).post(loop, callback)
+
+
+def _inbox_of(loop: asyncio.AbstractEventLoop) -> _Inbox:
+    return _inboxes.setdefault(loop, _Inbox())
+
+
 class Worker:
     """Executes calls one after the other in a daemon thread.
 
@@ -60,7 +69,7 @@ class Worker:
         Canceling this coroutine does not stop the function; its result is dropped.
         """
         loop = asyncio.get_running_loop()
-        inbox = _inboxes.setdefault(loop, _Inbox())
+        inbox = _inbox_of(loop)
         answer: asyncio.Future[T] = loop.create_future()
 
         def settle(result: T | None, error: BaseException | None) -> None:

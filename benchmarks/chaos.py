@@ -53,7 +53,6 @@ from agentrl.rollout.scoring import RewardFunctions, score_or_void
 from agentrl.types import Episode, Image, ScoredEpisode, cause
 from agentrl.virtual_phone import spawn
 from agentrl.virtual_phone.system.screen_frame import bar_height
-from agentrl.worker_threads import Workers
 
 FAULTS = Path(__file__).with_suffix(".yaml")
 _DEADLINES = {"screenshot": "frame_s", "launch": "launch_s", "reconnect": "connect_s"}
@@ -201,14 +200,14 @@ async def _play(
     limits = EpisodeLimits(max_turns=config.env.max_turns, deadline_s=config.rollout.deadline_s)
     played: Counter[str] = Counter()
 
-    scorers, score = Workers("scoring"), RewardFunctions(config.rewards).score
+    rewards = RewardFunctions(config.rewards, config.rollout.reward_deadline_s)
 
     async def play_request(request: EpisodeRequest) -> ScoredEpisode:
         def act(world: Any) -> Any:
             return run_episode(request, config.env.id, world, policy, request.seed, limits)
 
         episode = await env_pool.run_in_env(act)
-        scored, _ = await score_or_void(score, episode, scorers, config.rollout.reward_deadline_s)
+        scored, _ = await score_or_void(rewards.score_async, episode)
         count(request, scored)
         return scored
 
@@ -257,7 +256,7 @@ async def _play(
         ledger.never_back = sorted(aside)
         return ledger, stats
     finally:
-        scorers.close()
+        rewards.close()
         env_pool.close()
 
 

@@ -1,5 +1,6 @@
 """A model that grades episodes by a rubric, behind any chat completions server."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -125,7 +126,11 @@ class Judge:
         self._reasons: dict[str, str] = {}
         """By the id of the episode."""
 
-    def __call__(self, episode: Episode) -> float:
+    async def __call__(self, episode: Episode) -> float:
+        """The score of an episode, while others are graded, too; see `grade`."""
+        return await asyncio.wrap_future(start_call(partial(self.grade, episode)))
+
+    def grade(self, episode: Episode) -> float:
         """The score of an episode.
 
         Raises:

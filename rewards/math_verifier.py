@@ -1,33 +1,29 @@
-"""Runs math-verify in separate processes, with a deadline and a memory limit.
+"""Runs math-verify with a deadline and a memory limit, each comparison in a process of its own.
 
-math-verify's own timeouts use signals, which work only in the main thread, but rewards run in other
-threads. And a model's answer may take forever, or all memory, to compare.
+A model's answer may take forever, or all memory, to compare, in code that no signal interrupts.
 """
 
-import contextlib
 import json
 import logging
-import math
 import os
-import select
+import resource
+import selectors
 import signal
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NoReturn
 
-from agentrl.errors import RewardError
-from agentrl.rewards.math_worker import SPARE_S, said_in
+from agentrl.data.grading import as_latex, exact, extract_answer, final_answer
+from agentrl.errors import ActionError, RewardError
 
 log = logging.getLogger(__name__)
 
-_WORKER = "agentrl.rewards.math_worker"
-_START_S = 60.0
-"""Deadline for the process to start: it imports sympy."""
-_SLACK_S = 10.0
-"""Time for the process to respond, in addition to its questions' deadlines."""
+_SPARE_S = 1.0
+"""Wall-clock time beyond the CPU seconds, because other processes may need the CPUs."""
+_MEMORY = 4 << 30
+"""Memory in bytes that one comparison may use."""
+_NO_LIMIT: Any = None
+"""Turns off math-verify's own timeouts."""
 _LONGEST = 4000
 """Only this many characters at the end of a reply are searched for an answer."""
 _MOST_KNOWN = 4096
@@ -42,10 +38,10 @@ _UNSETTLED: Mapping[str, Any] = {"right": False, "unsettled": True}
 
 
 class Verifier:
-    """Compares answers, several at a time, in a process that starts on the first call.
+    """Compares answers, several at a time.
 
-    The process ends with this one, even after a kill. An answer that used up its CPU time is
-    remembered, and reported as unsettled at once the next time.
+    An answer that used up its CPU time is remembered, and reported as unsettled at once the next
+    time.
 
     Args:
         deadline_s: CPU seconds for one comparison; the wall-clock limit is one second more.
@@ -55,8 +51,6 @@ class Verifier:
     def __init__(self, deadline_s: float = 5.0, at_once: int | None = None) -> None:
         self._deadline_s = deadline_s
         self._at_once = at_once or max(2, min(4, os.cpu_count() or 1))
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
         self._unsettled: dict[_Question, None] = {}
 
     def verify(self, truth: Any, reply: str, rule: Rule = "math") -> tuple[float, float]:
@@ -71,7 +65,7 @@ class Verifier:
             1.0 for a right answer, else 0.0; and 1.0 if it could not be compared, else 0.0.
 
         Raises:
-            RewardError: the true answer cannot be parsed, or the process does not work.
+            RewardError: the true answer cannot be parsed.
         """
         result = self.verify_all([(truth, reply)], rule)[0]
         if isinstance(result, RewardError):
@@ -81,18 +75,14 @@ class Verifier:
     def verify_all(
         self, pairs: Sequence[tuple[Any, str]], rule: Rule = "math"
     ) -> list[tuple[float, float] | RewardError]:
-        """Like `verify`, for several pairs; an unparsable true answer affects only its own pair.
-
-        Raises:
-            RewardError: the process does not work.
-        """
+        """Like `verify`, for several pairs; an unparsable true answer affects only its own pair."""
         questions = [_question(truth, reply, rule) for truth, reply in pairs]
-        with self._lock:
-            new = [q for q in dict.fromkeys(questions) if q and q not in self._unsettled]
-            found = dict(zip(new, self._ask(new), strict=True)) if new else {}
-            for question, answer in found.items():
-                self._remember(question, answer)
-        return [_result(question and found.get(question, _UNSETTLED)) for question in questions]
+        new = [q for q in dict.fromkeys(questions) if q and q not in self._unsettled]
+        answers = _compare_all(new, self._deadline_s, self._at_once) if new else []
+        found = dict(zip(new, answers, strict=True))
+        for question, answer in found.items():
+            self._remember(question, answer)
+        return [_result(None if q is None else found.get(q, _UNSETTLED)) for q in questions]
 
     def _remember(self, question: _Question, answer: Mapping[str, Any]) -> None:
         if not answer.get("unsettled"):
@@ -104,64 +94,6 @@ class Verifier:
             if len(self._unsettled) > _MOST_KNOWN:
                 del self._unsettled[next(iter(self._unsettled))]
 
-    def _ask(self, questions: Sequence[_Question]) -> list[Mapping[str, Any]]:
-        process = self._running()
-        assert process.stdin is not None
-        request = [
-            {"truth": truth, "said": said, "reply": reply, "rule": rule}
-            for truth, said, reply, rule in questions
-        ]
-        rounds = math.ceil(len(questions) / self._at_once)
-        try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-            line = _line(process, rounds * (self._deadline_s + SPARE_S) + _SLACK_S)
-        except OSError:
-            line = None
-        if line is None:
-            self.close()
-            raise RewardError("maths: the verifier process has ended or does not respond")
-        answers: list[Mapping[str, Any]] = json.loads(line)
-        return answers
-
-    def _running(self) -> "subprocess.Popen[bytes]":
-        if self._process is not None and self._process.poll() is None:
-            return self._process
-        # Its own modules come first: a user's folder may contain a math.py.
-        code = f"import sys; sys.path += {sys.path!r}; from {_WORKER} import main; main()"
-        arguments = [str(self._deadline_s), str(self._at_once)]
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", code, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # math-verify logs each answer that it cannot parse
-            start_new_session=True,  # Ctrl-C goes to this process only
-        )
-        ready = _line(self._process, _START_S)
-        if ready is None:
-            self.close()
-            raise RewardError(
-                f"maths: the verifier did not start within {_START_S:g} s; try "
-                f"{sys.executable} -m {_WORKER} 5 2"
-            )
-        return self._process
-
-    def close(self) -> None:
-        """End the process; the next call starts another."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # together with its child processes
-            process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):  # unsent data
-                    pipe.close()
-
-    def __del__(self) -> None:
-        self.close()
-
 
 def _question(truth: Any, reply: str, rule: Rule) -> _Question | None:
     """The question; None without a true answer. Text around a marked answer is dropped."""
@@ -170,7 +102,7 @@ def _question(truth: Any, reply: str, rule: Rule) -> _Question | None:
     if rule == "whole":
         return str(truth), None, reply, rule
     reply = reply[-_LONGEST:]
-    said = said_in(reply)
+    said = _said_in(reply)
     return str(truth), said, reply if said is None else "", rule
 
 
@@ -182,16 +114,130 @@ def _result(answer: Mapping[str, Any] | None) -> tuple[float, float] | RewardErr
     return float(answer["right"]), float(answer["unsettled"])
 
 
-def _line(process: "subprocess.Popen[bytes]", deadline_s: float) -> bytes | None:
-    """The next line of its output; None if it ended or the deadline passed."""
-    assert process.stdout is not None
-    end, line, fd = time.monotonic() + deadline_s, b"", process.stdout.fileno()
-    while not line.endswith(b"\n"):
-        left = end - time.monotonic()
-        if left <= 0 or not select.select([fd], [], [], left)[0]:
-            return None
-        chunk = os.read(fd, 65536)
-        if not chunk:
-            return None
-        line += chunk
-    return line
+# --- one process for each comparison ----------------------------------------------------------
+
+
+def _compare_all(
+    questions: Sequence[_Question], deadline_s: float, at_once: int
+) -> list[dict[str, Any]]:
+    """Answer each question in its own process, so that a failure affects no other question."""
+    _parsed("$1$")  # imports math-verify once, for all of them
+    answers: list[dict[str, Any]] = [{} for _ in questions]
+    running = selectors.DefaultSelector()
+
+    def take() -> None:
+        for key, _ in running.select():
+            index, child, lines = key.data
+            part = os.read(key.fd, 65536)
+            lines += part
+            if not part:  # the child has ended
+                running.unregister(key.fd)
+                os.close(key.fd)
+                used = os.wait4(child, 0)[2]
+                answers[index] = _answer_from(
+                    bytes(lines), used.ru_utime + used.ru_stime, deadline_s
+                )
+
+    for index, question in enumerate(questions):
+        while len(running.get_map()) >= at_once:
+            take()
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            _compare(question, writing, deadline_s)
+        os.close(writing)
+        running.register(reading, selectors.EVENT_READ, (index, child, bytearray()))
+    while running.get_map():
+        take()
+    running.close()
+    return answers
+
+
+def _compare(question: _Question, writing: int, deadline_s: float) -> NoReturn:
+    """Report that the true answer can be parsed, then the result; ends this process."""
+    true, said, reply, rule = question
+    try:
+        # Timers end this process even if its parent has died.
+        for clock, signal_, seconds in (
+            (signal.ITIMER_PROF, signal.SIGPROF, deadline_s),
+            (signal.ITIMER_REAL, signal.SIGALRM, deadline_s + _SPARE_S),
+        ):
+            signal.signal(signal_, signal.SIG_DFL)
+            signal.setitimer(clock, seconds)
+        most = _address_space() + _MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        logging.disable(logging.CRITICAL)  # math-verify logs each answer that it cannot parse
+        truth = (_parsed(true), true) if rule == "whole" else _truth(true)
+        unread = truth[0] is None and rule == "math"
+        error = {"error": f"the truth {true[:80]!r} is not math; compare it as text"}
+        os.write(writing, json.dumps(error if unread else {}).encode() + b"\n")
+        if not unread:
+            answer = _answer(truth, reply, said, rule)
+            os.write(writing, json.dumps(answer).encode() + b"\n")
+    finally:  # after any error, such as MemoryError
+        os._exit(0)
+
+
+def _address_space() -> int:
+    """Bytes of memory that this process has mapped."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _answer_from(written: bytes, computed_s: float, deadline_s: float) -> dict[str, Any]:
+    """The answer of a child process, from what it wrote and its CPU seconds.
+
+    A child that the wall-clock timer ended may just have waited for a CPU, so its answer is not
+    marked as `known` to be unsettled.
+    """
+    lines = written.splitlines()
+    if not lines:
+        return {"error": f"the truth is not parsed within {deadline_s:g} s"}
+    answer: dict[str, Any] = json.loads(lines[-1])
+    if answer:
+        return answer
+    return {"right": False, "unsettled": True, "known": computed_s >= deadline_s / 2}
+
+
+def _answer(truth: tuple[Any, str], reply: str, said: str | None, rule: Rule) -> dict[str, Any]:
+    from math_verify import verify
+
+    true, text = truth
+    if rule == "words" and said is not None and exact(said, [text]):
+        return {"right": True, "unsettled": False}
+    given = _parsed(reply if said is None else _dressed(said))
+    pair = (given, true) if rule == "whole" else (true, given)  # the order of R1-V's test
+    right = bool(true) and bool(given) and verify(*pair, timeout_seconds=_NO_LIMIT)
+    return {"right": bool(right), "unsettled": False}
+
+
+def _said_in(reply: str) -> str | None:
+    """The marked answer in a reply; None if there is none."""
+    try:
+        return extract_answer(reply)
+    except ActionError:
+        return None
+
+
+def _truth(truth: str) -> tuple[Any, str]:
+    """A true answer, parsed (None if it is not math) and as text."""
+    said = final_answer(truth)
+    parsed = _parsed(_dressed(said))
+    # math-verify appends the text itself; if nothing else was parsed, it is not math.
+    return (parsed if any(not isinstance(p, str) for p in parsed) else None), said
+
+
+def _dressed(text: str) -> str:
+    r"""LaTeX in a form that math-verify finds: a bare `\frac{1}{2}` is put into a box."""
+    text = as_latex(text)
+    return text if "$" in text or "\\[" in text or "\\(" in text else f"\\boxed{{{text}}}"
+
+
+def _parsed(text: str) -> list[Any]:
+    from math_verify import parse
+
+    parsed: list[Any] = parse(text, parsing_timeout=_NO_LIMIT)
+    return parsed

@@ -36,11 +36,7 @@ class Accuracy:
         self._verifier = Verifier(deadline_s)
 
     def __call__(self, reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """One row per episode; its `ground_truth` must be math.
-
-        Raises:
-            RewardError: the verifier process does not work.
-        """
+        """One row per episode; its `ground_truth` must be math."""
         pairs = [(inputs["ground_truth"], inputs["response"]) for inputs in reward_inputs]
         return [
             {"error": str(found)} if isinstance(found, RewardError) else self._row(inputs, *found)

@@ -134,14 +134,15 @@ class RewardConfig:
     """Its factor in the sum of rewards."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the function, besides the episode."""
-    kind: Literal["auto", "episode", "batch", "sequential", "answer", "completions", "queries"] = (
-        "auto"
-    )
+    kind: Literal[
+        "auto", "episode", "batch", "sequential", "answer", "answers", "completions", "queries"
+    ] = "auto"
     """What the function receives: an episode; the inputs of several episodes (`batch`) or of one
-    (`sequential`), as in EasyR1; the reply and the ground truth (`answer`), as in veRL;
-    `completions` and the columns of the data set, as in TRL; or `queries`, as in OpenRLHF. `auto`
-    decides by `REWARD_TYPE` in its file, or else by the first parameter's name: `reward_inputs`,
-    `reward_input`, `data_source`, `completions` or `queries`."""
+    (`sequential`), as in EasyR1; the reply and the ground truth (`answer`), or lists of them
+    (`answers`), as in veRL; `completions` and the columns of the data set, as in TRL; or `queries`,
+    as in OpenRLHF. `auto` decides by `REWARD_TYPE` in its file, or else by the first parameter's
+    name: `reward_inputs`, `reward_input`, `data_source`, `data_sources`, `completions` or
+    `queries`."""
 
 
 @dataclass(slots=True, kw_only=True)

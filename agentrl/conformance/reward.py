@@ -3,17 +3,15 @@
 Without a run, it gets a made-up episode of a question with a picture.
 """
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from agentrl.config import RewardConfig
 from agentrl.conformance.checking import reference
 from agentrl.conformance.support.sample_episode import sample_episode, truncated
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, RewardError
 from agentrl.replay import open as open_run
-from agentrl.rollout.reward_adapters import awaited, inputs_of
-from agentrl.rollout.scoring import RewardFunctions, load_reward_function
+from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Episode, ScoredEpisode
 
 TAKES_NAMES = True
@@ -23,54 +21,40 @@ _EPISODES = 20
 
 def check_arguments(target: Any, settings: Mapping[str, Any]) -> None:
     """It accepts its keyword arguments."""
-    _functions(target, settings)
+    _functions(target, settings).close()
 
 
 def check_finite(target: Any, settings: Mapping[str, Any]) -> None:
     """It returns a finite number, or one per turn."""
-    functions = _functions(target, settings)
-    for episode in _episodes(settings):
-        _score(functions, episode, settings)
+    with _functions(target, settings) as functions:
+        for episode in _episodes(settings):
+            _score(functions, episode, settings)
 
 
 def check_repeatable(target: Any, settings: Mapping[str, Any]) -> None:
-    """The same episode has the same reward each time, also from another instance."""
-    one, other = _functions(target, settings), _functions(target, settings)
-    for episode in _episodes(settings):
-        first = _score(one, episode, settings).components
-        assert first == one.score(episode).components, f"{episode.id}: differs the second time"
-        assert first == other.score(episode).components, f"{episode.id}: differs by instance"
-
-
-def check_unchanged(target: Any, settings: Mapping[str, Any]) -> None:
-    """It does not change the episode, which is recorded afterwards."""
-    functions = _functions(target, settings)
-    for episode in _episodes(settings):
-        before = copy.deepcopy([dict(turn.info) for turn in episode.turns])
-        _score(functions, episode, settings)
-        after = [dict(turn.info) for turn in episode.turns]
-        assert before == after, f"{episode.id}: the info of a turn was changed; work on a copy"
+    """The same episode has the same reward each time, also in another process."""
+    with _functions(target, settings) as one, _functions(target, settings) as other:
+        for episode in _episodes(settings):
+            first = _score(one, episode, settings).components
+            assert first == one.score(episode).components, f"{episode.id}: differs the second time"
+            assert first == other.score(episode).components, f"{episode.id}: differs by process"
 
 
 def check_batches(target: Any, settings: Mapping[str, Any]) -> None:
     """A batch function returns one row for each of several episodes."""
-    reward = load_reward_function(_config(target, settings))
-    if not reward.is_batch:
-        return
-    given = [inputs_of(episode) for episode in _episodes(settings)[:1] * 2]
-    rows = awaited(reward.function(given))
-    assert isinstance(rows, Sequence), f"returned {type(rows).__name__}, not a list"
-    assert len(rows) == len(given), f"returned {len(rows)} rows for {len(given)} episodes"
+    with _functions(target, settings, retries=False) as functions:
+        for scored in functions.score_all(_episodes(settings)[:1] * 2):
+            if isinstance(scored, RewardError):
+                raise scored
 
 
 def check_ends(target: Any, settings: Mapping[str, Any]) -> None:
     """Truncated episodes, episodes of one turn and empty ones are scored too."""
-    functions = _functions(target, settings)
-    episode = _episodes(settings)[0]
-    _score(functions, truncated(episode), settings)
-    if "run" not in settings:
-        functions.score(sample_episode(1))
-        assert functions.score(sample_episode(0)).rewards == ()
+    with _functions(target, settings) as functions:
+        _score(functions, truncated(_episodes(settings)[0]), settings)
+        if "run" not in settings:
+            functions.score(sample_episode(1))
+            assert functions.score(sample_episode(0)).rewards == ()
 
 
 def usage(target: str) -> str:
@@ -78,8 +62,10 @@ def usage(target: str) -> str:
     return f"rewards=[{{function: {target}}}]"
 
 
-def _functions(target: Any, settings: Mapping[str, Any]) -> RewardFunctions:
-    return RewardFunctions([_config(target, settings)])
+def _functions(
+    target: Any, settings: Mapping[str, Any], *, retries: bool = True
+) -> RewardFunctions:
+    return RewardFunctions([_config(target, settings)], retries=retries)
 
 
 def _config(target: Any, settings: Mapping[str, Any]) -> RewardConfig:

@@ -22,7 +22,7 @@ class MissingInfo(KeyError):
 
     def __init__(self, env_id: str, key: str) -> None:
         super().__init__(f"the info of {env_id} has no {key!r}, which this reward needs")
-        self.key = key
+        self.env_id, self.key = env_id, key
 
 
 def env_reward(episode: Episode) -> list[float]:

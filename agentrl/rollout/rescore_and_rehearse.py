@@ -99,17 +99,16 @@ def rescore(
         ConfigError: a function does not exist, or needs a value that was not recorded.
         RewardError: a function fails for an episode.
     """
-    scorer = RewardFunctions(rewards, form=form)
     valid = [episode for episode in recorded if not episode.summary.outcome.void]
     rescored = []
-    load = with_images if with_images and scorer.reads_images else None
-    for before in valid:
-        episode = load(before).episode if load else before.episode
-        try:
-            rescored.append(_rescored(before, scorer.score(episode)))
-        except RewardError as error:
-            check_recorded(error, before.episode, [one.episode for one in valid])
-            raise RewardError(f"{before.summary.id}: {error}") from error
+    with RewardFunctions(rewards, form=form) as scorer:
+        load = with_images if with_images and scorer.reads_images else None
+        episodes = (load(before).episode if load else before.episode for before in valid)
+        for before, scored in zip(valid, scorer.score_all(episodes), strict=True):
+            if isinstance(scored, RewardError):
+                check_recorded(scored, before.episode, [one.episode for one in valid])
+                raise RewardError(f"{before.summary.id}: {scored}") from scored
+            rescored.append(_rescored(before, scored))
     return rescored
 
 

@@ -3,15 +3,14 @@
 import asyncio
 import inspect
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 from agentrl.data import openrlhf
 from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW, env_reward
-from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
+from agentrl.errors import ConfigError, RewardError, describe_error
+from agentrl.rollout.sent_episode import Fetched, FirstItem, Joined
 from agentrl.types import IMAGE, Episode, Image
 
 RewardInputs = dict[str, Any]
@@ -53,10 +52,10 @@ def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
     """
     last = episode.turns[-1]
     source = next((i for i in (last.info, episode.reset_info) if "ground_truth" in i), {})
-    images = list(last.images)
+    images = _listed(last.images)
     row = dict(episode.reset_info.get(ROW) or {})
     if (column := episode.reset_info.get(IMAGE_COLUMN)) in row:
-        row[column] = images if isinstance(row[column], list) else next(iter(images), None)
+        row[column] = images if isinstance(row[column], list) else _only_image(images)
     inputs = {
         "data_source": episode.env_id,
         **row,
@@ -76,98 +75,30 @@ def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
     return inputs | {"chat_prompt": prompt, "chat_text": text}
 
 
-def _whole_conversation(episode: Episode) -> dict[str, list[Any]]:
-    messages, screens = [], list[Image]()
+def _listed(images: Sequence[Image]) -> Sequence[Image]:
+    """A list, unless that would fetch the images."""
+    return images if isinstance(images, Fetched) else [*images]
+
+
+def _only_image(images: Sequence[Image]) -> Any:
+    if isinstance(images, Fetched):
+        return FirstItem(images) if images else None
+    return images[0] if images else None
+
+
+def _whole_conversation(episode: Episode) -> dict[str, Sequence[Any]]:
+    messages: list[dict[str, str]] = []
+    screens: list[Sequence[Image]] = []
     if episode.instructions:
         messages.append({"role": "system", "content": episode.instructions})
     for turn in episode.turns:
         count = turn.shown.count(IMAGE)
-        screens += turn.images[len(turn.images) - count :]
+        screens.append(_listed(turn.images[len(turn.images) - count :]))
         messages.append({"role": "user", "content": turn.shown})
         messages.append({"role": "assistant", "content": turn.reply})
-    return {"chat_messages": messages, "screens": screens}
-
-
-class BatchReward:
-    """Calls a batch function with the episodes that arrived while it was busy.
-
-    The function is never called concurrently. No episode waits for a batch to fill: the first one
-    is scored at once, and those that end meanwhile are scored together.
-
-    Args:
-        name: for messages.
-        function: takes a list of inputs and returns a row for each.
-        deadline_s: for one episode, from its arrival. A call that takes longer is abandoned and
-            does not delay others.
-        max_batch_size: maximum number of episodes per call.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        function: BatchFunction,
-        deadline_s: float,
-        max_batch_size: int = _MAX_BATCH_SIZE,
-    ) -> None:
-        self._name, self._function, self._deadline_s = name, function, deadline_s
-        self._max_batch_size = max_batch_size
-        self._lock = threading.Lock()
-        self._waiting: list[tuple[RewardInputs, Future[RewardRow]]] = []
-        self._thread: threading.Thread | None = None
-
-    def score(self, inputs: RewardInputs) -> RewardRow:
-        """The function's scores of one episode.
-
-        Raises:
-            RewardError: it raised, took too long, or returned something other than a row.
-        """
-        answer: Future[RewardRow] = Future()
-        with self._lock:
-            self._waiting.append((inputs, answer))
-            if self._thread is None:
-                self._start()
-        try:
-            return answer.result(self._deadline_s)
-        except TimeoutError:
-            with self._lock:
-                self._abandon(answer)
-            raise RewardError(f"{self._name}: no result within {self._deadline_s:g} s") from None
-
-    def _start(self) -> None:
-        # A daemon thread, unlike an executor's: if it hangs, the process can still exit.
-        self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-        self._thread.start()
-
-    def _abandon(self, mine: Future[RewardRow]) -> None:
-        self._waiting = [(inputs, answer) for inputs, answer in self._waiting if answer is not mine]
-        self._thread = None
-        if self._waiting:
-            self._start()
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if self._thread is not threading.current_thread():
-                    return  # abandoned: another thread has taken over
-                size = self._max_batch_size
-                batch, self._waiting = self._waiting[:size], self._waiting[size:]
-                if not batch:
-                    self._thread = None
-                    return
-            self._score_batch(batch)
-
-    def _score_batch(self, batch: Sequence[tuple[RewardInputs, "Future[RewardRow]"]]) -> None:
-        try:
-            rows = score_batch(self._name, self._function, [inputs for inputs, _ in batch])
-        except AgentRLError as error:
-            for _, answer in batch:
-                answer.set_exception(error)
-            return
-        for (_, answer), row in zip(batch, rows, strict=True):
-            if isinstance(row, RewardError):
-                answer.set_exception(row)
-            else:
-                answer.set_result(row)
+    is_fetched = any(isinstance(images, Fetched) for images in screens)
+    joined = Joined(screens) if is_fetched else [image for images in screens for image in images]
+    return {"chat_messages": messages, "screens": joined}
 
 
 def max_batch_size(function: Any) -> int:
@@ -188,29 +119,19 @@ def score_batch(
 ) -> list[RewardRow | RewardError]:
     """A batch function's row for each episode, or its error.
 
-    If the function fails for a batch, it is called again for each episode alone, so that one bad
-    episode does not affect the others.
-
     Args:
         name: name of the function, for messages.
         function: is called with the inputs.
         inputs: one for each episode.
 
     Raises:
-        AgentRLError: the function raised it deliberately; it applies to all episodes.
+        Exception: whatever the function raised; or it did not return a row for each episode.
     """
-    try:
-        rows: Any = awaited(function(inputs))
-        if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
-            raise TypeError(f"returned {type(rows).__name__}, not a list of dictionaries")
-        if len(rows) != len(inputs):
-            raise ValueError(f"returned {len(rows)} rows for {len(inputs)} episodes")
-    except AgentRLError:
-        raise
-    except BaseException as error:  # in our own thread, where it would otherwise be lost
-        if len(inputs) == 1:
-            return [RewardError(f"{name}: {describe_error(error)}")]
-        return [row for episode in inputs for row in score_batch(name, function, [episode])]
+    rows: Any = awaited(function(inputs))
+    if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
+        raise TypeError(f"returned {type(rows).__name__}, not a list of dictionaries")
+    if len(rows) != len(inputs):
+        raise ValueError(f"returned {len(rows)} rows for {len(inputs)} episodes")
     return [_check_row(name, row) for row in rows]
 
 

@@ -17,7 +17,6 @@ from agentrl.rollout.rescore_and_rehearse import check_recorded
 from agentrl.rollout.scoring import RewardFunctions, score_or_void
 from agentrl.text import known_names
 from agentrl.types import Episode, ScoredEpisode
-from agentrl.worker_threads import Workers
 
 REWARD = "reward"
 """The recorded sum of all rewards; `reward/NAME` is that of one function."""
@@ -248,7 +247,6 @@ async def audit_rewards(
     comparison: Comparison,
     *,
     concurrency: int,
-    deadline_s: float,
 ) -> AuditReport:
     """Have reward functions score recorded episodes, and compare them with the truth.
 
@@ -258,8 +256,8 @@ async def audit_rewards(
         candidate: name of what is audited.
         scorer: the functions.
         comparison: with the truth.
-        concurrency: how many episodes are scored at a time.
-        deadline_s: for one episode; one that cannot be scored counts as failed.
+        concurrency: how many episodes are scored at a time; one that cannot be scored counts as
+            failed.
 
     Raises:
         ConfigError: no episode has the truth, or a function needs a value that was not recorded.
@@ -268,13 +266,13 @@ async def audit_rewards(
     scores: dict[str, float] = {}
     failed: dict[str, tuple[Episode, RewardError]] = {}
     facts: dict[str, Facts] = {}
-    threads, source = Workers("audit"), iter(recorded)
+    source = iter(recorded)
 
     async def score_next() -> None:
         for before in source:  # shared: each takes the next episode when it has time
             facts[before.summary.id] = recorded_facts(before.summary)
             whole = run.with_images(before) if scorer.reads_images else before
-            scored, failure = await score_or_void(scorer.score, whole.episode, threads, deadline_s)
+            scored, failure = await score_or_void(scorer.score_async, whole.episode)
             if failure is None:
                 scores[before.summary.id] = scored.total
             else:
@@ -286,8 +284,6 @@ async def audit_rewards(
                 group.create_task(score_next())
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
-    finally:
-        threads.close()
     if failed and not scores:
         (id, (episode, error)), *_ = failed.items()
         check_recorded(error, episode, [episode for episode, _ in failed.values()])

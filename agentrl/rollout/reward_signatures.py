@@ -5,19 +5,18 @@
 | `batch` | EasyR1 | `(reward_inputs: list[dict]) -> list[dict]` with `overall` |
 | `sequential` | EasyR1 | `(reward_input: dict) -> dict` with `overall` |
 | `answer` | veRL | `(data_source, solution_str, ground_truth, extra_info)` -> score or dict |
+| `answers` | veRL, in batches | the same with an `s` after each name -> list of scores or dicts |
 | `completions` | TRL | `(prompts, completions, **columns) -> list[float or None]` |
 | `queries` | OpenRLHF | `(queries, prompts, labels) -> dict` with `rewards` |
 """
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-import PIL.Image
-
-from agentrl.config import RewardConfig
 from agentrl.data import openrlhf
 from agentrl.errors import ConfigError
 from agentrl.rollout.reward_adapters import (
@@ -27,6 +26,7 @@ from agentrl.rollout.reward_adapters import (
     RewardInputs,
     awaited,
 )
+from agentrl.rollout.sent_episode import Fetched, FirstItem, Joined
 from agentrl.text import known_names
 from agentrl.types import IMAGE
 
@@ -34,16 +34,45 @@ _FIRST = {
     "reward_inputs": "batch",
     "reward_input": "sequential",
     "data_source": "answer",
+    "data_sources": "answers",
     "completions": "completions",
     "queries": "queries",
 }
 """The kind that the name of a function's first parameter implies."""
 _VERL = {"solution_str", "ground_truth"}
+_VERL_BATCH = {"solution_strs", "ground_truths"}
+_TRL = {"completions", "completion_ids"}
 _WITHOUT_COLUMNS = (*INPUT_NAMES, "prompts", "completions", "completion_ids")
 """What TRL's reward functions get by name whatever the columns are."""
 
 
-def detect_kind(config: RewardConfig, function: Any) -> str:
+@dataclass(slots=True, kw_only=True, frozen=True)
+class RewardSpec:
+    """What the configuration says about a reward function, except for its weight."""
+
+    function: str
+    kwargs: Mapping[str, Any]
+    kind: str
+
+
+def is_factory(function: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function makes a reward function, as TRL's `get_soft_overlong_punishment` does.
+
+    It does if its kwargs complete it, so that nothing is left for an episode.
+    """
+    if not inspect.isroutine(function):
+        return False
+    try:
+        signature = inspect.signature(function)
+        signature.bind(**kwargs)
+    except (TypeError, ValueError):  # of a function in C, whose signature is unknown
+        return False
+    first = next(iter(signature.parameters), "")
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    return not takes_any and first not in (*_FIRST, "episode", "completion_ids")
+
+
+def detect_kind(config: RewardSpec, function: Any) -> str:
     """The configured kind of a function; `REWARD_TYPE` of its file; or what its parameters imply.
 
     Raises:
@@ -60,8 +89,10 @@ def detect_kind(config: RewardConfig, function: Any) -> str:
     names = list(inspect.signature(function).parameters)
     if names and names[0] in _FIRST:
         return _FIRST[names[0]]
-    if "completions" in names:  # TRL passes everything by name
+    if not _TRL.isdisjoint(names):  # TRL passes everything by name
         return "completions"
+    if {*names} >= _VERL_BATCH:
+        return "answers"
     return "answer" if {*names} >= _VERL else "episode"
 
 
@@ -79,7 +110,11 @@ def _constant(function: Any, name: str) -> Any:
 def is_called_by_name(kind: str, function: Any) -> bool:
     """Whether a function gets its arguments by names, some of which only a row knows."""
     names = {*inspect.signature(function).parameters}
-    return kind in ("completions", "queries") or (kind == "answer" and names >= _VERL)
+    return (
+        kind in ("completions", "queries")
+        or (kind == "answer" and names >= _VERL)
+        or (kind == "answers" and names >= _VERL_BATCH)
+    )
 
 
 def as_batch(kind: str, function: Callable[..., Any]) -> BatchFunction:
@@ -90,16 +125,28 @@ def as_batch(kind: str, function: Callable[..., Any]) -> BatchFunction:
         function: may be asynchronous.
     """
     adapters: Mapping[str, Callable[[Callable[..., Any]], BatchFunction]] = {
+        "batch": _batch,
         "sequential": _sequential,
         "answer": _answer,
+        "answers": _answers,
         "completions": _completions,
         "queries": _queries,
     }
     return adapters[kind](function) if kind in adapters else function
 
 
+def _batch(function: Callable[..., Any]) -> BatchFunction:
+    return lambda inputs: function([_with_images(one) for one in inputs])
+
+
 def _sequential(function: Callable[..., Any]) -> BatchFunction:
-    return lambda inputs: [awaited(function(one)) for one in inputs]
+    return lambda inputs: [awaited(function(_with_images(one))) for one in inputs]
+
+
+def _with_images(inputs: RewardInputs) -> RewardInputs:
+    """The same inputs, with an image in the column that holds one."""
+    images = {name: one.load() for name, one in inputs.items() if isinstance(one, FirstItem)}
+    return {**inputs, **images} if images else inputs
 
 
 def _answer(function: Callable[..., Any]) -> BatchFunction:
@@ -112,6 +159,33 @@ def _answer(function: Callable[..., Any]) -> BatchFunction:
     return batch
 
 
+def _answers(function: Callable[..., Any]) -> BatchFunction:
+    parameters = inspect.signature(function).parameters
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+    def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
+        given = {
+            "data_sources": [one["data_source"] for one in inputs],
+            "solution_strs": [one["response"] for one in inputs],
+            "ground_truths": [one["ground_truth"] for one in inputs],
+            "extra_infos": [_extra_info(one) for one in inputs],
+        }
+        if {*parameters} >= _VERL_BATCH:  # as veRL calls it
+            given = {k: v for k, v in given.items() if k in parameters or takes_any}
+            scores = awaited(function(**given))
+        else:
+            scores = awaited(function(*given.values()))
+        return [_score_row(score) for score in scores]
+
+    return batch
+
+
+def _extra_info(inputs: RewardInputs) -> dict[str, Any]:
+    own = inputs.get("extra_info")
+    counts = {"num_turns": len(inputs["responses"]), "response_length": inputs["response_length"]}
+    return {**inputs["info"], **(own if isinstance(own, Mapping) else {}), **counts}
+
+
 def _answer_row(
     function: Callable[..., Any], names: set[str], takes_any: bool, inputs: RewardInputs
 ) -> dict[str, Any]:
@@ -120,15 +194,18 @@ def _answer_row(
         "solution_str": inputs["response"],
         "ground_truth": inputs["ground_truth"],
     }
-    own = inputs.get("extra_info")
-    counts = {"num_turns": len(inputs["responses"]), "response_length": inputs["response_length"]}
-    extra = {**inputs["info"], **(own if isinstance(own, Mapping) else {}), **counts}
-    more = {"extra_info": extra} if "extra_info" in names or takes_any else {}
+    takes_extra = "extra_info" in names or takes_any
+    more = {"extra_info": _extra_info(inputs)} if takes_extra else {}
     if names >= _VERL:  # as veRL calls it
         kept = {k: v for k, v in given.items() if k in names or takes_any}
         result = awaited(function(**kept, **more))
     else:
         result = awaited(function(*given.values(), **more))
+    return _score_row(result)
+
+
+def _score_row(result: Any) -> dict[str, Any]:
+    """VeRL's score of one answer as a row."""
     if not isinstance(result, Mapping):
         return {OVERALL: result}
     if "score" not in result:
@@ -147,7 +224,11 @@ def _completions(function: Callable[..., Any]) -> BatchFunction:
     def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
         given = _columns(inputs)
         check_columns(_own_name(function), required, given)
-        chosen = {k: v for k, v in given.items() if k in names or (takes_any and k not in bound)}
+        chosen = {
+            name: _for_trl(values)
+            for name, values in given.items()
+            if name in names or (takes_any and name not in bound)
+        }
         rewards = list(awaited(function(**chosen)))
         return [{} if reward is None else {OVERALL: reward} for reward in rewards]
 
@@ -200,7 +281,7 @@ def _own_name(function: Callable[..., Any]) -> str:
 def _columns(inputs: list[RewardInputs]) -> dict[str, list[Any]]:
     """The arguments of TRL's reward functions: each a list with one entry per episode."""
     names = dict.fromkeys(name for one in inputs for name in one if name != "prompt")
-    columns = {name: [_for_trl(one.get(name)) for one in inputs] for name in names}
+    columns = {name: [one.get(name) for one in inputs] for name in names}
     return columns | {
         "prompts": [one.get("prompt") or _as_messages(one["shown"]) for one in inputs],
         "completions": [_completion(one) for one in inputs],
@@ -208,11 +289,38 @@ def _columns(inputs: list[RewardInputs]) -> dict[str, list[Any]]:
     }
 
 
-def _for_trl(value: Any) -> Any:
+class _ImageColumn(Sequence[Any]):
+    """A column of images as PIL images; those of a row are fetched when the row is read."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._values[index]
+        return [*map(_as_pil, found)] if isinstance(index, slice) else _as_pil(found)
+
+
+def _for_trl(values: list[Any]) -> Sequence[Any]:
     """Images as PIL images; everything else unchanged."""
-    if isinstance(value, list) and value and hasattr(value[0], "dtype"):
-        return [PIL.Image.fromarray(image) for image in value]
-    return PIL.Image.fromarray(value) if hasattr(value, "dtype") else value
+    return _ImageColumn(values) if any(map(_is_image, values)) else values
+
+
+def _is_image(value: Any) -> bool:
+    first = value[0] if isinstance(value, list) and value else value
+    return getattr(first, "ndim", 0) == 3 or isinstance(value, FirstItem | Fetched | Joined)
+
+
+def _as_pil(value: Any) -> Any:
+    from PIL import Image
+
+    if isinstance(value, FirstItem):
+        value = value.load()
+    if isinstance(value, list | Fetched | Joined):
+        return [_as_pil(image) for image in value]
+    return Image.fromarray(value) if getattr(value, "ndim", 0) == 3 else value
 
 
 def _as_messages(text: str) -> list[dict[str, Any]]:

@@ -1,55 +1,51 @@
 """Score an episode with the reward functions that the configuration names."""
 
 import asyncio
-import functools
-import inspect
 import itertools
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from agentrl.config import RewardConfig
 from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import env_reward
-from agentrl.errors import ConfigError, RewardError, boundary
+from agentrl.errors import ConfigError, RewardError
 from agentrl.extension_points import REWARD
-from agentrl.rollout.reward_adapters import (
-    OVERALL,
-    BatchReward,
-    awaited,
-    finite,
-    inputs_of,
-    max_batch_size,
-)
-from agentrl.rollout.reward_signatures import (
-    as_batch,
-    check_columns,
-    declared_name,
-    detect_kind,
-    is_called_by_name,
-    required_columns,
-)
+from agentrl.rollout.reward_adapters import OVERALL
+from agentrl.rollout.reward_pool import RewardPool
+from agentrl.rollout.reward_process import Result
+from agentrl.rollout.reward_queue import Results
+from agentrl.rollout.reward_signatures import RewardSpec, check_columns
 from agentrl.text import list_names
 from agentrl.types import Episode, Outcome, ScoredEpisode
-from agentrl.worker_threads import Workers
+from agentrl.worker_threads import post
 
-RewardFunction = Callable[..., float | Sequence[float]]
+DEADLINE = "rollout.reward_deadline_s"
+_Answers = list[Future[Results]]
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-Component = Callable[[Episode], dict[str, tuple[float, ...]]]
-"""Returns the reward per turn under the component's own name, and further values for the record;
-nothing if it does not apply to the episode."""
+_AT_ONCE, _WITH_IMAGES_AT_ONCE = 128, 2
+_OWN = ("agentrl.data.reward_inputs:env_reward", "agentrl.rollout.scoring:env_reward")
+"""The environment's own reward, which needs no process."""
 
 
 class RewardFunctions:
     """The weighted sum of reward functions; the environment's own reward if none is named.
 
+    The functions run in a process of their own (`RewardPool`), which ends with `close`, or with
+    this object.
+
     Args:
         rewards: the functions. A class is instantiated once with its kwargs, and the object is
             called without them.
-        deadline_s: for a batch function to score one episode.
+        deadline_s: for a call of a function.
         form: the chat format of the model that plays, for functions that get texts in it.
+        setting: name of the deadline, for messages.
+        retries: whether a batch function that fails for several episodes is called for each alone.
 
     Raises:
         ConfigError: a function does not exist, cannot be called, or does not accept its kwargs.
@@ -60,40 +56,47 @@ class RewardFunctions:
         rewards: Sequence[RewardConfig],
         deadline_s: float = 60.0,
         form: QueryFormat = CHATML,
+        setting: str = DEADLINE,
+        retries: bool = True,
     ) -> None:
-        self._components: list[tuple[str, Component, float]] = []
-        self._loaded = [load_reward_function(config) for config in rewards]
-        for config, reward in zip(rewards, self._loaded, strict=True):
-            name = _unique_name(reward.name, [part[0] for part in self._components])
-            component = reward.component(name, deadline_s, form)
-            self._components.append((name, component, config.weight))
-        if not self._components:
-            self._components.append(("env_reward", _per_episode("env_reward", env_reward), 1.0))
+        specs = [RewardSpec(function=r.function, kwargs=r.kwargs, kind=r.kind) for r in rewards]
+        self._weights = [reward.weight for reward in rewards] or [1.0]
+        is_own = len(specs) < 2 and all(REWARD.target(s.function) in _OWN for s in specs)
+        self._pool = None if is_own else RewardPool(specs, deadline_s, setting, form, retries)
+        self.close = weakref.finalize(self, self._pool.close) if self._pool else lambda: None
+        """End the process."""
+        self._infos = self._pool.infos if self._pool else []
+        self._names = [info.name for info in self._infos] or [env_reward.__name__]
+
+    def __enter__(self) -> "RewardFunctions":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @property
     def reads_images(self) -> bool:
         """Whether a function looks at images, so that those of recorded episodes are loaded."""
-        return any(reward.reads_images for reward in self._loaded)
+        return any(info.reads_images for info in self._infos)
 
     @property
     def accept_at(self) -> float:
         """The total from which an audit counts an episode as accepted, by the first function."""
-        return next((reward.accept_at for reward in self._loaded), 0.5)
+        return next((info.accept_at for info in self._infos), 0.5)
 
     def explain(self, episode_id: str) -> str | None:
         """Why an episode was scored as it was, from the first function that knows it."""
-        reasons = (one.explain(episode_id) for one in self._loaded if one.explain is not None)
-        return next((reason for reason in reasons if reason), None)
+        return self._pool.explain(episode_id) if self._pool else None
 
     @property
     def require_columns(self) -> bool:
         """Whether a function takes columns of a data set by their names."""
-        return any(reward.required_columns for reward in self._loaded)
+        return any(info.required_columns for info in self._infos)
 
     @property
     def need_answers(self) -> bool:
         """Whether a function has a signature that is always called with the right answer."""
-        return any(reward.needs_answer for reward in self._loaded)
+        return any(info.needs_answer for info in self._infos)
 
     def check_columns(self, columns: Collection[str], *, has_answers: bool) -> None:
         """Check that a data set has what the functions take.
@@ -105,11 +108,11 @@ class RewardFunctions:
         Raises:
             ConfigError: it lacks a column, or answers.
         """
-        for reward in self._loaded:
-            check_columns(reward.name, reward.required_columns, columns)
-            if reward.needs_answer and not has_answers:
+        for info in self._infos:
+            check_columns(info.name, info.required_columns, columns)
+            if info.needs_answer and not has_answers:
                 raise ConfigError(
-                    f"rewards: {reward.name} gets the right answer as ground_truth, and the data "
+                    f"rewards: {info.name} gets the right answer as ground_truth, and the data "
                     "has none; set the column that holds it: env.kwargs.keys={answer: ...}. It "
                     f"has: {list_names(sorted(columns))}"
                 )
@@ -118,23 +121,77 @@ class RewardFunctions:
         """All components and their weighted sum; a void episode has no reward.
 
         Raises:
-            RewardError: a function raised, returned something that is not a reward, or none of
-                them applies to the episode.
+            RewardError: a function raised, took too long, ended its process, returned something
+                that is not a reward, or none of them applies to the episode.
+            ConfigError: a function raised it.
         """
-        if episode.outcome.void or not episode.turns:
-            return ScoredEpisode(
-                episode=episode, components={}, rewards=(0.0,) * len(episode.turns)
-            )
+        pool = self._pool
+        if pool is None or not _is_scorable(episode):
+            return self._scored(episode, [])
+        return self._scored(episode, pool.submit(episode).result())
+
+    async def score_async(self, episode: Episode) -> ScoredEpisode:
+        """Like `score`, while other coroutines run."""
+        pool = self._pool
+        if pool is None or not _is_scorable(episode):
+            return self._scored(episode, [])
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Results] = loop.create_future()
+
+        def settle(done: Future[Results]) -> None:
+            if answer.done():  # cancelled
+                return
+            if (error := done.exception()) is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(done.result())
+
+        pool.submit(episode).add_done_callback(lambda done: post(loop, partial(settle, done)))
+        return self._scored(episode, await answer)
+
+    def score_all(self, episodes: Iterable[Episode]) -> Iterator[ScoredEpisode | RewardError]:
+        """The scores of many episodes in their order, or why one could not be scored.
+
+        Raises:
+            ConfigError: a function raised it.
+        """
+        at_once = _WITH_IMAGES_AT_ONCE if self.reads_images else _AT_ONCE
+        source, sent = iter(episodes), deque[tuple[list[Episode], _Answers]]()
+        while some := list(itertools.islice(source, at_once)):
+            scorable = [episode for episode in some if _is_scorable(episode)]
+            sent.append((some, self._pool.submit_all(scorable) if self._pool else []))
+            if len(sent) > 1:  # the next ones are scored meanwhile
+                yield from self._received(*sent.popleft())
+        for one in sent:
+            yield from self._received(*one)
+
+    def _received(
+        self, episodes: Sequence[Episode], answers: "_Answers"
+    ) -> Iterator[ScoredEpisode | RewardError]:
+        left = iter(answers)
+        for episode in episodes:
+            is_sent = self._pool is not None and _is_scorable(episode)
+            try:
+                yield self._scored(episode, next(left).result() if is_sent else [])
+            except RewardError as error:
+                yield error
+
+    def _scored(self, episode: Episode, results: Sequence[Result | None]) -> ScoredEpisode:
+        count = len(episode.turns)
+        if not _is_scorable(episode):
+            return ScoredEpisode(episode=episode, components={}, rewards=(0.0,) * count)
+        if self._pool is None:
+            results = [tuple(env_reward(episode))]
         components: dict[str, tuple[float, ...]] = {}
-        totals = [0.0] * len(episode.turns)
-        for name, component, weight in self._components:
-            with boundary(RewardError, f"reward {name}"):
-                values = component(episode)
+        totals = [0.0] * count
+        for name, weight, result in zip(self._names, self._weights, results, strict=True):
+            values = _components(name, result, count)
             components |= values
             if name in values:
-                totals = [t + weight * c for t, c in zip(totals, values[name], strict=True)]
+                own = values[name]
+                totals = [t + weight * c for t, c in zip(totals, own, strict=True)]
         if not components:
-            names = ", ".join(name for name, *_ in self._components)
+            names = ", ".join(self._names)
             raise RewardError(
                 f"no reward function applies to this episode: {names} returned None; at least one "
                 "must return a reward"
@@ -145,33 +202,41 @@ class RewardFunctions:
         return ScoredEpisode(episode=episode, components=components, rewards=tuple(totals))
 
 
+def _is_scorable(episode: Episode) -> bool:
+    return bool(episode.turns) and not episode.outcome.void
+
+
+def _components(name: str, result: Result | None, count: int) -> dict[str, tuple[float, ...]]:
+    """Values per turn; of a batch function `overall` under its own name, others as `NAME/KEY`."""
+    if isinstance(result, dict):
+        before = (0.0,) * (count - 1)
+        return {
+            name if key == OVERALL else f"{name}/{key}": (*before, value)
+            for key, value in result.items()
+        }
+    assert result is not None
+    return {name: result}
+
+
 async def score_or_void(
-    score: Callable[[Episode], ScoredEpisode],
-    episode: Episode,
-    threads: Workers,
-    deadline_s: float,
+    score: Callable[[Episode], Awaitable[ScoredEpisode]], episode: Episode
 ) -> tuple[ScoredEpisode, RewardError | None]:
-    """Score an episode in a thread; one that cannot be scored becomes void.
+    """Score an episode; one that cannot be scored becomes void.
 
     Args:
-        score: may raise RewardError.
+        score: such as `RewardFunctions.score_async`; may raise RewardError.
         episode: to score.
-        threads: one per episode, so that one that hangs is abandoned and delays no other.
-        deadline_s: for the reward functions of one episode.
 
     Returns:
         The episode, and why it could not be scored.
     """
     try:
-        async with asyncio.timeout(deadline_s):
-            scored = await threads.call(score, episode)
+        scored = await score(episode)
         if episode.final_images:
             scored = replace(scored, episode=replace(scored.episode, final_images=()))
         return scored, None
     except RewardError as error:
         failure = error
-    except TimeoutError:
-        failure = RewardError(f"no reward within rollout.reward_deadline_s={deadline_s:g} s")
     void = replace(
         episode,
         outcome=Outcome.ENV_ERROR,
@@ -181,133 +246,3 @@ async def score_or_void(
     )
     rewards = (0.0,) * len(episode.turns)
     return ScoredEpisode(episode=void, components={}, rewards=rewards), failure
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class LoadedReward:
-    """A configured reward function, bound to its kwargs."""
-
-    name: str
-    """Its own, or `REWARD_NAME` of its file."""
-    function: Callable[..., Any]
-    """Takes an episode, or a list of inputs."""
-    is_batch: bool
-    required_columns: tuple[str, ...]
-    """Columns of a data set that it takes by name."""
-    needs_answer: bool
-    """Whether it has EasyR1's or veRL's signature, which always has the right answer."""
-    max_batch_size: int
-    """Maximum number of inputs per call."""
-    reads_images: bool
-    """Its attribute of that name: whether it looks at the images of an episode."""
-    accept_at: float
-    """Its attribute of that name: the value from which an audit counts an episode as accepted."""
-    explain: Callable[[str], str | None] | None
-    """Its method of that name, if any: why it scored the episode with an id as it did."""
-
-    def component(self, name: str, deadline_s: float, form: QueryFormat) -> Component:
-        """The function as a component of the reward."""
-        if self.is_batch:
-            reward = BatchReward(f"reward {name}", self.function, deadline_s, self.max_batch_size)
-            return _per_batch(name, reward, form)
-        return _per_episode(name, self.function)
-
-
-def load_reward_function(config: RewardConfig) -> LoadedReward:
-    """A configured function, whatever its signature.
-
-    Raises:
-        ConfigError: see RewardFunctions.
-    """
-    loaded = function = REWARD.resolve(config.function)
-    if inspect.isclass(function):
-        function = _construct(config, function)
-    if not callable(function):
-        raise ConfigError(f"rewards: {config.function} is not a function")
-    kind = detect_kind(config, function)
-    try:
-        size = max_batch_size(function)
-    except ConfigError as error:
-        raise ConfigError(f"rewards: {config.function}: {error}") from None
-    instance = function
-    if function is loaded:
-        _check_signature(config, function, kind)
-        function = functools.partial(function, **config.kwargs)
-    return LoadedReward(
-        name=declared_name(loaded) or config.function.rpartition(":")[2],
-        function=as_batch(kind, function),
-        is_batch=kind != "episode",
-        required_columns=required_columns(kind, function),
-        needs_answer=kind in ("batch", "sequential", "answer"),
-        max_batch_size=size,
-        reads_images=bool(getattr(instance, "reads_images", False)),
-        accept_at=float(getattr(instance, "accept_at", 0.5)),
-        explain=getattr(instance, "explain", None),
-    )
-
-
-def _construct(config: RewardConfig, kind: type) -> Any:
-    _check_arguments(config, kind, 0)
-    with boundary(ConfigError, f"rewards: {config.function} cannot be constructed"):
-        return kind(**config.kwargs)
-
-
-def _per_batch(name: str, reward: BatchReward, form: QueryFormat) -> Component:
-    """`overall` under the function's own name, other components as `NAME/component`."""
-
-    def component(episode: Episode) -> dict[str, tuple[float, ...]]:
-        row = reward.score(inputs_of(episode, form))
-        before = (0.0,) * (len(episode.turns) - 1)
-        return {
-            name if key == OVERALL else f"{name}/{key}": (*before, value)
-            for key, value in row.items()
-        }
-
-    return component
-
-
-def _per_episode(name: str, function: RewardFunction) -> Component:
-    def component(episode: Episode) -> dict[str, tuple[float, ...]]:
-        return {name: _per_turn(name, awaited(function(episode)), episode)}
-
-    return component
-
-
-def _unique_name(stem: str, taken: Sequence[str]) -> str:
-    """The function's name; numbered from 2 if other components have it."""
-    names = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
-    return next(name for name in names if name not in taken)
-
-
-def _check_signature(config: RewardConfig, function: Any, kind: str) -> None:
-    if is_called_by_name(kind, function):
-        try:
-            inspect.signature(function).bind_partial(**config.kwargs)
-        except TypeError as error:
-            raise _wrong_arguments(config, error) from None
-    else:
-        _check_arguments(config, function, 3 if kind == "answer" else 1)
-
-
-def _check_arguments(config: RewardConfig, function: Any, count: int) -> None:
-    try:
-        inspect.signature(function).bind(*(None,) * count, **config.kwargs)
-    except (TypeError, ValueError) as error:
-        raise _wrong_arguments(config, error) from None
-
-
-def _wrong_arguments(config: RewardConfig, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"rewards: {config.function} does not accept its kwargs: {error} (the first parameter of a "
-        "reward function is an episode, reward_inputs, reward_input, data_source, completions or "
-        "queries)"
-    )
-
-
-def _per_turn(name: str, value: Any, episode: Episode) -> tuple[float, ...]:
-    """A reward per turn; a single number counts for the last turn."""
-    count = len(episode.turns)
-    values = [0.0] * (count - 1) + [value] if np.ndim(value) == 0 else list(value)
-    if len(values) != count:
-        raise RewardError(f"reward {name!r} returned {len(values)} values for {count} turns")
-    return tuple(finite("a value", reward) for reward in values)

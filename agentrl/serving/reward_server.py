@@ -17,6 +17,7 @@ import hmac
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,12 @@ from fastapi.responses import JSONResponse
 
 from agentrl.config import RewardConfig
 from agentrl.data import image_loading, openrlhf
+from agentrl.data.openrlhf import CHATML
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
-from agentrl.rollout.reward_adapters import (
-    OVERALL,
-    BatchFunction,
-    RewardInputs,
-    RewardRow,
-    score_batch,
-)
-from agentrl.rollout.scoring import load_reward_function
+from agentrl.rollout.reward_adapters import OVERALL, RewardInputs
+from agentrl.rollout.reward_pool import RewardPool
+from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.text import is_loopback, printable
-from agentrl.worker_threads import Worker
 
 log = logging.getLogger(__name__)
 
@@ -53,28 +49,16 @@ class _Refused(Exception):
 
 
 class RewardServer:
-    """Calls one batch function in one thread, one request at a time.
+    """Calls one batch function in a process of its own.
 
     Args:
         name: name of the function.
-        function: takes inputs, returns rows.
-        max_batch_size: maximum number of inputs per call.
-        deadline_s: for one call, which is abandoned after it.
+        pool: of the function.
         token: token that requests must send; None accepts every request.
     """
 
-    def __init__(
-        self,
-        name: str,
-        function: BatchFunction,
-        max_batch_size: int,
-        deadline_s: float,
-        token: str | None = None,
-    ) -> None:
-        self._name, self._function, self._max_batch_size = name, function, max_batch_size
-        self._deadline_s, self._token = deadline_s, token
-        self._worker = Worker("reward")
-        self._turn = asyncio.Lock()
+    def __init__(self, name: str, pool: RewardPool, token: str | None = None) -> None:
+        self._name, self._pool, self._token = name, pool, token
 
     def application(self) -> FastAPI:
         """The ASGI application."""
@@ -124,29 +108,20 @@ class RewardServer:
         return bytes(body)
 
     async def _rows(self, inputs: list[RewardInputs]) -> list[Mapping[str, Any]]:
-        async with self._turn:
-            rows: list[RewardRow | RewardError] = []
-            try:
-                for start in range(0, len(inputs), self._max_batch_size):
-                    batch = inputs[start : start + self._max_batch_size]
-                    async with asyncio.timeout(self._deadline_s):
-                        rows += await self._worker.call(
-                            score_batch, self._name, self._function, batch
-                        )
-            except TimeoutError:
-                self._worker.close()
-                self._worker = Worker("reward")  # the old thread may never return
-                why = f"{self._name}: no result within {self._deadline_s:g} s"
-                raise _Refused(504, why) from None
-            except AgentRLError as error:
-                raise _Refused(500, f"{type(error).__name__}: {error}") from error
-        # A lone surrogate, which JSON can contain, cannot be sent.
-        return [
-            {"error": printable(str(row))}
-            if isinstance(row, RewardError)
-            else {printable(name): value for name, value in row.items()}
-            for row in rows
-        ]
+        answers = [asyncio.wrap_future(one) for one in self._pool.submit_all(inputs)]
+        rows: list[Mapping[str, Any]] = []
+        for answer in await asyncio.gather(*answers, return_exceptions=True):
+            if isinstance(answer, RewardError):
+                rows.append({"error": printable(str(answer))})
+            elif isinstance(answer, AgentRLError):
+                raise _Refused(500, f"{type(answer).__name__}: {answer}") from answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:  # a lone surrogate, which JSON can contain, cannot be sent
+                (row,) = answer
+                assert isinstance(row, dict)
+                rows.append({printable(name): value for name, value in row.items()})
+        return rows
 
 
 def _inputs(body: bytes) -> list[RewardInputs]:
@@ -200,32 +175,31 @@ def serve(
         config: the function and its kwargs.
         host: the address to listen on.
         port: 0 takes a free one.
-        deadline_s: for one call of the function.
+        deadline_s: for one call of the function, whose process is ended after it.
         token: token that requests must send.
         ready: called with the URL once the server listens.
 
     Raises:
         ConfigError: it is not a batch function, or the host is not loopback and has no token.
     """
-    reward = load_reward_function(config)
-    if not reward.is_batch:
-        raise ConfigError(
-            f"{config.function} takes an episode, which cannot be sent; a function that can be "
-            "be served takes reward_inputs, reward_input, data_source, completions or queries "
-            "first; for another name of a list of inputs, pass --batch"
-        )
     if token is None and not is_loopback(host):
         raise ConfigError(
             f"host={host}: reachable from other machines; set AGENTRL_REWARD_TOKEN here and on the "
             "client, or listen on 127.0.0.1"
         )
-    application = RewardServer(
-        config.function, reward.function, reward.max_batch_size, deadline_s, token
-    ).application()
-    _AnnouncingServer(
-        uvicorn.Config(application, host=host, port=port, log_level="warning", access_log=False),
-        ready,
-    ).run()
+    spec = RewardSpec(function=config.function, kwargs=config.kwargs, kind=config.kind)
+    with closing(RewardPool([spec], deadline_s, "--deadline-s", CHATML)) as pool:
+        if not pool.infos[0].is_batch:
+            raise ConfigError(
+                f"{config.function} takes an episode, which cannot be sent; a function that can be "
+                "served takes reward_inputs, reward_input, data_source, data_sources, completions "
+                "or queries first; for another name of a list of inputs, pass --batch"
+            )
+        application = RewardServer(config.function, pool, token).application()
+        settings = uvicorn.Config(
+            application, host=host, port=port, log_level="warning", access_log=False
+        )
+        _AnnouncingServer(settings, ready).run()
 
 
 class _AnnouncingServer(uvicorn.Server):

@@ -1,6 +1,5 @@
 """Play and score a few episodes before a job: do prompts and replies fit their limits?"""
 
-import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -26,7 +25,6 @@ from agentrl.training import env_seeds
 from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.types import Episode
-from agentrl.worker_threads import Worker
 
 log = logging.getLogger(__name__)
 
@@ -101,28 +99,18 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
                 report.unchecked.append("whether the reward server scores an episode")
             elif episodes and names:
                 limit, form = config.rollout.reward_deadline_s, encoder.query_format
-                rewards = RewardFunctions(config.rewards, limit, form)
-                _check_rewards(rewards, limit, episodes[0], player)
+                with RewardFunctions(config.rewards, limit, form) as rewards:
+                    _check_rewards(rewards, episodes[0], player)
             if warm and warm.player and len(episodes) < warm.episodes:
                 left = warm.episodes - len(episodes)
                 report.unchecked.append(f"length of {left:,} more demonstrations of {player!r}")
     return report
 
 
-def _check_rewards(
-    rewards: RewardFunctions, deadline_s: float, episode: Episode, player: str
-) -> None:
+def _check_rewards(rewards: RewardFunctions, episode: Episode, player: str) -> None:
     """Score an episode as the job would."""
-
-    async def score_within_deadline() -> None:
-        async with asyncio.timeout(deadline_s):
-            await Worker("reward").call(rewards.score, episode)
-
     try:
-        event_loop.run(score_within_deadline())
-    except TimeoutError:
-        why = f"no reward within rollout.reward_deadline_s={deadline_s:g} s"
-        raise ConfigError(f"rewards: an episode of the player {player!r} got {why}") from None
+        rewards.score(episode)
     except RewardError as error:
         raise ConfigError(
             f"rewards: an episode of the player {player!r} cannot be scored: {error}"

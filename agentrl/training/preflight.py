@@ -445,7 +445,8 @@ def _check_environment(config: Config, players: Iterable[str]) -> dict[str, int 
     history_of(config.env)
     for name in players:
         load_player(config.env, name)
-    _check_columns(RewardFunctions(config.rewards), config.env, config.eval)
+    with RewardFunctions(config.rewards) as rewards:
+        _check_columns(rewards, config.env, config.eval)
     return {"training": trained, "evaluation": held_out}
 
 

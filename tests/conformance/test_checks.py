@@ -10,7 +10,7 @@ import pytest
 from agentrl import cli
 from agentrl.conformance import checks, findings, next_command
 from agentrl.conformance.checking import describe_failure
-from agentrl.errors import AgentRLError, ConfigError
+from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.extension_points import CAPTURE, DRIVER
 
 EXTEND = Path(__file__).parents[2] / "examples" / "extend"
@@ -373,7 +373,7 @@ def test_any_callable_is_checked_as_a_reward(tmp_path, name) -> None:
 def test_a_batch_function_is_checked_with_several_episodes(tmp_path) -> None:
     (tmp_path / "callables.py").write_text(CALLABLES)
     named = {one.name: one for one in checks("reward", f"{tmp_path}/callables.py:one_row")}
-    with pytest.raises(AssertionError, match="returned 1 rows for 2 episodes"):
+    with pytest.raises(RewardError, match="returned 1 rows for 2 episodes"):
         named["batches"]()
 
 

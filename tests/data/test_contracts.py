@@ -93,6 +93,12 @@ def asked(path, **kwargs):
 
 def scored(path, reply, *rewards, kind="auto", kwargs=None, **settings):
     """The components of an episode that answers the first row."""
+    configs = [RewardConfig(function=one, kwargs=kwargs or {}, kind=kind) for one in rewards]
+    return RewardFunctions(configs, 30.0).score(answering(path, reply, **settings))
+
+
+def answering(path, reply, **settings):
+    """An episode that answers the first row."""
     env, shown, reset_info = asked(path, **settings)
     *_, info = env.step(reply)
     episode = episode_of(TICKET, turns=1)
@@ -104,9 +110,7 @@ def scored(path, reply, *rewards, kind="auto", kwargs=None, **settings):
         images=shown["images"],
         info=info,
     )
-    episode = dataclasses.replace(episode, turns=(turn,), reset_info=reset_info)
-    configs = [RewardConfig(function=one, kwargs=kwargs or {}, kind=kind) for one in rewards]
-    return RewardFunctions(configs, 30.0).score(episode)
+    return dataclasses.replace(episode, turns=(turn,), reset_info=reset_info)
 
 
 def totals(path, reward, replies=(RIGHT, WRONG), **settings):
@@ -326,13 +330,29 @@ def test_a_column_that_a_trl_reward_needs_and_no_row_has_ends_the_job(folder):
 # --- their own functions, where they are installed ----------------------------------------
 
 
-def test_trls_own_rewards_score_right_and_wrong(folder):
-    pytest.importorskip("trl.rewards")
-    path = written(folder, TRL_PARTS | {"solution": r"$\frac{1}{3}$"})
-    replies = [rf"<think>so</think>\boxed{{\frac{{1}}{{{n}}}}}" for n in (3, 2)]
-    assert totals(path, "trl.rewards:accuracy_reward", replies) == [1.0, 0.0]
-    assert totals(path, "trl.rewards:reasoning_accuracy_reward", replies) == [1.0, 0.0]
-    assert totals(path, "trl.rewards:think_format_reward", [replies[0], "3"]) == [1.0, 0.0]
+def test_trls_own_rewards_and_factories_score_as_when_they_are_called_directly(folder):
+    trl = pytest.importorskip("trl.rewards")
+    solution = r"$\frac{1}{3}$"
+    path = written(folder, TRL_PARTS | {"solution": solution})
+    made = {
+        "get_soft_overlong_punishment": {"max_completion_len": 4, "soft_punish_cache": 2},
+        "get_repetition_penalty_reward": {"ngram_size": 1},
+        "get_cosine_scaled_reward": {"max_len": 10},
+    }
+    plain = ["accuracy_reward", "reasoning_accuracy_reward", "think_format_reward"]
+    configs = [RewardConfig(function=f"trl.rewards:{name}") for name in plain] + [
+        RewardConfig(function=f"trl.rewards:{name}", kwargs=kwargs) for name, kwargs in made.items()
+    ]
+    given = {"solution": [solution], "completion_ids": [[1, 2, 3]]}
+    functions = [getattr(trl, name) for name in plain]
+    functions += [getattr(trl, name)(**kwargs) for name, kwargs in made.items()]
+    with RewardFunctions(configs, 60.0) as rewards:
+        for number in (3, 2):
+            reply = rf"<think>so</think>\boxed{{\frac{{1}}{{{number}}}}}"
+            found = rewards.score(answering(path, reply)).components
+            texts = [[{"role": "assistant", "content": reply}]]
+            expected = [function(completions=texts, **given)[0] for function in functions]
+            assert [values[-1] for values in found.values()] == expected
 
 
 def test_verls_own_rewards_score_right_and_wrong(folder):

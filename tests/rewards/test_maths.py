@@ -1,27 +1,22 @@
-import json
-import subprocess
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rewards import math_worker, maths
+from agentrl.rewards import math_verifier, maths
 from agentrl.rewards.length import soft_punishment
 from agentrl.rewards.math_verifier import Verifier
+from agentrl.rollout.reward_adapters import inputs_of
+from agentrl.rollout.reward_process import load_rewards
+from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.rollout.scoring import RewardFunctions
 from tests.rollout.test_reward_adapters import answered
 
 
 @pytest.fixture(scope="module")
 def verifier():
-    made = Verifier(10.0)
-    yield made
-    made.close()
+    return Verifier(10.0)
 
 
 @pytest.mark.parametrize(
@@ -58,29 +53,18 @@ def test_answers_are_compared_as_maths(verifier, truth, reply, right):
     assert verifier.verify(truth, reply) == (float(right), 0.0)
 
 
-def test_it_works_in_a_thread_unlike_the_librarys_own_timeouts(verifier):
-    found = []
-    thread = threading.Thread(target=lambda: found.append(verifier.verify("3", r"\boxed{3}")))
-    thread.start()
-    thread.join(30)
-    assert found == [(1.0, 0.0)]
-
-
 def test_an_endless_comparison_counts_as_wrong_and_the_next_one_works():
     verifier = Verifier(1.0)
     assert verifier.verify("42", r"\boxed{9^{9^{9^{9}}}}") == (0.0, 1.0)
     assert verifier.verify("42", r"\boxed{42}") == (1.0, 0.0)
-    verifier.close()
 
 
 def test_endless_comparisons_affect_no_other_answers():
-    score = RewardFunctions(
-        [RewardConfig(function="agentrl.rewards.maths:Accuracy", kwargs={"deadline_s": 0.5})], 18.0
-    ).score
+    config = RewardConfig(function="agentrl.rewards.maths:Accuracy", kwargs={"deadline_s": 0.5})
     bombs = [rf"\boxed{{9^{{9^{{9^{{{n}}}}}}}}}" for n in range(9, 15)]
     replies = [r"\boxed{42}", *bombs[:3], r"\boxed{42}", r"\boxed{42}", *bombs[3:], r"\boxed{42}"]
-    with ThreadPoolExecutor(len(replies)) as pool:
-        scored = list(pool.map(lambda reply: score(answered(reply)), replies))
+    with RewardFunctions([config], 30.0) as rewards:
+        scored = list(rewards.score_all(map(answered, replies)))
     for reply, one in zip(replies, scored, strict=True):
         right = float(reply not in bombs)
         assert one.components == {"Accuracy": (0.0, right), "Accuracy/unsettled": (0.0, 1 - right)}
@@ -91,18 +75,19 @@ def test_a_known_unsettled_answer_is_not_computed_again(monkeypatch):
     for thought in ("", "hm ", "aha "):
         found = verifier.verify_all([("42", rf"{thought}\boxed{{9^{{9^{{9^{{9}}}}}}}}")] * 4)
         assert found == [(0.0, 1.0)] * 4
-        monkeypatch.setattr(verifier, "_ask", None)
-    verifier.close()
+        monkeypatch.setattr(math_verifier, "_compare_all", None)
 
 
 @pytest.mark.parametrize(("computed_s", "known"), [(0.1, False), (5.0, True)])
 def test_an_answer_that_waited_for_a_cpu_is_tried_again(computed_s, known):
-    found = math_worker._answer_from([b"{}"], computed_s, 5.0)
+    found = math_verifier._answer_from(b"{}\n", computed_s, 5.0)
     assert found == {"right": False, "unsettled": True, "known": known}
 
 
 def test_a_truth_not_parsed_in_time_is_an_error():
-    assert math_worker._answer_from([], 0.1, 5.0) == {"error": "the truth is not parsed within 5 s"}
+    assert math_verifier._answer_from(b"", 0.1, 5.0) == {
+        "error": "the truth is not parsed within 5 s"
+    }
 
 
 def test_an_unparsable_truth_affects_only_its_own_pair(verifier):
@@ -133,52 +118,34 @@ def test_any_reply_is_right_wrong_or_unsettled(verifier, reply):
     assert unsettled in (0.0, 1.0)
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("asked", ["", r"\boxed{9^{9^{9^{9}}}}"])
-def test_the_worker_process_ends_with_its_parent(asked):
-    question = json.dumps([{"truth": "42", "said": None, "reply": asked, "rule": "math"}])
-    code = (
-        "from agentrl.rewards.math_verifier import Verifier; v = Verifier(1.0); p = v._running();"
-        f"p.stdin.write({question.encode()!r} + b'\\n' if {bool(asked)} else b''); p.stdin.flush();"
-        "print(p.pid, flush=True); import os; os._exit(9)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 9
-    # Its standard input has ended, and so does it; a zombie of init's does not count.
-    subprocess.run(
-        ["timeout", "20", "tail", "-s", "0.1", f"--pid={done.stdout.strip()}", "-f", "/dev/null"],
-        check=True,
-    )
-
-
 @pytest.fixture
 def score(verifier, monkeypatch):
-    monkeypatch.setattr(maths, "Verifier", lambda deadline_s: verifier)  # one process for all
+    monkeypatch.setattr(maths, "Verifier", lambda deadline_s: verifier)  # with its imports
 
     def score(name, episode, **kwargs):
-        config = RewardConfig(function=f"agentrl.rewards.maths:{name}", kwargs=kwargs)
-        return RewardFunctions([config], 30.0).score(episode)
+        (row,) = getattr(maths, name)(**kwargs)([inputs_of(episode)])
+        return row
 
     return score
 
 
 def test_r1v_weighs_accuracy_and_format(score):
     good = score("R1V", answered("<think>6*7</think><answer>42</answer>"), format_weight=0.2)
-    assert good.rewards == (0.0, 1.0)
+    assert good["overall"] == 1.0
     bare = score("R1V", answered(r"\boxed{42}"), format_weight=0.2)
-    assert bare.total == pytest.approx(0.8)
-    assert bare.components["R1V/format"] == (0.0, 0.0)
+    assert bare["overall"] == pytest.approx(0.8)
+    assert bare["format"] == 0.0
     tidy = score("R1V", answered("<think>?</think><answer>41</answer>"), format_weight=0.2)
-    assert tidy.total == pytest.approx(0.2)
-    assert tidy.components["R1V/accuracy"] == (0.0, 0.0)
+    assert tidy["overall"] == pytest.approx(0.2)
+    assert tidy["accuracy"] == 0.0
 
 
 def test_dapo_punishes_overlong_replies(score):
     reply = r"\boxed{42}"  # three tokens, in these tests
-    assert score("DAPO", answered(reply), longest=10, buffer=4).total == 1.0
-    assert score("DAPO", answered(reply), longest=4, buffer=2).total == 0.5
-    assert score("DAPO", answered(reply), longest=3, buffer=2, factor=0.5).total == 0.5
-    assert score("DAPO", answered(r"\boxed{1}"), longest=10, buffer=4).total == -1.0
+    assert score("DAPO", answered(reply), longest=10, buffer=4)["overall"] == 1.0
+    assert score("DAPO", answered(reply), longest=4, buffer=2)["overall"] == 0.5
+    assert score("DAPO", answered(reply), longest=3, buffer=2, factor=0.5)["overall"] == 0.5
+    assert score("DAPO", answered(r"\boxed{1}"), longest=10, buffer=4)["overall"] == -1.0
 
 
 @given(st.integers(0, 200), st.integers(1, 100), st.integers(1, 100))
@@ -203,29 +170,12 @@ def test_the_overlong_punishment_matches_the_paper(length, longest, buffer):
     ],
 )
 def test_invalid_settings_are_rejected_before_any_work(name, kwargs, words):
+    function = f"agentrl.rewards.maths:{name}"
     with pytest.raises(ConfigError, match=words):
-        RewardFunctions([RewardConfig(function=f"agentrl.rewards.maths:{name}", kwargs=kwargs)])
+        load_rewards([RewardSpec(function=function, kwargs=kwargs, kind="auto")])
 
 
 def test_a_missing_library_is_reported_before_any_work(monkeypatch):
     monkeypatch.setattr(maths, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"agentrl-screens\[math\]"):
         maths.Accuracy()
-
-
-def test_the_worker_prints_only_json(tmp_path):
-    asked = [[{"truth": "1", "said": "1", "reply": "", "rule": "math"}] * 2, []]
-    done = subprocess.run(
-        [sys.executable, "-m", "agentrl.rewards.math_worker", "5", "2"],
-        input="".join(json.dumps(one) + "\n" for one in asked),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=tmp_path,
-    )
-    right = {"right": True, "unsettled": False}
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [
-        {"ready": True},
-        [right, right],
-        [],
-    ]

@@ -1,7 +1,5 @@
 """Batch reward functions for tests."""
 
-import time
-
 
 def of_other_name(items):
     return [{"overall": 2.0} for item in items if item["response"]]
@@ -73,8 +71,7 @@ class Counter:
         return [{"overall": self.count} for _ in reward_inputs]
 
 
-def one_by_one(reward_inputs, delay_s):
-    time.sleep(delay_s)
+def one_by_one(reward_inputs):
     return [{"overall": float(len(reward_inputs))} for _ in reward_inputs]
 
 
@@ -86,3 +83,13 @@ def in_no_batch(reward_inputs):
 
 
 in_no_batch.max_batch_size = 0
+
+
+def by_reply(reward_inputs):
+    """What the function that the first reply names returns for all; or a fraction for each."""
+    name = reward_inputs[0]["response"]
+    if name == "count":
+        return [{"overall": float(len(reward_inputs))} for _ in reward_inputs]
+    if name in globals():
+        return globals()[name](reward_inputs)
+    return [{"overall": 1 / float(one["response"])} for one in reward_inputs]

@@ -1,6 +1,14 @@
 """Reward functions for tests."""
 
+import asyncio
+import ctypes
+import logging
+import os
+import re
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -21,14 +29,6 @@ def raises(episode):
     raise RuntimeError("bad day")
 
 
-def hangs(episode):
-    time.sleep(2.0)  # longer than the deadline of the test that asks for it
-
-
-def returns(episode, value):
-    return value
-
-
 NUMBER = 3
 
 
@@ -41,3 +41,61 @@ def has_names(queries, prompts, labels):
     (prompt,), (query,) = prompts, queries
     is_prompt = prompt.startswith("Be quick.") and prompt.endswith("\n\nUSER: 1 left\nASSISTANT:")
     return {"rewards": [float(is_prompt and query == f"{prompt}<action>up</action><|endoftext|>")]}
+
+
+def behaves(episode):
+    """As the last reply asks."""
+    return _behave(episode.turns[-1].reply)
+
+
+def behave_in_batches(reward_inputs):
+    return [{"overall": _behave(one["response"])} for one in reward_inputs]
+
+
+async def behaves_later(episode):
+    reply = episode.turns[-1].reply
+    await asyncio.sleep(60.0 if reply == "sleep" else 0.0)
+    return _behave(reply)
+
+
+def _behave(reply):
+    match reply:
+        case "exit":
+            os._exit(3)
+        case "crash":
+            ctypes.string_at(0)
+        case "regex":
+            re.match(r"(a+)+$", "a" * 60 + "b")  # never ends, and keeps the GIL
+        case "sleep":
+            time.sleep(60.0)
+        case "print":
+            print("printed by a reward")
+            logging.getLogger("a_reward").warning("logged by a reward")
+        case "torch":
+            return float("torch" in sys.modules)
+        case "process":
+            return float(os.getpid())
+        case "start":
+            with ThreadPoolExecutor(1) as pool:
+                done = pool.submit(subprocess.run, ["echo", "7"], capture_output=True).result()
+            return float(done.stdout)
+    return 1.0
+
+
+def reads_fields(episode):
+    """Their sum, so that each of them has to arrive."""
+    turn = episode.turns[-1]
+    assert turn.prompt_ids == (1,)
+    assert turn.prompt_ids + turn.reply_ids == (1, 2, 3)
+    brightest = [int(image.max()) for turn in episode.turns for image in turn.images[-1:]]
+    return sum(brightest) + int(episode.final_images[0].max()) + sum(turn.reply_logprobs)
+
+
+def waits(episode):
+    time.sleep(0.3)
+    return float(os.getpid())
+
+
+class Waits:
+    def __call__(self, episode):
+        return waits(episode)

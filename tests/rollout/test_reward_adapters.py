@@ -1,15 +1,13 @@
 import dataclasses
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.reward_adapters import INPUT_NAMES, BatchReward, inputs_of, score_batch
+from agentrl.rollout.reward_adapters import INPUT_NAMES, inputs_of, score_batch
+from agentrl.rollout.reward_process import load_rewards
+from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.rollout.scoring import RewardFunctions
 from tests.rollout.test_collector import episode_of
 
@@ -43,8 +41,15 @@ def answered(reply="42", truth="42", turns=2, request=TICKET):
 
 def batch(name, **fields):
     return RewardFunctions(
-        [RewardConfig(function=f"tests.rollout.batch_rewards:{name}", **fields)], 5.0
+        [RewardConfig(function=f"tests.rollout.batch_rewards:{name}", **fields)], 20.0
     )
+
+
+@pytest.fixture(scope="module")
+def by_reply():
+    """Calls the function that the reply names."""
+    with batch("by_reply") as rewards:
+        yield rewards
 
 
 def test_the_names_of_inputs_besides_columns_are_listed():
@@ -90,6 +95,23 @@ def all_have_values(data_source="", solution_str="", ground_truth=""):
 
 def without_score(data_source, solution_str, ground_truth):
     return {"acc": 1.0}
+
+
+def in_batches(data_sources, solution_strs, ground_truths, extra_infos, bonus=0.0):
+    assert len(data_sources) == len(extra_infos) == len(solution_strs)
+    right = [said == true for said, true in zip(solution_strs, ground_truths, strict=True)]
+    return [{"score": one + bonus, "turns": extra_infos[0]["num_turns"]} for one in right]
+
+
+def make(bonus=0.5):
+    def made(solution_strs, ground_truths, **kwargs):
+        return [bonus for _ in solution_strs]
+
+    return made
+
+
+def make_nothing(bonus):
+    return bonus
 """
 
 
@@ -111,6 +133,13 @@ def test_functions_of_one_answer_work_unchanged(tmp_path):
     assert scored("plain", kwargs={"bonus": 0.5}).total == 1.5
     assert scored("all_have_values").total == 1.0
     assert scored("of_other_names", kind="answer").total == 1.0
+    assert scored("in_batches", kwargs={"bonus": 0.5}).components == {
+        "in_batches": (0.0, 1.5),
+        "in_batches/turns": (0.0, 2.0),
+    }
+    assert (scored("make").total, scored("make", kwargs={"bonus": 2.0}).total) == (0.5, 2.0)
+    with pytest.raises(ConfigError, match="make_nothing is not a function"):
+        scored("make_nothing", kwargs={"bonus": 2.0})
     with pytest.raises(RewardError, match=r"returned no 'score'; it has \['acc'\]"):
         scored("without_score")
     with pytest.raises(ConfigError, match="first parameter of a reward function is"):
@@ -153,43 +182,33 @@ def test_kind_can_be_configured_for_another_parameter_name():
         ("no_row", "a row is float"),
     ],
 )
-def test_invalid_result_is_a_typed_error_and_never_a_silent_zero(name, words):
+def test_invalid_result_is_a_typed_error_and_never_a_silent_zero(by_reply, name, words):
     with pytest.raises(RewardError, match=words):
-        batch(name).score(answered())
+        by_reply.score(answered(name))
 
 
-def test_config_error_of_a_reward_ends_the_job():
+def test_config_error_of_a_reward_ends_the_job(by_reply):
     with pytest.raises(ConfigError, match="no such key"):
-        batch("misconfigured").score(answered())
+        by_reply.score(answered("misconfigured"))
 
 
 def test_class_is_instantiated_once_and_checked_before_any_work():
     scorer = batch("Counter", kwargs={"first": 3})
     assert [scorer.score(answered()).total for _ in range(2)] == [3.0, 4.0]
-    with pytest.raises(ConfigError, match="first must not be negative"):
-        batch("Counter", kwargs={"first": -1})
-    with pytest.raises(ConfigError, match="does not accept its kwargs"):
-        batch("Counter", kwargs={"frist": 1})
+    for kwargs, words in (
+        ({"first": -1}, "first must not be negative"),
+        ({"frist": 1}, "does not accept its kwargs"),
+    ):
+        spec = RewardSpec(
+            function="tests.rollout.batch_rewards:Counter", kwargs=kwargs, kind="auto"
+        )
+        with pytest.raises(ConfigError, match=words):
+            load_rewards([spec])
 
 
-def test_episodes_that_end_while_it_is_busy_are_scored_together():
-    sizes, entered, release = [], threading.Event(), threading.Event()
-
-    def slow_first(reward_inputs):
-        sizes.append(len(reward_inputs))
-        entered.set()
-        release.wait(10)
-        return [{"overall": i["n"]} for i in reward_inputs]
-
-    reward = BatchReward("slow_first", slow_first, 20.0)
-    with ThreadPoolExecutor(8) as pool:
-        first = pool.submit(reward.score, {"n": 0})
-        assert entered.wait(10)
-        others = [pool.submit(reward.score, {"n": n}) for n in range(1, 6)]
-        until(lambda: len(reward._waiting) == 5)
-        release.set()
-        assert [f.result()["overall"] for f in (first, *others)] == [0, 1, 2, 3, 4, 5]
-    assert sizes == [1, 5]
+def test_episodes_that_end_together_are_scored_together(by_reply):
+    sizes = [scored.total for scored in by_reply.score_all([answered("count")] * 6)]
+    assert sizes == [6.0] * 6
 
 
 def test_huge_number_affects_only_its_own_row():
@@ -202,76 +221,14 @@ def test_huge_number_affects_only_its_own_row():
     assert str(error) == "reward: why"
 
 
-def test_one_bad_episode_does_not_affect_the_rest_of_its_batch():
-    entered, release = threading.Event(), threading.Event()
-
-    def picky(reward_inputs):
-        entered.set()
-        release.wait(10)
-        return [{"overall": 1 / i["n"]} for i in reward_inputs]
-
-    reward = BatchReward("picky", picky, 20.0)
-    with ThreadPoolExecutor(8) as pool:
-        first = pool.submit(reward.score, {"n": 1})
-        assert entered.wait(10)
-        others = [pool.submit(reward.score, {"n": n}) for n in (0, 2, 4)]
-        until(lambda: len(reward._waiting) == 3)
-        release.set()
-        assert first.result() == {"overall": 1.0}
-        with pytest.raises(RewardError, match="ZeroDivisionError"):
-            others[0].result()
-        assert [f.result()["overall"] for f in others[1:]] == [0.5, 0.25]
-
-
-@pytest.fixture
-def hangs_once():
-    """A batch function whose first call takes as long as the test; `calls` are their sizes."""
-    hang = threading.Event()
-
-    def hangs_once(reward_inputs):
-        hangs_once.calls.append(len(reward_inputs))
-        if len(hangs_once.calls) == 1:
-            hang.wait(30)
-        return [{"overall": 1.0} for _ in reward_inputs]
-
-    hangs_once.calls = []
-    yield hangs_once
-    hang.set()
-
-
-def test_call_that_hangs_is_abandoned_and_does_not_delay_the_next(hangs_once):
-    reward = BatchReward("hangs_once", hangs_once, 0.3)
-    with pytest.raises(RewardError, match=r"no result within 0.3 s"):
-        reward.score({})
-    assert reward.score({}) == {"overall": 1.0}
-
-
-def test_siblings_with_equal_replies_and_pictures_wait_for_one_that_hangs_without_harm(hangs_once):
-    def inputs():
-        return {"images": [np.zeros((4, 4, 3), np.uint8)]}
-
-    reward = BatchReward("hangs_once", hangs_once, 4.0)
-    with ThreadPoolExecutor() as pool:
-        first = pool.submit(reward.score, inputs())
-        until(lambda: hangs_once.calls)
-        time.sleep(2.0)  # so that those who come now have time left when the first is given up
-        others = [pool.submit(reward.score, inputs()) for _ in range(3)]
-        with pytest.raises(RewardError, match="no result within"):
-            first.result()
-        assert [other.result() for other in others] == [{"overall": 1.0}] * 3
+def test_one_bad_episode_does_not_affect_the_rest_of_its_batch(by_reply):
+    first, bad, last = by_reply.score_all([answered("1"), answered("0"), answered("4")])
+    assert (first.total, last.total) == (1.0, 0.25)
+    assert "ZeroDivisionError" in str(bad)
 
 
 def test_batch_size_is_limited_by_the_function():
-    scorer = batch("one_by_one", kwargs={"delay_s": 0.2})
-    with ThreadPoolExecutor() as pool:
-        scores = list(pool.map(scorer.score, [answered()] * 4))
-    assert {score.rewards[-1] for score in scores} == {1.0}
+    with batch("one_by_one") as scorer:
+        assert [scored.total for scored in scorer.score_all([answered()] * 4)] == [1.0] * 4
     with pytest.raises(ConfigError, match="in_no_batch: max_batch_size=0 must be a whole number"):
         batch("in_no_batch")
-
-
-def until(holds, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.001)

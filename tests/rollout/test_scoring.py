@@ -1,9 +1,14 @@
+import functools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.reward_process import load_rewards
+from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
@@ -11,10 +16,9 @@ from tests.rollout.test_collector import episode_of
 TICKET = requests_of_step("train", 1, [5], 1)[0]
 
 
-def scorer(*names, **fields):
-    return RewardFunctions(
-        [RewardConfig(function=f"tests.rollout.rewards:{n}", **fields) for n in names]
-    )
+@functools.cache
+def scorer(*names):
+    return RewardFunctions([RewardConfig(function=f"tests.rollout.rewards:{n}") for n in names])
 
 
 def test_a_single_number_counts_for_the_last_turn():
@@ -64,7 +68,7 @@ def test_reward_that_raises_is_a_typed_error():
 )
 def test_invalid_reward_is_an_error_as_in_a_batch(value, words):
     with pytest.raises(RewardError, match=words):
-        scorer("returns", kwargs={"value": value}).score(episode_of(TICKET, turns=2))
+        scorer("given").score(replace(episode_of(TICKET, turns=2), reset_info={"value": value}))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,12 @@ def test_invalid_reward_is_an_error_as_in_a_batch(value, words):
 )
 def test_unknown_reward_is_an_error_before_any_work(function, kwargs, words):
     with pytest.raises(ConfigError, match=words):
-        RewardFunctions([RewardConfig(function=function, kwargs=kwargs)])
+        load_rewards([RewardSpec(function=function, kwargs=kwargs, kind="auto")])
+
+
+def test_what_is_wrong_with_a_function_is_reported_by_its_process():
+    with pytest.raises(ConfigError, match="did you mean 'given'"):
+        RewardFunctions([RewardConfig(function="tests.rollout.rewards:gven")])
 
 
 def test_components_with_the_same_name_are_both_kept():

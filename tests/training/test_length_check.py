@@ -102,7 +102,10 @@ def test_what_cannot_be_checked_is_named(model: Path) -> None:
             "return '1'",
             r"cannot be scored: reward mine: TypeError: a value is '1' \(str\), not a number",
         ),
-        ("import time; time.sleep(30)", r"got no reward within rollout\.reward_deadline_s=0\.5 s"),
+        (
+            "import time; time.sleep(30)",
+            r"no result within rollout\.reward_deadline_s=0\.5 s",
+        ),
     ],
 )
 def test_a_reward_that_fails_is_reported_before_the_job(

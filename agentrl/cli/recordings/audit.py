@@ -161,18 +161,18 @@ def _report(
         rewards = configuration.load_rewards(Path(judge))
     else:
         rewards = reward_configs([judge], [])
-    scorer = RewardFunctions(rewards, deadline_s, chat_format_of(Path(run)))
-    return event_loop.run(
-        reward_audit.audit_rewards(
-            opened,
-            recorded_episodes(run, where, last),
-            _candidate(judge),
-            scorer,
-            comparison(scorer.accept_at),
-            concurrency=concurrency,
-            deadline_s=deadline_s,
+    form = chat_format_of(Path(run))
+    with RewardFunctions(rewards, deadline_s, form, setting="--deadline-s") as scorer:
+        return event_loop.run(
+            reward_audit.audit_rewards(
+                opened,
+                recorded_episodes(run, where, last),
+                _candidate(judge),
+                scorer,
+                comparison(scorer.accept_at),
+                concurrency=concurrency,
+            )
         )
-    )
 
 
 def _print(report: "AuditReport") -> None:

@@ -87,8 +87,9 @@ def _code(tree: Mapping[str, Any]) -> Iterator[Path]:
     named = _named_code(tree)
     modules = {text.partition(":")[0].partition(".")[0] for text in named}
     roots = tuple(f"{Path(root).absolute()}/" for root in ("", *tree["run"]["search_path"]))
-    for name in {name.partition(".")[0] for name in [*sys.modules]} - {"__main__", "agentrl"}:
-        file = getattr(sys.modules.get(name), "__file__", None) or ""
+    imported = registry.module_files()
+    for name in {name.partition(".")[0] for name in imported} - {"__main__", "agentrl"}:
+        file = imported.get(name, "")
         if file.startswith(roots) or (file and name in modules):
             yield from _not_installed(file)
     for found in named.values():

@@ -41,7 +41,6 @@ from agentrl.types import Episode, Observation, Prompt, Reply, ScoredEpisode, Tu
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
 from agentrl.weight_sync.transport_choice import TransportChoice
 from agentrl.weight_sync.weight_transport import StreamedTransport
-from agentrl.worker_threads import Workers
 
 
 class RolloutWorker:
@@ -81,8 +80,6 @@ class RolloutWorker:
         self._exit = AsyncExitStack()
         self._run_exit = AsyncExitStack()
         """What `finish` closes."""
-        self._scorers = Workers("scoring")
-        self._exit.callback(self._scorers.close)
         self.engine: Engine | None = None
         self._engine_lock = asyncio.Lock()
         self._weights: tuple[Path, int] | None = None
@@ -114,9 +111,14 @@ class RolloutWorker:
             self._encoder = open_encoder(self._config.model, self._folder)
         form = CHATML if self._encoder is None else self._encoder.query_format
         deadline_s = self._config.rollout.reward_deadline_s
-        self._rewards = {
-            name: RewardFunctions(job.rewards, deadline_s, form) for name, job in self._jobs.items()
-        }
+        self._rewards: dict[str, RewardFunctions] = {}
+        for name, job in self._jobs.items():
+            same = (one for one in self._rewards if self._jobs[one].rewards == job.rewards)
+            if (other := next(same, None)) is not None:
+                self._rewards[name] = self._rewards[other]
+                continue
+            self._rewards[name] = RewardFunctions(job.rewards, deadline_s, form)
+            self._run_exit.callback(self._rewards[name].close)
         if self._run is not None:
             self._recorder: Recorder | None = Recorder(
                 self._run,
@@ -378,12 +380,7 @@ class RolloutWorker:
         Returns:
             The episode, and why it could not be scored, which makes it void.
         """
-        scored, failure = await score_or_void(
-            self._rewards[request.env].score,
-            episode,
-            self._scorers,
-            self._config.rollout.reward_deadline_s,
-        )
+        scored, failure = await score_or_void(self._rewards[request.env].score_async, episode)
         self._record(request, scored)
         return scored, failure
 

@@ -1,0 +1,418 @@
+"""The process that calls reward functions, all of them on its main thread.
+
+User code may therefore set signal handlers and alarms, as math-verify does, and a call that never
+returns, or ends the process, harms only its own episode: see `reward_pool`.
+"""
+
+import asyncio
+import faulthandler
+import logging
+import mmap
+import os
+import pickle
+import signal
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentrl import errors, registry
+from agentrl.data.openrlhf import QueryFormat
+from agentrl.data.reward_inputs import MissingInfo
+from agentrl.errors import AgentRLError, RewardError, describe_error
+from agentrl.rollout.loaded_reward import LoadedReward, load_reward_function, own_name
+from agentrl.rollout.reward_adapters import RewardInputs, awaited, finite, inputs_of, score_batch
+from agentrl.rollout.reward_signatures import RewardSpec
+from agentrl.rollout.sent_episode import Contents, unpickled
+from agentrl.types import Episode
+
+log = logging.getLogger(__name__)
+
+FIELDS = 3
+"""Numbers at the start of the memory shared with the parent: when the current call began
+(nanoseconds of the monotonic clock, 0 if there is none), the index of its function (-1 while only
+asynchronous functions run), and the number of its jobs. The ids of these jobs follow."""
+MAX_IDS = 1021
+STATUS_BYTES = 8 * (FIELDS + MAX_IDS)
+_FLUSH_S = 0.02
+"""Results are sent together, unless one has waited this long."""
+_BEAT_S = 0.25
+"""How often the process shows that asynchronous functions let its event loop run."""
+
+Result = tuple[float, ...] | dict[str, float]
+"""One value per turn; or the row of a batch function, empty if it does not apply."""
+Failure = tuple[str, str, tuple[str, str] | None]
+"""Name of the error's class in `agentrl.errors`; its message; the arguments of a `MissingInfo`."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ProcessSpec:
+    """What a process needs to load its functions."""
+
+    rewards: Sequence[RewardSpec]
+    path: Sequence[str]
+    """Of `sys`."""
+    roots: Sequence[Path]
+    """See `registry.look_below`."""
+    log_level: int
+    deadline_s: float
+    """For a call of an asynchronous function; the parent watches over the others."""
+    deadline: str
+    """The same for messages, with the setting's name."""
+    end: str
+    """The token that ends a reply, for functions that get texts in the model's chat format."""
+    retries: bool
+    """Whether a batch function that fails for several episodes is called for each alone."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Job:
+    """One episode, and what the functions have returned for it so far."""
+
+    id: int
+    episode: Episode | None = None
+    prompt: str = ""
+    """The last prompt in the format of the model's chat template, for batch functions."""
+    inputs: RewardInputs | None = None
+    """For batch functions; made of the episode when the first one is called."""
+    results: list[Result | None] = field(default_factory=list)
+    failure: Failure | None = None
+    open_calls: int = 0
+    """Asynchronous calls that have not returned."""
+
+    def batch_inputs(self, end: str) -> RewardInputs:
+        """A copy of the inputs: a function may change what it is given.
+
+        Args:
+            end: the token that ends a reply in the format of the model's chat template.
+        """
+        if self.inputs is None:
+            assert self.episode is not None
+            form = QueryFormat(prompt=lambda system, message: self.prompt, end=end)
+            self.inputs = inputs_of(self.episode, form)
+        return dict(self.inputs)
+
+
+class RewardProcess:
+    """Calls the functions with the episodes that the parent sends.
+
+    Args:
+        jobs: connection for episodes, results and log records.
+        fields: connection on which the larger fields of an episode are fetched.
+        status: memory shared with the parent; see `FIELDS`.
+    """
+
+    def __init__(
+        self, jobs: Connection, fields: Connection, status: "np.ndarray[Any, Any]"
+    ) -> None:
+        self._jobs, self._fields, self._status = jobs, fields, status
+        self._sending, self._fetching = threading.Lock(), threading.Lock()
+        self._rewards: list[LoadedReward] = []
+        self._done: list[tuple[int, list[Result | None], Failure | None]] = []
+        self._flushed = self._began = time.monotonic()
+        self._computed = time.process_time()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pending: dict[asyncio.Task[None], _Job] = {}
+
+    def run(self) -> None:
+        """Load the functions, then score episodes until the parent closes the connection."""
+        spec: ProcessSpec = self._jobs.recv()
+        sys.path[:] = spec.path
+        for root in spec.roots:
+            registry.look_below(root)
+        logging.getLogger().setLevel(spec.log_level)
+        logging.getLogger().addHandler(_Forwarder(self._send))
+        try:
+            self._rewards = load_rewards(spec.rewards)
+        except AgentRLError as error:
+            self._send(("failed", _failure(error)))
+            return
+        self._spec = spec
+        infos = [reward.info for reward in self._rewards]
+        self._send(("loaded", infos, _users_modules()))
+        while (jobs := self._next_jobs()) is not None:
+            self._score(jobs)
+            self._flush()
+
+    # --- messages -------------------------------------------------------------------------
+
+    def _send(self, message: Any) -> None:
+        with self._sending:
+            self._jobs.send(message)
+
+    def _next_jobs(self) -> list[_Job] | None:
+        """Wait for episodes, and meanwhile run asynchronous functions; None at the end."""
+        jobs: list[_Job] = []
+        try:
+            while not jobs or self._jobs.poll():
+                if self._pending and not self._jobs.poll():
+                    self._run_loop()
+                    continue
+                message = self._jobs.recv()
+                if message[0] == "explain":
+                    self._send(("explained", message[1], self._explain(message[1])))
+                else:
+                    jobs += [job for job in map(self._job, *message[1:]) if job is not None]
+        except EOFError:
+            return None
+        self._began, self._computed = time.monotonic(), time.process_time()
+        return jobs
+
+    def _job(self, id: int, sent: bytes, prompt: str) -> _Job | None:
+        try:
+            value: Episode | RewardInputs = unpickled(sent, lambda: self._fetch(id))
+        except Exception as error:  # such as a class that cannot be imported here
+            why = RewardError(f"the episode cannot be read in the reward's process: {error}")
+            self._send(("done", [(id, [], _failure(why))], 0.0, 0.0))
+            return None
+        if isinstance(value, dict):
+            return _Job(id=id, inputs=value)
+        return _Job(id=id, episode=value, prompt=prompt)
+
+    def _fetch(self, id: int) -> Contents:
+        with self._fetching:
+            self._fields.send(id)
+            buffers = [self._fields.recv_bytes() for _ in range(self._fields.recv())]
+            found: Contents | None = pickle.loads(self._fields.recv_bytes(), buffers=buffers)
+        if found is None:
+            raise RewardError("an episode must be read before the function returns")
+        return found
+
+    def _explain(self, episode_id: str) -> str | None:
+        reasons = (one.explain(episode_id) for one in self._rewards if one.explain is not None)
+        return next((reason for reason in reasons if reason), None)
+
+    def _flush(self) -> None:
+        """Send the results, and how long the calls took, of which how long they computed."""
+        done, self._done = self._done, []
+        now, computed = time.monotonic(), time.process_time()
+        if done:
+            self._send(("done", done, now - self._began, computed - self._computed))
+        self._flushed = self._began = now
+        self._computed = computed
+
+    # --- calls ----------------------------------------------------------------------------
+
+    def _score(self, jobs: Sequence[_Job]) -> None:
+        """Call each function for all jobs before the next one, as batches are efficient."""
+        for job in jobs:
+            job.results = [None] * len(self._rewards)
+        for index, reward in enumerate(self._rewards):
+            valid = [job for job in jobs if job.failure is None]
+            if reward.info.overlaps:
+                for job in valid:
+                    self._begin(index, job)
+                continue
+            size = reward.info.max_batch_size
+            for start in range(0, len(valid), size):
+                self._call(index, valid[start : start + size])
+
+    def _call(self, index: int, jobs: Sequence[_Job]) -> None:
+        """Call a function for some jobs, and keep what it returns, or why it failed."""
+        name = f"reward {self._rewards[index].info.name}"
+        try:
+            with self._marked(index, jobs):
+                results = self._values(index, name, jobs)
+        except AgentRLError as error:  # raised on purpose
+            results = [error] * len(jobs)
+        except BaseException as error:  # also KeyboardInterrupt: no Ctrl-C reaches this process
+            if len(jobs) > 1 and self._spec.retries:
+                for job in jobs:
+                    self._call(index, [job])
+                return
+            results = [_described(name, error)] * len(jobs)
+        for job, result in zip(jobs, results, strict=True):
+            if isinstance(result, BaseException):
+                job.failure = _failure(result)
+            else:
+                job.results[index] = result
+            self._settle(job)
+
+    def _values(self, index: int, name: str, jobs: Sequence[_Job]) -> Sequence[Any]:
+        info, function = self._rewards[index].info, self._rewards[index].function
+        if info.is_batch:
+            return score_batch(name, function, [job.batch_inputs(self._spec.end) for job in jobs])
+        (job,) = jobs
+        assert job.episode is not None
+        return [_per_turn(info.name, awaited(function(job.episode)), len(job.episode.turns))]
+
+    def _settle(self, job: _Job) -> None:
+        """Finish a job if all functions have returned, or one of them has failed."""
+        if job.open_calls or (job.failure is None and None in job.results):
+            return
+        self._done.append((job.id, job.results, job.failure))
+        if time.monotonic() - self._flushed > _FLUSH_S:
+            self._flush()
+
+    @contextmanager
+    def _marked(self, index: int, jobs: Sequence[_Job]) -> Iterator[None]:
+        """Let the parent know which function runs for which jobs since when."""
+        self._mark(index, jobs)
+        try:
+            yield
+        finally:
+            self._status[0] = 0
+            signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a function has left behind
+
+    def _mark(self, index: int, jobs: Sequence[_Job]) -> None:
+        ids = [job.id for job in jobs[:MAX_IDS]]
+        self._status[FIELDS : FIELDS + len(ids)] = ids
+        self._status[1:FIELDS] = index, len(ids)
+        self._status[0] = time.monotonic_ns()
+
+    # --- asynchronous functions -----------------------------------------------------------
+
+    def _begin(self, index: int, job: _Job) -> None:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        task = self._loop.create_task(self._await(index, job))
+        self._pending[task] = job
+        job.open_calls += 1
+        task.add_done_callback(self._ended)
+
+    async def _await(self, index: int, job: _Job) -> None:
+        info, episode = self._rewards[index].info, job.episode
+        if job.failure is not None:
+            return
+        assert episode is not None
+        name, deadline_s = f"reward {info.name}", self._spec.deadline_s
+        limit = asyncio.timeout(deadline_s)
+        try:
+            async with limit:
+                value = await self._rewards[index].function(episode)
+            job.results[index] = _per_turn(info.name, value, len(episode.turns))
+        except AgentRLError as error:
+            job.failure = _failure(error)
+        except BaseException as error:
+            late = RewardError(f"{name}: no result within {self._spec.deadline}")
+            job.failure = _failure(late if limit.expired() else _described(name, error))
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        job = self._pending.pop(task)
+        job.open_calls -= 1
+        self._settle(job)
+
+    def _run_loop(self) -> None:
+        """Run asynchronous functions until there is a message or none of them is left.
+
+        The loop does not run during other functions, which may start one of their own.
+        """
+        assert self._loop is not None
+        self._mark(-1, [*self._pending.values()])
+        self._loop.run_until_complete(self._until_message())
+        self._status[0] = 0
+
+    async def _until_message(self) -> None:
+        loop, message = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._jobs.fileno(), message.set)
+        try:
+            while self._pending and not message.is_set():
+                self._mark(-1, [*self._pending.values()])
+                tasks = [asyncio.ensure_future(message.wait()), *self._pending]
+                await asyncio.wait(tasks, timeout=_BEAT_S, return_when=asyncio.FIRST_COMPLETED)
+                tasks[0].cancel()
+                self._flush()
+        finally:
+            loop.remove_reader(self._jobs.fileno())
+
+
+def load_rewards(specs: Sequence[RewardSpec]) -> list[LoadedReward]:
+    """All functions, each under a name of its own.
+
+    Raises:
+        ConfigError: one of them cannot be loaded.
+    """
+    rewards: list[LoadedReward] = []
+    for spec in specs:
+        stem, number = own_name(spec), 1
+        name = stem
+        while name in [reward.info.name for reward in rewards]:
+            number += 1
+            name = f"{stem}-{number}"
+        rewards.append(load_reward_function(spec, name))
+    return rewards
+
+
+def _per_turn(name: str, value: Any, count: int) -> tuple[float, ...]:
+    """A reward per turn; a single number counts for the last turn."""
+    values = [0.0] * (count - 1) + [value] if np.ndim(value) == 0 else list(value)
+    if len(values) != count:
+        raise RewardError(f"reward {name!r} returned {len(values)} values for {count} turns")
+    return tuple(finite("a value", reward) for reward in values)
+
+
+def _described(name: str, cause: BaseException) -> RewardError:
+    error = RewardError(f"{name}: {describe_error(cause)}")
+    error.__cause__ = cause
+    return error
+
+
+def _failure(error: BaseException) -> Failure:
+    """An error as plain values; an exception of the user's may not be picklable."""
+    ours = (kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+    of_text = (kind.__name__ for kind in ours if "__init__" not in vars(kind))
+    kind, cause = next(of_text, RewardError.__name__), error.__cause__
+    text = str(error)
+    missing = (cause.env_id, cause.key) if isinstance(cause, MissingInfo) else None
+    return kind, text, missing
+
+
+def _users_modules() -> dict[str, str]:
+    """The files of imported modules that belong neither to Python's packages nor to agentrl."""
+    installed = tuple(sysconfig.get_paths().values())
+    files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
+    return {
+        name: file
+        for name, file in files.items()
+        if file and not file.startswith(installed) and name.partition(".")[0] != "agentrl"
+    }
+
+
+class _Forwarder(logging.Handler):
+    """Sends log records to the parent, whose handlers show them."""
+
+    def __init__(self, send: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record as text."""
+        text = self.format(record)
+        fields: Mapping[str, Any] = {
+            "name": record.name, "levelno": record.levelno, "levelname": record.levelname,
+            "msg": text, "created": record.created, "pathname": record.pathname,
+            "lineno": record.lineno,
+        }  # fmt: skip
+        try:
+            self._send(("log", fields))
+        except (OSError, ValueError):  # the parent has ended
+            self.handleError(record)
+
+
+def main(jobs: int, fields: int, status: int) -> None:
+    """Run until the parent closes its connection.
+
+    Args:
+        jobs: file descriptor of the connection for jobs.
+        fields: of that for larger fields.
+        status: of the shared memory.
+    """
+    faulthandler.enable()  # a crash in native code names the line that led to it
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    memory = np.frombuffer(mmap.mmap(status, STATUS_BYTES), np.int64)
+    for fd in (jobs, fields, status):
+        os.set_inheritable(fd, False)  # what a function starts must not keep them open
+    process = RewardProcess(Connection(jobs), Connection(fields), memory)
+    try:
+        process.run()
+    except (BrokenPipeError, ConnectionResetError):
+        return  # the parent has closed it

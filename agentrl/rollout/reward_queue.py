@@ -1,0 +1,61 @@
+"""Episodes that wait to be scored, and what the processes that score them share."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from agentrl.rollout.loaded_reward import RewardInfo
+from agentrl.rollout.reward_adapters import RewardInputs
+from agentrl.rollout.reward_process import ProcessSpec, Result
+from agentrl.types import Episode
+
+Results = Sequence[Result | None]
+"""What each function returned for one episode."""
+_BATCH = 64
+"""Episodes that a process gets at a time, unless a function takes more."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """An episode, or the inputs of a batch function, to be scored."""
+
+    id: int
+    value: Episode | RewardInputs
+    answer: Future[Results] = field(default_factory=Future)
+    since: float = 0.0
+    """When a process first had it."""
+    alone: bool = False
+    """Whether nothing else may be scored meanwhile, as it may be what ended the last process."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Queue:
+    """What the processes of a pool share."""
+
+    spec: ProcessSpec
+    to_message: Callable[[Job], tuple[int, bytes, str]]
+    """What a process gets: the id, the episode, and the last prompt as text; or raises."""
+    grow: Callable[[float], None]
+    """Is called with the part of its time that a function computes, if a call took long."""
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    waiting: deque[Job] = field(default_factory=deque)
+    closed: bool = False
+    infos: Sequence[RewardInfo] = ()
+    """Of the functions, once they are loaded."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a process scores several episodes at a time."""
+        return any(info.overlaps for info in self.infos)
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether there may be several processes."""
+        return not any(info.overlaps or info.is_shared for info in self.infos)
+
+    @property
+    def batch_size(self) -> int:
+        """How many episodes a process gets at a time."""
+        return max(_BATCH, *(info.max_batch_size for info in self.infos))

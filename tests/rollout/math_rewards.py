@@ -1,0 +1,28 @@
+"""Reward functions that use math-verify with its own timeouts, as other projects have them."""
+
+import math_verify
+from math_verify.metric import math_metric
+
+
+def symbolic(completions, solution, **kwargs):
+    """As the rewards of several projects: compared by math-verify, and if that fails as text."""
+    rewards = []
+    for completion, true in zip(completions, solution, strict=True):
+        said = completion[0]["content"]
+        try:
+            right = bool(math_verify.verify(math_verify.parse(said), math_verify.parse(true)))
+        except Exception:
+            right = False
+        rewards.append(float(right or said == true))
+    return rewards
+
+
+def metric(data_source, solution_str, ground_truth, extra_info=None):
+    """As veRL's scorer: nothing but math-verify, whose errors are wrong answers."""
+    latex, plain = math_verify.LatexExtractionConfig(), math_verify.ExprExtractionConfig()
+    compare = math_metric(gold_extraction_target=(latex,), pred_extraction_target=(plain, latex))
+    try:
+        score, _ = compare([rf"\boxed{{{ground_truth}}}"], [solution_str])
+    except Exception:
+        score = 0.0
+    return score
