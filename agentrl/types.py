@@ -58,6 +58,10 @@ class Outcome(StrEnum):
         return self not in (Outcome.TERMINATED, Outcome.TRUNCATED)
 
 
+UNSCORED = "RewardError"
+"""The `cause` of an episode that was played to its end, but could not be scored."""
+
+
 class TruncatedBy(StrEnum):
     """The limit that a truncated episode reached."""
 

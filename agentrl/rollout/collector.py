@@ -10,7 +10,7 @@ from agentrl.errors import EnvCrashed, EnvLost, WorldError
 from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.make_env import Split
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.types import Episode, ScoredEpisode, TruncatedBy, cause
+from agentrl.types import UNSCORED, Episode, ScoredEpisode, TruncatedBy, cause
 
 Play = Callable[[EpisodeRequest], Awaitable[ScoredEpisode]]
 """Plays and scores one requested episode; failures of phone or environment make it void."""
@@ -36,6 +36,11 @@ class CollectionProgress:
             context_full=self.context_full + other.context_full,
             void=self.void + other.void,
         )
+
+    def unscored_metrics(self) -> dict[str, float]:
+        """The share of episodes that could not be scored, if there are any: they are in no mean."""
+        count = self.void.get(UNSCORED, 0)
+        return {"unscored": count / self.episodes} if count else {}
 
     def void_metrics(self) -> dict[str, float]:
         """Number and share of void episodes, in total and by cause; share with a full context.
@@ -132,7 +137,8 @@ class Collector:
 
     Args:
         requests: what to play.
-        max_refills: maximum number of void episodes that are replaced.
+        max_refills: maximum number of void episodes that are replaced; those of an evaluation that
+            could not be scored are not.
         progress: is updated after each episode.
         failures: logs why episodes are void; shared by collections that may fail alike.
     """
@@ -226,6 +232,8 @@ class Collector:
         reason = cause(episode.outcome, episode.error)
         if reason is None or (is_alone and reason == EnvCrashed.__name__):
             return False
+        if request.split == "eval" and reason == UNSCORED:
+            return False  # a function that fails for wrong replies would see only right ones
         is_crash = reason in (EnvCrashed.__name__, EnvLost.__name__)
         if is_crash and index not in self._crashed:
             self._crashed.add(index)

@@ -26,7 +26,7 @@ from agentrl.training.monitoring.result_tables import format_duration
 
 State = Literal["running", "finished", "stopped"]
 ENDS = ("before", "after")
-_COMPARED = ("reward", "success", "accuracy", "score", "loss", "token_accuracy")
+_COMPARED = ("reward", "success", "accuracy", "score", "loss", "token_accuracy", "unscored")
 _RESULT = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
 """The first of these metrics that was measured is the result of a run."""
 ARCHIVE = "archive"

@@ -20,6 +20,7 @@ from agentrl.training.monitoring.metric_descriptions import SECTIONS, describe
 from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, is_number
 from agentrl.training.monitoring.progress import TRAINING_STAGES
 from agentrl.training.run_summary import summarize
+from agentrl.types import UNSCORED
 
 _DATA_STAGES = TRAINING_STAGES[1:]
 _COUNTED_STAGES = (*TRAINING_STAGES, EVALUATION)
@@ -93,6 +94,7 @@ def _play(episodes: Sequence[Summary]) -> dict[str, Any]:
         "count": len(episodes), "void": sum(s.outcome.void for s in episodes),
         "total": _mean([s.total for s in episodes if not s.outcome.void]),
         "success": _mean([float(s.success) for s in episodes if s.success is not None]),
+        "unscored": sum(s.cause == UNSCORED for s in episodes) / len(episodes),
     }  # fmt: skip
 
 

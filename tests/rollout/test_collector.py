@@ -1,6 +1,7 @@
 import asyncio
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings

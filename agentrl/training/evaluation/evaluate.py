@@ -64,7 +64,8 @@ class Evaluation:
     """Result of playing episodes on held-out seeds."""
 
     metrics: dict[str, float]
-    """Means over the valid episodes: `reward`, `turns` and the environment's own metrics."""
+    """Means over the valid episodes: `reward`, `turns` and the environment's own metrics; and
+    `unscored`, the share of episodes whose reward function failed, if there are any."""
     episodes: int
     """Number of valid episodes."""
     void: int
@@ -95,6 +96,8 @@ class Evaluation:
             if name in self.metrics
         )
         void = f", {self.void} void" if self.void else ""
+        if unscored := self.metrics.get("unscored"):
+            void += f", {unscored:.1%} unscored"
         return f"Evaluation({means}, {pluralize(self.episodes, 'episode')}{void})"
 
     def _repr_html_(self) -> str:
@@ -232,6 +235,7 @@ async def play_held_out(
         found,
         seconds=time.perf_counter() - started,
         audit=audit,
+        metrics={**found.metrics, **progress.unscored_metrics()},
         void_causes=dict(progress.void),
         context_full=progress.context_full,
     )

@@ -92,7 +92,10 @@ class _Layout:
         is_even = all(len(values) == one.samples for values in one.values.values())
         played = f"{seeds} x {one.samples}" if is_even and one.samples > 1 else str(one.episodes)
         void = "" if name.startswith(PART) else str(one.void)
-        return [name, *named, with_interval(one.score), *against, *rates, played, void]
+        mean = with_interval(one.score)
+        if unscored := one.metrics.get("unscored"):
+            mean += f", {unscored:.1%} unscored"
+        return [name, *named, mean, *against, *rates, played, void]
 
     def mean_row(self, model: str, mean: float) -> list[str]:
         named = [*[model] * self.several, *[""] * self.metrics]

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 HEADLINE = (
-    "reward", "success", "accuracy", "tokens_per_s", "episodes_per_s", "score",
+    "reward", "success", "accuracy", "unscored", "tokens_per_s", "episodes_per_s", "score",
     "token_accuracy", "loss", "unreadable", "void",
     "mismatch_max", "entropy", "turns_per_s",
 )  # fmt: skip

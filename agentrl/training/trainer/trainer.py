@@ -505,6 +505,7 @@ class Trainer:
             step,
             {
                 **{f"train/{k}": v for k, v in mean_metrics(episodes).items()},
+                **{f"train/{k}": v for k, v in played.progress.unscored_metrics().items()},
                 **{f"learner/{k}": v for k, v in learned.items()},
                 **{f"rollout/{k}": v for k, v in played.progress.void_metrics().items()},
                 **{f"rollout/{k}": v for k, v in self._rollouts.worker_metrics().items()},

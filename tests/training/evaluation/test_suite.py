@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
+import agentrl
 from agentrl import cli, replay
 from agentrl.config import load
 from agentrl.errors import ConfigError
 from agentrl.policies.engines.hf_engine import HFEngine
 from agentrl.training.evaluation.evaluate_suite import SuiteCommand, evaluate_suites
-from agentrl.training.evaluation.suite_results import TaskResult, read_results
+from agentrl.training.evaluation.suite import SuiteTask
+from agentrl.training.evaluation.suite_results import TaskResult, read_results, result_of
+from agentrl.training.evaluation.suite_table import suite_tables
 from tests.data.rows import png
 from tests.training.evaluation.test_suite_files import hub
 
@@ -287,3 +290,19 @@ def test_what_cannot_be_played_is_refused(capsys, arguments, reason: str) -> Non
     assert cli.run(["eval", *arguments]) == 2
     assert reason in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+def test_episodes_without_a_reward_are_not_played_again_and_their_share_is_shown() -> None:
+    failing = "rewards=[{function: 'tests.rollout.rewards:raises_sometimes'}]"
+    settings = ["rollout.launcher=local", "logging=[]", failing]
+    found = agentrl.evaluate("frozen_lake", policy="random", episodes=20, overrides=settings)
+    attempts = replay.open(found.run).episodes()
+    unscored = [one for one in attempts if one.outcome.void]
+    assert len(attempts) == 20
+    assert 0 < len(unscored) == found.void
+    assert found.metrics["reward"] == 1.0
+    assert found.summary()["unscored"] == pytest.approx(len(unscored) / 20)
+    assert f"{len(unscored) / 20:.1%} unscored" in repr(found)
+    task = SuiteTask(name="lake", metric="reward")
+    result = result_of(task, found, model="random", suite="s", settings="", run="")
+    assert f"{len(unscored) / 20:.1%} unscored" in str(suite_tables([result])[0].rows)

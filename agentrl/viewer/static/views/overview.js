@@ -241,7 +241,12 @@ function tables(run) {
                     h("td", { class: "num" }, play.steps),
                     h("td", { class: "num" }, number(play.count)),
                     h("td", { class: `num ${play.void ? "bad" : ""}` }, number(play.void)),
-                    h("td", { class: "num" }, number(play.total)),
+                    h(
+                      "td",
+                      { class: "num" },
+                      number(play.total),
+                      play.unscored ? ` (${share(play.unscored)} unscored)` : "",
+                    ),
                     h("td", { class: "num" }, share(play.success)),
                   ),
                 ),
