@@ -157,7 +157,7 @@ class MathVista:
     def __init__(self, judge: Mapping[str, Any] | None = None) -> None:
         self._judge = _comparing_judge(judge)
 
-    def __call__(self, episode: Episode) -> float:
+    async def __call__(self, episode: Episode) -> float:
         """Score an episode whose row has MathVista's columns.
 
         Raises:
@@ -169,7 +169,7 @@ class MathVista:
         choices, reply = options(episode.reset_info), _without_thoughts(episode)
         answer = mathvista_extract(reply, choices, kind)
         if answer is None and self._judge is not None:
-            return self._judge(episode)
+            return await self._judge(episode)
         if answer is None:
             answer = _likely_answer(reply, choices, kind)
         return float(mathvista_normalize(answer, choices, kind, precision) in accepted(episode))
@@ -237,7 +237,7 @@ class MathVerse:
     def __init__(self, judge: Mapping[str, Any] | None = None) -> None:
         self._judge = _comparing_judge(judge)
 
-    def __call__(self, episode: Episode) -> float:
+    async def __call__(self, episode: Episode) -> float:
         """Score an episode whose row has the column `question_type`.
 
         Raises:
@@ -255,7 +255,7 @@ class MathVerse:
         numbers = [text for text in right if grading.number(text) is not None]
         if grading.exact(given, right) or grading.numeric(given, numbers):
             return 1.0
-        return 0.0 if self._judge is None else self._judge(episode)
+        return 0.0 if self._judge is None else await self._judge(episode)
 
 
 def _final_letter(reply: str) -> str:

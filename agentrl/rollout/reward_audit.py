@@ -2,17 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from agentrl.devices.vision.vision_audit import VisionAudit, wilson_interval
+from agentrl.devices.vision.vision_audit import VisionAudit
 from agentrl.errors import ConfigError, RewardError
 from agentrl.files import write_durably
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.episode_summary import Summary, is_success
 from agentrl.replay.run_layout import audit_file
+from agentrl.rollout.grouped_share import GroupSums, Share
 from agentrl.rollout.rescore_and_rehearse import check_recorded
 from agentrl.rollout.scoring import RewardFunctions, score_or_void
 from agentrl.text import known_names
@@ -28,29 +30,12 @@ Facts = Mapping[str, float]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Share:
-    """A proportion with its 95% Wilson interval; `share`, `low` and `high` are None if of none."""
-
-    count: int
-    of: int
-    share: float | None
-    low: float | None
-    high: float | None
-
-
-def share_of(count: int, of: int) -> Share:
-    """A proportion."""
-    if not of:
-        return Share(count=count, of=of, share=None, low=None, high=None)
-    low, high = wilson_interval(count, of)
-    return Share(count=count, of=of, share=count / of, low=low, high=high)
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
 class Verdict:
     """What a reward and the truth say about one episode."""
 
     id: str
+    group: str
+    """Of the siblings on the same seed."""
     score: float
     truth: float
     accepts: bool
@@ -77,13 +62,14 @@ class Comparison:
     truth_at: float = 1.0
 
     def verdict(
-        self, episode_id: str, score: float, facts: Facts, frame: str | None = None
+        self, episode_id: str, group: str, score: float, facts: Facts, frame: str | None = None
     ) -> Verdict | None:
         """The verdict about one episode; None if its truth is unknown."""
         if (truth := facts.get(self.truth)) is None:
             return None
         return Verdict(
             id=episode_id,
+            group=group,
             score=score,
             truth=truth,
             accepts=score >= self.accept_at,
@@ -137,6 +123,37 @@ class AuditReport:
         return file
 
 
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ErrorSums:
+    """Wrong verdicts over groups of siblings."""
+
+    errors: GroupSums
+    """Among all episodes."""
+    accepts: GroupSums
+    """Among those that truly failed."""
+    rejects: GroupSums
+    """Among those that truly succeeded."""
+
+
+def error_sums(verdicts: Iterable[Verdict]) -> ErrorSums:
+    """Count wrong verdicts by groups."""
+    groups: defaultdict[str, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        groups[verdict.group].append(verdict)
+
+    def count(counts: Callable[[Verdict], bool]) -> GroupSums:
+        chosen = ([v for v in group if counts(v)] for group in groups.values())
+        return GroupSums.count(
+            (sum(v.kind is not None for v in some), len(some)) for some in chosen
+        )
+
+    return ErrorSums(
+        errors=count(lambda v: True),
+        accepts=count(lambda v: not v.succeeded),
+        rejects=count(lambda v: v.succeeded),
+    )
+
+
 def report_on(
     candidate: str, comparison: Comparison, verdicts: Sequence[Verdict], **more: Any
 ) -> AuditReport:
@@ -151,16 +168,16 @@ def report_on(
     wrong = sorted(
         (v for v in verdicts if v.kind), key=lambda v: (-abs(v.score - comparison.accept_at), v.id)
     )
-    failures = sum(not v.succeeded for v in verdicts)
+    sums = error_sums(verdicts)
     return AuditReport(
         candidate=candidate,
         truth=comparison.truth,
         accept_at=comparison.accept_at,
         truth_at=comparison.truth_at,
         episodes=len(verdicts),
-        agreement=share_of(len(verdicts) - len(wrong), len(verdicts)),
-        false_accepts=share_of(sum(v.accepts for v in wrong), failures),
-        false_rejects=share_of(sum(not v.accepts for v in wrong), len(verdicts) - failures),
+        agreement=sums.errors.share().complement(),
+        false_accepts=sums.accepts.share(),
+        false_rejects=sums.rejects.share(),
         cases=[
             {"id": v.id, "kind": v.kind, "score": v.score, "truth": v.truth, "frame": v.frame}
             for v in wrong[:MAX_CASES]
@@ -236,7 +253,8 @@ def audit_recorded(
     facts = {summary.id: recorded_facts(summary) for summary in summaries}
     check_known(candidate, "--judge", facts.values())
     scores = {id: known[candidate] for id, known in facts.items() if candidate in known}
-    return _report(run, candidate, comparison, scores, facts, {})
+    groups = {summary.id: summary.group for summary in summaries}
+    return _report(run, candidate, comparison, scores, facts, groups, {})
 
 
 async def audit_rewards(
@@ -266,11 +284,13 @@ async def audit_rewards(
     scores: dict[str, float] = {}
     failed: dict[str, tuple[Episode, RewardError]] = {}
     facts: dict[str, Facts] = {}
+    groups: dict[str, str] = {}
     source = iter(recorded)
 
     async def score_next() -> None:
         for before in source:  # shared: each takes the next episode when it has time
             facts[before.summary.id] = recorded_facts(before.summary)
+            groups[before.summary.id] = before.summary.group
             whole = run.with_images(before) if scorer.reads_images else before
             scored, failure = await score_or_void(scorer.score_async, whole.episode)
             if failure is None:
@@ -289,7 +309,7 @@ async def audit_rewards(
         check_recorded(error, episode, [episode for episode, _ in failed.values()])
         raise RewardError(f"no episode could be scored; {id}: {error}") from error
     why = {id: str(error) for id, (_, error) in failed.items()}
-    report = _report(run, candidate, comparison, scores, facts, why)
+    report = _report(run, candidate, comparison, scores, facts, groups, why)
     cases = [{**case, "why": scorer.explain(case["id"])} for case in report.cases]
     return replace(report, cases=cases)
 
@@ -300,10 +320,11 @@ def _report(
     comparison: Comparison,
     scores: Mapping[str, float],
     facts: Mapping[str, Facts],
+    groups: Mapping[str, str],
     failures: Mapping[str, str],
 ) -> AuditReport:
     check_known(comparison.truth, "--truth", facts.values())
-    found = [comparison.verdict(id, score, facts[id]) for id, score in scores.items()]
+    found = [comparison.verdict(id, groups[id], score, facts[id]) for id, score in scores.items()]
     verdicts = [verdict for verdict in found if verdict is not None]
     report = report_on(
         candidate,
@@ -339,6 +360,11 @@ def audit_sight(run: Run, recorded: Iterable[RecordedEpisode]) -> AuditReport:
         for id, audit in by_episode.items()
     }
     wrong = sorted((-count, id) for id, count in misread.items() if count)
+    groups: defaultdict[str, list[bool]] = defaultdict(list)
+    for one in opened:
+        if one.id in misread:
+            groups[one.group].append(misread[one.id] > 0)
+    sums = GroupSums.count((sum(misreads), len(misreads)) for misreads in groups.values())
     episodes = len(by_episode)
     if not episodes:
         raise ConfigError(
@@ -355,9 +381,9 @@ def audit_sight(run: Run, recorded: Iterable[RecordedEpisode]) -> AuditReport:
         accept_at=0.0,
         truth_at=0.0,
         episodes=episodes,
-        agreement=share_of(episodes - len(wrong), episodes),
-        false_accepts=share_of(0, 0),
-        false_rejects=share_of(0, 0),
+        agreement=sums.share().complement(),
+        false_accepts=GroupSums().share(),
+        false_rejects=GroupSums().share(),
         cases=_with_frames(run, cases),
         facts=sum_sight(opened).summary(),
     )

@@ -138,10 +138,11 @@ def agrees(read: Any, true: Any) -> bool:
     return bool(read == true)
 
 
-def wilson_interval(successes: int, of: int) -> tuple[float, float]:
+def wilson_interval(successes: float, of: float) -> tuple[float, float]:
     """The 95% score interval of a proportion (E. B. Wilson, 1927).
 
-    It remains valid for few trials, and for proportions near 0 and 1.
+    It remains valid for few trials, and for proportions near 0 and 1. Neither number needs to be
+    whole: trials that depend on each other count as fewer.
 
     Raises:
         ValueError: no trial, or more successes than trials.

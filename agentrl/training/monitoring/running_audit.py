@@ -6,24 +6,25 @@ from pathlib import Path
 
 from agentrl.config import RewardAuditConfig
 from agentrl.errors import UnreliableReward
+from agentrl.rollout.grouped_share import GroupSums, Share
 from agentrl.rollout.reward_audit import (
     MAX_CASES,
     AuditReport,
     Comparison,
-    Share,
     Verdict,
     check_known,
+    error_sums,
     last_frame,
     played_facts,
     report_on,
-    share_of,
 )
 from agentrl.types import ScoredEpisode
 
 NAME = "training"
 """Of the report in `RUN/audits`."""
 Counts = list[int]
-"""Of one step: its number, false accepts, true failures, false rejects, true successes."""
+"""Of one step: its number, then the numbers of the three `GroupSums` of `ErrorSums`."""
+_SUMS = len(GroupSums._fields)
 
 
 class RunningAudit:
@@ -58,7 +59,9 @@ class RunningAudit:
             if settings.reward in known:
                 frame = last_frame(one.episode)
                 score = known[settings.reward]
-                verdict = self._comparison.verdict(one.episode.id, score, known, frame)
+                verdict = self._comparison.verdict(
+                    one.episode.id, one.episode.group, score, known, frame
+                )
                 found += [] if verdict is None else [verdict]
         return found
 
@@ -69,9 +72,8 @@ class RunningAudit:
             Metrics: the shares over the window, with their 95% intervals.
         """
         wrong = [verdict for verdict in verdicts if verdict.kind]
-        failures = sum(not verdict.succeeded for verdict in verdicts)
-        accepts = sum(verdict.accepts for verdict in wrong)
-        counts = [step, accepts, failures, len(wrong) - accepts, len(verdicts) - failures]
+        sums = error_sums(verdicts)
+        counts = [step, *sums.errors, *sums.accepts, *sums.rejects]
         kept = [*(one for one in self._counts if one[0] < step), counts]
         while len(kept) > 1 and sum(_size(one) for one in kept[1:]) >= self._settings.window:
             del kept[0]
@@ -87,11 +89,10 @@ class RunningAudit:
 
     def _shares(self) -> tuple[Share, Share, Share]:
         """Agreement, false accepts and false rejects over the window."""
-        accepts, failures, rejects, successes = (
-            sum(one[place] for one in self._counts) for place in range(1, 5)
+        errors, accepts, rejects = (
+            GroupSums.total(_sums(one, part) for one in self._counts) for part in range(3)
         )
-        right, of = failures - accepts + successes - rejects, failures + successes
-        return share_of(right, of), share_of(accepts, failures), share_of(rejects, successes)
+        return errors.share().complement(), accepts.share(), rejects.share()
 
     def broken(self) -> str | None:
         """Why the job must not go on; None if its bounds may be kept."""
@@ -151,5 +152,10 @@ class RunningAudit:
         report.save(self._run, NAME)
 
 
+def _sums(counts: Counts, part: int) -> GroupSums:
+    start = 1 + part * _SUMS
+    return GroupSums(*counts[start : start + _SUMS])
+
+
 def _size(counts: Counts) -> int:
-    return counts[2] + counts[4]
+    return _sums(counts, 0).of

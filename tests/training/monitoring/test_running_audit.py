@@ -3,10 +3,12 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from agentrl.config import Config, RewardAuditConfig
 from agentrl.errors import ConfigError
+from agentrl.rollout.reward_audit import Verdict
 from agentrl.training.monitoring.running_audit import RunningAudit
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.episodes import episode, turn
@@ -25,8 +27,9 @@ def played(name, *, accepted, won, **changes):
 def step(number, wrong, of, won=False):
     """The episodes of a step, with a number of wrong verdicts."""
     return [
-        [played(f"{number}-{n}", accepted=won != (n < wrong), won=won) for n in range(of)]
-    ]  # fmt: skip
+        [played(f"{number}-{n}", accepted=won != (n < wrong), won=won, group=f"{number}-{n}")]
+        for n in range(of)
+    ]
 
 
 def audit_of(tmp_path, counts=None, **settings):
@@ -76,7 +79,7 @@ def test_old_episodes_leave_the_window_so_that_late_hacking_shows(tmp_path):
     audit = audit_of(tmp_path, counts, window=100)
     for number in range(1, 51):
         audit.add_step(number, audit.verdicts(step(number, 0, 20)))
-    assert sum(count[2] for count in counts) == 100
+    assert audit.add_step(50, audit.verdicts(step(50, 0, 20)))["episodes"] == 100
     for number in range(51, 54):
         audit.add_step(number, audit.verdicts(step(number, 5, 20)))
     assert audit.broken() is not None  # 15 of 100, and would be 15 of 1,060
@@ -123,3 +126,32 @@ def test_invalid_settings_are_errors(settings, words):
     with pytest.raises(ConfigError) as caught:
         replace(Config(), reward_audit=RewardAuditConfig(**settings)).validate()
     assert words in str(caught.value)
+
+
+GROUPS, SIBLINGS = 16, 8
+
+
+def stopped_jobs(tmp_path, rate, bound, jobs=40, steps=25):
+    """How many jobs stop if the reward is wrong for a share of the rows, about all siblings."""
+
+    def verdicts(group, wrong):
+        one = Verdict(
+            id="e", group=str(group), score=1.0, truth=0.0, accepts=bool(wrong), succeeded=False
+        )
+        return [one] * SIBLINGS
+
+    rng, stopped = np.random.default_rng(0), 0
+    for _ in range(jobs):
+        audit = audit_of(tmp_path, max_false_accept=bound)
+        for number in range(1, steps + 1):
+            wrong = rng.random(GROUPS) < rate
+            audit.add_step(number, [v for g in range(GROUPS) for v in verdicts(g, wrong[g])])
+            if audit.broken() is not None:
+                stopped += 1
+                break
+    return stopped
+
+
+def test_siblings_that_are_judged_alike_count_as_one_piece_of_evidence(tmp_path):
+    assert stopped_jobs(tmp_path, 0.02, bound=0.05) <= 1
+    assert stopped_jobs(tmp_path, 0.05, bound=0.02) >= 38

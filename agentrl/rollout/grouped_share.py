@@ -1,0 +1,84 @@
+"""A proportion over episodes whose siblings depend on each other, and its interval."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from agentrl.devices.vision.vision_audit import wilson_interval
+
+_PRIOR_GROUPS = 0.5
+"""How many groups with an error the assumption that siblings are always alike counts for."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Share:
+    """A proportion with its 95% interval; `share`, `low` and `high` are None if of none."""
+
+    count: int
+    of: int
+    share: float | None
+    low: float | None
+    high: float | None
+
+    def complement(self) -> "Share":
+        """The proportion of the other episodes."""
+        if self.share is None or self.low is None or self.high is None:
+            return self
+        return Share(
+            count=self.of - self.count,
+            of=self.of,
+            share=1 - self.share,
+            low=1 - self.high,
+            high=1 - self.low,
+        )
+
+
+class GroupSums(NamedTuple):
+    """Sums over groups of siblings: of their errors, sizes, and products of these."""
+
+    groups: int = 0
+    wrong_groups: int = 0
+    """Groups with an error."""
+    wrong: int = 0
+    of: int = 0
+    wrong_squared: int = 0
+    wrong_times_of: int = 0
+    of_squared: int = 0
+
+    @classmethod
+    def total(cls, parts: Iterable["GroupSums"]) -> "GroupSums":
+        """The sums over the groups of several parts."""
+        return cls(*map(sum, zip(*parts, strict=True)))
+
+    @classmethod
+    def count(cls, groups: Iterable[tuple[int, int]]) -> "GroupSums":
+        """The sums over groups, of which each has a number of errors and of episodes."""
+        return cls.total(
+            cls(1, int(wrong > 0), wrong, of, wrong * wrong, wrong * of, of * of)
+            for wrong, of in groups
+            if of
+        )
+
+    def share(self) -> Share:
+        """The share of errors, with Wilson's interval for as many episodes as are independent.
+
+        Siblings answer the same question, so a reward that is wrong about one is often wrong about
+        all. The variance between groups shows how much (the ratio estimator of cluster sampling,
+        W. G. Cochran, Sampling Techniques, 1977, section 9A); with few erroneous groups to measure
+        it on, siblings are assumed to be alike.
+        """
+        if not self.of:
+            return Share(count=0, of=0, share=None, low=None, high=None)
+        share, alike = self.wrong / self.of, self.of_squared / self.of
+        effect = alike  # by what factor the variance exceeds that of independent episodes
+        if 0 < share < 1 and self.groups > 1 and alike > 1:
+            residuals = (
+                self.wrong_squared - 2 * share * self.wrong_times_of + share**2 * self.of_squared
+            )
+            independent = share * (1 - share) * self.of
+            measured = self.groups / (self.groups - 1) * residuals / independent
+            weight = self.wrong_groups
+            effect = (measured * weight + alike * _PRIOR_GROUPS) / (weight + _PRIOR_GROUPS)
+        effective = max(1.0, self.of / max(1.0, effect))
+        low, high = wilson_interval(share * effective, effective)
+        return Share(count=self.wrong, of=self.of, share=share, low=low, high=high)
