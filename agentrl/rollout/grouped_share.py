@@ -51,7 +51,7 @@ class GroupSums(NamedTuple):
         return cls(*map(sum, zip(*parts, strict=True)))
 
     @classmethod
-    def count(cls, groups: Iterable[tuple[int, int]]) -> "GroupSums":
+    def of_groups(cls, groups: Iterable[tuple[int, int]]) -> "GroupSums":
         """The sums over groups, of which each has a number of errors and of episodes."""
         return cls.total(
             cls(1, int(wrong > 0), wrong, of, wrong * wrong, wrong * of, of * of)

@@ -143,7 +143,7 @@ def error_sums(verdicts: Iterable[Verdict]) -> ErrorSums:
 
     def count(counts: Callable[[Verdict], bool]) -> GroupSums:
         chosen = ([v for v in group if counts(v)] for group in groups.values())
-        return GroupSums.count(
+        return GroupSums.of_groups(
             (sum(v.kind is not None for v in some), len(some)) for some in chosen
         )
 
@@ -364,7 +364,7 @@ def audit_sight(run: Run, recorded: Iterable[RecordedEpisode]) -> AuditReport:
     for one in opened:
         if one.id in misread:
             groups[one.group].append(misread[one.id] > 0)
-    sums = GroupSums.count((sum(misreads), len(misreads)) for misreads in groups.values())
+    sums = GroupSums.of_groups((sum(misreads), len(misreads)) for misreads in groups.values())
     episodes = len(by_episode)
     if not episodes:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import functools
 import http.server
 import json
 import threading
@@ -93,8 +94,16 @@ def asked(path, **kwargs):
 
 def scored(path, reply, *rewards, kind="auto", kwargs=None, **settings):
     """The components of an episode that answers the first row."""
-    configs = [RewardConfig(function=one, kwargs=kwargs or {}, kind=kind) for one in rewards]
-    return RewardFunctions(configs, 30.0).score(answering(path, reply, **settings))
+    functions = functions_of(rewards, kind, json.dumps(kwargs or {}))
+    return functions.score(answering(path, reply, **settings))
+
+
+@functools.lru_cache(maxsize=4)
+def functions_of(rewards, kind, kwargs):
+    """Functions in one process for all rows that they score."""
+    kwargs = json.loads(kwargs)
+    configs = [RewardConfig(function=one, kwargs=kwargs, kind=kind) for one in rewards]
+    return RewardFunctions(configs, 30.0)
 
 
 def answering(path, reply, **settings):

@@ -143,7 +143,7 @@ def test_intervals_of_siblings_cover_the_true_share(siblings, share):
 @pytest.mark.parametrize(("count", "of"), [(0, 20), (1, 29), (15, 148), (81, 263), (263, 263)])
 def test_intervals_are_those_of_scipy(count, of):
     stats = pytest.importorskip("scipy.stats")
-    found = GroupSums.count([(int(n < count), 1) for n in range(of)]).share()
+    found = GroupSums.of_groups([(int(n < count), 1) for n in range(of)]).share()
     theirs = stats.binomtest(count, of).proportion_ci(method="wilson")
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
 

@@ -18,7 +18,8 @@ from agentrl.text import one_line, pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.replay import Filter
-    from agentrl.rollout.reward_audit import AuditReport, Comparison, Share
+    from agentrl.rollout.grouped_share import Share
+    from agentrl.rollout.reward_audit import AuditReport, Comparison
 
 _SHOWN = 10
 _LONGEST_NAME = 100
