@@ -1,7 +1,7 @@
 """The plan counts what a learner really allocates, and says what does not fit."""
 
 import json
-from dataclasses import fields
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,6 @@ DIVIDED = {
     "replicas of tensors": (4, "qwen3_vl", {"replicas": 2, "tensor_parallel": 2}),
     "experts of two groups": (4, "qwen3_vl_moe", {"expert_parallel": 4, "tensor_parallel": 2}),
 }
-LAYERS = {"hidden": 32, "heads": 1, "kv_heads": 1, "intermediate": 64, "vision_hidden": 32}
 WORK = ("gathered", "reduced", "activations")
 
 
@@ -192,12 +191,18 @@ def test_experts_are_not_divided_over_the_mesh_of_layers():
 
 
 @pytest.mark.slow
-def test_layers_that_are_not_run_count_as_much_as_those_that_are(tmp_path, monkeypatch):
-    folder = tiny_model.build(tmp_path / "deep", 0, layers=8, vision_depth=1, **LAYERS)
-    simulation = MemorySimulation(settings(CASES["compact"]), 1)
-    few = simulation.run(folder)
-    monkeypatch.setattr(memory_simulation, "_FEW_LAYERS", (8, 8))
-    assert few == simulation.run(folder)
+def test_layers_that_are_not_run_count_as_much_as_those_that_are(tmp_path):
+    config = configuration.load("number_game_7b", ["model.path=Qwen/Qwen2.5-VL-32B-Instruct"])
+    folder = memory_plan.config_folder(config.model, tmp_path / "model")
+    settings = json.loads((folder / "config.json").read_text())
+    settings["text_config"]["num_hidden_layers"], settings["vision_config"]["depth"] = 8, 1
+    (folder / "config.json").write_text(json.dumps(settings))
+    lines = []
+    simulation = MemorySimulation(config, 8, lines.append)
+    found = simulation.run(folder)
+    assert lines == [f"running {layers} of 8 layers" for layers in (3, 4, 5)]
+    assert found == simulation._run_whole(folder, 8)
+    assert min(astuple(found)) >= 0
 
 
 def test_inputs_of_layers_wait_in_cpu_memory(tiny_vlm):

@@ -45,8 +45,10 @@ _SCREEN = (1280, 720)
 """Height and width of the pictures, before they are scaled for the model."""
 _PROMPT = 200
 """Tokens of the instructions."""
-_FEW_LAYERS = (4, 6)
-"""Decoder layers of the models that are run; more are extrapolated, as each adds the same."""
+_FEWEST_LAYERS = 3
+"""Decoder layers of the smallest model that is run: the first, the last, and one in between."""
+_AGREE = 0.005
+"""How much of the peak may depend on which of the models that were run is extrapolated."""
 _GATHERED = ("Unsharded Param", "All Gather")
 _REDUCED = ("Unsharded Grad", "Reduce Scatter")
 _INDEXING = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default)
@@ -84,19 +86,34 @@ class _Measured:
     static: dict[str, float]
     """The fields of `RankMemory` that exist before a pass, and `kept_on_cpu`."""
     peaks: list[dict[str, float]]
-    """Its other fields at the peak of each phase: until images are encoded, until their gradient
-    is known, and after that. Where the highest peak is depends on the number of layers."""
+    """Its other fields at the peak of each phase (`_end_phases`). Where the highest peak is depends
+    on the number of layers, but each phase grows evenly with it."""
 
     def extrapolated(self, steps: float, fewer: "_Measured | None" = None) -> RankMemory:
         """With more layers: so many times what this has more than one with fewer layers."""
-        base = fewer or self
+        static, *peaks = _more(self, fewer or self, steps)
+        return RankMemory(**static, **max(peaks, key=lambda peak: sum(peak.values())))
 
-        def more(own: Mapping[str, float], less: Mapping[str, float]) -> dict[str, float]:
-            return {name: size + steps * (size - less[name]) for name, size in own.items()}
+    def agrees(self, steps: float, fewer: "_Measured", fewest: "_Measured") -> bool:
+        """Whether it makes no difference from which two of three models others are extrapolated.
 
-        peaks = [more(own, less) for own, less in zip(self.peaks, base.peaks, strict=True)]
-        highest = max(peaks, key=lambda peak: sum(peak.values()))
-        return RankMemory(**more(self.static, base.static), **highest)
+        Args:
+            steps: see `extrapolated`.
+            fewer: a model with fewer layers.
+            fewest: one with fewer layers again, by as many.
+        """
+        if not len(self.peaks) == len(fewer.peaks) == len(fewest.peaks):
+            return False
+        found, before = _more(self, fewer, steps), _more(fewer, fewest, steps + 1)
+        allowed = _AGREE * max(sum(peak.values()) for peak in found)
+        pairs = zip(found, before, strict=True)
+        return all(abs(size - was[n]) <= allowed for own, was in pairs for n, size in own.items())
+
+
+def _more(more: _Measured, fewer: _Measured, steps: float) -> list[dict[str, float]]:
+    """What exists before a pass, and the peaks, with so many times the difference of two models."""
+    pairs = zip([more.static, *more.peaks], [fewer.static, *fewer.peaks], strict=True)
+    return [{n: size + steps * (size - less[n]) for n, size in own.items()} for own, less in pairs]
 
 
 def _with_layers(folder: Path, scratch: Path, layers: int) -> Path:
@@ -117,17 +134,21 @@ class MemorySimulation:
 
     Micro-batches are full of sequences of `rollout.max_context` tokens, each with as many turns of
     a picture and a reply of `rollout.max_new_tokens` as it has room for. Of a model whose decoder
-    layers are equal only a few are run, and each of the others counts as much as one of these.
+    layers are equal only a few are run: three models that differ by as many layers, which are made
+    larger until both differences agree. Each of the other layers counts as much as one of these.
     Routers give all experts as many tokens.
 
     Args:
         config: the job's. That weights or moments are offloaded is left to the caller. With
             `model.lora.base=nf4`, passes are those over bfloat16 weights, which take more.
         world_size: number of ranks.
+        report: is given a line about each model before it is run.
     """
 
-    def __init__(self, config: Config, world_size: int) -> None:
-        self._config, self._world_size = config, world_size
+    def __init__(
+        self, config: Config, world_size: int, report: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self._config, self._world_size, self._report = config, world_size, report
 
     def run(self, folder: Path) -> RankMemory:
         """The memory of one rank.
@@ -143,14 +164,25 @@ class MemorySimulation:
             [tuple(p.shape) for p in block.parameters()]
             for block in model_adapter.blocks(load_on_meta(folder))
         ]
-        total, (few, more) = len(shapes), _FEW_LAYERS
-        if more >= total or any(own != shapes[0] for own in shapes):
-            return self._measure(folder).extrapolated(0.0)
+        total, few, step = len(shapes), _FEWEST_LAYERS, 1
+        if any(own != shapes[0] for own in shapes):
+            return self._run_whole(folder, total)
+        while few + 2 * step < total:
+            fewest, fewer, more = (self._run_few(folder, few + k * step, total) for k in range(3))
+            steps = (total - few) / step - 2
+            if more.agrees(steps, fewer, fewest):
+                return more.extrapolated(steps, fewer)
+            few, step = 2 * few, 2 * step
+        return self._run_whole(folder, total)
+
+    def _run_whole(self, folder: Path, total: int) -> RankMemory:
+        self._report(f"running all {total} layers")
+        return self._measure(folder).extrapolated(0.0)
+
+    def _run_few(self, folder: Path, layers: int, total: int) -> _Measured:
+        self._report(f"running {layers} of {total} layers")
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-            first, second = (
-                self._measure(_with_layers(folder, Path(scratch), layers)) for layers in (few, more)
-            )
-        return second.extrapolated((total - more) / (more - few), first)
+            return self._measure(_with_layers(folder, Path(scratch), layers))
 
     def _measure(self, folder: Path) -> _Measured:
         config = self._config
@@ -192,14 +224,7 @@ class MemorySimulation:
             tracker._peak_mem_snap = now = tracker.get_tracker_snapshot()
             tracker._peak_mem = {device: sizes["Total"] for device, sizes in now.items()}
 
-        def encoded(_: nn.Module, __: Any, output: Any) -> None:
-            end_phase()
-            found = tree_leaves(dict(output) if isinstance(output, dict) else output)
-            if tensors := [t for t in found if isinstance(t, Tensor) and t.requires_grad]:
-                tensors[0].register_hook(end_phase)  # type: ignore[no-untyped-call]
-
-        for tower in module.towers():
-            tower.register_forward_hook(encoded)
+        _end_phases(list(module.towers()), list(module.layers()), end_phase)
         with tracker:
             scores = module(
                 batch, config.rollout.temperature, config.algorithm.entropy_coefficient > 0
@@ -252,6 +277,33 @@ class MemorySimulation:
             images=tuple(images),
             episode=number,
         )
+
+
+def _end_phases(
+    towers: Sequence[nn.Module], layers: Sequence[nn.Module], end_phase: Callable[..., None]
+) -> None:
+    """Divide a pass so that the memory of each phase grows evenly with the number of layers.
+
+    Phases end when images are encoded and when the decoder has run; before the backward pass of its
+    last layer, of the one before, and of the first; and when the gradient of images is known.
+    """
+    has_run = set[nn.Module]()  # a checkpointed layer runs again in the backward pass
+
+    def end_before_backward(output: Any) -> None:
+        found = tree_leaves(dict(output) if isinstance(output, dict) else output)
+        if tensors := [t for t in found if isinstance(t, Tensor) and t.requires_grad]:
+            tensors[0].register_hook(end_phase)  # type: ignore[no-untyped-call]
+
+    def ran(module: nn.Module, _: Any, output: Any) -> None:
+        if module in has_run:
+            return
+        has_run.add(module)
+        if module in towers or module is layers[-1]:
+            end_phase()
+        end_before_backward(output)
+
+    for module in (*towers, layers[0], *layers[-2:]):
+        module.register_forward_hook(ran)
 
 
 def _peak(tracker: FSDPMemTracker) -> dict[str, float]:
