@@ -7,18 +7,23 @@ same files under the same path, as on a common disk, uses them.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
 from agentrl.errors import ClusterError
+from agentrl.files import atomic_replace
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +32,15 @@ MAX_FILES = 20_000
 """Limits of a folder with files of the user."""
 _CHUNK = 64 << 20
 """Bytes that travel at once."""
-_SAMPLE = 1 << 20
-"""Bytes at the start and the end of a file that are compared, besides its size."""
+_SETTLED_S = 2.0
+"""Digests of files that changed more recently are not kept: clocks of file systems are coarse."""
+_SMALL = 1 << 20
+"""Files of fewer bytes are read again rather than remembered."""
 _MEMORY = "agentrl-weights-"
 """Prefix of the folders of `weight_files`, which removes those of processes that have died."""
 
 Listing = dict[str, str]
-"""A fingerprint of each file by its path within the folder; by "." for a single file."""
+"""Size and digest of each file by its path within the folder; by "." for a single file."""
 
 
 class NodeFiles:
@@ -102,7 +109,7 @@ class NodeFiles:
             }
             wanted = listings.get(source.id)
             if wanted is None:
-                raise ClusterError(f"{path} does not exist on node {source.address}")
+                raise ClusterError(f"{path} does not exist on node {source.name}")
             places = {n: path for n, listing in listings.items() if listing == wanted}
             copies = {n: self._actor(n) for n in listings if n not in places}
             found = self._ask(
@@ -121,8 +128,8 @@ class NodeFiles:
             return {n: place for n, place in places.items() if n in self._actors}
 
     def _check_size(self, path: Path, wanted: Listing, targets: Iterable[str]) -> None:
-        size = sum(int(fingerprint.partition(" ")[0]) for fingerprint in wanted.values())
-        where = ", ".join(self._nodes[n].address for n in targets)
+        size = sum(int(of_file.partition(" ")[0]) for of_file in wanted.values())
+        where = ", ".join(self._nodes[n].name for n in targets)
         if size > MAX_BYTES or len(wanted) > MAX_FILES:
             raise ClusterError(
                 f"{path} is needed on {where}, and has more than {MAX_BYTES / 1e9:g} GB or "
@@ -250,7 +257,7 @@ class NodeFiles:
                 self._actors.pop(node_id, None)
                 log.warning(
                     "%s gets no files of the job any more: %s",
-                    node.address, ray_cluster.short_reason(error),
+                    node.name, ray_cluster.short_reason(error),
                 )  # fmt: skip
         return results
 
@@ -279,16 +286,17 @@ class FilesOfNode:
         self._owned: set[Path] = set()
         self._partial = self._target = Path()
         self._names: Sequence[str] = ()
+        self._digests = FileDigests(kept_folder() / "digests.json")
 
     def list(self, path: Path, names: Sequence[str] | None = None) -> Listing | None:
-        """Fingerprints of a file or of the files in a folder; None if there is none.
+        """Sizes and digests of a file or of the files in a folder; None if there is none.
 
         Args:
             path: of the file or folder.
             names: the files of the folder that matter; all must be there. None for all files.
         """
         if path.is_file():
-            return {".": _fingerprint(path)}
+            return self._digests.of({".": path})
         if not path.is_dir():
             return None
         if names is None:
@@ -297,8 +305,7 @@ class FilesOfNode:
             files = [path / name for name in names]
             if not all(file.is_file() for file in files):
                 return None
-        whole = names is not None
-        return {str(file.relative_to(path)): _fingerprint(file, whole) for file in files}
+        return self._digests.of({str(file.relative_to(path)): file for file in files})
 
     def read(self, path: Path, offset: int) -> tuple[bytes, int]:
         """A chunk of a file, and the file's size."""
@@ -323,12 +330,8 @@ class FilesOfNode:
             exact: whether `list` was given names.
         """
         if keep:
-            digest = hashlib.blake2b(repr(sorted(wanted.items())).encode(), digest_size=8)
-            folder = Path(tempfile.gettempdir()) / f"agentrl-models-{os.getuid()}"
-            folder.mkdir(mode=0o700, exist_ok=True)
-            if folder.stat().st_uid != os.getuid():
-                raise PermissionError(f"{folder} belongs to another user")
-            self._target = folder / digest.hexdigest() / name
+            digest = xxhash.xxh3_64_hexdigest(repr(sorted(wanted.items())).encode())
+            self._target = kept_folder() / digest / name
         else:
             self._target = self._memory() / name
             _remove_earlier(self._target)
@@ -401,18 +404,64 @@ class FilesOfNode:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fingerprint(file: Path, whole: bool = False) -> str:
-    """The size of a file, and a digest of its beginning and end, or of all of it."""
-    digest = hashlib.blake2b(digest_size=16)
-    with file.open("rb") as opened:
-        size = os.fstat(opened.fileno()).st_size
-        if whole:
-            hashlib.file_digest(opened, lambda: digest)
-        else:
-            digest.update(opened.read(_SAMPLE))
-            opened.seek(max(0, size - _SAMPLE))
-            digest.update(opened.read())
-    return f"{size} {digest.hexdigest()}"
+class FileDigests:
+    """Digests of whole files, remembered for later jobs as long as the files are unchanged.
+
+    A write changes the time of a file's status, even if it restores the time of its content.
+
+    Args:
+        store: the JSON file that remembers them.
+    """
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._known: dict[str, list[Any]] = {}
+        if store.is_file():
+            try:
+                self._known = json.loads(store.read_text())
+            except ValueError:
+                log.warning("%s is damaged: files are read again", store)
+
+    def of(self, files: Mapping[str, Path]) -> Listing:
+        """The size and digest of each file, by the same keys."""
+        before = dict(self._known)
+        found = {key: self._size_and_digest(file) for key, file in files.items()}
+        if self._known != before:
+            self._known = {path: own for path, own in self._known.items() if Path(path).exists()}
+            with atomic_replace(self._store) as partial:
+                partial.write_text(json.dumps(self._known))
+        return found
+
+    def _size_and_digest(self, file: Path) -> str:
+        path = str(file.resolve())
+        with file.open("rb") as opened:
+            state = _state(opened.fileno())
+            if self._known.get(path, [])[:-1] == state:
+                return f"{state[0]} {self._known[path][-1]}"
+            digest = hashlib.file_digest(opened, xxhash.xxh3_128).hexdigest()
+            is_settled = time.time_ns() - max(state[1:3]) > _SETTLED_S * 1e9
+            if state[0] >= _SMALL and is_settled and _state(opened.fileno()) == state:
+                self._known[path] = [*state, digest]
+        return f"{state[0]} {digest}"
+
+
+def _state(file: int) -> list[int]:
+    """What changes when a file is written or replaced: size, times, device and inode."""
+    found = os.fstat(file)
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino]
+
+
+def kept_folder() -> Path:
+    """The folder of copies that outlive jobs, in that of temporary files.
+
+    Raises:
+        PermissionError: it belongs to another user.
+    """
+    folder = Path(tempfile.gettempdir()) / f"agentrl-models-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    return folder
 
 
 def _without_weights(listing: Listing | None) -> Listing | None:

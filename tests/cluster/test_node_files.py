@@ -1,5 +1,7 @@
 """Copies of files on a node; `test_two_nodes.py` has them travel."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,39 @@ def test_a_model_is_copied_once_until_its_content_changes(node, model, monkeypat
     assert not complete
     assert other != place
     assert (place / "config.json").read_text() == "{}"
+
+
+def test_models_that_differ_only_in_the_middle_of_a_file_have_copies_of_their_own(node, model):
+    file = model / "model.safetensors"
+    file.write_bytes(bytes(5 << 20))
+    before = os.stat(file)
+    place, _ = copied(model, node, keep=True)
+    with file.open("r+b") as opened:
+        opened.seek(2_500_000)
+        opened.write(b"1")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other, complete = copied(model, node, keep=True)
+    assert (other != place, complete) == (True, False)
+    assert (other / file.name).read_bytes() == file.read_bytes()
+
+
+def test_a_large_file_is_read_once_until_it_changes_also_by_later_jobs(
+    node, model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(node_files, "_SETTLED_S", 0.0)
+    file = model / "model.safetensors"
+    file.write_bytes(bytes(2 << 20))
+    listed = node.list(model)
+    (store,) = tmp_path.glob("agentrl-models-*/digests.json")
+    known = json.loads(store.read_text())
+    assert list(known) == [str(file)]
+    known[str(file)][-1] = "remembered"
+    store.write_text(json.dumps(known))
+    assert FilesOfNode().list(model) == listed | {file.name: f"{2 << 20} remembered"}
+    os.utime(file)
+    assert FilesOfNode().list(model) == listed
+    store.write_text("{")
+    assert FilesOfNode().list(model) == listed
 
 
 def test_new_weights_replace_older_ones_and_leave_nothing(node, tmp_path):
