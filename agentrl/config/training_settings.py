@@ -220,9 +220,9 @@ class TrainConfig:
     compare_engine: bool = True
     """Compare the engine's log-probabilities with the learner's in every step (`mismatch_*`), on up
     to 32 samples; costs one more forward pass over them."""
-    check_weights: bool = False
-    """Publish weights with a checksum that engines verify; for debugging, takes some time each
-    step."""
+    check_weights: bool = True
+    """Publish weights with a checksum that engines verify, so that none plays with others. It is
+    computed on the CPU, to which weights on a GPU are copied for it."""
     weight_transfer: str = "auto"
     """How new weights reach the engines: as a `file` in shared memory; by vLLM's own weight
     transfer, in chunks through `shared` memory, by CUDA `ipc` on a GPU that both share, or by

@@ -43,11 +43,12 @@ class WeightSender:
         """Send all weights; a collective call.
 
         Args:
-            checked: whether to compute a checksum.
+            checked: whether to compute a checksum, on rank 0.
 
         Returns:
             The checksum, None if not computed.
         """
+        checked = checked and self._rank == 0
         self._source.begin(checked=checked)
         self._transport.send(self._source, self._link, self._rank, self._host)
         return join_digests(self._source.digests) if checked else None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import xxhash
 
 from agentrl.errors import EngineError
 
@@ -28,7 +29,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 def tensor_digest(tensor: Tensor) -> str:
     """Checksum of one tensor: its dtype, shape and every bit."""
     plain = tensor.detach().cpu().contiguous()
-    found = blake2b(f"{plain.dtype} {tuple(plain.shape)}\n".encode(), digest_size=16)
+    found = xxhash.xxh3_128(f"{plain.dtype} {tuple(plain.shape)}\n".encode())
     found.update(raw_bytes(plain))
     return found.hexdigest()
 
@@ -43,7 +44,7 @@ def raw_bytes(plain: Tensor) -> memoryview:
 def join_digests(digests: Mapping[str, str]) -> str:
     """The checksum of several tensors, given each one's checksum by name, in any order."""
     lines = (f"{name} {digests[name]}\n" for name in sorted(digests))
-    return blake2b("".join(lines).encode(), digest_size=16).hexdigest()
+    return xxhash.xxh3_128_hexdigest("".join(lines).encode())
 
 
 def check_digest(path: Path, tensors: Mapping[str, Tensor]) -> None:
