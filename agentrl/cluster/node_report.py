@@ -6,10 +6,13 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+import psutil
+import xxhash
 
 from agentrl import accelerators
 from agentrl.accelerators import MachineAccelerators
@@ -132,18 +135,76 @@ def _space(folder: str | Path) -> Space:
     return Space(total=usage.total, free=usage.free)
 
 
-def host_memory() -> Space:
-    """Of the machine, or of the container if that has less."""
-    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    total, free = (int(lines[k].split()[0]) * 1024 for k in ("MemTotal", "MemAvailable"))
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit = int((group / "memory.max").read_text())
-        free = min(free, limit - int((group / "memory.current").read_text()))
-        total = min(total, limit)
-    except (OSError, ValueError):  # no such group, or no limit ("max")
-        pass
+def host_memory(proc: Path = Path("/proc")) -> Space:
+    """Memory of the machine, or of the container or batch job with less that this process is in.
+
+    Args:
+        proc: stands in for `/proc` of a process in other control groups.
+    """
+    machine = psutil.virtual_memory()
+    total, free = machine.total, machine.available
+    for group in _memory_groups(proc):
+        limit, used = _limit_and_use(group)
+        if limit is not None:
+            total, free = min(total, limit), min(free, max(0, limit - used))
     return Space(total=total, free=free)
+
+
+def _memory_groups(proc: Path) -> Iterator[Path]:
+    """The folders of this process's control group for memory and of those around it.
+
+    Each may have a limit. Version 2 has one tree for everything, version 1 one for memory; a
+    container may see only the part of a tree below its own group (cgroups(7)).
+    """
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+        mounts = (proc / "self" / "mountinfo").read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    paths: dict[str, str] = {}
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        paths |= dict.fromkeys(controllers.split(","), path)
+    for mount in mounts:
+        place, _, about = mount.partition(" - ")
+        kind, _, options = about.split(" ", 2)
+        controller = {"cgroup2": "", "cgroup": "memory"}.get(kind)
+        if controller not in paths or (controller and controller not in options.split(",")):
+            continue
+        root, top = (Path(field) for field in place.split(" ")[3:5])
+        own = Path(paths[controller])
+        group = top / (own.relative_to(root) if own.is_relative_to(root) else "")
+        yield group
+        yield from (outer for outer in group.parents if outer.is_relative_to(top))
+
+
+def _limit_and_use(group: Path) -> tuple[int | None, int]:
+    """The limit of a control group in bytes, if it has one, and its use without file caches."""
+    for limit, used, prefix in (
+        ("memory.max", "memory.current", ""),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    ):
+        try:
+            most = int((group / limit).read_text())
+            size = int((group / used).read_text())
+            sizes = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        except (
+            OSError,
+            ValueError,
+        ):  # another version, the root, or no limit ("max")
+            continue
+        caches = sum(int(sizes[f"{prefix}{kind}_file"]) for kind in ("active", "inactive"))
+        return most, size - caches
+    return None, 0
+
+
+def machine_id() -> int:
+    """A number in [0, 2^63) that processes which share this machine's memory have in common."""
+    try:
+        booted = Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:  # not Linux
+        booted = ""
+    return xxhash.xxh3_64_intdigest(f"{platform.node()} {booted}".encode()) >> 1
 
 
 def _reads(path: str, content: str) -> bool:

@@ -12,7 +12,14 @@ import pytest
 from agentrl.accelerators import MachineAccelerators
 from agentrl.cli import run
 from agentrl.cluster import node_findings
-from agentrl.cluster.node_report import Clock, NodeReport, ReportRequest, Room, Space
+from agentrl.cluster.node_report import (
+    Clock,
+    NodeReport,
+    ReportRequest,
+    Room,
+    Space,
+    host_memory,
+)
 from agentrl.cluster.placement import Node
 from agentrl.errors import ConfigError
 
@@ -91,6 +98,69 @@ def test_without_gpus_the_weights_need_no_driver():
         f.state for f in node_findings.findings(node, report, report, question=ReportRequest())
     }
     assert states == {"ok"}
+
+
+def a_group(folder, names, limit, used, caches):
+    folder.mkdir(parents=True)
+    prefix = "total_" if "in_bytes" in names[0] else ""
+    stat = f"{prefix}inactive_file {caches}\n{prefix}active_file {caches}\n"
+    for name, content in zip((*names, "memory.stat"), (limit, used, stat.strip()), strict=True):
+        (folder / name).write_text(f"{content}\n")
+
+
+V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+V2 = ("memory.max", "memory.current")
+
+
+@pytest.mark.parametrize(
+    ("names", "own", "root", "mounted"),
+    [
+        (V2, "0::/pod/job/rank", "/", "cgroup2 cgroup2 rw"),
+        (V2, "0::/pod/job/rank", "/pod", "cgroup2 cgroup2 rw"),  # of a container
+        (V2, "0::/../elsewhere", "/", "cgroup2 cgroup2 rw"),  # of a namespace: only its own limit
+        (V1, "9:name=systemd:/\n4:memory:/pod/job/rank\n0::/", "/pod", "cgroup cgroup rw,memory"),
+        (V1, "4:cpu,memory:/pod/job/rank", "/", "cgroup cgroup rw,cpu,memory"),
+    ],
+)
+def test_a_container_has_the_memory_of_the_group_with_the_least(
+    names, own, root, mounted, tmp_path
+):
+    top = tmp_path / "groups"
+    outer = top if root == "/pod" or "elsewhere" in own else top / "pod"
+    unlimited = "max" if names is V2 else 2**63 - 4096
+    a_group(outer, names, 3 * GIB, 2 * GIB, GIB // 4)
+    a_group(outer / "job", names, 2 * GIB, GIB, GIB // 4)
+    a_group(outer / "job" / "rank", names, unlimited, GIB, 0)
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text(own)
+    other = f"1 0 0:9 / {tmp_path / 'no'} rw - cgroup cgroup rw,pids"
+    line = f"41 31 0:38 {root} {top} rw,relatime shared:5 - {mounted}"
+    (tmp_path / "self" / "mountinfo").write_text(f"{other}\n{line}\n")
+    expected = Space(total=3 * GIB, free=3 * GIB // 2)
+    if "elsewhere" not in own:
+        expected = Space(total=2 * GIB, free=3 * GIB // 2)
+    assert host_memory(tmp_path) == expected
+
+
+def test_a_process_in_a_nested_group_of_this_machine_has_its_memory():
+    group = Path("/sys/fs/cgroup/memory")  # version 1, to whose root no other process is bound
+    if not (group / V1[0]).is_file():
+        pytest.skip("control groups of version 1 are not mounted")
+    try:
+        (group / "agentrl-test" / "inner").mkdir(parents=True)
+    except OSError:
+        pytest.skip("control groups cannot be made")
+    try:
+        (group / "agentrl-test" / V1[0]).write_text(str(GIB))
+        shows = "from agentrl.cluster.node_report import host_memory as m; print(m().total)"
+        enters = (
+            f"echo $$ > {group}/agentrl-test/inner/cgroup.procs; exec {sys.executable} -c '{shows}'"
+        )
+        shown = subprocess.run(["bash", "-c", enters], capture_output=True, text=True, check=True)
+    finally:
+        (group / "agentrl-test" / "inner").rmdir()
+        (group / "agentrl-test").rmdir()
+    assert int(shown.stdout) == GIB
 
 
 @pytest.mark.adb

@@ -16,7 +16,7 @@ from agentrl import accelerators
 from agentrl.algorithms.core.importance import importance_weights
 from agentrl.algorithms.core.kl import ESTIMATES, k3
 from agentrl.algorithms.core.policy_loss import LossInputs
-from agentrl.cluster.node_report import host_memory
+from agentrl.cluster.node_report import host_memory, machine_id
 from agentrl.config import Config, FinetuningConfig, WarmStartConfig, record_image_sizes
 from agentrl.errors import LearnerError, boundary
 from agentrl.extension_points import TRANSPORT
@@ -436,13 +436,14 @@ class Learner:
         self._saving = learner_state.begin_save(self._models, self.version, folder, self._writers)
 
     def _copies_fit(self) -> bool:
-        """Whether all ranks can copy their states at once; the same on every rank."""
-        own, free = learner_state.num_bytes(self._models), host_memory().free
-        is_short = torch.tensor(float(own * self._rank.world_size > free))
-        fits = not self._rank.max(is_short.to(self._rank.device)).item()
+        """Whether the ranks of each machine can copy their states at once; equal on every rank."""
+        own = learner_state.num_bytes(self._models)
+        here = torch.tensor([machine_id(), own, host_memory().free], device=self._rank.device)
+        fits = copies_fit(self._rank.gather(here).tolist())
         if not fits and self._rank.number == 0:
             _log.warning(
-                "checkpoint.asynchronous: %.1f GB per rank do not fit into memory; training waits",
+                "checkpoint.asynchronous: %.1f GB per rank do not fit into the memory of their "
+                "machines; training waits until the checkpoint is written",
                 own / 1e9,
             )
         return fits
@@ -474,3 +475,14 @@ class Learner:
             with contextlib.suppress(OSError):  # the caller that waits for the state gets it
                 self._saving.is_done(_CLOSE_S)
         self._rank.leave()
+
+
+def copies_fit(ranks: Sequence[tuple[int, int, int]]) -> bool:
+    """Whether every machine has memory for copies of its ranks' states.
+
+    Args:
+        ranks: the machine, the bytes of the state, and the free bytes that each rank sees.
+    """
+    machines = {machine for machine, _, _ in ranks}
+    needed = {m: sum(own for machine, own, _ in ranks if machine == m) for m in machines}
+    return all(needed[machine] <= free for machine, _, free in ranks)

@@ -265,7 +265,9 @@ class LearnerGroup:
         except ray.exceptions.RayActorError as error:
             raise _died(rank, error) from None
         except ray.exceptions.RayError as error:
-            raise LearnerLost(f"rank {rank} of the learner is lost: {error}") from error
+            raise LearnerLost(
+                f"rank {rank} of the learner is lost: {ray_cluster.short_reason(error)}"
+            ) from error
 
 
 def _died(rank: int, error: Exception) -> LearnerLost:

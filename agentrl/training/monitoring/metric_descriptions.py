@@ -151,7 +151,7 @@ METRICS: tuple[MetricDescription, ...] = (
     *_metrics(
         "Resources", _TRAINING,
         ("resources/cpu", "fraction", "use of all cores of the machine since the last step"),
-        ("resources/memory_gb", "GiB", "used memory of the machine"),
+        ("resources/memory_gb", "GiB", "used memory of the machine, or of its container if that has a limit"),
         ("resources/gpu", "fraction", "use of the machine's GPUs, now"),
         ("resources/gpu_memory_gb", "GiB", "used memory of all its GPUs"),
         ("learner/peak_memory_gb", "GB", "most GPU memory that the update used"),

@@ -7,6 +7,8 @@ from statistics import fmean
 
 import psutil
 
+from agentrl.cluster.node_report import host_memory
+
 _ASK_S = 5.0
 _QUERY = ("--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits")
 _GIB_OF_MIB = 1 / 1024
@@ -33,10 +35,10 @@ class ResourceUsage:
             `resources/cpu` and `resources/gpu`: fractions of all cores and GPUs;
             `resources/memory_gb` and `resources/gpu_memory_gb` (of all GPUs): GiB.
         """
-        memory = psutil.virtual_memory()
+        memory = host_memory()
         return {
             "resources/cpu": psutil.cpu_percent() / 100,
-            "resources/memory_gb": (memory.total - memory.available) / (1 << 30),
+            "resources/memory_gb": (memory.total - memory.free) / (1 << 30),
             **self._gpus(),
         }
 

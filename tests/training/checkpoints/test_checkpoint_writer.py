@@ -11,6 +11,7 @@ from agentrl.cluster import node_report
 from agentrl.config import CheckpointConfig
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
+from agentrl.training.learner.learner import copies_fit
 from agentrl.training.learner.parallel import sharded_checkpoint
 from tests.training.samples import sample
 
@@ -98,7 +99,13 @@ def test_training_waits_where_a_copy_does_not_fit_into_memory(
             time.sleep(0.01)
         learner._saving = None
         sharded_checkpoint.check_files(tmp_path / str(fits))
-    assert "GB per rank do not fit into memory" in caplog.text
+    assert "GB per rank do not fit into the memory of their machines" in caplog.text
+
+
+def test_copies_must_fit_into_the_memory_of_each_machine_apart():
+    two_machines = [(1, 40, 100), (1, 40, 99), (2, 40, 90), (2, 40, 90)]
+    assert copies_fit(two_machines)
+    assert not copies_fit([*two_machines, (2, 40, 90)])
 
 
 class Slow:

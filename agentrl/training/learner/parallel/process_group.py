@@ -78,6 +78,12 @@ class Rank:
             dist.all_reduce(values, op=dist.ReduceOp.MAX)
         return values
 
+    def gather(self, values: Tensor) -> Tensor:
+        """[ranks, ...] the values of all ranks."""
+        found = [torch.empty_like(values) for _ in range(self.world_size)]
+        dist.all_gather(found, values)
+        return torch.stack(found)
+
     def new_cpu_group(self, deadline_s: float) -> dist.ProcessGroup:
         """Another group of all ranks, for a thread of its own; a collective call.
 
