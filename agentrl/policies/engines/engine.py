@@ -230,7 +230,11 @@ class Engine(ABC):
 
     @classmethod
     def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
-        """Worker processes of one engine, each with a part of its weights on a GPU of its own."""
+        """Worker processes of one engine, each with a part of its weights on a GPU of its own.
+
+        Raises:
+            ConfigError: an argument is not such a number.
+        """
         return 1
 
     @classmethod
@@ -255,6 +259,21 @@ class Engine(ABC):
     @abstractmethod
     async def close(self) -> None:
         """End all processes and release all devices; may be called twice."""
+
+
+def parallel_size(engine_kwargs: Mapping[str, Any], name: str) -> int:
+    """One of the arguments whose product is the number of an engine's workers; 1 by default.
+
+    Raises:
+        ConfigError: it is not a whole number of at least 1.
+    """
+    size = engine_kwargs.get(name, 1)
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise ConfigError(
+            f"rollout.engine_kwargs.{name}={size!r}: must be a whole number of at least 1, the "
+            "GPUs that an engine is divided among"
+        )
+    return size
 
 
 def _keyword_only(cls: type) -> list[str]:

@@ -24,6 +24,7 @@ from agentrl.policies.engines.engine import (
     Sampling,
     TokenEngine,
     most_probable,
+    parallel_size,
 )
 from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer, sglang_arguments
 from agentrl.policies.engines.sglang_weights import write_hub_folder
@@ -98,7 +99,7 @@ class SGLangEngine(TokenEngine):
     @classmethod
     def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
         """See `Engine.num_workers`."""
-        return int(engine_kwargs.get("tp_size", 1)) * int(engine_kwargs.get("pp_size", 1))
+        return parallel_size(engine_kwargs, "tp_size") * parallel_size(engine_kwargs, "pp_size")
 
     @classmethod
     def num_gpus(cls, engine_kwargs: Mapping[str, Any]) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl import accelerators, extras
+from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError, boundary
 from agentrl.policies.engines.engine import (
     EngineCapabilities,
@@ -23,6 +24,7 @@ from agentrl.policies.engines.engine import (
     Sampling,
     TokenEngine,
     most_probable,
+    parallel_size,
 )
 from agentrl.policies.engines.vllm_environment import (
     LORA_RANKS,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
     from agentrl.policies.models import ModelAdapter
 
+_SPECULATIVE = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
+"""Arguments that turn on speculative decoding."""
 _MAX_MEMORY_SHARE = 0.92
 """VLLM's default."""
 _RESERVE = 0.05
@@ -108,6 +112,17 @@ class VLLMEngine(TokenEngine):
         self._accepts_requests = asyncio.Event()
 
     @classmethod
+    def check(cls, rollout: RolloutConfig) -> None:
+        """See `Engine.check`; vLLM itself refuses what follows only with the first request."""
+        super().check(rollout)
+        for name in _SPECULATIVE:
+            if rollout.engine_kwargs.get(name) is not None:
+                raise ConfigError(
+                    f"rollout.engine_kwargs.{name}: vLLM cannot ban tokens while it decodes "
+                    "speculatively, and image tokens must never be sampled; remove it"
+                )
+
+    @classmethod
     def why_not_train(cls, folder: Path, family: type[ModelAdapter], gpus: int) -> str | None:
         """See `Engine.why_not_train`."""
         if not family.runs_in_vllm:
@@ -125,7 +140,7 @@ class VLLMEngine(TokenEngine):
     def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
         """See `Engine.num_workers`."""
         kinds = ("tensor", "pipeline", "data")
-        return math.prod(int(engine_kwargs.get(f"{kind}_parallel_size", 1)) for kind in kinds)
+        return math.prod(parallel_size(engine_kwargs, f"{kind}_parallel_size") for kind in kinds)
 
     async def start(self) -> None:
         """Start the engine and generate a first reply.

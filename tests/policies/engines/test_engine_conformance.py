@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.config import RolloutConfig
 from agentrl.conformance import engine as checks
 from agentrl.errors import ConfigError, EngineError
 from agentrl.extension_points import ENGINE
@@ -91,6 +92,25 @@ def test_an_engine_derived_from_vllm_adds_its_arguments_to_those_of_vllm():
     checks.check_arguments(Mine, {"patience": 2, "gpu_memory_utilization": 0.5})
     with pytest.raises(ConfigError, match=r"engine_kwargs\.patiance.*did you mean 'patience'"):
         checks.check_arguments(Mine, {"patiance": 2})
+
+
+@pytest.mark.parametrize("size", ["two", 0, -1, 1.5, True, None])
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [("vllm", "tensor_parallel_size"), ("vllm", "data_parallel_size"), ("sglang", "pp_size")],
+)
+def test_an_engine_is_divided_among_whole_gpus(engine, name, size):
+    with pytest.raises(ConfigError, match=rf"engine_kwargs\.{name}={size!r}: must be a whole"):
+        ENGINE.resolve(engine).num_gpus({name: size})
+    assert ENGINE.resolve(engine).num_gpus({name: 2}) == 2
+
+
+@pytest.mark.parametrize(
+    "settings", [{"speculative_config": {"method": "ngram"}}, {"spec_method": "ngram"}]
+)
+def test_vllm_refuses_speculative_decoding_before_it_starts(settings):
+    with pytest.raises(ConfigError, match=rf"{next(iter(settings))}: vLLM cannot ban tokens"):
+        ENGINE.resolve("vllm").check(RolloutConfig(engine="vllm", engine_kwargs=settings))
 
 
 def test_engines_are_resolved_without_their_libraries():
