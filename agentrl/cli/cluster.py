@@ -145,9 +145,7 @@ def _adb() -> Finding:
 
 
 def _title(node: Node, nodes: list[Node]) -> str:
-    same = sum(other.address == node.address for other in nodes) > 1
-    name = f"{node.address} ({node.id[:8]})" if same else node.address
-    return f"{name}, where this command runs" if node is nodes[0] and node.id else name
+    return f"{node.name}, where this command runs" if node is nodes[0] and node.id else node.name
 
 
 def _findings(

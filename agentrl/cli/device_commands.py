@@ -390,7 +390,7 @@ def _check_nodes(hosts: str | None, driver: str, deadline_s: float) -> None:
     """Check the phones of a cluster's nodes; one line for each phone, or for a silent node."""
     from agentrl.cluster import ray_cluster
     from agentrl.cluster.node_survey import ask_nodes
-    from agentrl.cluster.placement import node_named, node_names
+    from agentrl.cluster.placement import node_named
     from agentrl.cluster.reservation import find_nodes
 
     if not os.environ.get("RAY_ADDRESS"):
@@ -402,20 +402,20 @@ def _check_nodes(hosts: str | None, driver: str, deadline_s: float) -> None:
     finally:
         ray_cluster.leave_cluster()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    names, num_phones, num_wrong, silent = node_names(nodes), 0, 0, 0
+    num_phones = num_wrong = silent = 0
     for reply in replies:
         silent += reply.result is None
         if not reply.result:
             said = reply.error if reply.result is None else "no phone"
-            table.add_row(names[reply.node], "", Text(said, style="red" if reply.error else ""))
+            table.add_row(reply.node.name, "", Text(said, style="red" if reply.error else ""))
         for serial, found in (reply.result or {}).items():
             if found is None:
-                table.add_row(names[reply.node], serial, _IN_USE)
+                table.add_row(reply.node.name, serial, _IN_USE)
                 continue
             num_phones, num_wrong = num_phones + 1, num_wrong + bool(found)
             said = "; ".join(f"{one.what}: {one.detail}; fix: {one.fix}" for one in found)
             style = "red" if found else "green"
-            table.add_row(names[reply.node], serial, Text(printable(said) or "ready", style=style))
+            table.add_row(reply.node.name, serial, Text(printable(said) or "ready", style=style))
     print_table(table)
     typer.echo(f"{num_phones - num_wrong} of {num_phones} phones are ready for jobs.")
     if silent:

@@ -42,7 +42,7 @@ def plan(
     from agentrl.training.memory_plan import layout_on, plan_memory  # loads transformers
 
     layout = layout_on(gpus, nodes, job.rollout, job.train)
-    found = plan_memory(job, layout, card)
+    found = plan_memory(job, layout, card, report=announce)
     typer.echo(f"{job.model.path}: {_where(layout)}, {nodes * gpus} x {card / 1e9:g} GB")
     for title, items in found.describe().items():
         typer.echo(title)

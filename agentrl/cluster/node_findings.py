@@ -123,7 +123,7 @@ def weights_folder(node: Node, room: Room, needed: int, what: str) -> Path | Non
         return None
     shm = "there is no /dev/shm" if room.shm is None else f"{_megabytes(room.shm)} in /dev/shm"
     detail = (
-        f"{node.address}: {what} need {needed / 1e6:,.0f} MB; {shm}, "
+        f"{node.name}: {what} need {needed / 1e6:,.0f} MB; {shm}, "
         f"{_megabytes(room.temporary)} in {room.temporary_folder}"
     )
     if room.temporary.free < needed:

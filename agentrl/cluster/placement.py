@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ class Node:
     """A machine of the cluster."""
 
     address: str
-    """Its IP address, or another name in messages."""
+    """Its IP address, or another name where Ray does not run."""
     cpus: int
     gpus: int = 0
     """Accelerators of any make."""
@@ -28,6 +28,13 @@ class Node:
     hostname: str = ""
     resource: str = "GPU"
     """Ray's name for its accelerators."""
+    shares_address: bool = False
+    """Whether another node of the cluster has the same address."""
+
+    @property
+    def name(self) -> str:
+        """Its address, with its id if another node has the same address."""
+        return f"{self.address}-{self.id[:8]}" if self.shares_address else self.address
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -61,6 +68,13 @@ class Layout:
         return not {*self.engines} & {slot for slot in self.ranks if slot.gpus}
 
     @property
+    def num_unused_gpus(self) -> int:
+        """The number of GPUs without an engine and a rank."""
+        slots = (*self.engines, *self.ranks)
+        used = {(slot.node, gpu) for slot in slots for gpu in slot.gpus}
+        return sum(node.gpus for node in self.nodes) - len(used)
+
+    @property
     def num_nodes(self) -> int:
         """The number of nodes with an engine or a rank."""
         return len({slot.node for slot in (*self.engines, *self.ranks)})
@@ -88,7 +102,7 @@ class Layout:
         for node in self.nodes:
             on_node = ", ".join(what.get((node, None), ()))
             gpus = {g: ", ".join(what.get((node, g), ["unused"])) for g in range(node.gpus)}
-            found[node.address] = (
+            found[node.name] = (
                 {f"{node.resource} {gpu}": user for gpu, user in gpus.items()}
                 | ({"no GPU": on_node} if on_node else {})
                 if gpus
@@ -125,6 +139,53 @@ def plan_layout(
     return Layout(nodes=tuple(nodes), engines=engines, ranks=ranks)
 
 
+def unused_gpus(
+    layout: Layout, rollout: RolloutConfig, train: TrainConfig | None, gpus_per_engine: int
+) -> str | None:
+    """A warning about GPUs that a layout leaves unused, with settings that use more of them.
+
+    Args:
+        layout: of the other arguments, by `plan_layout`.
+        rollout: see there.
+        train: see there.
+        gpus_per_engine: see there.
+
+    Returns:
+        None if all GPUs are used, or the job uses none.
+    """
+    total, unused = sum(node.gpus for node in layout.nodes), layout.num_unused_gpus
+    if not unused or unused == total:
+        return None
+    said = f"{unused} of {pluralize(total, 'GPU')} are unused"
+    candidates = _alternatives(layout.nodes, rollout, train, gpus_per_engine)
+    best = min(candidates, key=lambda one: one.num_unused_gpus, default=layout)
+    if best.num_unused_gpus >= unused:
+        return f"{said}; no other numbers of engines and ranks use more"
+    settings = [f"rollout.actors={len(best.engines)}"]
+    if train is not None:
+        settings.append(f"train.ranks={len(best.ranks)}")
+        settings.append(f"rollout.place={'together' if best.together else 'apart'}")
+    return f"{said}; {' '.join(settings)} uses {total - best.num_unused_gpus}"
+
+
+def _alternatives(
+    nodes: Sequence[Node], rollout: RolloutConfig, train: TrainConfig | None, gpus_per_engine: int
+) -> Iterator[Layout]:
+    """Layouts with other numbers of engines and ranks, those that differ least in place first."""
+    if train is None:
+        yield plan_layout(nodes, replace(rollout, actors="auto"), None, gpus_per_engine)
+        return
+    total = sum(node.gpus for node in nodes)
+    automatic = [replace(train, ranks="auto")]
+    exact = [replace(train, ranks=n) for n in range(0, total + 1, train.ranks_multiple) if n]
+    together = replace(rollout, actors="auto", place="together")
+    apart = replace(rollout, actors="auto", place="apart")
+    for wanted, choices in ((together, automatic), (apart, automatic + exact)):
+        for learner in choices:
+            with suppress(ConfigError):  # it does not fit
+                yield plan_layout(nodes, wanted, learner, gpus_per_engine)
+
+
 def _without_gpus(
     nodes: Sequence[Node],
     rollout: RolloutConfig,
@@ -147,7 +208,7 @@ def _without_gpus(
     if ranks > max(2, cores):
         raise ConfigError(
             f"train.ranks={ranks}: without a GPU, ranks share the {cores} cores of "
-            f"{_list(node.address for node in nodes)}; set train.ranks={max(2, cores)} or fewer"
+            f"{_list(node.name for node in nodes)}; set train.ranks={max(2, cores)} or fewer"
         )
     return Layout(nodes=tuple(nodes), engines=_spread(engines, nodes), ranks=_spread(ranks, nodes))
 
@@ -157,8 +218,13 @@ def _spread(count: int, nodes: Sequence[Node]) -> tuple[Slot, ...]:
     return tuple(Slot(node=nodes[number * len(nodes) // count]) for number in range(count))
 
 
-def node_named(name: str, nodes: Sequence[Node]) -> Node:
+def node_named(name: str, nodes: Sequence[Node], remedy: str = "") -> Node:
     """The node with an address, a hostname or an id, of which the first eight digits suffice.
+
+    Args:
+        name: one of these.
+        nodes: of the cluster.
+        remedy: what to do if no node has it, for the message.
 
     Raises:
         ConfigError: none or several have it.
@@ -172,14 +238,8 @@ def node_named(name: str, nodes: Sequence[Node]) -> Node:
         return found[0]
     known = _list(f"{n.address} ({', '.join(filter(None, (n.hostname, n.id[:8])))})" for n in nodes)
     if not found:
-        raise ConfigError(f"{name} is no node of the cluster; it has {known}")
+        raise ConfigError(f"{name} is not a node of the cluster, which has {known}{remedy}")
     raise ConfigError(f"{name} names {len(found)} nodes; use an id: {known}")
-
-
-def node_names(nodes: Sequence[Node]) -> dict[Node, str]:
-    """The addresses of nodes, with their ids where several have the same."""
-    counts = Counter(node.address for node in nodes)
-    return {n: n.address if counts[n.address] == 1 else f"{n.address}-{n.id[:8]}" for n in nodes}
 
 
 class _Plan:
@@ -267,7 +327,7 @@ class _Plan:
     def _apart(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
         engines, ranks = self._engines, self._ranks
         if engines is None and ranks is None:
-            ranks = max(1, self._total // 2 // self._multiple) * self._multiple
+            ranks = self._ranks_for_half()
         if engines is None:
             assert ranks is not None
             engines = max(1, self._room(reserved=ranks)) if self._each else 1
@@ -280,6 +340,14 @@ class _Plan:
         taken = {(slot.node, gpu) for slot in placed for gpu in slot.gpus}
         left_over = [s for s in self._cards() if (s.node, s.gpus[0]) not in taken]
         return placed, tuple(left_over[:ranks])
+
+    def _ranks_for_half(self) -> int:
+        """Ranks with which engines leave the fewest GPUs unused, nearest to a half of all GPUs."""
+        each, half = self._each, self._total / 2
+        room = {n: self._room(n) for n in range(self._multiple, self._total, self._multiple)}
+        fits = [n for n, engines in room.items() if engines]
+        unused = {n: self._total - n - room[n] * each for n in fits}
+        return min(fits, key=lambda n: (unused[n], abs(n - half), n), default=self._multiple)
 
     def _place_engines(self, count: int) -> tuple[tuple[Slot, ...], list[int]]:
         """Engines from the end, so that ranks have the first nodes; also the GPUs left per node."""
@@ -308,7 +376,7 @@ class _Plan:
         return [Slot(node=node, gpus=(gpu,)) for node in self._nodes for gpu in range(node.gpus)]
 
     def _has(self) -> str:
-        counts = _list(f"{node.gpus} on {node.address}" for node in self._nodes)
+        counts = _list(f"{node.gpus} on {node.name}" for node in self._nodes)
         return f"{self._total} ({counts})" if len(self._nodes) > 1 else str(self._total)
 
     def _too_small(self, engines: int, ranks: int, free: Sequence[int]) -> ConfigError:

@@ -18,6 +18,8 @@ from agentrl import extras
 from agentrl.errors import ClusterError, ConfigError, WorkerLost
 from agentrl.text import with_short_serials
 
+log = logging.getLogger(__name__)
+
 _CONNECT_S = 10.0
 """Deadline for a connection to the address of a cluster."""
 _SETTINGS = b"\x04"
@@ -76,8 +78,20 @@ def join_cluster() -> Any:
                 f"Ray did not start on {at}: {str(error).rstrip('.')}. {token}If the machine is "
                 "busy, try again; rollout.launcher=local works without Ray"
             ) from error
+        _log_messages_of_raylets()
         _joined_here = True
     return ray
+
+
+def _log_messages_of_raylets() -> None:
+    """Log at level DEBUG what Ray prints on the driver's terminal about lost processes and nodes.
+
+    `log_to_driver=False` does not turn it off. It comes late, often after the error that ends the
+    job, which says what was lost and what to do.
+    """
+    worker: Any = sys.modules.get("ray._private.worker")
+    if worker is not None:
+        worker.print_to_stdstream = lambda data, **_: log.debug("%s", "\n".join(data["lines"]))
 
 
 def _start_reaper() -> None:
@@ -228,10 +242,23 @@ async def await_result(reference: Any, who: str, deadline_s: float | None) -> An
         raise WorkerLost(f"{who} did not answer within {deadline_s:g} s") from None
 
 
+_REASONS = {
+    "its node has died": "its node stopped, or lost its connection to the cluster",
+    "node specified via NodeAffinitySchedulingStrategy doesn't exist": (
+        "its node is no longer part of the cluster"
+    ),
+    "running low on memory": "Ray ended it because its node was almost out of memory",
+    "worker process has died": "its process ended without a reply: it crashed or was killed",
+    "killed by `ray.kill`": "it was stopped",
+}
+"""What a part of one of Ray's messages means."""
+
+
 def short_reason(error: Exception) -> str:
-    """The last line of one of Ray's long error messages, without its list of common causes."""
-    last = str(error).rpartition("\n")[2]
-    return last.partition(" Some common causes")[0]
+    """Why Ray has no result of a call; Ray's own messages have up to a dozen lines."""
+    text = str(error)
+    known = (reason for part, reason in _REASONS.items() if part in text)
+    return next(known, text.rpartition("\n")[2].strip())
 
 
 def on_node(node_id: str) -> dict[str, Any]:

@@ -45,11 +45,13 @@ def find_nodes(launcher: str) -> list[Node]:
         ]
     ray = ray_cluster.join_cluster()
     here = ray.get_runtime_context().get_node_id()
-    found = [_node(one) for one in ray.nodes() if one["Alive"]]
+    alive = [one for one in ray.nodes() if one["Alive"]]
+    counts = Counter(one["NodeManagerAddress"] for one in alive)
+    found = [_node(one, shared=counts[one["NodeManagerAddress"]] > 1) for one in alive]
     return sorted(found, key=lambda node: (node.id != here, node.address, node.id))
 
 
-def _node(one: Mapping[str, Any]) -> Node:
+def _node(one: Mapping[str, Any], *, shared: bool) -> Node:
     """One of `ray.nodes()`."""
     has = one["Resources"]
     resource = next((name for name in accelerators.RAY_RESOURCES if has.get(name)), "GPU")
@@ -60,6 +62,7 @@ def _node(one: Mapping[str, Any]) -> Node:
         cpus=int(has.get("CPU", 0)),
         gpus=int(has.get(resource, 0)),
         resource=resource,
+        shares_address=shared,
     )
 
 
@@ -78,7 +81,7 @@ class SharedPath:
             WorkerLost: the node did not get it.
         """
         if self.copies and node.id not in self.copies:
-            raise WorkerLost(f"{node.address} died before it had {self.path.name}")
+            raise WorkerLost(f"{node.name} died before it had {self.path.name}")
         return self.copies.get(node.id, self.path)
 
 
@@ -232,7 +235,7 @@ class Reservation:
         nodes = list(dict.fromkeys(slot.node for slot in slots))
         for reply in ask_nodes(nodes, room, self._deadline_s):
             if reply.result is None:
-                raise ClusterError(f"node {reply.node.address}: {reply.error}")
+                raise ClusterError(f"node {reply.node.name}: {reply.error}")
             folder = weights_folder(reply.node, reply.result, needed, what)
             if folder is not None:
                 self._weight_folders[reply.node.id] = folder

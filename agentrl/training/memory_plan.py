@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,13 +117,19 @@ def _table(items: Mapping[str, float], size: float | None) -> dict[str, float | 
     return found | {"total": total if size is None else f"{total:.2f} of {size / _GB:.4g}"}
 
 
-def plan_memory(config: Config, layout: Layout, card: float | None) -> MemoryPlan:
+def plan_memory(
+    config: Config,
+    layout: Layout,
+    card: float | None,
+    report: Callable[[str], None] = lambda line: None,
+) -> MemoryPlan:
     """Plan a job's memory.
 
     Args:
         config: the job.
         layout: where its ranks and engines run; the GPUs need not exist.
         card: memory of each GPU; None if unknown.
+        report: see `MemorySimulation`.
 
     Raises:
         CannotSimulate: the model's code does not run on tensors without values.
@@ -134,7 +140,7 @@ def plan_memory(config: Config, layout: Layout, card: float | None) -> MemoryPla
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = config_folder(config.model, Path(scratch) / "model")
         with boundary(CannotSimulate, f"model.path={config.model.path}: cannot be simulated"):
-            memory = MemorySimulation(config, len(layout.ranks)).run(folder)
+            memory = MemorySimulation(config, len(layout.ranks), report).run(folder)
         return MemoryPlanner(config, layout, folder).plan(card, memory)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from agentrl import devices, extras
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.cluster.node_survey import smallest_gpu
-from agentrl.cluster.placement import Layout
+from agentrl.cluster.placement import Layout, unused_gpus
 from agentrl.config import (
     AlgorithmConfig,
     Config,
@@ -220,6 +220,9 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
         _check_model_with_engine(config.model, config.rollout, learns=learns)
     _check_model_settings(config.model, config.train, config.optim, config.rollout, learns=learns)
     layout = plan_job(config, learns=learns)
+    each = engine_class(config.rollout).num_gpus(config.rollout.engine_kwargs)
+    if unused := unused_gpus(layout, config.rollout, config.train if learns else None, each):
+        log.warning("%s", unused)
     if with_engines:
         _check_phones(config.devices, config.env, config.rollout.start_deadline_s, layout)
     config = layout.applied_to(config)

@@ -199,6 +199,6 @@ def test_the_doctor_examines_the_phones_of_a_node_and_reports_one_that_hangs(
     assert said[0].split() == [there, *["no", "answer", "within", "5", "s"]]
     assert said[-1] == "No answer from 1 node."
     assert cli.run(["devices", "doctor", "--hosts", "10.9.9.9"]) == 2
-    assert "10.9.9.9 is no node of the cluster" in capsys.readouterr().err
+    assert "10.9.9.9 is not a node of the cluster" in capsys.readouterr().err
     assert cli.run(["devices", "doctor", unused_serial, "--hosts", nodes[0].id]) == 2
     assert "without --hosts, and on the phone's node" in capsys.readouterr().err

@@ -1,7 +1,9 @@
 """Where engines and ranks run: the plan, and what Ray makes of it on two raylets with fake GPUs."""
 
+import asyncio
 import contextlib
 import os
+import re
 import signal
 import time
 
@@ -14,7 +16,8 @@ from hypothesis import strategies as st
 from agentrl import accelerators
 from agentrl.cli import run
 from agentrl.cluster.node_survey import ask_nodes
-from agentrl.cluster.placement import Node, plan_layout
+from agentrl.cluster.placement import Node, plan_layout, unused_gpus
+from agentrl.cluster.ray_cluster import await_result
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config, RolloutConfig, TrainConfig
 from agentrl.errors import ClusterError, ConfigError, WorkerLost
@@ -72,6 +75,34 @@ def shown(layout):
 )
 def test_each_gpu_has_its_engine_and_rank(layout, expected):
     assert shown(layout) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpus", "each", "settings", "said"),
+    [
+        ([12], 1, {"ranks": 5}, "7 of 12 GPUs .*actors=12 train.ranks=12 .*together uses 12"),
+        ([12], 4, {"ranks": 2, "actors": 2}, "2 of 12 .*actors=2 train.ranks=4 .*apart uses 12"),
+        ([12], 5, {"actors": 2}, None),
+        ([4, 4], 3, {"actors": 1, "ranks": 4}, "1 of 8 .*actors=1 train.ranks=5 .* uses 8"),
+        ([5], 1, {"shared": ROWS}, "1 of 5 .*actors=3 train.ranks=2 .*apart uses 5"),
+        ([3, 3], 1, {"shared": TENSORS, "ranks": 2, "actors": 1}, "3 of 6 .* uses 6"),
+        ([0], 1, {}, None),
+    ],
+)
+def test_gpus_that_a_layout_leaves_unused_are_reported(gpus, each, settings, said):
+    own = dict(settings)
+    train = TrainConfig(ranks=own.pop("ranks", "auto"), **own.pop("shared", {}))
+    rollout = RolloutConfig(**own)
+    layout = plan_layout(nodes_with(*gpus), rollout, train, each)
+    found = unused_gpus(layout, rollout, train, each)
+    assert re.match(said, found) if said else found is None
+
+
+def test_engines_on_several_gpus_leave_none_unused_where_they_need_not():
+    assert [plan([12], each).num_unused_gpus for each in (4, 5, 7)] == [0, 0, 0]
+    rollout = RolloutConfig(actors=5)
+    found = unused_gpus(plan_layout(nodes_with(12), rollout, None, 2), rollout, None, 2)
+    assert found == "2 of 12 GPUs are unused; rollout.actors=6 uses 12"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +230,7 @@ def test_each_node_is_reported_and_one_that_hangs_is_a_line(
 ):
     monkeypatch.chdir(tmp_path)
     assert run(["cluster"]) == 1
-    first, second = capsys.readouterr().out.split(f"({nodes[1].id[:8]})\n")
+    first, second = capsys.readouterr().out.split(f"-{nodes[1].id[:8]}\n")
     for said in (first, second):
         assert "ok       versions            Python 3." in said
         assert "none usable by torch; driver: none" in said
@@ -216,7 +247,7 @@ def test_each_node_is_reported_and_one_that_hangs_is_a_line(
         assert run(["cluster", "--deadline", "40"]) == 1
     finally:
         os.kill(raylet, signal.SIGCONT)
-    first, second = capsys.readouterr().out.split(f"({nodes[1].id[:8]})\n")
+    first, second = capsys.readouterr().out.split(f"-{nodes[1].id[:8]}\n")
     assert "Ray counts on 4 GPUs" in first
     assert second.split()[:7] == ["wrong", "node", "no", "answer", "within", "40", "s"]
 
@@ -232,8 +263,12 @@ def test_an_engine_whose_node_died_gets_gpus_and_files_on_the_one_that_returns(
     node = nodes[1]
     assert reservation.share(file).on(node) == file
     (dies,) = cluster.worker_nodes
+    left = ray.remote(Where).options(**reservation.options(reservation.layout.engines[1])).remote()
+    ray.get(left.look.remote(), timeout=60)
     cluster.remove_node(dies, allow_graceful=False)
     until(lambda: reservation.find_again(node) is None)
+    with pytest.raises(WorkerLost, match=r"^engine 1 died: its node stopped, or lost[a-z ]*$"):
+        asyncio.run(await_result(left.look.remote(), "engine 1", 60.0))
     with pytest.raises(WorkerLost, match="died before it had weights"):
         reservation.share(file).on(node)
     cluster.add_node(num_gpus=4, num_cpus=1)

@@ -184,3 +184,29 @@ def test_a_token_is_found_where_ray_looks_for_it(
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("t")
     assert ray_cluster._has_token()
+
+
+@pytest.mark.slow
+def test_ray_prints_nothing_about_a_node_that_the_job_has_lost() -> None:
+    script = """
+import os, signal, time
+import agentrl.cluster.ray_cluster as cluster
+from ray.cluster_utils import Cluster
+nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+dies = nodes.add_node(num_cpus=1)
+os.environ["RAY_ADDRESS"] = nodes.address
+ray = cluster.join_cluster()
+os.kill(dies.all_processes["raylet"][0].process.pid, signal.SIGKILL)
+deadline = time.monotonic() + 60
+while sum(node["Alive"] for node in ray.nodes()) > 1 and time.monotonic() < deadline:
+    time.sleep(0.1)
+time.sleep(2)  # for Ray's messages
+print("the job's last line")
+cluster.leave_cluster()
+nodes.shutdown()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    shown = (done.stdout + done.stderr).splitlines()
+    assert not [line for line in shown if "raylet" in line or "marked dead" in line]

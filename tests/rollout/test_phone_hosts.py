@@ -32,7 +32,7 @@ def hosts_of(settings, engines=(A, B)):
         phones=nodes_of_hosts(settings.hosts, nodes),
     )
     settings.validate()
-    return {h.name: h.settings for h in find_phone_hosts(settings, layout, 10.0)}
+    return {h.node.name: h.settings for h in find_phone_hosts(settings, layout, 10.0)}
 
 
 @given(st.lists(st.sets(st.sampled_from(SERIALS)), min_size=1, max_size=4), st.data())
@@ -91,16 +91,20 @@ def test_hosts_have_their_own_phones_or_a_part_of_those_of_the_job():
 
 
 def test_nodes_with_one_address_are_named_by_their_ids_too():
-    twin = Node(address=A.address, cpus=2, id="9" * 16)
-    layout = Layout(nodes=(A, twin), engines=(Slot(node=A), Slot(node=twin)), ranks=())
+    twins = [Node(address=A.address, cpus=2, id=digit * 16, shares_address=True) for digit in "19"]
+    layout = Layout(nodes=tuple(twins), engines=tuple(Slot(node=n) for n in twins), ranks=())
     found = find_phone_hosts(DevicesConfig(source="connected"), layout, 10.0)
-    assert [host.name for host in found] == ["10.0.0.1-11111111", "10.0.0.1-99999999"]
+    assert [host.node.name for host in found] == ["10.0.0.1-11111111", "10.0.0.1-99999999"]
+    assert layout.describe() == {host.node.name: "engine " + str(k) for k, host in enumerate(found)}
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"hosts": {"10.0.0.9": None}}, r"devices\.hosts: 10\.0\.0\.9 is no node.*shelf-3"),
+        (
+            {"hosts": {"10.0.0.9": None}},
+            r"devices\.hosts: 10\.0\.0\.9 is not .*shelf-3.*devices\.hosts=\{10\.0\.0\.9: false\}",
+        ),
         ({"hosts": {"10.0.0.1": None, "shelf-1": None}}, "10.0.0.1 and shelf-1 are the same node"),
         ({"hosts": {"shelf-1": {"port": 5038}}}, r"hosts\.shelf-1\.port: no such setting"),
         ({"hosts": {"shelf-1": {"sauce": "connected"}}}, "did you mean 'source'"),

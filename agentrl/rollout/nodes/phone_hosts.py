@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from agentrl import devices
 from agentrl.cluster.node_survey import ask_nodes
-from agentrl.cluster.placement import Layout, Node, node_named, node_names
+from agentrl.cluster.placement import Layout, Node, node_named
 from agentrl.config import DevicesConfig
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.serial_addresses import is_network_serial
@@ -20,6 +20,7 @@ from agentrl.rollout.nodes.shared_phone_pool import open_settings
 from agentrl.text import is_loopback, pluralize
 
 _T = TypeVar("_T")
+_WITHOUT = ". Start Ray there, or leave it out: 'devices.hosts={{{}: false}}'"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -27,8 +28,6 @@ class PhoneHost:
     """A node with phones."""
 
     node: Node
-    name: str
-    """In recordings and messages."""
     settings: DevicesConfig
     """Of its own phones; without `hosts`."""
 
@@ -41,13 +40,13 @@ def nodes_of_hosts(hosts: Collection[str], nodes: Sequence[Node]) -> tuple[Node,
     """
     if hosts and not all(node.id for node in nodes):
         raise ConfigError(
-            "devices.hosts: names nodes of a Ray cluster, and this job uses one machine; set "
-            "RAY_ADDRESS and rollout.launcher=ray, or use devices.source"
+            f"devices.hosts: names nodes of a Ray cluster ({', '.join(hosts)}), and this job uses "
+            "one machine; set RAY_ADDRESS and rollout.launcher=ray, or use devices.source"
         )
     found: dict[Node, str] = {}
     for host in hosts:
         try:
-            node = node_named(host, nodes)
+            node = node_named(host, nodes, _WITHOUT.format(host))
         except ConfigError as error:
             raise ConfigError(f"devices.hosts: {error}") from None
         if node in found:
@@ -81,9 +80,8 @@ def find_phone_hosts(settings: DevicesConfig, layout: Layout, deadline_s: float)
         shares = _shares([nodes[k] for k in shared], [own[k] for k in shared], deadline_s)
         for k, share in zip(shared, shares, strict=True):
             own[k] = replace(own[k], source=share)
-    names = node_names(layout.nodes)
     return [
-        PhoneHost(node=node, name=names[node], settings=settings)
+        PhoneHost(node=node, settings=settings)
         for node, settings in zip(nodes, own, strict=True)
         if settings.source  # empty if the node has none of the list
     ]
@@ -174,7 +172,7 @@ def check_phone_hosts(hosts: Sequence[PhoneHost], deadline_s: float) -> None:
 
 def _ask(nodes: Sequence[Node], calls: Sequence[Callable[[], _T]], deadline_s: float) -> list[_T]:
     replies = ask_nodes(nodes, calls, deadline_s)
-    failed = [f"{reply.node.address}: {reply.error}" for reply in replies if reply.error]
+    failed = [f"{reply.node.name}: {reply.error}" for reply in replies if reply.error]
     if failed:
         raise ConfigError(f"phones of {'; '.join(failed)}")
     return [reply.result for reply in replies]  # type: ignore[misc]

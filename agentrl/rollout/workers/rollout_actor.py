@@ -320,7 +320,7 @@ class ActorStarter:
         assert self._files is not None, "it is open"
         node, number = host.node, self._hosts.index(host)
         is_named = len(self._hosts) > 1 or bool(self.config.devices.hosts)
-        name = host.name if is_named else None
+        name = host.node.name if is_named else None
         job = self._files.on(node)
         job = replace(job, tree=job.tree | {"devices": asdict(host.settings)})
         options = ray_cluster.on_node(node.id)
@@ -329,7 +329,7 @@ class ActorStarter:
         try:
             count, grows = await ray_cluster.await_result(
                 actor.start.remote(),
-                f"the phone pool of {host.name}",
+                f"the phone pool of {host.node.name}",
                 self.start_s,
             )
         except BaseException:

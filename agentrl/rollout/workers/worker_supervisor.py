@@ -129,7 +129,7 @@ class WorkerSupervisor:
     def all_lost(self) -> WorkerLost:
         """An error that says how the workers died."""
         lost = [worker for worker in self.everybody if worker.lost]
-        how = "; ".join(f"{w.name} on {self.node_of(w).address}: {w.lost}" for w in lost)
+        how = "; ".join(f"{w.name} on {self.node_of(w).name}: {w.lost}" for w in lost)
         return WorkerLost(f"no rollout worker can play: {how or 'none has the current weights'}")
 
     # --- calls ----------------------------------------------------------------------------
@@ -223,9 +223,7 @@ class WorkerSupervisor:
         worker.actor, worker.is_current, worker.lost = None, False, str(error)
         ray.kill(actor)  # if it hangs; its engine and its children end with it
         hint = crash_hint(self._starter.config.env)
-        log.warning(
-            "%s on %s is lost: %s%s", worker.name, self.node_of(worker).address, error, hint
-        )
+        log.warning("%s on %s is lost: %s%s", worker.name, self.node_of(worker).name, error, hint)
         worker.replacement = asyncio.create_task(self._start_again(worker))
 
     async def _start_again(self, worker: SupervisedWorker) -> None:
@@ -252,7 +250,7 @@ class WorkerSupervisor:
                 self.num_replaced += 1
                 log.warning(
                     "%s was started again on %s (%d of rollout.max_worker_restarts=%d)",
-                    worker.name, node.address, worker.attempts, most,
+                    worker.name, node.name, worker.attempts, most,
                 )  # fmt: skip
                 return
         log.warning("%s is not started again: rollout.max_worker_restarts=%d", worker.name, most)
@@ -271,7 +269,7 @@ class WorkerSupervisor:
             others = any(w.actor is not None and w.kind == worker.kind for w in self.everybody)
             if not others and time.monotonic() - began > self._starter.start_s:
                 raise ClusterError(
-                    f"{self.node_of(worker).address} did not return within "
+                    f"{self.node_of(worker).name} did not return within "
                     f"rollout.start_deadline_s={self._starter.start_s:g} s"
                 )
             await asyncio.sleep(_NODE_POLL_S)
