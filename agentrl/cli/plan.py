@@ -26,6 +26,9 @@ def plan(
     gpu: Annotated[str, typer.Option(help="Memory of each GPU, such as 80GB.")] = "80GB",
     gpus: Annotated[int, typer.Option(help="Number of GPUs per node.", min=1)] = 1,
     nodes: Annotated[int, typer.Option(help="Number of nodes.", min=1)] = 1,
+    memory: Annotated[
+        str | None, typer.Option(help="CPU memory of each node, such as 512GB.")
+    ] = None,
 ) -> None:
     """Plan the memory of a training job on GPUs that you need not have.
 
@@ -36,19 +39,27 @@ def plan(
     """
     from agentrl import config as configuration
 
-    card = _bytes(gpu)
+    card = _bytes("--gpu", gpu)
+    host = None if memory is None else _bytes("--memory", memory)
     job = configuration.load(config, overrides or ())
     announce(f"planning {config} without weights")
+    from agentrl.cluster.placement import unused_gpus
+    from agentrl.policies.open_model import engine_class
     from agentrl.training.memory_plan import layout_on, plan_memory  # loads transformers
 
+    each = engine_class(job.rollout).num_gpus(job.rollout.engine_kwargs)
     layout = layout_on(gpus, nodes, job.rollout, job.train)
-    found = plan_memory(job, layout, card, report=announce)
+    found = plan_memory(job, layout, card, report=announce, host=host)
     typer.echo(f"{job.model.path}: {_where(layout)}, {nodes * gpus} x {card / 1e9:g} GB")
     for title, items in found.describe().items():
         typer.echo(title)
         for name, size in items.items():
             number, _, rest = (size if isinstance(size, str) else f"{size:.2f}").partition(" ")
             typer.echo(f"  {name:44} {number:>8}  {rest}".rstrip())
+    for warning in filter(
+        None, (unused_gpus(layout, job.rollout, job.train, each), found.host.warning)
+    ):
+        typer.echo(f"note: {warning}")
     typer.echo("\n".join(f"does not fit: {problem}" for problem in found.problems) or "fits")
     if found.problems:
         raise typer.Exit(1)
@@ -61,8 +72,8 @@ def _where(layout: "Layout") -> str:
     return f"{ranks} and {engines} {place}"
 
 
-def _bytes(text: str) -> float:
+def _bytes(option: str, text: str) -> float:
     match = _SIZE.fullmatch(text.strip())
     if match is None or float(match[1]) <= 0:
-        raise ConfigError(f"--gpu {text}: must be a size such as 80GB")
+        raise ConfigError(f"{option} {text}: must be a size such as 80GB")
     return float(match[1]) * 1e9

@@ -241,6 +241,10 @@ class Reservation:
                 self._weight_folders[reply.node.id] = folder
         return self._weight_folders.get(nodes[0].id)
 
+    def publishes_in_memory(self, node: Node) -> bool:
+        """Whether `place_weights` found room for new weights in a node's shared memory."""
+        return node.id not in self._weight_folders
+
     def mirror(self, folders: Mapping[Path, Sequence[str]]) -> dict[str, Path]:
         """Let the nodes of engines, ranks and phones have files of this process's node.
 

@@ -5,17 +5,16 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from rich.filesize import decimal
 
-from agentrl.config import CheckpointConfig, ModelConfig, OptimConfig, RunConfig
+from agentrl.config import CheckpointConfig, RunConfig
 from agentrl.errors import ConfigError
-from agentrl.weight_sync import weight_files
+from agentrl.text import pluralize
+from agentrl.training.job_size import JobSize
 
 log = logging.getLogger(__name__)
 
-_WEIGHT_BYTES = 4
-"""Of a trained weight in a checkpoint, also with `train.master_dtype=bfloat16`."""
-_MOMENTS_BYTES = {"float32": 8, "bfloat16": 4, "8bit": 2}
 GB = 10**9
 
 
@@ -29,63 +28,76 @@ class DiskPlan:
     """At the same time: those that are kept, the best one, and the one that is being written."""
     model: int
     """Of the exported model."""
+    recordings: int
+    """Recorded episodes and frames: the limit `run.keep_gb`; 0 without one."""
 
     @classmethod
     def of(
-        cls,
-        *,
-        start: Path,
-        model: ModelConfig,
-        optim: OptimConfig,
-        checkpoint: CheckpointConfig,
-        steps: int,
-        evaluates: bool,
+        cls, size: JobSize, kept: CheckpointConfig, run: RunConfig, steps: int, *, evaluates: bool
     ) -> "DiskPlan":
-        """Plan a job from the beginning. Adapters, critics and the like are not counted.
+        """Plan a job from the beginning.
 
         Args:
-            start: the folder of the model that the job starts from.
-            model: its settings.
-            optim: the optimizer, whose state is part of checkpoints.
-            checkpoint: how many are kept.
+            size: of the job's model and state.
+            kept: how many checkpoints are kept.
+            run: how much is recorded.
             steps: of the whole job.
             evaluates: whether a best checkpoint is kept, too.
         """
-        written = 1 + -(-steps // checkpoint.every)  # the first one before the first step
-        weight = 0 if model.lora.rank else _WEIGHT_BYTES + _MOMENTS_BYTES[optim.moments]
+        written = 1 + -(-steps // kept.every)  # the first one before the first step
         return cls(
-            checkpoint=weight * weight_files.size_of(start, "float32") // 4,
-            num_checkpoints=min(written, checkpoint.keep + 1 + evaluates),
-            model=weight_files.size_of(start, model.dtype),
+            checkpoint=size.state,
+            num_checkpoints=min(written, kept.keep + 1 + evaluates),
+            model=size.model,
+            recordings=int((run.keep_gb or 0) * GB),
         )
 
-    def check(self, run: Path, settings: RunConfig) -> None:
+    @property
+    def needed(self) -> int:
+        """Bytes of all checkpoints and of the model."""
+        return self.num_checkpoints * self.checkpoint + self.model
+
+    def describe(self) -> dict[str, float]:
+        """Bytes of each kind of files."""
+        return {
+            pluralize(self.num_checkpoints, "checkpoint"): self.num_checkpoints * self.checkpoint,
+            "exported model": self.model,
+            "recordings (run.keep_gb)": self.recordings,
+        }
+
+    def check(self, run: Path) -> None:
         """Compare with the free space of the run's disk; recordings only lead to a warning.
 
         Raises:
             ConfigError: checkpoints and the model do not fit.
         """
         free = shutil.disk_usage(run).free + _size(run / "checkpoints") + _size(run / "model")
-        needed = self.num_checkpoints * self.checkpoint + self.model
         what = (
             f"{self.num_checkpoints:,} checkpoints of {decimal(self.checkpoint)} and the model of "
             f"{decimal(self.model)}"
         )
-        if needed > free:
+        if self.needed > free:
             raise ConfigError(
                 f"{run}: the disk has room for {decimal(free)}, but the job writes {what}: "
-                f"{decimal(needed)}. Free some space, set run.dir to another disk, or lower "
+                f"{decimal(self.needed)}. Free some space, set run.dir to another disk, or lower "
                 "checkpoint.keep"
             )
-        recorded = int((settings.keep_gb or 0) * GB) - _size(run / "episodes", run / "frames")
-        if recorded > 0 and needed + recorded > free:
+        recorded = self.recordings - _size(run / "episodes", run / "frames")
+        if recorded > 0 and self.needed + recorded > free:
             log.warning(
                 "%s: the disk has room for %s, but the job may write %s, and recordings up to "
                 "run.keep_gb=%g; lower it, or free some space",
-                run, decimal(free), what, settings.keep_gb,
+                run, decimal(free), what, self.recordings / GB,
             )  # fmt: skip
 
 
 def _size(*folders: Path) -> int:
     files = (file for folder in folders for file in folder.rglob("*"))
     return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def is_in_memory(path: Path) -> bool:
+    """Whether a path is on a disk in memory, as `/dev/shm` is, and `/tmp` on some systems."""
+    mounts = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
+    around = (mounts[parent] for parent in (path, *path.parents) if parent in mounts)
+    return next(around, "") in ("tmpfs", "ramfs")

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from agentrl.policies.models import load_on_meta
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_source import find_config, is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import engine_class
+from agentrl.training.disk_space import DiskPlan
+from agentrl.training.host_memory_plan import HostMemoryPlan, HostMemoryPlanner
+from agentrl.training.job_size import JobSize
 from agentrl.training.learner.memory_simulation import MemorySimulation, RankMemory
 
 PROCESS = 1e9
@@ -29,6 +33,8 @@ ENGINE_WORK = 2e9
 _KNOWN = Path(__file__).parent.parent / "configs" / "models"
 """Dimensions of models whose configuration need not be downloaded."""
 _GB = 1e9
+_LEARNING, _PLAYING = 0, 1
+_LARGER = "Use more or larger GPUs, a smaller model, or adapters (model.lora.rank=32)"
 
 
 class CannotSimulate(ConfigError):
@@ -49,10 +55,12 @@ class MemoryPlan:
     kv_token: float
     """One token in the KV cache of a GPU."""
     max_context: int
-    cpu: dict[str, float]
-    """CPU memory of the node with the most ranks, as far as it replaces GPU memory."""
-    remedies: dict[str, float]
-    """Settings that would save memory of an update, and about how much."""
+    host: HostMemoryPlan
+    """CPU memory of the node that needs most."""
+    disk: DiskPlan
+    """The disk of the run's folder."""
+    remedies: dict[str, tuple[float, float]]
+    """Settings, and about how much they would save of an update and while engines play."""
 
     @property
     def kv_tokens(self) -> int | None:
@@ -67,12 +75,19 @@ class MemoryPlan:
         found = []
         missing = sum(self.learning.values()) - (math.inf if self.card is None else self.card)
         if missing > 0:
-            found.append(f"updates need {missing / _GB:.1f} GB more. {self._remedy(missing)}")
+            remedy = self._remedy(missing, _LEARNING) or _LARGER
+            found.append(f"updates need {missing / _GB:.1f} GB more. {remedy}")
         if (tokens := self.kv_tokens) is not None and tokens < self.max_context:
+            assert self.card is not None, "otherwise the number of tokens is unknown"
+            # vLLM takes whole hundredths of a GPU.
+            missing = self.max_context * self.kv_token + 0.01 * self.card
+            missing += sum(self.playing.values()) - self.card
             found.append(
                 f"engines: room for {tokens} tokens of KV cache, and one context has "
-                f"{self.max_context}. {self._engine_remedy()}"
+                f"{self.max_context}. {self._engine_remedy(missing)}"
             )
+        if (misfit := self.host.misfit) is not None:
+            found.append(misfit)
         return found
 
     def describe(self) -> dict[str, dict[str, float | str]]:
@@ -89,25 +104,27 @@ class MemoryPlan:
                 left = tokens * self.kv_token / _GB
                 engine["left for the KV cache"] = f"{left:.2f} ({tokens:,} tokens, {contexts})"
             found["GPU of an engine, while it plays (GB)"] = engine
-        if self.cpu:
-            found["CPU memory per node (GB)"] = _table(self.cpu, None)
+        found["CPU memory of a node (GB)"] = _table(self.host.items, self.host.size)
+        found["disk of the run's folder (GB)"] = _table(self.disk.describe(), None)
         return found
 
-    def _remedy(self, missing: float) -> str:
+    def _remedy(self, missing: float, when: int) -> str | None:
         settings, saved = [], 0.0
-        for setting, amount in self.remedies.items():
-            settings.append(f"{setting} (about {amount / _GB:.1f} GB)")
-            saved += amount
+        for setting, amounts in self.remedies.items():
+            if amounts[when]:
+                settings.append(f"{setting} (about {amounts[when] / _GB:.1f} GB)")
+                saved += amounts[when]
             if saved >= missing:
                 return f"Set {' and '.join(settings)}, or use more GPUs"
-        return "Use more or larger GPUs, a smaller model, or adapters (model.lora.rank=32)"
+        return None
 
-    def _engine_remedy(self) -> str:
+    def _engine_remedy(self, missing: float) -> str:
         apart = "give engines GPUs of their own, several each: rollout.place=apart "
         apart += "rollout.engine_kwargs.tensor_parallel_size=2"
         if not self.layout.together:
             return "Give an engine more GPUs: rollout.engine_kwargs.tensor_parallel_size"
-        return f"Keep less beside them with train.offload=true, or {apart}"
+        remedy = self._remedy(missing, _PLAYING)
+        return f"{remedy}, or {apart}" if remedy else f"G{apart[1:]}"
 
 
 def _table(items: Mapping[str, float], size: float | None) -> dict[str, float | str]:
@@ -122,6 +139,7 @@ def plan_memory(
     layout: Layout,
     card: float | None,
     report: Callable[[str], None] = lambda line: None,
+    host: float | None = None,
 ) -> MemoryPlan:
     """Plan a job's memory.
 
@@ -130,6 +148,7 @@ def plan_memory(
         layout: where its ranks and engines run; the GPUs need not exist.
         card: memory of each GPU; None if unknown.
         report: see `MemorySimulation`.
+        host: CPU memory of each node; None if unknown.
 
     Raises:
         CannotSimulate: the model's code does not run on tensors without values.
@@ -141,7 +160,7 @@ def plan_memory(
         folder = config_folder(config.model, Path(scratch) / "model")
         with boundary(CannotSimulate, f"model.path={config.model.path}: cannot be simulated"):
             memory = MemorySimulation(config, len(layout.ranks), report).run(folder)
-        return MemoryPlanner(config, layout, folder).plan(card, memory)
+        return MemoryPlanner(config, layout, folder).plan(card, memory, host)
 
 
 def layout_on(gpus: int, nodes: int, rollout: RolloutConfig, train: TrainConfig) -> Layout:
@@ -168,12 +187,13 @@ class MemoryPlanner:
         self._config, self._layout, self._folder = layout.applied_to(config), layout, folder
         self._text = _text_config(folder)
 
-    def plan(self, card: float | None, memory: RankMemory) -> MemoryPlan:
+    def plan(self, card: float | None, memory: RankMemory, host: float | None = None) -> MemoryPlan:
         """The plan of the job if its learner takes so much memory.
 
         Args:
             card: memory of each GPU; None if unknown.
             memory: of one rank, as if nothing were offloaded.
+            host: CPU memory of each node; None if unknown.
         """
         config, layout = self._config, self._layout
         state, on_cpu = self._state(memory)
@@ -203,7 +223,10 @@ class MemoryPlanner:
             learning |= {"engine: process (assumed)": PROCESS} if sleeps else engine
             if sleeps and config.model.lora.rank:
                 on_cpu["weights of sleeping engines"] = engine["engine: weights"]
-        most = max(sum(slot.node == node for slot in layout.ranks) for node in layout.nodes)
+        if card is not None and playing:
+            beside = sum(learner.values()) if layout.together else 0.0
+            share = cls.memory_share(arguments, 1 - beside / card)
+            playing = playing | {"engine: leaves free": max(0.0, (1 - share) * card - beside)}
         return MemoryPlan(
             card=card,
             layout=layout,
@@ -211,7 +234,8 @@ class MemoryPlanner:
             playing={name: size for name, size in playing.items() if size},
             kv_token=self._kv_token_of(shards, int(arguments.get("pipeline_parallel_size", 1))),
             max_context=config.rollout.max_context,
-            cpu={name: size * most for name, size in on_cpu.items() if size},
+            host=self._fullest_node(on_cpu, host),
+            disk=self._disk(),
             remedies=dict(self._remedies(memory)),
         )
 
@@ -232,28 +256,52 @@ class MemoryPlanner:
             return weights, moments | kept
         return weights | moments, kept
 
-    def _remedies(self, memory: RankMemory) -> Iterator[tuple[str, float]]:
-        """Settings that save memory of an update, the cheapest first."""
+    @cached_property
+    def _size(self) -> JobSize:
+        config = self._config
+        return JobSize.of(
+            self._folder, config.model, config.optim, config.train.master_dtype, config.algorithm
+        )
+
+    def _disk(self) -> DiskPlan:
+        config, evaluates = self._config, bool(self._config.eval.every)
+        steps = config.train.steps
+        return DiskPlan.of(self._size, config.checkpoint, config.run, steps, evaluates=evaluates)
+
+    def _fullest_node(self, offloaded: Mapping[str, float], size: float | None) -> HostMemoryPlan:
+        """The plan of the node that needs the most CPU memory."""
+        planner = HostMemoryPlanner(
+            config=self._config, layout=self._layout, size=self._size, offloaded=offloaded
+        )
+        plans = [planner.plan(node, size) for node in self._layout.nodes]
+        return max(plans, key=lambda plan: sum(plan.items.values()))
+
+    def _remedies(self, memory: RankMemory) -> Iterator[tuple[str, tuple[float, float]]]:
+        """Settings that save memory, those that cost the least speed first."""
         train, optim = self._config.train, self._config.optim
         if not train.gradient_checkpointing:
-            yield "train.gradient_checkpointing=true", memory.activations * 0.7
+            yield "train.gradient_checkpointing=true", (memory.activations * 0.7, 0.0)
         if train.master_dtype == "float32" and self._itemsize == 2:
-            yield "train.master_dtype=bfloat16", memory.gradients / 2
+            yield "train.master_dtype=bfloat16", (memory.gradients / 2, 0.0)
         on_gpu = not (optim.offload_moments or train.offload)
         rest = {"float32": 0.25, "bfloat16": 0.5}.get(optim.moments, 1.0)
         if on_gpu and rest < 1:
-            yield "optim.moments=8bit", memory.moments * (1 - rest)
+            yield "optim.moments=8bit", (memory.moments * (1 - rest),) * 2
         if train.gradient_checkpointing and not train.activation_offload:
             inputs = self._text["num_hidden_layers"] * self._text["hidden_size"]
             saved = 2.0 * inputs * train.micro_batch_tokens / train.sequence_parallel
-            yield "train.activation_offload=true", saved
-        yield f"train.micro_batch_tokens={train.micro_batch_tokens // 2}", memory.activations / 2
+            yield "train.activation_offload=true", (saved, 0.0)
+        yield (
+            f"train.micro_batch_tokens={train.micro_batch_tokens // 2}",
+            (memory.activations / 2, 0.0),
+        )
         if on_gpu:
-            yield "optim.offload_moments=true", memory.moments * rest
+            yield "optim.offload_moments=true", (memory.moments * rest,) * 2
         if not train.offload:
             state, _ = self._state(memory)
             state.pop("moments", None)
-            yield "train.offload=true", sum(state.values()) + memory.gradients
+            kept = sum(state.values())
+            yield "train.offload=true", (kept + memory.gradients, kept)
 
     @property
     def _itemsize(self) -> int:

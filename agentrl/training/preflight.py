@@ -14,7 +14,8 @@ from typing import Any
 
 from agentrl import devices, extras
 from agentrl.algorithms.core.algorithm import load_algorithm
-from agentrl.cluster.node_survey import smallest_gpu
+from agentrl.cluster.node_report import host_memory
+from agentrl.cluster.node_survey import ask_nodes, smallest_gpu
 from agentrl.cluster.placement import Layout, unused_gpus
 from agentrl.config import (
     AlgorithmConfig,
@@ -182,14 +183,18 @@ def _plan_memory(config: Config, layout: Layout) -> tuple[dict[str, Any], list[s
 
     if not memory_plan.is_config_here(config.model):
         return {}, ["memory (agentrl plan computes it: it downloads the model's config.json)"]
-    card = smallest_gpu([node for node in layout.nodes if node in used], _CARDS_S)
+    nodes = [node for node in layout.nodes if node in used]
+    card = smallest_gpu(nodes, _CARDS_S)
+    replies = ask_nodes(nodes, host_memory, _CARDS_S)
+    host = min((reply.result.total for reply in replies if reply.result), default=None)
     try:
-        plan = memory_plan.plan_memory(config, layout, card)
+        plan = memory_plan.plan_memory(config, layout, card, host=host)
     except memory_plan.CannotSimulate as error:
         return {}, [f"memory: {error}"]
     size = "unknown: compare it with the totals" if card is None else f"{card / 1e9:.1f} GB"
     misfits = {MISFITS: plan.problems} if plan.problems else {}
-    return {"size of a GPU": size, **plan.describe(), **misfits}, []
+    notes = {"note": plan.host.warning} if plan.host.warning else {}
+    return {"size of a GPU": size, **plan.describe(), **notes, **misfits}, []
 
 
 def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:

@@ -117,20 +117,25 @@ class TransportChoice:
                 f"({self._counts(gpus)}), so sleeping frees no memory; remove rollout.sleep"
             )
 
-    def transport(self) -> str:
-        """The setting that names the transport; the same in every process of a job."""
+    def transport(self, gpus: int | None = None) -> str:
+        """The setting that names the transport; the same in every process of a job.
+
+        Args:
+            gpus: number of GPUs that the job can use; None counts them.
+        """
         if not self._is_automatic:
             return self.train.weight_transfer
-        gpus = num_gpus(self.rollout) if self._depends_on_gpus else 0
+        if gpus is None:
+            gpus = num_gpus(self.rollout) if self._depends_on_gpus else 0
         possible = {
             name: one.preference for name, one in built_in().items()
             if one.preference is not None and self._suits(one, gpus)
         }  # fmt: skip
         return max(possible, key=lambda name: possible[name])
 
-    def transport_class(self) -> type[WeightTransport]:
-        """The class of the transport."""
-        return transport_class(self.transport())
+    def transport_class(self, gpus: int | None = None) -> type[WeightTransport]:
+        """The class of the transport; see `transport`."""
+        return transport_class(self.transport(gpus))
 
     def _suits(self, transport: type[WeightTransport], gpus: int) -> bool:
         """Whether a transport is certain to work."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import math
 import os
 import re
 import shutil
@@ -25,7 +24,7 @@ from agentrl.policies.engines.weight_checks import (
     tensor_digest,
 )
 from agentrl.policies.models.model_loading import SCORE
-from agentrl.policies.models.stored_weights import DTYPES, open_files
+from agentrl.policies.models.stored_weights import DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,22 +96,6 @@ def use_folder(root: Path | None) -> None:
     """Publish below this folder instead of in shared memory; None for shared memory."""
     global _root
     _root = root
-
-
-def size_of(model: Path, dtype: str) -> int:
-    """The bytes of a model's weights once they are published in a dtype.
-
-    Args:
-        model: a folder with safetensors files.
-        dtype: as in `model.dtype`.
-
-    Raises:
-        ConfigError: see `open_files`.
-    """
-    import torch
-
-    count: int = sum(math.prod(found.get_shape()) for found in open_files(model).values())
-    return count * int(getattr(torch, dtype).itemsize)
 
 
 def shared_folder() -> Path:

@@ -242,6 +242,16 @@ class Engine(ABC):
         """GPUs that one engine needs where there are any; 0 if it always does without."""
         return cls.num_workers(engine_kwargs)
 
+    @classmethod
+    def memory_share(cls, engine_kwargs: Mapping[str, Any], free: float) -> float:
+        """The share of a GPU's memory that the engine takes, for its weights, work and KV cache.
+
+        Args:
+            engine_kwargs: see `rollout.engine_kwargs`.
+            free: the share that is free when it starts.
+        """
+        return free
+
     @abstractmethod
     async def start(self) -> None:
         """Load the model and warm up, or connect to the server.

@@ -142,6 +142,12 @@ class VLLMEngine(TokenEngine):
         kinds = ("tensor", "pipeline", "data")
         return math.prod(parallel_size(engine_kwargs, f"{kind}_parallel_size") for kind in kinds)
 
+    @classmethod
+    def memory_share(cls, engine_kwargs: Mapping[str, Any], free: float) -> float:
+        """See `Engine.memory_share`; vLLM takes whole hundredths, and leaves a reserve."""
+        most = math.floor(max(0.0, free - _RESERVE) * 100) / 100
+        return float(engine_kwargs.get("gpu_memory_utilization", min(_MAX_MEMORY_SHARE, most)))
+
     async def start(self) -> None:
         """Start the engine and generate a first reply.
 
@@ -179,7 +185,9 @@ class VLLMEngine(TokenEngine):
             if self.num_workers(self._arguments) == 1:
                 defaults["distributed_executor_backend"] = ONE_PROCESS
         else:
-            defaults["gpu_memory_utilization"] = _memory_share()
+            # A learner may already have some of the memory.
+            free = accelerators.free_share()
+            defaults["gpu_memory_utilization"] = self.memory_share(self._arguments, free)
             if self.num_workers(self._arguments) > 1:
                 # In a Ray actor, vLLM would start its workers by Ray, and wait for GPUs that the
                 # actor itself has reserved.
@@ -485,11 +493,6 @@ def _most_probable(positions: Any, count: int) -> tuple[TopLogprobs, ...]:
         most_probable(((token, float(found.logprob)) for token, found in position.items()), count)
         for position in positions
     )
-
-
-def _memory_share() -> float:
-    """The share of a GPU's memory for vLLM, where a learner may already have some of it."""
-    return min(_MAX_MEMORY_SHARE, math.floor((accelerators.free_share() - _RESERVE) * 100) / 100)
 
 
 def _max_lora_rank(rank: int) -> int:

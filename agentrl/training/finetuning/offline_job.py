@@ -28,6 +28,8 @@ from agentrl.training.finetuning.offline_dataset import (
     Rows,
     open_rows,
 )
+from agentrl.training.host_memory_plan import check_host_memory
+from agentrl.training.job_size import JobSize
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.run_folder import RunFolder, RunState
@@ -148,11 +150,11 @@ class OfflineJob(ABC):
                 eval_every=settings.eval_every,
                 patience=settings.patience,
             )
-            plan = DiskPlan.of(
-                start=start, model=config.model, optim=config.optim, checkpoint=config.checkpoint,
-                steps=schedule.steps, evaluates=len(held_out) > 0,
-            )  # fmt: skip
-            plan.check(folder.path, config.run)
+            size = JobSize.of(start, config.model, config.optim, config.train.master_dtype)
+            disk = DiskPlan.of(
+                size, config.checkpoint, config.run, schedule.steps, evaluates=len(held_out) > 0
+            )
+            disk.check(folder.path)
             amounts = PlannedWork(steps=schedule.steps)
             reporter = opened.enter_context(closing(Reporter(folder.path, config.logging, amounts)))
             reporter.stage("start")
@@ -162,6 +164,7 @@ class OfflineJob(ABC):
             reservation = reserve(job, plays=False)
             opened.callback(reservation.release)
             job = reservation.layout.applied_to(job)
+            await asyncio.to_thread(check_host_memory, job, size, disk, folder.path, reservation)
             wrap = RewardModel if self.is_reward_model else LogprobModel
             with stopping.interrupting():
                 learner = opened.enter_context(

@@ -26,7 +26,9 @@ from agentrl.rollout.workers.open_rollouts import open_rollouts, reserve
 from agentrl.training import preflight
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.disk_space import DiskPlan
+from agentrl.training.host_memory_plan import check_host_memory
 from agentrl.training.job import run_job
+from agentrl.training.job_size import JobSize
 from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
@@ -105,7 +107,7 @@ class Reinforcement:
 
 
 def _place_weights(
-    choice: TransportChoice, dtype: str, start: Path, reservation: Reservation
+    choice: TransportChoice, dtype: str, size: JobSize, reservation: Reservation
 ) -> None:
     """Find room for the weights that the learner will publish, in memory or else on disk.
 
@@ -115,8 +117,8 @@ def _place_weights(
     needs, folder = choice.transport_class().needs, None
     if needs.memory_copies:
         copies = needs.memory_copies
-        needed = copies * weight_files.size_of(start, dtype)
-        folder = reservation.place_weights(needed, f"{copies} x the weights in {dtype}")
+        what = f"{copies} x the weights in {dtype}"
+        folder = reservation.place_weights(copies * size.model, what)
     if folder is not None and needs.backend is not None:
         raise ConfigError(
             f"train.weight_transfer={choice.train.weight_transfer}: has no room in shared memory; "
@@ -126,10 +128,10 @@ def _place_weights(
 
 
 def _start_model(config: Config, folder: RunFolder) -> Path:
-    """The folder of the model that the job starts from; there is room for what it will write.
+    """The folder of the model that the job starts from.
 
     Raises:
-        ConfigError: its files cannot be used, or the disk has no room.
+        ConfigError: its files cannot be used.
     """
     start = folder.start
     if not start.is_dir():
@@ -137,11 +139,6 @@ def _start_model(config: Config, folder: RunFolder) -> Path:
         if is_on_hub(config.model):  # its files could not be read before
             strict = config.model.chat in ("auto", "template")
             check_template(open_encoder(config.model, start), start, strict=strict)
-    plan = DiskPlan.of(
-        start=start, model=config.model, optim=config.optim, checkpoint=config.checkpoint,
-        steps=config.train.steps, evaluates=bool(config.eval.every),
-    )  # fmt: skip
-    plan.check(folder.path, config.run)
     return start
 
 
@@ -170,12 +167,21 @@ async def _train(
         started = time.perf_counter()
         reporter.stage("start")
         start = _start_model(config, folder)
+        size = JobSize.of(
+            start, config.model, config.optim, config.train.master_dtype, config.algorithm
+        )
+        disk = DiskPlan.of(
+            size, config.checkpoint, config.run, config.train.steps,
+            evaluates=bool(config.eval.every),
+        )  # fmt: skip
+        disk.check(folder.path)
         job = skip_long_prompts(config, start)
         reservation = reserve(job)
         opened.callback(reservation.release)
         job = reservation.layout.applied_to(job)
         choice = TransportChoice(rollout=job.rollout, train=job.train, lora=job.model.lora)
-        await asyncio.to_thread(_place_weights, choice, job.model.dtype, start, reservation)
+        await asyncio.to_thread(_place_weights, choice, job.model.dtype, size, reservation)
+        await asyncio.to_thread(check_host_memory, job, size, disk, folder.path, reservation)
         rollouts = await open_rollouts(job, start, folder.path, reservation=reservation)
         opened.push_async_callback(rollouts.close)
         pruner = BackgroundPruner(folder.path, config.run.keep_gb, config.rollout)

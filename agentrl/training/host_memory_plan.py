@@ -1,0 +1,219 @@
+"""The CPU memory that a job takes on each of its nodes, beside what the machine uses already."""
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentrl.cluster.node_report import host_memory
+from agentrl.cluster.node_survey import ask_nodes
+from agentrl.cluster.placement import Layout, Node
+from agentrl.cluster.reservation import Reservation
+from agentrl.config import Config
+from agentrl.devices.device_sources import num_virtual
+from agentrl.errors import ClusterError, ConfigError
+from agentrl.rollout.make_env import env_registration
+from agentrl.training.disk_space import DiskPlan, is_in_memory
+from agentrl.training.job_size import JobSize
+from agentrl.weight_sync.transport_choice import TransportChoice
+
+log = logging.getLogger(__name__)
+
+_PROCESS = 4e9
+"""Assumed for a process that uses a GPU: torch, CUDA's libraries and page-locked buffers."""
+_IMAGE_CACHE = 4e9
+"""An engine's cache of processed images, vLLM's default."""
+_PHONES = 0.1e9
+_PHONE = 10e6
+"""Process of a node's virtual phones, and each phone: 24 took 227 MB after three screens each."""
+_OBJECT_STORE_SHARE, _MAX_OBJECT_STORE = 0.3, 200e9
+"""Ray's defaults: the share of a node's memory that its objects may take, and the most."""
+_GB = 1e9
+_COPIES = "copies of an asynchronous checkpoint"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class HostMemoryPlan:
+    """CPU memory of one node, in bytes."""
+
+    node: Node
+    certain: Mapping[str, float]
+    """What the job cannot do without."""
+    estimated: Mapping[str, float]
+    """What it takes if there is room, or about as much."""
+    size: float | None
+    """Memory that the job can have; None if unknown."""
+
+    @property
+    def items(self) -> dict[str, float]:
+        """Everything."""
+        return {name: size for name, size in {**self.certain, **self.estimated}.items() if size}
+
+    @property
+    def misfit(self) -> str | None:
+        """Why the job cannot run; None if it may."""
+        return self._exceeds(self.certain, "needs", "Use more nodes, or offload less")
+
+    @property
+    def warning(self) -> str | None:
+        """Why the job may run out of memory; None if there is room for everything."""
+        if self.misfit is not None:
+            return None
+        more = sum(self.items.values()) - (self.size or 0.0)
+        waits = self.estimated.get(_COPIES, 0.0) >= more
+        remedy = "set checkpoint.asynchronous=false" if waits else "use more nodes"
+        return self._exceeds(self.items, "may take", f"Free some, or {remedy}")
+
+    def _exceeds(self, items: Mapping[str, float], verb: str, remedy: str) -> str | None:
+        total = sum(items.values())
+        if self.size is None or total <= self.size:
+            return None
+        parts = ", ".join(f"{name} {size / _GB:.1f}" for name, size in items.items() if size)
+        return (
+            f"{self.node.name}: the job {verb} {total / _GB:.1f} GB of CPU memory, and there are "
+            f"{self.size / _GB:.1f} GB: {parts}. {remedy}"
+        )
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class HostMemoryPlanner:
+    """Plans the CPU memory of a job.
+
+    Args:
+        config: the job, as `Layout.applied_to` returns it.
+        layout: where it runs.
+        size: of its model and state.
+    """
+
+    config: Config
+    layout: Layout
+    size: JobSize
+    offloaded: Mapping[str, float] | None = None
+    """What a rank keeps in CPU memory instead of its GPU, if it has been simulated."""
+
+    def plan(
+        self,
+        node: Node,
+        size: float | None,
+        *,
+        publishes_in_memory: bool = True,
+        files: float = 0.0,
+    ) -> HostMemoryPlan:
+        """The plan of one node.
+
+        Args:
+            node: of the layout.
+            size: memory that the job can have there; None if unknown.
+            publishes_in_memory: whether `/dev/shm` has room for new weights.
+            files: bytes of the run's files there, if their disk is in memory.
+        """
+        store = 0.0
+        if self.config.rollout.launcher == "ray" and size is not None and self._uses_gpus:
+            store = min(_OBJECT_STORE_SHARE * size, _MAX_OBJECT_STORE)
+        ranks = sum(slot.node == node for slot in self.layout.ranks)
+        copies = self._share_of_state * ranks if self.config.checkpoint.asynchronous else 0.0
+        processes = ranks + sum(
+            max(1, len(slot.gpus)) for slot in self.layout.engines if slot.node == node
+        )
+        engines = sum(slot.node == node for slot in self.layout.engines)
+        return HostMemoryPlan(
+            node=node,
+            size=size,
+            certain={
+                **{name: each * ranks for name, each in self._offloaded().items()},
+                "published weights (/dev/shm)": self._published(node) * publishes_in_memory,
+                "checkpoints and model on a disk in memory": files,
+            },
+            estimated={
+                _COPIES: copies,
+                "Ray's object store (at most)": store,
+                "virtual phones (estimated)": self._phones(node),
+                "processes (assumed)": _PROCESS * processes * self._uses_gpus,
+                "engines' caches of images (at most)": _IMAGE_CACHE * engines * self._uses_gpus,
+            },
+        )
+
+    @property
+    def _uses_gpus(self) -> bool:
+        return any(slot.gpus for slot in self.layout.ranks)
+
+    @property
+    def _share_of_state(self) -> float:
+        """The part of the state that one rank keeps."""
+        return self.size.state * self.config.train.replicas / max(1, len(self.layout.ranks))
+
+    def _offloaded(self) -> Mapping[str, float]:
+        """What each rank keeps in CPU memory."""
+        if self.offloaded is not None:
+            return self.offloaded
+        size, train = self.size, self.config.train
+        share = train.replicas / max(1, len(self.layout.ranks))
+        if train.offload or not self._uses_gpus:
+            return {"weights, moments, gradients": (size.state + size.gradients) * share}
+        return {"moments": size.moments * share * self.config.optim.offload_moments}
+
+    def _published(self, node: Node) -> float:
+        """Weights that wait for the engines of a node in its shared memory."""
+        users = {slot.node for slot in (*self.layout.ranks[:1], *self.layout.engines)}
+        if node not in users or not self.layout.engines or not self.layout.ranks:
+            return 0.0
+        gpus = sum(one.gpus for one in self.layout.nodes)
+        choice = TransportChoice(
+            rollout=self.config.rollout, train=self.config.train, lora=self.config.model.lora
+        )
+        return float(choice.transport_class(gpus).needs.memory_copies * self.size.model)
+
+    def _phones(self, node: Node) -> float:
+        """Virtual phones of a node, if they are divided evenly."""
+        count = max(self._num_phones())
+        return (_PHONES + _PHONE * count) if count else 0.0
+
+    def _num_phones(self) -> Iterator[int]:
+        """The number of virtual phones on a node, for each source."""
+        devices = self.config.devices
+        if env_registration(self.config.env).app is None:
+            yield 0
+            return
+        nodes = {slot.node for slot in self.layout.engines} or {self.layout.nodes[0]}
+        shared = len(devices.hosts) or len(nodes)
+        for settings in [devices.of_host(host) for host in devices.hosts] or [devices]:
+            count = num_virtual(settings.source) if isinstance(settings.source, str) else None
+            yield math.ceil((count or 0) / shared)
+
+
+def check_host_memory(
+    config: Config, size: JobSize, disk: DiskPlan, run: Path, reservation: Reservation
+) -> None:
+    """Compare what a job takes on each of its nodes with the memory that is free there.
+
+    Logs a warning where it may not suffice.
+
+    Args:
+        config: the job, as `Layout.applied_to` returns it.
+        size: of its model and state.
+        disk: what it writes.
+        run: the run's folder, on this process's node.
+        reservation: where it runs; weights have been placed.
+
+    Raises:
+        ConfigError: what is certain to be needed is not there.
+        ClusterError: a node did not answer.
+    """
+    layout = reservation.layout
+    planner = HostMemoryPlanner(config=config, layout=layout, size=size)
+    nodes = list(dict.fromkeys(slot.node for slot in (*layout.ranks, *layout.engines)))
+    for reply in ask_nodes(nodes, host_memory, config.rollout.start_deadline_s):
+        if reply.result is None:
+            raise ClusterError(f"node {reply.node.name}: {reply.error}")
+        in_memory = reply.node == layout.nodes[0] and is_in_memory(run)
+        plan = planner.plan(
+            reply.node,
+            reply.result.free,
+            publishes_in_memory=reservation.publishes_in_memory(reply.node),
+            files=disk.needed if in_memory else 0.0,
+        )
+        if plan.misfit is not None:
+            raise ConfigError(plan.misfit)
+        if plan.warning is not None:
+            log.warning("%s", plan.warning)
