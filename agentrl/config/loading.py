@@ -257,19 +257,28 @@ def _spelled_out(tree: DictConfig) -> DictConfig:
     return OmegaConf.create(values)
 
 
+_NAMING = {
+    f"{key}{end}" for key in ("algorithm", "algorithm.loss", "sampling") for end in ("", ".name")
+}
+"""Keys whose values select the settings of a section."""
+
+
 def _error_message(
     error: Exception, tree: DictConfig, overrides: Sequence[str], path: Path | str
 ) -> str:
     """The error, prefixed by the override that causes it, or by the file."""
-    if _misfit(tree, []) is not None:
-        return f"{path}: {_type_message(tree) or _first_line(error)}"
-    causes = ((one, cause) for one in overrides if (cause := _misfit(tree, [one])) is not None)
-    wrong, cause = next(causes, (None, error))
-    if wrong is None:  # several together, or an interpolation of another value
+    # Which settings a section has depends on the names that it is given.
+    names = [one for one in overrides if one.partition("=")[0] in _NAMING]
+    tried = ((given, _misfit(tree, given)) for given in (names, *([*names, o] for o in overrides)))
+    given, cause = next((one for one in tried if one[1] is not None), (None, None))
+    if given is None or cause is None:  # several together, or an interpolation of another value
         key = getattr(error, "full_key", None)
         return (
             _first_line(error) if key else f"{', '.join(overrides) or path}: {_first_line(error)}"
         )
+    if given == names and (not names or _misfit(OmegaConf.create(), names) is None):
+        return f"{path}: {_type_message(tree) or _first_line(cause)}"
+    wrong = given[-1]
     written = wrong.partition("=")[0]
     mistyped = find_mistyped(OmegaConf.to_container(_read([wrong])), Config)
     message = ": ".join(mistyped) if mistyped else _first_line(cause, written)

@@ -103,6 +103,26 @@ def test_values_that_no_job_can_have_are_rejected(tree, said):
 
 
 @pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm=gigpo", "algorithm.state_weight=0.3", "run.folder=x"],
+        ["algorithm.state_weight=0.3", "algorithm.name=gigpo", "run.folder=x"],
+        ["algorithm.loss=sapo", "algorithm.loss.tau_positive=2", "run.folder=x"],
+        ["sampling=solve_rate", "sampling.target=0.3", "run.folder=x"],
+    ],
+)
+def test_a_mistake_elsewhere_is_not_blamed_on_the_settings_of_what_other_overrides_name(overrides):
+    with pytest.raises(ConfigError, match=r"^run\.folder=x: Key 'folder' not in 'RunConfig'"):
+        configuration.load("number_game", overrides)
+
+
+def test_a_mistake_in_the_settings_of_what_other_overrides_name_is_blamed_on_it():
+    overrides = ["algorithm=gigpo", "algorithm.state_weight=0.3", "algorithm.episode_wait=1"]
+    with pytest.raises(ConfigError, match=r"^algorithm\.episode_wait=1: .* 'episode_weight'"):
+        configuration.load("number_game", overrides)
+
+
+@pytest.mark.parametrize(
     ("settings", "rollout", "said"),
     [
         ({"name": "rloo"}, {"group_size": 1}, "rollout.group_size=1: algorithm.name=rloo compares"),
