@@ -83,7 +83,7 @@ class SamplingConfig:
     """Which groups of episodes are replaced by groups with other seeds."""
 
     filter_groups: bool = False
-    """Replace groups whose episodes all have the same return."""
+    """Replace groups whose episodes all have the same return, up to rounding."""
     filter_means: list[float] | None = None
     """[lowest, highest] mean return of a group; others are replaced. None replaces none."""
     refills: int = 3

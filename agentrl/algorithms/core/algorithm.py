@@ -33,6 +33,9 @@ class Requires:
     """A frozen copy of the policy, as it was when reinforcement began."""
     old_logprobs: bool = False
     """The learner's log-probabilities before the update."""
+    all_tokens: bool = False
+    """Updates on all samples: the loss has a gradient where advantages are 0. Otherwise samples in
+    which all are 0 are not computed."""
     greedy: bool = False
     """The greedy policy's return on each group's seed: `Trajectories.greedy`."""
     state_keys: bool = False
@@ -160,6 +163,10 @@ class Algorithm(ABC):
             old_logprobs=own.old_logprobs
             or config.kl.add_to == "reward"
             or config.importance_correction.kind != "none",
+            all_tokens=own.all_tokens
+            or self.policy_loss.all_tokens
+            or config.kl.add_to == "loss"
+            or config.entropy_coefficient > 0,
         )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from agentrl.algorithms.core.statistics import nearly_equal
 from agentrl.config import OverlongConfig, SamplingConfig
 from agentrl.types import ScoredEpisode
 
@@ -16,7 +17,7 @@ def has_learning_signal(group: Sequence[ScoredEpisode], settings: SamplingConfig
             its bounds.
     """
     returns = [scored.total for scored in group if not scored.episode.outcome.void]
-    if settings.filter_groups and len(set(returns)) < 2:
+    if settings.filter_groups and (not returns or nearly_equal(min(returns), max(returns))):
         return False
     if settings.filter_means is not None and returns:
         low, high = settings.filter_means

@@ -65,6 +65,8 @@ class PolicyLoss(ABC):
     """The loss of one token."""
     differs: ClassVar[str] = ""
     """How other implementations differ."""
+    all_tokens: ClassVar[bool] = False
+    """Whether tokens with advantage 0 have a gradient, as `Requires.all_tokens` of an algorithm."""
     Config: ClassVar[type[LossConfig]] = LossConfig
     """A dataclass of its settings, each with a default."""
 

@@ -8,6 +8,7 @@ all statistics and get 0. With nothing to compare with, the result is 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -18,17 +19,25 @@ EPSILON = 1e-6
 """Added to standard deviations."""
 
 
+def nearly_equal(lowest: float, highest: float) -> bool:
+    """Whether numbers differ by no more than rounding: .1 + .2 + .3 is not .3 + .2 + .1."""
+    return math.isclose(lowest, highest, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _all_equal(values: Tensor) -> bool:
+    return not len(values) or nearly_equal(values.min().item(), values.max().item())
+
+
 def standardize(values: Tensor) -> Tensor:
     """[G] (x - mean) / (std + 1e-6), ddof 1; all 0 for one value, or for equal ones."""
-    # Compared exactly: the mean of equal numbers may be off by an ulp, and 0 must stay 0.
-    if len(values) < 2 or bool((values == values[0]).all()):
+    if len(values) < 2 or _all_equal(values):
         return values.new_zeros(values.shape)
     return (values - values.mean()) / (values.std() + EPSILON)
 
 
 def center(values: Tensor) -> Tensor:
     """[G] x - mean; all 0 for equal values."""
-    if not len(values) or bool((values == values[0]).all()):
+    if _all_equal(values):
         return values.new_zeros(values.shape)
     return values - values.mean()
 

@@ -66,7 +66,8 @@ def idle_invariant(loss: Loss, tokens: LossInputs) -> None:
     idle = gradient[tokens.advantages == 0]
     assert not idle.any(), (
         f"a token with advantage 0 has the gradient {float(idle.abs().max()):.3g}, but samples in "
-        "which all advantages are 0 are skipped"
+        "which all advantages are 0 are skipped; set all_tokens = True in the class of the loss, "
+        "or requires = Requires(all_tokens=True) in that of the algorithm"
     )
 
 

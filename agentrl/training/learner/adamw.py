@@ -15,18 +15,25 @@ class FusedAdamW:
     Args:
         shards: float32 weights by name, stepped in place.
         betas: decay rates of the two moments.
-        weight_decay: per step, multiplied by the learning rate.
+        weight_decay: by name; per step, multiplied by the learning rate.
     """
 
     def __init__(
-        self, shards: Mapping[str, Tensor], *, betas: Sequence[float], weight_decay: float
+        self,
+        shards: Mapping[str, Tensor],
+        *,
+        betas: Sequence[float],
+        weight_decay: Mapping[str, float],
     ) -> None:
         self._shards = {n: nn.Parameter(shard) for n, shard in shards.items()}
+        groups: dict[float, list[nn.Parameter]] = {}
+        for name, shard in self._shards.items():
+            if shard.numel():
+                groups.setdefault(weight_decay[name], []).append(shard)
         self._adam = torch.optim.AdamW(
-            [shard for shard in self._shards.values() if shard.numel()],
+            [{"params": own, "weight_decay": decay} for decay, own in groups.items()],
             lr=0.0,
             betas=(betas[0], betas[1]),
-            weight_decay=weight_decay,
             fused=True,
         )
         self.allocate()

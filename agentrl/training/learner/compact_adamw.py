@@ -39,7 +39,7 @@ class CompactAdamW:
             row: quantized in blocks of 256 (arXiv:2110.02861, by bitsandbytes) that never cross a
             row, so that they can be sharded by rows. Other weights have float32 moments.
         betas: decay rates of the two moments.
-        weight_decay: per step, multiplied by the learning rate.
+        weight_decay: by name; per step, multiplied by the learning rate.
         offload: whether moments are kept in CPU memory.
     """
 
@@ -50,12 +50,12 @@ class CompactAdamW:
         *,
         moments: Moments,
         betas: Sequence[float],
-        weight_decay: float,
+        weight_decay: Mapping[str, float],
         offload: bool = False,
     ) -> None:
         self._shards, self._remainders = dict(shards), dict(remainders)
         self._moments, self._offload = moments, offload
-        self._betas, self._weight_decay = (betas[0], betas[1]), weight_decay
+        self._betas, self._weight_decay = (betas[0], betas[1]), dict(weight_decay)
         self._steps = dict.fromkeys(shards, 0)
         self._state: dict[str, dict[str, Tensor]] = {}
         self._maps: dict[torch.device, tuple[Tensor, Tensor]] = {}
@@ -77,9 +77,11 @@ class CompactAdamW:
             if name in self._remainders:
                 tensors[REMAINDER] = self._remainders[name]
             for piece in _pieces(tensors, len(weight)):
-                self._step_piece(piece, self._steps[name], lr, scale)
+                self._step_piece(piece, self._steps[name], lr, scale, self._weight_decay[name])
 
-    def _step_piece(self, piece: dict[str, Tensor], step: int, lr: float, scale: float) -> None:
+    def _step_piece(
+        self, piece: dict[str, Tensor], step: int, lr: float, scale: float, weight_decay: float
+    ) -> None:
         stored, device = piece["weight"], piece["weight"].device
         low = piece.get(REMAINDER)
         weight = stored if low is None else join(stored, low)
@@ -90,7 +92,7 @@ class CompactAdamW:
             columns = stored.shape[1]
             missing = piece["exp_avg"].shape[1] - columns
             whole = pad(weight, (0, missing)) if missing else weight
-            self._quantized(piece, whole, pad(gradient, (0, missing)), step, lr)
+            self._quantized(piece, whole, pad(gradient, (0, missing)), step, lr, weight_decay)
             if missing:
                 weight.copy_(whole[:, :columns])
         else:
@@ -106,7 +108,7 @@ class CompactAdamW:
                 lr=lr,
                 beta1=self._betas[0],
                 beta2=self._betas[1],
-                weight_decay=self._weight_decay,
+                weight_decay=weight_decay,
                 eps=_EPS,
                 amsgrad=False,
                 maximize=False,
@@ -116,7 +118,13 @@ class CompactAdamW:
             split(weight, stored, low)
 
     def _quantized(
-        self, piece: dict[str, Tensor], weight: Tensor, gradient: Tensor, step: int, lr: float
+        self,
+        piece: dict[str, Tensor],
+        weight: Tensor,
+        gradient: Tensor,
+        step: int,
+        lr: float,
+        weight_decay: float,
     ) -> None:
         """Step a piece whose rows are padded to whole blocks."""
         from bitsandbytes.functional import optimizer_update_8bit_blockwise
@@ -142,7 +150,7 @@ class CompactAdamW:
             *maps,
             scales.view(-1),
             scales_sq.view(-1),
-            self._weight_decay,
+            weight_decay,
         )
         _put_back(kept, moved)
 

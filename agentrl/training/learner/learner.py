@@ -138,8 +138,8 @@ class Learner:
         The weight of a token belongs to the step: the mean of the losses of a pass's optimizer
         steps is the loss over all samples, however these are divided among them.
 
-        Samples whose advantages are all zero count in the loss but are not computed, unless another
-        term needs them: the gradient is the same.
+        Samples whose advantages are all zero count in the loss but are not computed, unless the
+        algorithm requires all tokens: the gradient is the same.
 
         Args:
             samples: the same on every rank.
@@ -250,8 +250,8 @@ class Learner:
         kl_coefficient: float,
     ) -> bool:
         """Take one optimizer step of the policy, if any sample has a gradient; False if skipped."""
-        settings, models = self._config.algorithm, self._models
-        if settings.kl.add_to != "loss" and not settings.entropy_coefficient:
+        models = self._models
+        if not self._algorithm.requirements().all_tokens:
             samples = [(sample, weight) for sample, weight in samples if sample.has_advantage]
         if not samples:
             return True

@@ -31,7 +31,7 @@ class Optimizer:
         rank: process group and device of this rank.
         remainders: lower bits of this rank's shards of bfloat16 parameters, by name; see `join`.
         betas: decay rates of the two moments.
-        weight_decay: per step, multiplied by the learning rate.
+        weight_decay: per step, multiplied by the learning rate; see `decays`.
         grad_clip: maximum global gradient norm.
         moments: how the moments are kept.
         offload_moments: whether they are kept in CPU memory.
@@ -61,6 +61,7 @@ class Optimizer:
         self._copies = {n: num_copies(p) for n, p in self._parameters.items()}
         self._steps = dict.fromkeys(self._parameters, 0)
         self._adam: FusedAdamW | CompactAdamW
+        decay = {n: weight_decay * decays(n, p) for n, p in self._parameters.items()}
         offload = offload_moments and any(s.device.type != "cpu" for s in shards.values())
         if remainders or moments != "float32" or offload:
             self._adam = CompactAdamW(
@@ -68,11 +69,11 @@ class Optimizer:
                 remainders or {},
                 moments=moments,
                 betas=betas,
-                weight_decay=weight_decay,
+                weight_decay=decay,
                 offload=offload,
             )
         else:
-            self._adam = FusedAdamW(shards, betas=betas, weight_decay=weight_decay)
+            self._adam = FusedAdamW(shards, betas=betas, weight_decay=decay)
 
     @torch.no_grad()
     def step(self, lr: float, loss: Tensor) -> tuple[float, float]:
@@ -159,6 +160,11 @@ class Optimizer:
         self._steps = {name: steps[name] for name in self._parameters}
         for name, count in self._steps.items():
             self._adam.set_step(name, count)
+
+
+def decays(name: str, parameter: Tensor) -> bool:
+    """Whether weight decay applies: to matrices, not to norms, biases and other vectors."""
+    return parameter.ndim > 1 and name.rpartition(".")[2] != "bias"
 
 
 def learning_rate(config: OptimConfig, past: float, step: int) -> float:

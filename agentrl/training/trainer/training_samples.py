@@ -17,6 +17,7 @@ from agentrl.algorithms.core.advantages import (
 from agentrl.algorithms.core.algorithm import AdvantageResult, Algorithm
 from agentrl.algorithms.core.importance import is_fresh
 from agentrl.algorithms.core.kl import ESTIMATES
+from agentrl.algorithms.core.statistics import nearly_equal
 from agentrl.algorithms.core.trajectories import EpisodeScores, build_trajectories, split_by_turn
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.learner.implicit_reward import bce_gradients
@@ -227,9 +228,9 @@ def _episode_gradients(
     index = 0
     for group in groups:
         returns = [scored.total for scored in group if not scored.episode.outcome.void]
+        low, high = min(returns, default=0.0), max(returns, default=0.0)
         for scored in group:
-            if not scored.episode.outcome.void and len(set(returns)) > 1:
-                low, high = min(returns), max(returns)
+            if not scored.episode.outcome.void and not nearly_equal(low, high):
                 labels[index] = (scored.total - low) / (high - low)
             index += 1
     ratios = dict.fromkeys(labels, 0.0)

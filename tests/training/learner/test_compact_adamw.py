@@ -112,16 +112,29 @@ def test_exact_parts_are_stepped_as_torch_does():
     """Compensated weights take torch's steps, gradient clipping and weight decay included."""
     made = []
     for dtype in (torch.float32, torch.bfloat16):
-        weight = nn.Parameter(torch.linspace(-1, 1, 64).bfloat16().to(dtype))
-        low = {"w": torch.zeros(64, dtype=torch.int16)} if dtype == torch.bfloat16 else {}
+        weight = nn.Parameter(torch.linspace(-1, 1, 64).view(8, 8).bfloat16().to(dtype))
+        low = {"w": torch.zeros(8, 8, dtype=torch.int16)} if dtype == torch.bfloat16 else {}
         optimizer = Optimizer({"w": weight}, Alone(), low, weight_decay=0.1)
         for k in range(5):
-            weight.grad = torch.linspace(k, 4, 64).bfloat16().to(dtype)
+            weight.grad = torch.linspace(k, 4, 64).view(8, 8).bfloat16().to(dtype)
             optimizer.step(1e-3, torch.tensor(0.0))
         made.append(full_size("w", weight, low))
         made.append(optimizer.state_tensors()["w/exp_avg_sq"])
     assert made[2] == pytest.approx(made[0], rel=1e-6, abs=1e-9)
     assert made[3] == pytest.approx(made[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("moments", ["float32", "bfloat16", "8bit"])
+def test_only_matrices_decay(moments):
+    shapes = {"up.weight": (4, 256), "up.bias": (4,), "norm.weight": (256,), "experts.bias": (2, 4)}
+    weights = {name: nn.Parameter(torch.ones(shape)) for name, shape in shapes.items()}
+    optimizer = Optimizer(weights, Alone(), moments=moments, weight_decay=0.5)
+    for weight in weights.values():
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step(0.1, torch.tensor(0.0))
+    found = {name: weight.detach().unique().tolist() for name, weight in weights.items()}
+    assert found.pop("up.weight") == pytest.approx([0.95])
+    assert set(map(tuple, found.values())) == {(1.0,)}
 
 
 @pytest.mark.parametrize("moments", ["float32", "bfloat16", "8bit"])

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from agentrl import cli
 from agentrl import config as configuration
+from agentrl.algorithms.core.policy_loss import PolicyLoss, TokenLoss
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError, LearnerError
 from agentrl.policies.models import load_model
@@ -245,6 +246,27 @@ def test_samples_without_advantage_are_skipped_with_the_same_gradient(
     assert metrics["optimizer_steps"] == 0
     assert same(idle.weights(), before)
     assert idle.update([])["optimizer_steps"] == 0
+
+
+class Pull(PolicyLoss):
+    """Has a gradient at every token, whatever its advantage."""
+
+    about, source, formula = "moves all log-probabilities", "none", "logp"
+    all_tokens = True
+
+    def __call__(self, inputs):
+        return TokenLoss(loss=inputs.logprobs, clipped=inputs.logprobs > 1)
+
+
+def test_samples_without_advantage_are_computed_if_the_loss_takes_all_tokens(
+    make_learner, config, model_adapter
+):
+    name = f"{Pull.__module__}:{Pull.__qualname__}"
+    config = configuration.resolve(config, ["algorithm.name=grpo", f"algorithm.loss={name}"])
+    learner = make_learner(config)
+    metrics = learner.update([sample(model_adapter, 1, advantage=0.0)])
+    assert (metrics["tokens_computed"], metrics["optimizer_steps"]) == (6, 1)
+    assert metrics["grad_norm"] > 0
 
 
 def test_epochs_and_minibatches_are_optimizer_steps(make_learner, config, model_adapter):

@@ -1,12 +1,16 @@
 import math
+import re
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from agentrl.config import OptimConfig
-from agentrl.training.learner.optimizer import Optimizer, learning_rate
+from agentrl.policies.models import load_on_meta
+from agentrl.training.learner.optimizer import Optimizer, decays, learning_rate
 from agentrl.training.learner.parallel.process_group import Rank
+from tests.policies import families
 
 
 class Alone(Rank):
@@ -66,3 +70,12 @@ def test_learning_rates_of_worked_examples():
     for config, quarter in ((line, 0.8), (curve, 0.2 + 0.8 * (1 + math.sqrt(0.5)) / 2)):
         rates = [learning_rate(config, past, 9) for past in (0.0, 0.25, 0.5, 1.0)]
         assert rates == pytest.approx([1.0, quarter, 0.6, 0.2])
+
+
+@pytest.mark.parametrize("family", [*families.FAMILIES, "qwen3_vl_moe"])
+def test_weights_decay_that_decay_in_the_trainer_of_transformers(family, tiny_vlm, tmp_path):
+    model = load_on_meta(families.build(family, tiny_vlm, tmp_path / family))
+    expected = transformers.Trainer.get_decay_parameter_names(None, model)
+    differ = {n for n, p in model.named_parameters() if decays(n, p)} ^ set(expected)
+    # Its patterns of names miss some norms.
+    assert all(re.search(r"(norm\d|ln_q)\.weight$", name) for name in differ), differ

@@ -1,13 +1,16 @@
 """Every algorithm, from scored episodes with images to an update of the model."""
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from agentrl.algorithms.core import episode_selection
+from agentrl.algorithms.core.advantages import compute_advantages
 from agentrl.algorithms.core.algorithm import load_algorithm
+from agentrl.algorithms.core.trajectories import build_trajectories
 from agentrl.config import Config, algorithm_config
 from agentrl.errors import LearnerError
 from agentrl.extension_points import ALGORITHM
@@ -225,6 +228,19 @@ def test_groups_with_different_returns_have_a_learning_signal(groups):
     assert kept(closed, "grpo")
     assert kept(closed, "grpo", filter_means=[0.5, 1.5])
     assert not kept(closed, "grpo", filter_means=[1.5, 2.0])
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "prime"])
+def test_returns_that_differ_by_rounding_are_equal(model_adapter, name):
+    one, other = (0.1, 0.2, 0.3), (0.3, 0.2, 0.1)
+    assert sum(one) != sum(other)
+    group = [replace(play(model_adapter, 1, 0), rewards=rewards) for rewards in (one, other)]
+    chosen = load_algorithm(job(name, sampling={"filter_groups": True}).algorithm)
+    assert not chosen.keep_group(group)
+    assert chosen.keep_group([group[0], replace(group[1], rewards=(0.1, 0.2, 0.31))])
+    if name != "prime":
+        played = build_trajectories([group])
+        assert not compute_advantages(played, chosen).advantages.any()
 
 
 def test_only_algorithms_that_filter_groups_play_a_step_again():
