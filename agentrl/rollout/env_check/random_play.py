@@ -13,12 +13,16 @@ import numpy as np
 
 from agentrl import env
 from agentrl.config import EnvConfig
+from agentrl.config.env_settings import EACH
+from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.env_server import reset_env, step_env
 from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.make_env import make_env
 from agentrl.types import Observation
 
 SEED = 7
+_CALL_S = 120.0
+"""Deadline of a call to an environment in a process of its own."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,12 +41,21 @@ class RandomEpisode:
     step_ms: list[float] = field(default_factory=list)
 
 
+def make_as_configured(
+    config: EnvConfig, render_mode: str | None = None
+) -> "gymnasium.Env[Any, Any]":
+    """Make an environment, in a process of its own if it needs one (`env.processes: each`)."""
+    if config.processes == EACH:
+        return EnvProcesses(EACH).make(config, render_mode, _CALL_S)
+    return make_env(config, render_mode)
+
+
 @contextmanager
 def open_env(
     config: EnvConfig, render_mode: str | None = None
 ) -> "Iterator[gymnasium.Env[Any, Any]]":
     """Make an environment for a check, and close it; `check_close` reports a failure of that."""
-    instance = make_env(config, render_mode)
+    instance = make_as_configured(config, render_mode)
     try:
         yield instance
     finally:

@@ -15,9 +15,9 @@ import gymnasium
 from agentrl.config import EnvConfig
 from agentrl.errors import describe_error
 from agentrl.findings import Finding, note, ok, wrong
-from agentrl.rollout.env_check.random_play import SEED
+from agentrl.rollout.env_check.random_play import SEED, make_as_configured
 from agentrl.rollout.env_server import CLOSE_S, reset_env
-from agentrl.rollout.make_env import env_registration, make_env
+from agentrl.rollout.make_env import env_registration
 from agentrl.standard_streams import remember_streams, reopen_closed_streams
 from agentrl.supervised_process import descendants
 
@@ -45,7 +45,7 @@ class FirstInstance:
 
     def _run(self) -> None:
         try:
-            instance = make_env(self._config)
+            instance = make_as_configured(self._config)
         except BaseException as error:
             self.made.set_exception(error)
             return
