@@ -3,6 +3,7 @@
 A model's answer may take forever, or all memory, to compare, in code that no signal interrupts.
 """
 
+import gc
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ import resource
 import selectors
 import signal
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -121,7 +123,7 @@ def _compare_all(
     questions: Sequence[_Question], deadline_s: float, at_once: int
 ) -> list[dict[str, Any]]:
     """Answer each question in its own process, so that a failure affects no other question."""
-    _parsed("$1$")  # imports math-verify once, for all of them
+    _warm_up()
     answers: list[dict[str, Any]] = [{} for _ in questions]
     running = selectors.DefaultSelector()
 
@@ -151,6 +153,13 @@ def _compare_all(
         take()
     running.close()
     return answers
+
+
+@cache
+def _warm_up() -> None:
+    """Import math-verify and fill the caches of its parser, once for all comparisons."""
+    _answer(_truth("1"), r"$\frac{1}{1}$", None, "math")
+    gc.freeze()  # a garbage collection in a new process would copy all memory
 
 
 def _compare(question: _Question, writing: int, deadline_s: float) -> NoReturn:
