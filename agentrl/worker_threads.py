@@ -105,37 +105,3 @@ class Worker:
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             call()
-
-
-class Workers:
-    """A pool of workers that grows to the number of concurrent calls and reuses idle threads.
-
-    Starting a thread takes about a millisecond when many start at once, so hundreds of calls in a
-    row are cheaper on existing threads.
-
-    Args:
-        name: of the threads.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._idle: list[Worker] = []
-
-    async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Like `Worker.call`, concurrent with other calls; a cancelled call's thread is dropped."""
-        worker = self._idle.pop() if self._idle else Worker(self._name)
-        try:
-            result = await worker.call(function, *arguments)
-        except asyncio.CancelledError:
-            worker.close()
-            raise
-        except BaseException:
-            self._idle.append(worker)
-            raise
-        self._idle.append(worker)
-        return result
-
-    def close(self) -> None:
-        """End the idle threads."""
-        while self._idle:
-            self._idle.pop().close()

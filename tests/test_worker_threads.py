@@ -1,51 +1,20 @@
-"""Worker threads are reused, and one that hangs does not block others."""
+"""Worker threads execute calls, and no result of many is lost."""
 
 import asyncio
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agentrl.worker_threads import Worker, Workers
+from agentrl.worker_threads import Worker
 
 
-async def test_sequential_calls_share_a_thread_and_concurrent_calls_do_not():
-    workers = Workers("test")
-    first = await workers.call(threading.get_ident)
+async def test_a_worker_raises_what_its_calls_raise_and_its_thread_ends_with_it():
+    worker = Worker("to end")
     with pytest.raises(ZeroDivisionError):
-        await workers.call(lambda: 1 / 0)
-    assert await workers.call(threading.get_ident) == first
-    both = threading.Barrier(2, timeout=10)
-
-    def wait_for_both():
-        both.wait()
-        return threading.get_ident()
-
-    assert (
-        len({*await asyncio.gather(workers.call(wait_for_both), workers.call(wait_for_both))}) == 2
-    )
-    workers.close()
-
-
-async def test_a_hanging_thread_does_not_block_later_calls():
-    workers, free = Workers("test"), threading.Event()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await workers.call(free.wait, 60)
-    assert await asyncio.wait_for(workers.call(int), 10) == 0
-    free.set()
-    workers.close()
-
-
-async def test_threads_end_when_the_workers_are_closed():
-    workers = Workers("to end")
-    await asyncio.gather(*(workers.call(int) for _ in range(3)))
-    workers.close()
-    for _ in range(500):
-        if not any(thread.name == "to end" for thread in threading.enumerate()):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("threads are left")
+        await worker.call(lambda: 1 / 0)
+    assert await worker.call(int) == 0
+    worker.close()
+    assert await asyncio.to_thread(worker.join, 10.0)
 
 
 def test_no_result_of_many_threads_in_two_loops_is_lost():
