@@ -361,7 +361,7 @@ def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -
 
 
 def interface_of(made: "gymnasium.Env[Any, Any]") -> dict[str, Any]:
-    """What the default translator is given about an environment."""
+    """Return the facts about an environment that the default translator is given."""
     return {
         "action_space": made.action_space,
         "observation_space": made.observation_space,

@@ -100,7 +100,7 @@ class StructuredFormat:
 
 
 def _entries(space: "spaces.Dict | spaces.Tuple[Any]", names: Any) -> list[Any]:
-    """For each component, the names that are given for its choices."""
+    """The names given for the choices of each component."""
     if isinstance(space, spaces.Tuple):
         given = [None] * len(space.spaces) if names is None else names
         if isinstance(given, list | tuple) and len(given) == len(space.spaces):
@@ -125,7 +125,7 @@ def _parts(space: "spaces.Dict | spaces.Tuple[Any]", names: Any) -> "list[tuple[
 
 
 def _describe(space: "gymnasium.Space[Any]", names: Any, name: str) -> str:
-    """What a component may be.
+    """Describe the values that a component may have.
 
     Raises:
         ConfigError: it has no format, or the names do not fit.

@@ -446,7 +446,7 @@ class FileDigests:
 
 
 def _state(file: int) -> list[int]:
-    """What changes when a file is written or replaced: size, times, device and inode."""
+    """Return the size, times, device and inode of a file: they change when it is written."""
     found = os.fstat(file)
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino]
 

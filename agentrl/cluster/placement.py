@@ -19,7 +19,7 @@ class Node:
     """A machine of the cluster."""
 
     address: str
-    """Its IP address, or another name where Ray does not run."""
+    """The node's IP address, or another name where Ray does not run."""
     cpus: int
     gpus: int = 0
     """Accelerators of any make."""
@@ -33,7 +33,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Its address, with its id if another node has the same address."""
+        """The node's address, with its id if another node has the same address."""
         return f"{self.address}-{self.id[:8]}" if self.shares_address else self.address
 
 

@@ -251,11 +251,11 @@ _REASONS = {
     "worker process has died": "its process ended without a reply: it crashed or was killed",
     "killed by `ray.kill`": "it was stopped",
 }
-"""What a part of one of Ray's messages means."""
+"""Reasons in plain words, by a part of Ray's message."""
 
 
 def short_reason(error: Exception) -> str:
-    """Why Ray has no result of a call; Ray's own messages have up to a dozen lines."""
+    """Say in a few words why a call has no result; Ray's messages have up to a dozen lines."""
     text = str(error)
     known = (reason for part, reason in _REASONS.items() if part in text)
     return next(known, text.rpartition("\n")[2].strip())

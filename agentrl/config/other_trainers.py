@@ -22,7 +22,7 @@ class OtherTrainer:
     launch: str
     """A pattern for the word of a shell command that starts it."""
     defaults: Mapping[str, Any]
-    """Its defaults, by its keys."""
+    """The trainer's defaults, by its keys."""
     keys: Mapping[str, str]
     """By its keys or patterns: ours, `~NAME` if several determine it, or `no: ` and the reason."""
 
@@ -56,7 +56,7 @@ def translated(ours: str, value: Any) -> Any:
 
 
 def suggestion(key: str, *, by_end: bool = False) -> str:
-    """What a setting of another trainer is called here, or why it has no counterpart.
+    """Name the counterpart of another trainer's setting, or say why it has none.
 
     Args:
         key: as a user wrote it.

@@ -67,7 +67,7 @@ class WarmStartConfig:
     lr: float = 1e-3
     """Peak learning rate."""
     weight_decay: float = 0.0
-    """Of AdamW, on weights of two and more dimensions: not on norms and biases."""
+    """AdamW's weight decay, on weights of two and more dimensions: not on norms and biases."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
     """Of AdamW."""
     lr_warmup_steps: int = 50
@@ -123,7 +123,7 @@ class OptimConfig:
     lr: float = 1e-6
     """Peak learning rate; 0 only records episodes."""
     weight_decay: float = 0.0
-    """Of AdamW, on weights of two and more dimensions: not on norms and biases."""
+    """AdamW's weight decay, on weights of two and more dimensions: not on norms and biases."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.99])
     """Of AdamW."""
     grad_clip: float = 1.0

@@ -72,7 +72,7 @@ class ChatRows(Generic[T_co]):
         return _finds(self._table, self._keys, content)
 
     def name(self, index: int) -> str:
-        """Where a user would look for a row, such as `line 3`."""
+        """Return the place of a row for a user, such as `line 3`."""
         return self._table.name(self._kept[index])
 
     def _read(self, index: int) -> T_co:

@@ -74,10 +74,10 @@ class Preference:
     images: tuple[Any, ...]
     """One for each `<image>` in the prompt, in order."""
     chosen_images: tuple[Any, ...]
-    """Of messages after the prompt."""
+    """The images of messages after the prompt."""
     rejected_images: tuple[Any, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
-    """As in `ConversationRow`."""
+    """Definitions of functions, for the system message."""
     margin: float = 0.0
     """By how much the reward of the better answer should exceed the other's."""
 

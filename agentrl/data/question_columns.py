@@ -168,7 +168,7 @@ def _check_unused(
 
 
 def _content(cells: Iterable[Any]) -> str | None:
-    """What all cells of a column hold that have a value; None for anything else, such as text."""
+    """Return the kind of content that all filled cells hold; None for others, such as text."""
     found = {_kind(value) for value in cells if not _is_empty(value)}
     return found.pop() if len(found) == 1 else None
 

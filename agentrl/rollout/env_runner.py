@@ -53,11 +53,11 @@ class StepResult:
     """The result of a reset or a step."""
 
     observation: Observation
-    """What the model sees."""
+    """The observation as the model sees it."""
     info: Mapping[str, Any]
     frames: tuple[str, ...]
     env_observation: Any = None
-    """What the environment returned, for scripted players."""
+    """The observation as the environment returned it, for scripted players."""
     hidden: bool = False
     """Whether the screen must not be recorded."""
     timings: Mapping[str, float] = field(default_factory=dict)

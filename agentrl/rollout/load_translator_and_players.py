@@ -34,7 +34,7 @@ from agentrl.types import Message
 log = logging.getLogger(__name__)
 
 _interfaces: dict[str, dict[str, Any]] = {}
-"""What `read_interface` returns, by configuration."""
+"""Results of `read_interface`, by configuration."""
 ResizeOf = Callable[[Dialect], Resize]
 """The resize that the model that plays applies to screens."""
 
@@ -170,7 +170,7 @@ def _check_player(config: EnvConfig, players: Mapping[str, str]) -> None:
 
 
 def _interface_for(cls: Any, config: EnvConfig) -> dict[str, Any]:
-    """What a translator or player takes of the environment, which is made for its action space."""
+    """Return the facts about the environment that a translator or player takes."""
     taken = named_parameters(cls)
     if "action_space" not in taken:
         return {}

@@ -35,7 +35,7 @@ class Verdict:
 
     id: str
     group: str
-    """Of the siblings on the same seed."""
+    """Identifies the siblings on the same seed."""
     score: float
     truth: float
     accepts: bool

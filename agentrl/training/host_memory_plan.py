@@ -39,9 +39,9 @@ class HostMemoryPlan:
 
     node: Node
     certain: Mapping[str, float]
-    """What the job cannot do without."""
+    """Bytes of each part that the job cannot do without."""
     estimated: Mapping[str, float]
-    """What it takes if there is room, or about as much."""
+    """Bytes of each part that is estimated, or taken only if there is room."""
     size: float | None
     """Memory that the job can have; None if unknown."""
 
@@ -90,7 +90,7 @@ class HostMemoryPlanner:
     layout: Layout
     size: JobSize
     offloaded: Mapping[str, float] | None = None
-    """What a rank keeps in CPU memory instead of its GPU, if it has been simulated."""
+    """Bytes that a rank keeps in CPU memory instead of its GPU, if it has been simulated."""
 
     def plan(
         self,
@@ -144,7 +144,7 @@ class HostMemoryPlanner:
         return self.size.state * self.config.train.replicas / max(1, len(self.layout.ranks))
 
     def _offloaded(self) -> Mapping[str, float]:
-        """What each rank keeps in CPU memory."""
+        """Return the bytes that each rank keeps in CPU memory."""
         if self.offloaded is not None:
             return self.offloaded
         size, train = self.size, self.config.train

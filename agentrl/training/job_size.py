@@ -23,7 +23,7 @@ class JobSize:
     model: int
     """The weights in `model.dtype`, as they are published and exported."""
     state: int
-    """What a checkpoint contains: weights, moments, and those of the critic or reference."""
+    """Bytes of a checkpoint: weights, moments, and those of the critic or reference."""
     moments: int
     """The part of the state that `optim.offload_moments` moves."""
     gradients: int

@@ -86,8 +86,8 @@ class Algorithm(ABC):
     differs: ClassVar[str] = ""
     """How other implementations differ."""
     compares: ClassVar[Literal["episodes", "turns", "states"] | None] = None
-    """What is compared with siblings: whole episodes, turns, or turns that start from the same
-    state. Then adding a constant to the last reward of every episode of a group changes no
+    """The unit that is compared with siblings: whole episodes, turns, or turns that start from the
+    same state. Then adding a constant to the last reward of every episode of a group changes no
     advantage (except for `episodes`: at `discount` 1)."""
     Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
     """A dataclass of its settings, each with a default; those of `AlgorithmConfig` come first."""

@@ -1,4 +1,4 @@
-"""What several settings of another trainer amount to here, in training on data sets."""
+"""Settings of jobs on data sets that follow from several settings of another trainer."""
 
 from agentrl.cli.porting.ported_settings import PortedSettings
 from agentrl.cli.porting.reinforcement_settings import (

@@ -18,7 +18,7 @@ _NONE_COUNTS = ("env.kwargs.shuffle", "algorithm.loss.clip_dual")
 
 @dataclass(slots=True, kw_only=True)
 class PortedSettings:
-    """What is translated, what is still to be combined, and what is lost."""
+    """Translated settings, values still to be combined, and settings without a counterpart."""
 
     trainer: str
     section: str
@@ -30,7 +30,7 @@ class PortedSettings:
     lost: dict[str, str] = field(default_factory=dict)
     """Why a setting, given with its value, has no counterpart."""
     _theirs: dict[str, str] = field(default_factory=dict)
-    """Their key of each part, and of each of our keys."""
+    """The other trainer's key of each part, and of each of our keys."""
     _defaults: set[str] = field(default_factory=set)
     """Parts and keys of ours whose values are only their defaults."""
 
@@ -67,7 +67,7 @@ class PortedSettings:
             self.lose(f"{self.theirs(name)}={value}", why)
 
     def theirs(self, name: str) -> str:
-        """Their key of a part, or of a key of ours."""
+        """Return the other trainer's key of a part, or of one of our keys."""
         return self._theirs.get(name, name)
 
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""What several settings of another trainer amount to here, in reinforcement learning."""
+"""Settings of reinforcement learning that follow from several settings of another trainer."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -66,7 +66,7 @@ def combine_reinforcement(
 
 
 def _rewards(settings: PortedSettings) -> None:
-    """Their reward functions, or the comparison with the row's answer."""
+    """Set `rewards`: their functions, or the comparison with the row's answer."""
     parts, found = settings.parts, list[dict[str, Any]]()
     if "reward_list" in parts:
         names = _as_list(parts["reward_list"])
@@ -97,7 +97,7 @@ def _rewards(settings: PortedSettings) -> None:
 
 
 def _data(settings: PortedSettings) -> None:
-    """Where the rows are, which columns they have, and in which order they are asked."""
+    """Set the data sets, their columns, and the order of their rows."""
     ours, parts = settings.ours, settings.parts
     files = _as_list(parts.get("data", OPEN))
     if len(files) == 1:
@@ -157,7 +157,7 @@ def _minibatch(settings: PortedSettings) -> None:
 
 
 def _kl(settings: PortedSettings) -> None:
-    """Where the KL penalty is added, with which weight and estimate."""
+    """Set where the KL penalty is added, its weight and its estimate."""
     ours, parts = settings.ours, settings.parts
     in_loss = parts.get("kl_in_loss", "kl_loss_coefficient" in parts)
     in_reward = parts.get("kl_in_reward", not in_loss)
@@ -211,7 +211,7 @@ def _loss_and_filter(settings: PortedSettings) -> None:
 
 
 def _sampling(settings: PortedSettings) -> None:
-    """What training does not allow, or a shared GPU."""
+    """Drop settings of sampling that training, or a shared GPU, does not allow."""
     parts = settings.parts
     if parts.get("top_p", 1) != 1:
         settings.drop("top_p", "training needs the probabilities of all tokens")

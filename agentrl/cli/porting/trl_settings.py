@@ -1,4 +1,4 @@
-"""What TRL's batches and losses amount to here."""
+"""Settings that follow from TRL's batches and losses."""
 
 from agentrl.cli.porting.ported_settings import OPEN, PortedSettings
 

@@ -10,7 +10,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.text import encodable
-from agentrl.types import IMAGE, Message, Prompt, TokenSequence
+from agentrl.types import IMAGE, Image, Message, Prompt, TokenSequence
 
 
 def encode_messages(
@@ -42,16 +42,7 @@ def encode_messages(
         raise BadRow("it has no assistant message")
     if any(encodable(message.text) != message.text for message in messages):
         raise BadRow("it has characters that cannot be encoded, such as half of a surrogate pair")
-    try:
-        system = encoder.chat_format.with_tools(system, tools) if tools else system
-        replies = [
-            encoder.chat_format.with_tool_calls(answer.text, answer.tool_calls)
-            if answer.tool_calls
-            else answer.text
-            for answer in said[1::2]
-        ]
-    except ConfigError as error:
-        raise BadRow(str(error)) from error
+    system, replies = _written(encoder, system, said[1::2], tools)
     conversation, left = Conversation(encoder, system), iter(images)
     positions: list[int] = []
     turns: list[int] = []
@@ -66,13 +57,41 @@ def encode_messages(
         turns += [turn] * len(reply)
     if next(left, None) is not None and len(said) % 2 == 0:
         raise BadRow(f"it has {len(images)} images, more than its messages show")
+    return _as_sampled(token_ids, positions, turns, prompt.images, index)
+
+
+def _written(
+    encoder: ChatEncoder,
+    system: str,
+    answers: Sequence[ChatMessage],
+    tools: Sequence[Mapping[str, Any]],
+) -> tuple[str, list[str]]:
+    """The system message with definitions of functions, and replies with their calls, as text."""
+    chat = encoder.chat_format
+    try:
+        return chat.with_tools(system, tools) if tools else system, [
+            chat.with_tool_calls(one.text, one.tool_calls) if one.tool_calls else one.text
+            for one in answers
+        ]
+    except ConfigError as error:
+        raise BadRow(str(error)) from error
+
+
+def _as_sampled(
+    token_ids: tuple[int, ...],
+    positions: Sequence[int],
+    turns: Sequence[int],
+    images: tuple[Image, ...],
+    index: int,
+) -> TokenSequence:
+    """The tokens with some that count as sampled, with log-probability 0 and version 0."""
     return TokenSequence(
         token_ids=token_ids,
         sampled_positions=tuple(positions),
         logprobs=(0.0,) * len(positions),
         versions=(0,) * len(positions),
         turns=tuple(turns),
-        images=prompt.images,
+        images=images,
         episode=index,
     )
 
@@ -93,16 +112,8 @@ def encode_text(text: str, encoder: ChatEncoder, index: int = 0) -> TokenSequenc
     token_ids = encoder.document_ids(text)
     if encoder.model_adapter.image_token_id in token_ids:
         raise BadRow("its text has the token of an image; give messages and images instead")
-    positions = tuple(range(1, len(token_ids)))
-    return TokenSequence(
-        token_ids=token_ids,
-        sampled_positions=positions,
-        logprobs=(0.0,) * len(positions),
-        versions=(0,) * len(positions),
-        turns=(0,) * len(positions),
-        images=(),
-        episode=index,
-    )
+    positions = range(1, len(token_ids))
+    return _as_sampled(token_ids, positions, [0] * len(positions), (), index)
 
 
 def encode_prompt(encoder: ChatEncoder, system: str, messages: Sequence[Message]) -> Prompt:

@@ -1,4 +1,4 @@
-"""What an environment does to its process: it shares it with the job and other environments."""
+"""Side effects of an environment on the process that it shares with the job."""
 
 import os
 import time
@@ -82,7 +82,7 @@ def check_close(first: Callable[[], FirstInstance]) -> Finding:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ProcessState:
-    """What all threads of a process share, and the processes that it has started."""
+    """State that all threads of a process share, and the processes that it has started."""
 
     folder: Path
     umask: int

@@ -86,16 +86,16 @@ class _Measured:
     static: dict[str, float]
     """The fields of `RankMemory` that exist before a pass, and `kept_on_cpu`."""
     peaks: list[dict[str, float]]
-    """Its other fields at the peak of each phase (`_end_phases`). Where the highest peak is depends
-    on the number of layers, but each phase grows evenly with it."""
+    """The other fields of `RankMemory` at the peak of each phase (`_end_phases`). The highest peak
+    changes with the number of layers, but each phase grows linearly with it."""
 
     def extrapolated(self, steps: float, fewer: "_Measured | None" = None) -> RankMemory:
-        """With more layers: so many times what this has more than one with fewer layers."""
+        """Return the memory of a model with more layers: `steps` times the difference is added."""
         static, *peaks = _more(self, fewer or self, steps)
         return RankMemory(**static, **max(peaks, key=lambda peak: sum(peak.values())))
 
     def agrees(self, steps: float, fewer: "_Measured", fewest: "_Measured") -> bool:
-        """Whether it makes no difference from which two of three models others are extrapolated.
+        """Whether extrapolations from either two of three models agree.
 
         Args:
             steps: see `extrapolated`.
@@ -111,7 +111,7 @@ class _Measured:
 
 
 def _more(more: _Measured, fewer: _Measured, steps: float) -> list[dict[str, float]]:
-    """What exists before a pass, and the peaks, with so many times the difference of two models."""
+    """Extrapolate static memory and peaks by a multiple of the difference of two models."""
     pairs = zip([more.static, *more.peaks], [fewer.static, *fewer.peaks], strict=True)
     return [{n: size + steps * (size - less[n]) for n, size in own.items()} for own, less in pairs]
 

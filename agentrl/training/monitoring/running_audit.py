@@ -23,7 +23,7 @@ from agentrl.types import ScoredEpisode
 NAME = "training"
 """Of the report in `RUN/audits`."""
 Counts = list[int]
-"""Of one step: its number, then the numbers of the three `GroupSums` of `ErrorSums`."""
+"""A step's number, and then the numbers of the three `GroupSums` of `ErrorSums`."""
 _SUMS = len(GroupSums._fields)
 
 

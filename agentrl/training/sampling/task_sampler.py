@@ -180,7 +180,7 @@ class TaskPool:
         self._taken_before.setdefault(step, dict(self.taken))
 
     def state(self, step: int) -> dict[str, int]:
-        """What a checkpoint after a step keeps, whatever was chosen ahead of it since.
+        """Return the state for a step's checkpoint, without tasks that were chosen ahead of it.
 
         No state of an earlier step can be asked for afterwards.
         """
