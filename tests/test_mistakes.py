@@ -38,7 +38,7 @@ def test_every_configuration_resolves(config, capsys, monkeypatch):
     given = ["devices.source=virtual:4"] if "source: ???" in config.read_text() else []
     assert run(["train", str(config), *given, "--dry-run"]) == 0
     _, _, unchecked = capsys.readouterr().out.partition("not checked:\n")
-    assert unchecked.startswith("- memory (there is no GPU; agentrl plan computes what one needs)")
+    assert unchecked.startswith("- memory and disk space (there is no GPU; agentrl plan computes ")
 
 
 def test_a_setting_without_default_must_be_given(capsys):

@@ -75,7 +75,7 @@ def _print_plan(options: JobOptions) -> None:
     from agentrl.training.preflight import MEMORY, MISFITS, resolve
 
     warm_start_pending = run is None or checkpoint_store.latest(run) is None
-    plan = resolve(job, warm_start_pending=warm_start_pending)
+    plan = resolve(job, run=run, warm_start_pending=warm_start_pending)
     for part, values in plan.items():
         flow = None if part == "config" else False  # the settings in few lines
         text = yaml.safe_dump(

@@ -248,6 +248,7 @@ _REASONS = {
         "its node is no longer part of the cluster"
     ),
     "running low on memory": "Ray ended it because its node was almost out of memory",
+    "is unavailable: ": "the connection to its process was lost",
     "worker process has died": "its process ended without a reply: it crashed or was killed",
     "killed by `ray.kill`": "it was stopped",
 }

@@ -59,11 +59,27 @@ class DiskPlan:
 
     def describe(self) -> dict[str, float]:
         """Bytes of each kind of files."""
+        limited = {"recordings (run.keep_gb)": self.recordings} if self.recordings else {}
         return {
             pluralize(self.num_checkpoints, "checkpoint"): self.num_checkpoints * self.checkpoint,
             "exported model": self.model,
-            "recordings (run.keep_gb)": self.recordings,
+            **limited,
         }
+
+    def misfit(self, run: Path) -> str | None:
+        """Why the run's disk has no room for checkpoints and the model; None if it has.
+
+        Args:
+            run: the run's folder, or where it will be created.
+        """
+        free = _free(run)
+        if self.needed <= free:
+            return None
+        return (
+            f"{run}: the disk has room for {decimal(free)}, but the job writes {self._what}: "
+            f"{decimal(self.needed)}. Free some space, set run.dir to another disk, or lower "
+            "checkpoint.keep"
+        )
 
     def check(self, run: Path) -> None:
         """Compare with the free space of the run's disk; recordings only lead to a warning.
@@ -71,24 +87,30 @@ class DiskPlan:
         Raises:
             ConfigError: checkpoints and the model do not fit.
         """
-        free = shutil.disk_usage(run).free + _size(run / "checkpoints") + _size(run / "model")
-        what = (
-            f"{self.num_checkpoints:,} checkpoints of {decimal(self.checkpoint)} and the model of "
-            f"{decimal(self.model)}"
-        )
-        if self.needed > free:
-            raise ConfigError(
-                f"{run}: the disk has room for {decimal(free)}, but the job writes {what}: "
-                f"{decimal(self.needed)}. Free some space, set run.dir to another disk, or lower "
-                "checkpoint.keep"
-            )
+        if (misfit := self.misfit(run)) is not None:
+            raise ConfigError(misfit)
+        free = _free(run)
         recorded = self.recordings - _size(run / "episodes", run / "frames")
         if recorded > 0 and self.needed + recorded > free:
             log.warning(
                 "%s: the disk has room for %s, but the job may write %s, and recordings up to "
                 "run.keep_gb=%g; lower it, or free some space",
-                run, decimal(free), what, self.recordings / GB,
+                run, decimal(free), self._what, self.recordings / GB,
             )  # fmt: skip
+
+    @property
+    def _what(self) -> str:
+        return (
+            f"{self.num_checkpoints:,} checkpoints of {decimal(self.checkpoint)} and the model of "
+            f"{decimal(self.model)}"
+        )
+
+
+def _free(run: Path) -> int:
+    """Bytes that a run can write, those of the files that it replaces included."""
+    run = run.absolute()
+    exists = next(path for path in (run, *run.parents) if path.exists())
+    return shutil.disk_usage(exists).free + _size(run / "checkpoints") + _size(run / "model")
 
 
 def _size(*folders: Path) -> int:

@@ -123,7 +123,9 @@ def _check_model_with_engine(model: ModelConfig, rollout: RolloutConfig, *, lear
         check_engine_for(model, folder, rollout, transport_choice.num_gpus(rollout))
 
 
-def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any]:
+def resolve(
+    config: Config, *, run: Path | None = None, warm_start_pending: bool = True
+) -> dict[str, Any]:
     """What the job would do, for `--dry-run`: its own settings and what their names mean.
 
     A scripted player plays a few episodes, to see whether prompts and replies fit; nothing is
@@ -131,6 +133,7 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
 
     Args:
         config: the job.
+        run: the folder of the run that is resumed; None for a new one.
         warm_start_pending: see `check`.
 
     Raises:
@@ -144,7 +147,7 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
     lengths = check_lengths(replace(config, warm_start=warm), demonstrations.episodes)
     unmeasured = [f"length of prompts and replies in mixture, {name}" for name in _mixture(config)]
     layout = plan_job(config, learns=True)
-    memory, unplanned = _plan_memory(config, layout)
+    memory, unplanned = _plan_memory(config, layout, run or Path(config.run.dir))
     game = env_registration(config.env)
     on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {
@@ -167,22 +170,22 @@ def resolve(config: Config, *, warm_start_pending: bool = True) -> dict[str, Any
         "not checked": [
             *unplanned,
             *unmeasured,
-            "disk space (when the job starts)",
             *lengths.unchecked,
             *unverified,
         ],
     }
 
 
-def _plan_memory(config: Config, layout: Layout) -> tuple[dict[str, Any], list[str]]:
-    """What a GPU holds and what does not fit; or why that is not known."""
+def _plan_memory(config: Config, layout: Layout, run: Path) -> tuple[dict[str, Any], list[str]]:
+    """What a GPU and the run's disk hold and what does not fit; or why that is not known."""
     used = {slot.node for slot in (*layout.ranks, *layout.engines) if slot.gpus}
+    what = "memory and disk space"
     if not used:
-        return {}, ["memory (there is no GPU; agentrl plan computes what one needs)"]
+        return {}, [f"{what} (there is no GPU; agentrl plan computes what a job on GPUs needs)"]
     from agentrl.training import memory_plan  # imports torch
 
     if not memory_plan.is_config_here(config.model):
-        return {}, ["memory (agentrl plan computes it: it downloads the model's config.json)"]
+        return {}, [f"{what} (agentrl plan computes them: it downloads the model's config.json)"]
     nodes = [node for node in layout.nodes if node in used]
     card = smallest_gpu(nodes, _CARDS_S)
     replies = ask_nodes(nodes, host_memory, _CARDS_S)
@@ -190,9 +193,10 @@ def _plan_memory(config: Config, layout: Layout) -> tuple[dict[str, Any], list[s
     try:
         plan = memory_plan.plan_memory(config, layout, card, host=host)
     except memory_plan.CannotSimulate as error:
-        return {}, [f"memory: {error}"]
+        return {}, [f"{what}: {error}"]
     size = "unknown: compare it with the totals" if card is None else f"{card / 1e9:.1f} GB"
-    misfits = {MISFITS: plan.problems} if plan.problems else {}
+    problems = [*plan.problems, *filter(None, [plan.disk.misfit(run)])]
+    misfits = {MISFITS: problems} if problems else {}
     notes = {"note": plan.host.warning} if plan.host.warning else {}
     return {"size of a GPU": size, **plan.describe(), **notes, **misfits}, []
 

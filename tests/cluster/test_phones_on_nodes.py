@@ -136,9 +136,9 @@ async def test_a_host_and_the_only_engine_die_while_episodes_are_played(
     assert layout.nodes == layout.phones == (nodes[0], returned)
     played = replay.open(tmp_path).episodes()
     assert len({one.id for one in played}) == len(played) == 48
-    for step in (1, 2):
+    for step, phones in ((1, nodes), (2, layout.phones)):
         hosts_of_step = {one.device.rpartition("@")[2] for one in played if one.step == step}
-        assert hosts_of_step == {*names_of(nodes)}
+        assert hosts_of_step == {*names_of(phones)}
 
 
 @contextmanager

@@ -210,3 +210,13 @@ nodes.shutdown()
     )
     shown = (done.stdout + done.stderr).splitlines()
     assert not [line for line in shown if "raylet" in line or "marked dead" in line]
+
+
+def test_the_reason_of_a_lost_connection_is_not_rays_message() -> None:
+    from ray.exceptions import ActorUnavailableError
+
+    message = (
+        "The actor is temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14"
+    )
+    error = ActorUnavailableError(message, bytes(16))
+    assert ray_cluster.short_reason(error) == "the connection to its process was lost"

@@ -64,6 +64,7 @@ def test_checkpoints_are_those_that_are_on_disk_at_the_same_time(tiny_vlm: Path)
     assert plan(tiny_vlm, steps=1000).num_checkpoints == 4  # two, the best, and the next
     assert plan(tiny_vlm, steps=1000, keep=50).num_checkpoints == 52
     assert plan(tiny_vlm, moments="8bit").checkpoint * 2 == plan(tiny_vlm).checkpoint
+    assert list(plan(tiny_vlm).describe()) == ["3 checkpoints", "exported model"]  # any recordings
 
 
 def test_what_does_not_fit_is_an_error_and_recordings_are_a_warning(

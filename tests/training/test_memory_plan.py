@@ -338,8 +338,12 @@ def test_a_dry_run_plans_the_memory_of_the_gpus_that_are_there(
     monkeypatch.setattr(accelerators, "count", lambda: 2)
     monkeypatch.setattr(accelerators, "of_machine", lambda deadline_s: machine)
     job = ["frozen_lake", "model.dtype=bfloat16", "train.micro_batch_tokens=1024"]
+    if status:
+        job += ["checkpoint.keep=10000000", "checkpoint.every=1", "train.steps=4000000"]
+        job.append("rollout.seed_per=group")
     assert cli.run(["train", *job, "--dry-run"]) == status
     shown = capsys.readouterr().out
+    assert "disk space" not in shown.partition("not checked:")[2]
     planned = yaml.safe_load(shown)
     assert planned["placement"] == {"this machine": {"GPU 0": "rank 0, engine 0"}}
     found = planned["memory"]
@@ -350,7 +354,8 @@ def test_a_dry_run_plans_the_memory_of_the_gpus_that_are_there(
         assert str(items["total"]).endswith(total) or not title.startswith("GPU")
     assert bool(misfits) == bool(status) == ("All checks pass" not in shown)
     if misfits:
-        assert ["updates need" in misfits[0], "engines: room for 0" in misfits[1]] == [True, True]
+        texts = ("updates need", "engines: room for 0", "runs: the disk has room for")
+        assert [text in said for text, said in zip(texts, misfits, strict=True)] == [True] * 3
 
 
 @pytest.mark.parametrize(
