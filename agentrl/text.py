@@ -5,6 +5,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from hashlib import blake2b
+from pathlib import Path
 
 from agentrl.errors import ActionError
 
@@ -95,6 +96,12 @@ def quoted(value: object, length: int = 40) -> str:
     """A value in quotes for a message, truncated to `length` characters."""
     text = value if isinstance(value, str) else str(value)
     return repr(text if len(text) <= length else f"{text[:length]}...")
+
+
+def shown_path(path: str | Path) -> Path:
+    """A path as a user would type it: relative to the current folder, if it is inside."""
+    here = Path.cwd()
+    return Path(path).relative_to(here) if Path(path).is_relative_to(here) else Path(path)
 
 
 def one_line(text: str, length: int = 200) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 from agentrl.cli.command_help import complete_environment, complete_setting, complete_suite
 from agentrl.cli.terminal import print_table, suggest, table_width
 from agentrl.errors import ConfigError
-from agentrl.text import printable
+from agentrl.text import printable, shown_path
 
 _GAP = 2
 """Characters between columns."""
@@ -175,6 +175,7 @@ def _play_suites(command: "SuiteCommand", as_json: bool) -> None:
     from agentrl.training.evaluation.evaluate_suite import evaluate_suites
 
     def begun(folder: Path) -> None:
+        folder = shown_path(folder)
         typer.echo(f"results: {folder} (if interrupted: agentrl eval {folder} --resume)", err=True)
 
     _report(*evaluate_suites(command, begun), as_json)
@@ -187,10 +188,11 @@ def _report(folder: Path, results: "Sequence[TaskResult]", as_json: bool) -> Non
     page = folder / "report.html"
     export.write_suite_report(results, page)
     if as_json:
-        typer.echo(json.dumps({"folder": str(folder), **tree_of(results)}))
+        typer.echo(json.dumps({"folder": str(shown_path(folder)), **tree_of(results)}))
         return
     _print_suites(results)
-    typer.echo(f"report: {page}")
+    folder = shown_path(folder)
+    typer.echo(f"report: {shown_path(page)}")
     suggest(("view", folder / results[0].run), ("compare", folder, "OTHER"))
 
 
@@ -271,5 +273,7 @@ def _print_table(
         from agentrl.devices import vision
 
         typer.echo(vision.format_audit(result.audit))
-    typer.echo(f"recorded: {result.run}")
-    suggest(("view", result.run), ("episodes", result.run))
+    if result.run is not None:
+        run = shown_path(result.run)
+        typer.echo(f"recorded: {run}")
+        suggest(("view", run), ("episodes", run))

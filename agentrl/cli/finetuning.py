@@ -13,6 +13,7 @@ from agentrl.cli.job_options import (
     JobOptions,
 )
 from agentrl.cli.terminal import suggest
+from agentrl.text import shown_path
 
 if TYPE_CHECKING:
     from agentrl.training.finetuning.offline_job import OfflineJob
@@ -88,13 +89,14 @@ def _run(
         return None
     from agentrl.training.job import run_job
 
-    path = run_job(
+    run = run_job(
         job,
         options.config,
         options.settings,
         options.run,
         lambda _: options.announce_resumed(),
-    ).path
+    )
+    path = shown_path(run.path)
     typer.echo(f"run: {path}")
     return path
 

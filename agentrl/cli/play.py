@@ -12,7 +12,7 @@ from rich.markup import escape
 from agentrl.cli.command_help import complete_environment, complete_setting
 from agentrl.cli.terminal import draw_image, output_console, suggest
 from agentrl.errors import ConfigError
-from agentrl.text import format_signed, one_line, pluralize, printable
+from agentrl.text import format_signed, one_line, pluralize, printable, shown_path
 
 if TYPE_CHECKING:
     from agentrl.config import Config
@@ -97,6 +97,7 @@ def play(
         audience = _audience(console, width, policy == HUMAN, 0.0 if policy == HUMAN else delay)
         scored, folder = play_one(known, audience, overrides=settings, **how)
     _print_result(console, scored)
+    folder = shown_path(folder)
     typer.echo(f"recorded: {folder}")
     suggest(("view", folder), ("episodes", folder))
     if policy == HUMAN and (command := training_command(known, settings, folder)) is not None:

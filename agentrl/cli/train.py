@@ -13,6 +13,7 @@ from agentrl.cli.job_options import (
     JobOptions,
 )
 from agentrl.cli.terminal import announce, suggest
+from agentrl.text import shown_path
 
 if TYPE_CHECKING:
     from agentrl.config import Config
@@ -41,12 +42,13 @@ def train(
         return
     from agentrl.training.trainer.train import train as train_job
 
-    path = train_job(
+    run = train_job(
         config,
         overrides=options.settings,
         resume=options.run,
         begun=lambda job: _announce(job, options),
-    ).path
+    )
+    path = shown_path(run.path)
     typer.echo(f"run: {path}")
     suggest(("view", path), ("eval", path), ("merge", path, "my-model"))
 

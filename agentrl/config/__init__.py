@@ -44,6 +44,7 @@ from agentrl.config.loading import (
     resolve,
     to_yaml,
     unreadable,
+    with_absolute_paths,
 )
 from agentrl.config.logger_settings import LoggerConfig, parse_loggers
 from agentrl.config.model_settings import LoraConfig, ModelConfig
@@ -136,4 +137,5 @@ __all__ = [
     "to_yaml",
     "trained_image_sizes",
     "unreadable",
+    "with_absolute_paths",
 ]

@@ -1,9 +1,11 @@
 """Configurations from YAML files and overrides, and back; the only user of OmegaConf."""
 
 import dataclasses
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -134,6 +136,36 @@ def resolve(source: Config | str | Path, overrides: Sequence[str] = ()) -> Confi
     source.validate()
     _make_importable(source.run.search_path)
     return source
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The configuration of a job that starts, whose files stay where they are.
+
+    An environment may change the current folder of the process. The settings that name folders
+    become absolute; all other files are also found below the current folder of now.
+    """
+
+    def absolute(path: str) -> str:
+        return os.path.abspath(Path(path).expanduser())
+
+    _make_importable([os.getcwd()])
+    folders = [absolute(folder) for folder in config.run.search_path]
+    sections: dict[str, Any] = {}
+    sections["run"] = replace(config.run, dir=absolute(config.run.dir), search_path=folders)
+    if config.model.path != "tiny" and path_of(config.model.path, "model.path").is_dir():
+        sections["model"] = replace(config.model, path=absolute(config.model.path))
+    if (warm := config.warm_start) is not None:
+        cache = None if warm.cache is None else absolute(warm.cache)
+        recorded = [absolute(run) for run in warm.recorded]
+        sections["warm_start"] = replace(warm, cache=cache, recorded=recorded)
+    for name in ("sft", "dpo", "reward_model"):
+        section = getattr(config, name)
+        for part in ("train", "eval"):
+            data = getattr(section, part, None)
+            if data is not None and data.image_root is not None:
+                moved = replace(data, image_root=absolute(data.image_root))
+                sections[name] = replace(sections.get(name, section), **{part: moved})
+    return replace(config, **sections)
 
 
 def _merge(path: Path, overrides: Sequence[str], search_path: Sequence[str]) -> Config:

@@ -13,6 +13,7 @@ from agentrl.config import Config, ModelConfig
 from agentrl.errors import AgentRLError, ClusterError, ConfigError, LearnerLost
 from agentrl.files import lock_folder, remove_partial_files
 from agentrl.policies.models.model_source import model_origin
+from agentrl.text import shown_path
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.run_folder import RunFolder, RunState, job_name, read_summary
 
@@ -68,7 +69,7 @@ def run_job(
     A stage of a pipeline is resumed by the command of the pipeline, which reports that itself.
     """
     if resume is not None:
-        folder = RunFolder.existing(Path(resume))
+        folder = RunFolder.existing(Path(resume).absolute())
         folder.check_trains()
         folder.check_writable()
         started_by = folder.command
@@ -80,6 +81,8 @@ def run_job(
         settings = configuration.load(folder.path / "config.yaml", overrides)
     else:
         settings = configuration.resolve(config, overrides)
+    settings = configuration.with_absolute_paths(settings)
+    if resume is None:
         checked = job.check(settings, restored=False)
         folder = RunFolder.create(settings.run, job_name(config, settings))
         folder.save_config(settings)
@@ -167,9 +170,13 @@ def _resume_hint(folder: RunFolder, command: str | None, *, resumed: bool) -> It
                 f"{run}: the run's folder was removed, or its disk unmounted, while the job ran. "
                 "What it had recorded cannot be resumed"
             ) from error
-        logs = f" (logs of engines and phones: {run / 'logs'})" if (run / "logs").is_dir() else ""
+        logs = (
+            f" (logs of engines and phones: {shown_path(run / 'logs')})"
+            if (run / "logs").is_dir()
+            else ""
+        )
         saved = _progress_saved(run)
-        hint = "" if command is None else f"; resume with: {command} --resume {run}"
+        hint = "" if command is None else f"; resume with: {command} --resume {shown_path(run)}"
         log.warning("%s%s%s", saved, hint, logs)
         raise
 
@@ -180,7 +187,8 @@ def _check_model(model: ModelConfig, folder: RunFolder) -> None:
     Raises:
         ConfigError: it names another one.
     """
-    own = configuration.load(folder.path / "config.yaml").model
+    stored = configuration.load(folder.path / "config.yaml")
+    own = configuration.with_absolute_paths(stored).model
     if not folder.start.is_dir() or model_origin(own) == model_origin(model):
         return
     key = "path" if own.path != model.path else "tiny"

@@ -390,14 +390,13 @@ class RunFolder:
 def open_target(
     target: Config | str | Path, overrides: Sequence[str]
 ) -> tuple[Config, Path | None]:
-    """The target's configuration, and the run's folder if the target is one."""
-    if isinstance(target, Config):
-        return configuration.resolve(target, overrides), None
-    run = Path(target)
-    if not run.is_dir():
-        return configuration.load(target, overrides), None
+    """The target's configuration, and the run's folder if the target is one; paths are absolute."""
+    if isinstance(target, Config) or not Path(target).is_dir():
+        return configuration.with_absolute_paths(configuration.resolve(target, overrides)), None
+    run = Path(target).absolute()
     RunFolder.existing(run)
-    return configuration.load(run / "config.yaml", overrides), run
+    config = configuration.load(run / "config.yaml", overrides)
+    return configuration.with_absolute_paths(config), run
 
 
 def check_names_env(config: Config, target: Config | str | Path, overrides: Sequence[str]) -> None:

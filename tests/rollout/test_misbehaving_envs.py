@@ -17,7 +17,8 @@ import gymnasium
 import psutil
 import pytest
 
-from agentrl.config import Config, EnvConfig, WrapperConfig
+import agentrl
+from agentrl.config import Config, EnvConfig, RewardConfig, WrapperConfig
 from agentrl.env import find_env
 from agentrl.errors import ConfigError, WorldError
 from agentrl.rollout import env_pool, env_processes, load_translator_and_players
@@ -232,6 +233,34 @@ async def test_standard_streams_that_an_environment_closes_are_opened_again(capf
 async def test_a_process_whose_environment_closes_its_streams_goes_on() -> None:
     episodes = await play(job(1, fault="closes streams", every=2), [1, 2, 3])
     assert not any(e.outcome.void for e in episodes)
+
+
+@pytest.mark.slow
+def test_a_job_whose_environment_changes_the_current_folder_stays_in_its_own(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "score_here.py").write_text("def score(episode):\n    return 1.0\n")
+    prompt = tmp_path / "prompt.jinja"
+    prompt.write_text("{{ instructions }}")
+    config = job(fault="changes folder")
+    config.env.prompt = prompt.name
+    config.env.max_turns = 2
+    config.rewards = [RewardConfig(function="score_here.py:score")]
+    settings = [
+        "train.steps=2", "rollout.engine=hf", "rollout.launcher=local", "rollout.groups=1",
+        "rollout.group_size=2", "rollout.max_new_tokens=4", "warm_start=null", "eval.episodes=2",
+        "logging=[file]", "run.name=here", "checkpoint.every=1",
+    ]  # fmt: skip
+    run = agentrl.train(config, overrides=settings)
+    assert Path.cwd() == Path("/")
+    assert run.path == tmp_path / "runs" / "here"
+    assert len(list((run.path / "checkpoints").iterdir())) == 2
+    assert (run.path / "model" / "config.json").is_file()
+    monkeypatch.chdir(tmp_path)
+    evaluation = agentrl.evaluate("runs/here", episodes=2)
+    assert evaluation.run is not None
+    assert evaluation.run.parent == tmp_path / "runs"
 
 
 class Unchecked(gymnasium.Wrapper):

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from agentrl.notebook_html import table
 from agentrl.plain_table import plain_table
+from agentrl.text import shown_path
 from agentrl.training.monitoring.logger import Logger
 from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork, TimeEstimate
 from agentrl.training.monitoring.result_tables import (
@@ -82,7 +83,7 @@ class ConsoleDisplay(Logger):
 
     def __init__(self, run: Path, amounts: PlannedWork, console: Console | None = None) -> None:
         self._console = console or _console()
-        self._run = run
+        self._run = shown_path(run)
         self._total_steps = amounts.steps
         self._eta = TimeEstimate(amounts)
         self._started = self._spoke = time.monotonic()
