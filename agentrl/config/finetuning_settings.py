@@ -27,7 +27,7 @@ class DataConfig:
     keys: dict[str, str] = field(default_factory=dict)
     """Names of columns by content, where they differ from the usual ones: `{prompt: question,
     completion: reply}`. Contents: `messages`, `system`, `tools`, `images`, `prompt`, `context`,
-    `history`, `completion`, `text`, `labels`, `chosen`, `rejected`, `margin`."""
+    `history`, `completion`, `thinking`, `text`, `labels`, `chosen`, `rejected`, `margin`."""
 
     def validate(self, section: str) -> None:
         """Raise `ConfigError` at the first invalid value."""

@@ -24,6 +24,7 @@ CHAT_KEYS = {
     "context": ("input",),
     "history": ("history",),
     "completion": ("completion", "output", "response", "answer", "solution"),
+    "thinking": ("thinking",),
     "text": ("text",),
     "labels": ("labels",),
     "chosen": ("chosen",),
@@ -106,7 +107,8 @@ def read_chat(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> ConversationRow |
 
     `messages` are those of TRL, ms-swift and LLaMA-Factory, or ShareGPT's `conversations`. A prompt
     and a completion, as text or messages, are those of TRL, OpenRLHF (`input`, `output`) or Alpaca
-    (`instruction`, `input`, `output`, `history`). Replies in a `prompt` are not learned.
+    (`instruction`, `input`, `output`, `history`), or R1-V (`problem`, `thinking`, `solution`).
+    Replies in a `prompt` are not learned.
 
     Raises:
         BadRow: it has none of these, there is no answer, or images are missing.
@@ -115,6 +117,8 @@ def read_chat(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> ConversationRow |
     if (value := _cell(row, keys, "messages")) is not None:
         answer = _with_system(read_conversation(value), row, keys)
     elif (value := _cell(row, keys, "completion")) is not None:
+        if isinstance(value, str) and (thinking := _cell(row, keys, "thinking")):
+            value = f"{thinking}\n\n{value}"  # as R1-V joins them
         answer = _as_messages(value, "assistant")
         asked = _read_prompt(row, keys)
         if history := _read_history(row, keys):

@@ -79,9 +79,9 @@ LEARNED = {
         ["What?", "A dog.", "And now?", "A cat."],
     ),
     "r1-v": (
-        {"image": "a.png", "problem": "What?", "solution": "A cat."},
-        ["<image>What?"],
-        ["A cat."],
+        {"image": "a.png", "problem": "?", "thinking": "<think>Fur.</think>", "solution": "A cat."},
+        ["<image>?"],
+        ["<think>Fur.</think>\n\nA cat."],
     ),
     "sharegpt-system": (
         SHARE_GPT | {"system": "Be short."},
