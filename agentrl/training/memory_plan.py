@@ -17,7 +17,6 @@ from agentrl.cluster.placement import Layout, Node, plan_layout
 from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
 from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError, boundary
-from agentrl.policies.models import load_on_meta
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_source import find_config, is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import engine_class
@@ -202,7 +201,7 @@ class MemoryPlanner:
         arguments = config.rollout.engine_kwargs
         shards = cls.num_workers(arguments) // int(arguments.get("data_parallel_size", 1))
         engine = {
-            "engine: weights": _num_parameters(self._folder) * self._itemsize / shards,
+            "engine: weights": self._size.model / shards,
             "engine: activations, CUDA graphs (assumed)": ENGINE_WORK,
             "engine: process (assumed)": PROCESS,
         }
@@ -387,7 +386,3 @@ def _text_config(folder: Path) -> Mapping[str, Any]:
         if not isinstance(text.get(key), int):
             raise ConfigError(f"{folder / 'config.json'}: has no {key}")
     return text
-
-
-def _num_parameters(folder: Path) -> int:
-    return sum(p.numel() for p in load_on_meta(folder).parameters())
