@@ -18,18 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import errors, registry
-from agentrl.data.reward_inputs import MissingInfo
+from agentrl import registry
 from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.rollout.loaded_reward import RewardInfo
-from agentrl.rollout.reward_process import (
+from agentrl.rollout.reward_messages import (
     FIELDS,
     STATUS_BYTES,
     Failure,
     Result,
+    error_of,
+    show_log,
 )
 from agentrl.rollout.reward_queue import Job, Queue
-from agentrl.rollout.sent_episode import contents_of
+from agentrl.rollout.shared_fields import FieldSender
 from agentrl.supervised_process import describe_exit, supervised
 from agentrl.types import Episode
 
@@ -66,6 +67,8 @@ class PooledProcess:
         self._status = np.zeros(FIELDS, np.int64)
         self._sending = threading.Lock()
         self._outstanding: dict[int, Job] = {}
+        self._answering = 0
+        """Episodes whose answers are given now; then others come, which are sent together."""
         self._mean_s: float | None = None
         """How long it takes to score an episode, of the latest ones."""
         self._explained: dict[str, Future[str | None]] = {}
@@ -139,8 +142,8 @@ class PooledProcess:
                     registry.remember_modules(files)
                     return list(infos)
                 if kind == "failed":
-                    raise _error(content[0])
-                _show_log(*content)
+                    raise error_of(content[0])
+                show_log(*content)
         except (OSError, EOFError):
             assert self._process is not None
             how = describe_exit(self._process.wait())
@@ -196,7 +199,7 @@ class PooledProcess:
 
     def _room(self) -> int:
         """How many episodes it should get now."""
-        queue, held = self._queue, len(self._outstanding)
+        queue, held = self._queue, len(self._outstanding) + self._answering
         if any(job.alone for job in self._outstanding.values()):
             return 0
         if queue.waiting[0].alone:
@@ -237,7 +240,7 @@ class PooledProcess:
         self, process: "subprocess.Popen[bytes]", jobs: Connection, fields: Connection
     ) -> None:
         """Receive from one process until it has ended."""
-        late, selector = False, selectors.DefaultSelector()
+        late, selector, sender = False, selectors.DefaultSelector(), FieldSender(fields)
         try:
             selector.register(jobs, selectors.EVENT_READ)
             selector.register(fields, selectors.EVENT_READ)
@@ -251,7 +254,7 @@ class PooledProcess:
                     return
                 ready = {key.fileobj for key, _ in selector.select(_LOOK_S)}
                 if fields in ready:
-                    self._send_fields(fields)
+                    self._send_fields(sender)
                 if jobs in ready:
                     self._handle(*jobs.recv())
                 late = self._is_late()
@@ -259,11 +262,12 @@ class PooledProcess:
             pass
         finally:
             selector.close()
+            sender.close()
         self._after_end(process, late)
 
     def _handle(self, kind: str, *content: Any) -> None:
         if kind == "log":
-            _show_log(*content)
+            show_log(*content)
         elif kind == "explained":
             self._explained.pop(content[0]).set_result(content[1])
         else:
@@ -280,26 +284,33 @@ class PooledProcess:
             self._mean_s = mean_s if before is None else 0.5 * (mean_s + before)
         with self._queue.changed:
             jobs = [self._outstanding.pop(id, None) for id, *_ in done]
-            self._queue.changed.notify_all()
+            self._answering = len(jobs)
         for job, (_, results, failure) in zip(jobs, done, strict=True):
             if job is None:
                 continue
             if failure is None:
                 job.answer.set_result(results)
             else:
-                job.answer.set_exception(_error(failure))
+                job.answer.set_exception(error_of(failure))
+        with self._queue.changed:
+            self._answering = 0
+            self._queue.changed.notify_all()
         if wall_s / len(done) > _SHORT_S:
             self._queue.grow(computing_s / wall_s)
 
-    def _send_fields(self, fields: Connection) -> None:
-        job = self._outstanding.get(fields.recv())
-        found = contents_of(job.value) if job and isinstance(job.value, Episode) else None
-        buffers: list[pickle.PickleBuffer] = []
-        content = pickle.dumps(found, protocol=5, buffer_callback=buffers.append)
-        fields.send(len(buffers))
-        for buffer in buffers:
-            fields.send_bytes(buffer.raw())
-        fields.send_bytes(content)
+    def _send_fields(self, sender: FieldSender) -> None:
+        """Send the fields of an episode, and make those of the next one ready."""
+
+        def find(id: int) -> Episode | None:
+            job = self._outstanding.get(id)
+            return job.value if job and isinstance(job.value, Episode) else None
+
+        asked = sender.answer(find)
+        if self._mean_s is not None and self._mean_s < _SHORT_S:
+            with self._queue.changed:
+                following = next((id for id in self._outstanding if id > asked), None)
+            if following is not None and (episode := find(following)) is not None:
+                sender.prepare(following, episode)
 
     def explain(self, episode_id: str) -> str | None:
         """Why an episode was scored as it was; None if no function knows it."""
@@ -365,19 +376,6 @@ class PooledProcess:
 
 
 _MAIN = "agentrl.rollout.reward_process"
-
-
-def _error(failure: Failure) -> AgentRLError:
-    kind, text, missing = failure
-    error: AgentRLError = getattr(errors, kind)(text)
-    if missing is not None:
-        error.__cause__ = MissingInfo(*missing)
-    return error
-
-
-def _show_log(fields: dict[str, Any]) -> None:
-    record = logging.makeLogRecord(fields)
-    logging.getLogger(record.name).handle(record)
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

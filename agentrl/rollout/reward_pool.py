@@ -19,7 +19,7 @@ from agentrl.errors import AgentRLError, RewardError
 from agentrl.rollout.loaded_reward import RewardInfo
 from agentrl.rollout.pooled_process import PooledProcess
 from agentrl.rollout.reward_adapters import RewardInputs
-from agentrl.rollout.reward_process import ProcessSpec
+from agentrl.rollout.reward_messages import ProcessSpec
 from agentrl.rollout.reward_queue import Job, Queue, Results
 from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.rollout.sent_episode import pickled

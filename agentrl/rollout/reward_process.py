@@ -9,68 +9,45 @@ import faulthandler
 import logging
 import mmap
 import os
-import pickle
 import signal
 import sys
-import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from agentrl import errors, registry
+from agentrl import registry
 from agentrl.data.openrlhf import QueryFormat
-from agentrl.data.reward_inputs import MissingInfo
 from agentrl.errors import AgentRLError, RewardError, describe_error
 from agentrl.rollout.loaded_reward import LoadedReward, load_reward_function, own_name
 from agentrl.rollout.reward_adapters import RewardInputs, awaited, finite, inputs_of, score_batch
+from agentrl.rollout.reward_messages import (
+    FIELDS,
+    MAX_IDS,
+    STATUS_BYTES,
+    Failure,
+    LogForwarder,
+    ProcessSpec,
+    Result,
+    failure_of,
+    users_modules,
+)
 from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.rollout.sent_episode import Contents, unpickled
+from agentrl.rollout.shared_fields import FieldReceiver
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)
 
-FIELDS = 3
-"""Numbers at the start of the memory shared with the parent: when the current call began
-(nanoseconds of the monotonic clock, 0 if there is none), the index of its function (-1 while only
-asynchronous functions run), and the number of its jobs. The ids of these jobs follow."""
-MAX_IDS = 1021
-STATUS_BYTES = 8 * (FIELDS + MAX_IDS)
 _FLUSH_S = 0.02
 """Results are sent together, unless one has waited this long."""
 _BEAT_S = 0.25
 """How often the process shows that asynchronous functions let its event loop run."""
-
-Result = tuple[float, ...] | dict[str, float]
-"""One value per turn; or the row of a batch function, empty if it does not apply."""
-Failure = tuple[str, str, tuple[str, str] | None]
-"""Name of the error's class in `agentrl.errors`; its message; the arguments of a `MissingInfo`."""
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class ProcessSpec:
-    """What a process needs to load its functions."""
-
-    rewards: Sequence[RewardSpec]
-    path: Sequence[str]
-    """Of `sys`."""
-    roots: Sequence[Path]
-    """See `registry.look_below`."""
-    log_level: int
-    deadline_s: float
-    """For a call of an asynchronous function; the parent watches over the others."""
-    deadline: str
-    """The same for messages, with the setting's name."""
-    end: str
-    """The token that ends a reply, for functions that get texts in the model's chat format."""
-    retries: bool
-    """Whether a batch function that fails for several episodes is called for each alone."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +90,7 @@ class RewardProcess:
     def __init__(
         self, jobs: Connection, fields: Connection, status: "np.ndarray[Any, Any]"
     ) -> None:
-        self._jobs, self._fields, self._status = jobs, fields, status
+        self._jobs, self._fields, self._status = jobs, FieldReceiver(fields), status
         self._sending, self._fetching = threading.Lock(), threading.Lock()
         self._rewards: list[LoadedReward] = []
         self._done: list[tuple[int, list[Result | None], Failure | None]] = []
@@ -129,15 +106,15 @@ class RewardProcess:
         for root in spec.roots:
             registry.look_below(root)
         logging.getLogger().setLevel(spec.log_level)
-        logging.getLogger().addHandler(_Forwarder(self._send))
+        logging.getLogger().addHandler(LogForwarder(self._send))
         try:
             self._rewards = load_rewards(spec.rewards)
         except AgentRLError as error:
-            self._send(("failed", _failure(error)))
+            self._send(("failed", failure_of(error)))
             return
         self._spec = spec
         infos = [reward.info for reward in self._rewards]
-        self._send(("loaded", infos, _users_modules()))
+        self._send(("loaded", infos, users_modules()))
         while (jobs := self._next_jobs()) is not None:
             self._score(jobs)
             self._flush()
@@ -171,7 +148,7 @@ class RewardProcess:
             value: Episode | RewardInputs = unpickled(sent, lambda: self._fetch(id))
         except Exception as error:  # such as a class that cannot be imported here
             why = RewardError(f"the episode cannot be read in the reward's process: {error}")
-            self._send(("done", [(id, [], _failure(why))], 0.0, 0.0))
+            self._send(("done", [(id, [], failure_of(why))], 0.0, 0.0))
             return None
         if isinstance(value, dict):
             return _Job(id=id, inputs=value)
@@ -179,12 +156,7 @@ class RewardProcess:
 
     def _fetch(self, id: int) -> Contents:
         with self._fetching:
-            self._fields.send(id)
-            buffers = [self._fields.recv_bytes() for _ in range(self._fields.recv())]
-            found: Contents | None = pickle.loads(self._fields.recv_bytes(), buffers=buffers)
-        if found is None:
-            raise RewardError("an episode must be read before the function returns")
-        return found
+            return self._fields.fetch(id)
 
     def _explain(self, episode_id: str) -> str | None:
         reasons = (one.explain(episode_id) for one in self._rewards if one.explain is not None)
@@ -231,7 +203,7 @@ class RewardProcess:
             results = [_described(name, error)] * len(jobs)
         for job, result in zip(jobs, results, strict=True):
             if isinstance(result, BaseException):
-                job.failure = _failure(result)
+                job.failure = failure_of(result)
             else:
                 job.results[index] = result
             self._settle(job)
@@ -249,6 +221,7 @@ class RewardProcess:
         if job.open_calls or (job.failure is None and None in job.results):
             return
         self._done.append((job.id, job.results, job.failure))
+        job.episode = job.inputs = None  # its images may be large
         if time.monotonic() - self._flushed > _FLUSH_S:
             self._flush()
 
@@ -290,10 +263,10 @@ class RewardProcess:
                 value = await self._rewards[index].function(episode)
             job.results[index] = _per_turn(info.name, value, len(episode.turns))
         except AgentRLError as error:
-            job.failure = _failure(error)
+            job.failure = failure_of(error)
         except BaseException as error:
             late = RewardError(f"{name}: no result within {self._spec.deadline}")
-            job.failure = _failure(late if limit.expired() else _described(name, error))
+            job.failure = failure_of(late if limit.expired() else _described(name, error))
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         job = self._pending.pop(task)
@@ -343,7 +316,9 @@ def load_rewards(specs: Sequence[RewardSpec]) -> list[LoadedReward]:
 
 def _per_turn(name: str, value: Any, count: int) -> tuple[float, ...]:
     """A reward per turn; a single number counts for the last turn."""
-    values = [0.0] * (count - 1) + [value] if np.ndim(value) == 0 else list(value)
+    if np.ndim(value) == 0:
+        return (*[0.0] * (count - 1), finite("a value", value))
+    values = list(value)
     if len(values) != count:
         raise RewardError(f"reward {name!r} returned {len(values)} values for {count} turns")
     return tuple(finite("a value", reward) for reward in values)
@@ -353,48 +328,6 @@ def _described(name: str, cause: BaseException) -> RewardError:
     error = RewardError(f"{name}: {describe_error(cause)}")
     error.__cause__ = cause
     return error
-
-
-def _failure(error: BaseException) -> Failure:
-    """An error as plain values; an exception of the user's may not be picklable."""
-    ours = (kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
-    of_text = (kind.__name__ for kind in ours if "__init__" not in vars(kind))
-    kind, cause = next(of_text, RewardError.__name__), error.__cause__
-    text = str(error)
-    missing = (cause.env_id, cause.key) if isinstance(cause, MissingInfo) else None
-    return kind, text, missing
-
-
-def _users_modules() -> dict[str, str]:
-    """The files of imported modules that belong neither to Python's packages nor to agentrl."""
-    installed = tuple(sysconfig.get_paths().values())
-    files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
-    return {
-        name: file
-        for name, file in files.items()
-        if file and not file.startswith(installed) and name.partition(".")[0] != "agentrl"
-    }
-
-
-class _Forwarder(logging.Handler):
-    """Sends log records to the parent, whose handlers show them."""
-
-    def __init__(self, send: Callable[[Any], None]) -> None:
-        super().__init__()
-        self._send = send
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Send one record as text."""
-        text = self.format(record)
-        fields: Mapping[str, Any] = {
-            "name": record.name, "levelno": record.levelno, "levelname": record.levelname,
-            "msg": text, "created": record.created, "pathname": record.pathname,
-            "lineno": record.lineno,
-        }  # fmt: skip
-        try:
-            self._send(("log", fields))
-        except (OSError, ValueError):  # the parent has ended
-            self.handleError(record)
 
 
 def main(jobs: int, fields: int, status: int) -> None:

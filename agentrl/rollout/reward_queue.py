@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from agentrl.rollout.loaded_reward import RewardInfo
 from agentrl.rollout.reward_adapters import RewardInputs
-from agentrl.rollout.reward_process import ProcessSpec, Result
+from agentrl.rollout.reward_messages import ProcessSpec, Result
 from agentrl.types import Episode
 
 Results = Sequence[Result | None]

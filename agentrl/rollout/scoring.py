@@ -17,8 +17,8 @@ from agentrl.data.reward_inputs import env_reward
 from agentrl.errors import ConfigError, RewardError
 from agentrl.extension_points import REWARD
 from agentrl.rollout.reward_adapters import OVERALL
+from agentrl.rollout.reward_messages import Result
 from agentrl.rollout.reward_pool import RewardPool
-from agentrl.rollout.reward_process import Result
 from agentrl.rollout.reward_queue import Results
 from agentrl.rollout.reward_signatures import RewardSpec, check_columns
 from agentrl.text import list_names

@@ -129,27 +129,32 @@ def pickled(value: Any) -> bytes:
     Raises:
         Exception: it has a part that another process cannot be given.
     """
-    file = io.BytesIO()
-    _Pickler(file, protocol=5).dump(value)
-    return file.getvalue()
+    if isinstance(value, Episode):
+        value = _bare(value)
+    content = pickle.dumps(value, protocol=5)
+    if b"__main__" in content:  # perhaps only as a text
+        _ImportablePickler(io.BytesIO(), protocol=5).dump(value)
+    return content
 
 
-class _Pickler(pickle.Pickler):
-    """Replaces fields that are fetched by their lengths."""
+def _bare(episode: Episode) -> tuple[Any, ...]:
+    """The values of an episode's fields; only the lengths of those that are fetched.
+
+    Those of turns are sent by field, as a tuple per turn takes longer.
+    """
+    turns = episode.turns
+    lengths = [[*map(len, items)] for items in zip(*map(_get_fetched, turns), strict=True)]
+    columns = [*zip(*map(_get_sent, turns), strict=True)]
+    return (len(turns), columns, lengths, len(episode.final_images), _get_others(episode))
+
+
+class _ImportablePickler(pickle.Pickler):
+    """Refuses what another process cannot import."""
 
     def reducer_override(self, obj: Any) -> Any:
         """See pickle."""
-        kind = type(obj)
-        if kind is Turn:
-            values = [*_TURN.get(obj)]
-            for place in _PLACES:
-                values[place] = len(values[place])
-            return _make_turn, (values,)
-        if kind is Episode:
-            values = [*_EPISODE.get(obj)]
-            values[_FINAL] = len(values[_FINAL])
-            return _make_episode, (values,)
-        if (obj if kind is type else kind).__module__ == "__main__":
+        kind = obj if isinstance(obj, type) else type(obj)
+        if kind.__module__ == "__main__":
             raise pickle.PicklingError(
                 f"{kind.__qualname__} is defined in the main script; move it to a module"
             )
@@ -158,8 +163,7 @@ class _Pickler(pickle.Pickler):
 
 def contents_of(episode: Episode) -> Contents:
     """What `EpisodeSource` fetches."""
-    turns = [[getattr(turn, name) for name in _FIELDS] for turn in episode.turns]
-    return [*turns, [episode.final_images]]
+    return [*map(_get_fetched, episode.turns), [episode.final_images]]
 
 
 def unpickled(content: bytes, fetch: Callable[[], Contents]) -> Any:
@@ -170,53 +174,46 @@ def unpickled(content: bytes, fetch: Callable[[], Contents]) -> Any:
         fetch: see `EpisodeSource`.
     """
     value = pickle.loads(content)
-    if isinstance(value, Episode):
-        source = EpisodeSource(fetch)
-        for number, turn in enumerate(value.turns):
-            for field, (name, put) in enumerate(_PUT):
-                _put_fetched(turn, name, put, source, number, field)
-        _put_fetched(value, "final_images", _EPISODE.put[_FINAL], source, -1, 0)
-    return value
+    if not isinstance(value, tuple):
+        return value
+    (count, columns, lengths, finals, others), source = value, EpisodeSource(fetch)
+    turns = [object.__new__(_SentTurn) for _ in range(count)]
+    for number, turn in enumerate(turns):
+        _put_sent(turn, (source, number, columns, lengths))
+    return Episode(
+        turns=tuple(turns),
+        final_images=Fetched(source, -1, 0, range(finals)) if finals else (),  # type: ignore[arg-type]
+        **dict(zip(_OTHERS, others, strict=True)),
+    )
 
 
-def _put_fetched(
-    owner: Episode | Turn,
-    name: str,
-    put: Callable[[Any, Any], None],
-    source: EpisodeSource,
-    turn: int,
-    field: int,
-) -> None:
-    """Put a sequence into a field that has its length."""
-    count: Any = getattr(owner, name)
-    if isinstance(count, int):  # an episode may have the same turn twice
-        put(owner, Fetched(source, turn, field, range(count)) if count else ())
+class _SentTurn(Turn):
+    """A turn whose fields are set when one is read, as many functions read the last turn only."""
+
+    __slots__ = ("_sent",)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _FIELDS:
+            (source, number, _, lengths), field = self._sent, _FIELDS.index(name)
+            items = Fetched(source, number, field, range(lengths[field][number]))
+            object.__setattr__(self, name, items if items else ())
+        elif name in _PUT:
+            _, number, columns, _ = self._sent
+            for put, column in zip(_PUT.values(), columns, strict=True):
+                put(self, column[number])
+        else:
+            raise AttributeError(f"'Turn' object has no attribute {name!r}")
+        return getattr(self, name)
 
 
-class _Fields:
-    """Reads and writes all fields of a frozen dataclass with slots, faster than its own methods."""
-
-    def __init__(self, kind: type) -> None:
-        self.names = [field.name for field in dataclasses.fields(kind)]
-        self.get = operator.attrgetter(*self.names)
-        self.put = [getattr(kind, name).__set__ for name in self.names]
-
-
-_TURN, _EPISODE = _Fields(Turn), _Fields(Episode)
-_PLACES = [_TURN.names.index(name) for name in _FIELDS]
-_PUT = [(name, _TURN.put[place]) for name, place in zip(_FIELDS, _PLACES, strict=True)]
-_FINAL = _EPISODE.names.index("final_images")
-
-
-def _make_turn(values: Sequence[Any]) -> Turn:
-    turn = Turn.__new__(Turn)
-    for put, value in zip(_TURN.put, values, strict=True):
-        put(turn, value)
-    return turn
-
-
-def _make_episode(values: Sequence[Any]) -> Episode:
-    episode = Episode.__new__(Episode)
-    for put, value in zip(_EPISODE.put, values, strict=True):
-        put(episode, value)
-    return episode
+_SENT = [field.name for field in dataclasses.fields(Turn) if field.name not in _FIELDS]
+_OTHERS = [
+    field.name
+    for field in dataclasses.fields(Episode)
+    if field.name not in ("turns", "final_images")
+]
+_get_sent, _get_fetched = operator.attrgetter(*_SENT), operator.attrgetter(*_FIELDS)
+_get_others = operator.attrgetter(*_OTHERS)
+_PUT = {name: getattr(Turn, name).__set__ for name in _SENT}
+"""Set fields of a frozen object, faster than its constructor."""
+_put_sent = vars(_SentTurn)["_sent"].__set__

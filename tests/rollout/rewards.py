@@ -91,6 +91,20 @@ def reads_fields(episode):
     return sum(brightest) + int(episode.final_images[0].max()) + sum(turn.reply_logprobs)
 
 
+class KeepsSomeImages:
+    """Compares images that it has kept with what they showed first; they cannot be written to."""
+
+    def __init__(self):
+        self.kept = []
+
+    def __call__(self, episode):
+        image = episode.turns[-1].images[0]
+        assert not image.flags.writeable
+        if len(episode.turns[-1].reply) % 2:
+            self.kept.append((image, int(image[0, 0, 0])))
+        return all((image == first).all() for image, first in self.kept)
+
+
 def waits(episode):
     time.sleep(0.3)
     return float(os.getpid())

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,8 @@ from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.sent_episode import contents_of, pickled, unpickled
+from agentrl.types import Turn
 from tests.rollout.test_collector import episode_of
 
 TICKETS = requests_of_step("train", 1, [5], 8)
@@ -99,6 +101,26 @@ def test_fields_that_few_functions_read_arrive_when_they_are_read():
         image = np.full((4, 4, 3), 7, np.uint8)
         episode = replace(replying("", images=(image, 2 * image)), final_images=(3 * image,))
         assert rewards.score(episode).total == 14 + 21 - 2
+
+
+def test_images_that_a_function_keeps_do_not_change_with_later_episodes():
+    episodes = [
+        replying("?" * number, images=(np.full((9 + number, 50, 3), number, np.uint8),))
+        for number in range(40)
+    ]
+    with functions("rewards:KeepsSomeImages") as rewards:
+        assert [one.total for one in rewards.score_all(episodes)] == [1.0] * 40
+
+
+def test_a_sent_turn_equals_and_copies_like_one_of_its_own_process():
+    turn = replace(episode_of(TICKETS[0], turns=1).turns[0], info={"steps": 3})
+    episode = replace(episode_of(TICKETS[0], turns=1), turns=(turn,))
+    sent = unpickled(pickled(episode), lambda: contents_of(episode)).turns[0]
+    assert isinstance(sent, Turn)
+    assert asdict(replace(sent, reply="other")) == asdict(replace(turn, reply="other"))
+    assert (repr(sent), sent.seconds) == (repr(turn), turn.seconds)
+    with pytest.raises(AttributeError, match="'Turn' object has no attribute 'replies'"):
+        _ = sent.replies
 
 
 def test_slow_functions_of_one_episode_run_in_several_processes_but_an_object_in_one():
