@@ -244,7 +244,9 @@ def message_of(cause: BaseException, length: int = _LONGEST) -> str:
 
 def describe_error(cause: BaseException) -> str:
     """Type, message and location of an error: `ValueError: too small (game.py:12)`."""
-    deepest = traceback.extract_tb(cause.__traceback__)[-1:]
+    frames = traceback.extract_tb(cause.__traceback__)
+    # The code that asked for a missing attribute made the mistake, not the object's __getattr__.
+    deepest = [frame for frame in frames if frame.name != "__getattr__"][-1:]
     location = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in deepest)
     return f"{type(cause).__name__}: {message_of(cause)}{location}"
 
