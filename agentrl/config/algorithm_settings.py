@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agentrl.config.bounds import check_at_most, check_not_negative, check_positive
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import LOSS
 
 Aggregate = Literal["token_mean", "sequence_mean", "sequence_sum", "constant", "token_sum"]
@@ -228,7 +228,8 @@ class AlgorithmConfig:
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value, for any job."""
-        self.loss.validate()
+        with boundary(ConfigError, f"{LOSS.setting}={self.loss.name}: validate() fails"):
+            self.loss.validate()
         self.kl.validate()
         self.sampling.validate()
         self.overlong.validate()

@@ -30,8 +30,8 @@ from agentrl.config.sampling_settings import (
     sampler_defaults,
 )
 from agentrl.config.training_settings import OptimConfig, TrainConfig, WarmStartConfig
-from agentrl.errors import ConfigError
-from agentrl.extension_points import ALGORITHM, LOGGER
+from agentrl.errors import ConfigError, boundary
+from agentrl.extension_points import ALGORITHM, LOGGER, SAMPLER
 from agentrl.text import quoted
 
 
@@ -140,12 +140,14 @@ class Config:
             raise ConfigError(f"seed={self.seed}: must not be below 0")
         self.rollout.validate()
         self.env.validate()
-        self.sampling.validate()
+        for point, own in ((SAMPLER, self.sampling), (ALGORITHM, self.algorithm)):
+            with boundary(ConfigError, f"{point.setting}={own.name}: validate() fails"):
+                own.validate()
         check_mixture(self.mixture)
         for job in self.environments().values():
             job.env.validate()
         for section in (
-            self.devices, self.train, self.algorithm, self.model, self.optim, self.eval,
+            self.devices, self.train, self.model, self.optim, self.eval,
             self.checkpoint, self.run, self.sft, self.dpo, self.reward_model, self.reward_audit,
         ):  # fmt: skip
             if section is not None:

@@ -12,12 +12,23 @@
 One module per kind holds its checks: functions `check_...(target)`, or
 `check_...(target, settings)`, in which `target` is what the name selects and `settings` are the
 `key=value` arguments. The first line of the docstring is the description; a failed check raises
-AssertionError or ConfigError. A module whose checks depend on the target has a function
-`checks_of(target, settings)` instead.
+AssertionError or ConfigError. Where the settings are a section of the configuration, the module has
+a function `config_of(target, settings)`, and its checks get that section, made once. A module whose
+checks depend on the target has a function `checks_of(target, settings)` instead.
 `agentrl.conformance.fixtures` has pytest fixtures.
 """
 
-from agentrl.conformance.checking import Check, checks, findings, next_command
+from agentrl.conformance.checking import Check, check_configured, checks, findings, next_command
 from agentrl.conformance.listing import Listed, listed, point_of, points
 
-__all__ = ["Check", "Listed", "checks", "findings", "listed", "next_command", "point_of", "points"]
+__all__ = [
+    "Check",
+    "Listed",
+    "check_configured",
+    "checks",
+    "findings",
+    "listed",
+    "next_command",
+    "point_of",
+    "points",
+]

@@ -24,6 +24,8 @@ _NOT_USERS = (
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
 """Folders whose code is not the user's."""
+_DEADLINE_S = 120.0
+"""For each check of a job's classes."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -63,20 +65,45 @@ def checks(kind: str, target: Any, *settings: str) -> list[Check]:
     Raises:
         ConfigError: there is no such kind or target, or it takes no settings.
     """
-    point, module = point_of(kind), _module_of(kind)
+    module = _module_of(kind)
     if hasattr(module, "checks_of"):
         made: list[Check] = module.checks_of(target, settings)
         return made
-    found = point.resolve(target) if isinstance(target, str) else target
+    found = point_of(kind).resolve(target) if isinstance(target, str) else target
     if isinstance(target, str) and getattr(module, "TAKES_NAMES", False):
         found = target
     given = configuration.arguments(settings)
-    functions = _check_functions(module)
-    if given and not any(_takes_settings(function) for function in functions):
+    if given and not any(map(_takes_settings, _check_functions(module))):
         raise ConfigError(
             f"agentrl check {kind} takes no settings; leave out {', '.join(settings)}"
         )
-    return [_check(function, found, given) for function in functions]
+    if hasattr(module, "config_of"):
+        if "name" in given:
+            raise ConfigError(f"name={given['name']}: {target} is checked; leave out the name")
+        given = module.config_of(found, given)
+    return _checks(module, found, given)
+
+
+def check_configured(kind: str, config: Any) -> None:
+    """Check a class with the settings of a job, in this process; texts about it may be missing.
+
+    Args:
+        kind: `algorithm` or `loss`.
+        config: the section of the job that names the class.
+
+    Raises:
+        ConfigError: a check fails.
+    """
+    point = point_of(kind)
+    made = _checks(_module_of(kind), point.resolve(config.name), config)
+    needed = [check for check in made if check.name != "description"]
+    for found in _results(needed, _DEADLINE_S):
+        if found.state == "wrong":
+            raise ConfigError(
+                f"{point.setting}={config.name}: the check {found.what!r} fails: "
+                f"{found.detail.rstrip('.')}. agentrl check {kind} {config.name} KEY=VALUE ... "
+                "runs all checks"
+            )
 
 
 def findings(
@@ -98,7 +125,7 @@ def findings(
         begun: called with the description of each check that begins.
 
     Raises:
-        ConfigError: the kind has no such options.
+        ConfigError: the kind has no such options, or the target no such settings.
     """
     module = _module_of(kind)
     if hasattr(module, "findings"):
@@ -108,15 +135,14 @@ def findings(
         names = ", ".join(f"--{name.removesuffix('_s')}" for name in options)
         raise ConfigError(f"agentrl check {kind}: only `agentrl check env` has {names}")
     try:
-        found = checks(kind, target, *settings)
+        loaded = point_of(kind).resolve(target)
+        if hasattr(module, "config_of"):
+            module.config_of(loaded, {})
     except Exception as error:
         yield wrong("It can be loaded", describe_failure(error), "")
         return
     yield ok("It can be loaded", "")
-    for check in found:
-        begun(check.description)
-        failed = partial(_failed, check.description)
-        yield within_deadline(deadline_s, check.description, partial(_run, check), failed)
+    yield from _results(checks(kind, target, *settings), deadline_s, begun)
 
 
 def next_command(kind: str, target: str) -> tuple[str, ...]:
@@ -185,6 +211,15 @@ def _module_of(kind: str) -> ModuleType:
     return importlib.import_module(name)
 
 
+def _results(
+    made: Sequence[Check], deadline_s: float, begun: Callable[[str], None] = lambda what: None
+) -> Iterator[Finding]:
+    for check in made:
+        begun(check.description)
+        failed = partial(_failed, check.description)
+        yield within_deadline(deadline_s, check.description, partial(_run, check), failed)
+
+
 def _check_functions(module: ModuleType) -> list[Callable[..., None]]:
     """The checks that a module defines, in their order."""
     return [
@@ -199,13 +234,14 @@ def _takes_settings(function: Callable[..., None]) -> bool:
     return len(inspect.signature(function).parameters) > 1
 
 
-def _check(function: Callable[..., None], target: Any, settings: Mapping[str, Any]) -> Check:
-    given = (target, settings) if _takes_settings(function) else (target,)
-    return Check(
-        name=function.__name__.removeprefix("check_"),
-        description=description_of(function).rstrip("."),
-        run=partial(function, *given),
-    )
+def _checks(module: ModuleType, target: Any, settings: Any) -> list[Check]:
+    made = []
+    for function in _check_functions(module):
+        given = (target, settings) if _takes_settings(function) else (target,)
+        name = function.__name__.removeprefix("check_")
+        description = description_of(function).rstrip(".")
+        made.append(Check(name=name, description=description, run=partial(function, *given)))
+    return made
 
 
 def _run(check: Check) -> Finding:

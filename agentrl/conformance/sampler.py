@@ -1,4 +1,4 @@
-"""Checks of a task sampler, a class of `sampling.name`."""
+"""Checks of a task sampler, a class of `sampling.name`; settings are those of its section."""
 
 import json
 import tempfile
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from agentrl import config as configuration
-from agentrl.config import Config, RolloutConfig
+from agentrl.config import RolloutConfig, SamplerConfig
 from agentrl.conformance.checking import reference
 from agentrl.conformance.support.sample_steps import sample_turn, scored_episode
 from agentrl.training.sampling.task_sampler import (
@@ -32,29 +32,35 @@ _VISITS = 4 * _STEPS
 """Steps in which every task must have been chosen at least once."""
 
 
-def check_settings(target: type[TaskSampler], settings: Mapping[str, Any]) -> None:
-    """Its settings have valid defaults, and survive being saved."""
+def config_of(target: type[TaskSampler], settings: Mapping[str, Any]) -> SamplerConfig:
+    """The section `sampling` with these settings.
+
+    Raises:
+        ConfigError: there is no such setting, or a value is invalid, maybe a default.
+    """
+    return configuration.from_dict({"sampling": {**settings, "name": reference(target)}}).sampling
+
+
+def check_settings(target: type[TaskSampler], config: SamplerConfig) -> None:
+    """It says what it does, and its settings survive being saved."""
     text = getattr(target, "about", None)
     assert isinstance(text, str), f"{target.__name__}.about must be a text"
-    config = _settings(target, settings)
-    saved = configuration.from_dict(config.to_dict())
-    assert saved.sampling == config.sampling, (
-        f"saved and read again, {asdict(config.sampling)} becomes {asdict(saved.sampling)}"
-    )
+    saved = configuration.from_dict({"sampling": asdict(config)}).sampling
+    assert saved == config, f"saved and read again, {asdict(config)} becomes {asdict(saved)}"
 
 
-def check_choice(target: type[TaskSampler], settings: Mapping[str, Any]) -> None:
+def check_choice(target: type[TaskSampler], config: SamplerConfig) -> None:
     """It chooses as many tasks of the job as there are groups, whatever happens to them."""
     for solved in (0.0, 0.5, 1.0):
         with _folder() as folder:
-            _train(_made(target, settings, folder), solved, range(1, _STEPS))
+            _train(_made(config, folder), solved, range(1, _STEPS))
 
 
-def check_no_starvation(target: type[TaskSampler], settings: Mapping[str, Any]) -> None:
+def check_no_starvation(target: type[TaskSampler], config: SamplerConfig) -> None:
     """Every task is chosen again and again, however it was solved."""
     for solved in (0.0, 1.0):
         with _folder() as folder:
-            sampler = _made(target, settings, folder)
+            sampler = _made(config, folder)
             _train(sampler, solved, range(1, _STEPS))
             chosen = _train(sampler, solved, range(_STEPS, _STEPS + _VISITS))
             tasks = [played.task for step in chosen for played in step]
@@ -68,13 +74,13 @@ def check_no_starvation(target: type[TaskSampler], settings: Mapping[str, Any]) 
             )
 
 
-def check_resumed(target: type[TaskSampler], settings: Mapping[str, Any]) -> None:
+def check_resumed(target: type[TaskSampler], config: SamplerConfig) -> None:
     """Restored from a checkpoint, it goes on to choose the same tasks."""
     with _folder() as folder:
-        sampler = _made(target, settings, folder)
+        sampler = _made(config, folder)
         _train(sampler, 0.5, range(1, 20))
         saved = json.dumps(sampler.state())
-        resumed = _made(target, settings, folder)
+        resumed = _made(config, folder)
         resumed.tasks.restore(sampler.tasks.state(19))
         resumed.restore(json.loads(saved))
         assert json.loads(json.dumps(resumed.state())) == json.loads(saved), (
@@ -85,10 +91,10 @@ def check_resumed(target: type[TaskSampler], settings: Mapping[str, Any]) -> Non
         assert again == before, "a resumed sampler chooses other tasks"
 
 
-def check_bounded(target: type[TaskSampler], settings: Mapping[str, Any]) -> None:
+def check_bounded(target: type[TaskSampler], config: SamplerConfig) -> None:
     """Its state does not grow with the number of steps."""
     with _folder() as folder:
-        sampler = _made(target, settings, folder)
+        sampler = _made(config, folder)
         _train(sampler, 0.5, range(1, 101))
         size = len(json.dumps(sampler.state()))
         _train(sampler, 0.5, range(101, 201))
@@ -96,10 +102,10 @@ def check_bounded(target: type[TaskSampler], settings: Mapping[str, Any]) -> Non
         assert grown < 1.5 * size + 1000, f"it grew from {size} to {grown} characters in 100 steps"
 
 
-def check_metrics(target: type[TaskSampler], settings: Mapping[str, Any]) -> None:
+def check_metrics(target: type[TaskSampler], config: SamplerConfig) -> None:
     """Its metrics are finite numbers."""
     with _folder() as folder:
-        sampler = _made(target, settings, folder)
+        sampler = _made(config, folder)
         _train(sampler, 0.5, range(1, 10))
         for name, value in sampler.metrics().items():
             assert np.isfinite(value), f"{name} is {value}"
@@ -109,13 +115,7 @@ def _folder() -> "tempfile.TemporaryDirectory[str]":
     return tempfile.TemporaryDirectory(prefix="agentrl-sampler-")
 
 
-def _settings(target: type[TaskSampler], settings: Mapping[str, Any]) -> Config:
-    name = reference(target)
-    return configuration.from_dict({"sampling": {"name": name, **settings}})
-
-
-def _made(target: type[TaskSampler], settings: Mapping[str, Any], folder: str) -> TaskSampler:
-    config = _settings(target, settings).sampling
+def _made(config: SamplerConfig, folder: str) -> TaskSampler:
     rollout = RolloutConfig(groups=_GROUPS, group_size=_SIZE)
     return load_sampler(
         replace(config, success_at=1.0), _SETS, rollout, run_seed=0,

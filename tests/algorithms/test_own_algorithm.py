@@ -1,7 +1,7 @@
 """The examples of a user's algorithm and loss: they pass the checks, broken copies do not."""
 
-import importlib
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -10,8 +10,10 @@ import torch
 import yaml
 
 from agentrl import cli
-from agentrl.errors import AgentRLError
-from agentrl.extension_points import ALGORITHM, LOSS
+from agentrl.config import algorithm_config
+from agentrl.conformance import check_configured, checks, findings
+from agentrl.errors import AgentRLError, ConfigError
+from agentrl.extension_points import LOSS
 from tests.algorithms.played import advantages_of, numbers, played
 
 EXTEND = Path(__file__).parents[2] / "examples" / "extend"
@@ -19,33 +21,39 @@ ALGORITHM_FILE = EXTEND / "algorithm.py"
 LOSS_FILE = EXTEND / "loss.py"
 
 
-def checks(kind):
-    module = importlib.import_module(f"agentrl.conformance.{kind}")
-    return [member for name, member in vars(module).items() if name.startswith("check_")]
-
-
 EXAMPLES = {
-    "algorithm": (ALGORITHM, ALGORITHM_FILE, "QuantileAdvantage"),
-    "loss": (LOSS, LOSS_FILE, "SimplePolicyLoss"),
+    "algorithm": (f"{ALGORITHM_FILE}:QuantileAdvantage", "quantile=0.5", "loss.clip_low=0.1"),
+    "loss": (f"{LOSS_FILE}:SimplePolicyLoss", "epsilon=0.1"),
 }
 
 
-@pytest.fixture(params=EXAMPLES)
-def example(request):
-    point, file, name = EXAMPLES[request.param]
-    return point.kind, point.resolve(f"{file}:{name}")
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_the_example_passes_every_check_with_settings_of_its_own(kind):
+    target, *settings = EXAMPLES[kind]
+    for check in checks(kind, target, *settings):
+        check()
 
 
-def test_the_example_passes_every_check(example):
-    kind, target = example
-    for check in checks(kind):
-        check(target)
+@pytest.mark.parametrize(
+    ("kind", "setting", "reason"),
+    [
+        ("algorithm", "quantile=4", "algorithm.quantile=4.0: must be at most 1"),
+        ("algorithm", "kl.target=1", "has no effect with algorithm.kl.add_to=none"),
+        ("loss", "epsilom=1", "Did you mean: 'epsilon'"),
+        ("loss", "name=ppo", "SimplePolicyLoss is checked; leave out the name"),
+    ],
+)
+def test_a_wrong_setting_is_a_mistake_in_the_command_not_a_failed_check(kind, setting, reason):
+    results = findings(kind, EXAMPLES[kind][0], (setting,), 60.0)
+    assert next(results).state == "ok"  # it can be loaded
+    with pytest.raises(ConfigError, match=reason):
+        next(results)
 
 
 @pytest.mark.parametrize("name", [extension.name for extension in LOSS.extensions()])
 def test_built_in_losses_pass_every_check(name):
-    for check in checks("loss"):
-        check(LOSS.resolve(name))
+    for check in checks("loss", name):
+        check()
 
 
 def test_quantile_advantages_of_a_worked_example():
@@ -109,26 +117,77 @@ BROKEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", BROKEN)
-def test_a_broken_copy_fails_with_a_useful_message(fault, tmp_path):
-    source, before, after, said = BROKEN[fault]
-    text = source.read_text()
-    assert before in text
-    name = f"broken_{source.stem}_{abs(hash(fault))}"
-    file = tmp_path / f"{name}.py"
-    file.write_text(text.replace(before, after))
-    point = ALGORITHM if source == ALGORITHM_FILE else LOSS
-    found = {ALGORITHM: "QuantileAdvantage", LOSS: "SimplePolicyLoss"}
-    target = point.resolve(f"{file}:{found[point]}")
-    failures = []
-    for check in checks(point.kind):
-        try:
-            check(target)
-        except Exception as error:  # as `agentrl check` does
-            failures.append(str(error))
-    sys.modules.pop(name)
+NAMES = {
+    ALGORITHM_FILE: ("algorithm", "QuantileAdvantage"),
+    LOSS_FILE: ("loss", "SimplePolicyLoss"),
+}
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Writes a copy of an example with a text replaced; returns its kind and its target."""
+
+    def write(source, before, after):
+        text = source.read_text()
+        assert before in text
+        name = f"broken_{source.stem}_{abs(hash(after))}"
+        (tmp_path / f"{name}.py").write_text(text.replace(before, after))
+        written.append(name)
+        kind, own = NAMES[source]
+        return kind, f"{tmp_path}/{name}.py:{own}"
+
+    written = []
+    yield write
+    for name in written:
+        sys.modules.pop(name, None)
     sys.path[:] = [folder for folder in sys.path if folder != str(tmp_path)]
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_copy_fails_with_a_useful_message(fault, copied):
+    *change, said = BROKEN[fault]
+    found = findings(*copied(*change), (), 60.0)
+    failures = [one.detail for one in found if one.state == "wrong"]
     assert any(said in failure for failure in failures), failures
+
+
+def test_a_job_s_own_class_is_checked_with_the_job_s_settings(copied):
+    changes = {
+        "loss has shape []": (LOSS_FILE, "loss=loss,", "loss=loss.sum(),"),
+        "set all_tokens = True": (LOSS_FILE, "inputs.advantages.abs()", "1.0"),
+        "no attribute 'advantage' (broken_": (LOSS_FILE, "advantages * r", "advantage * r"),
+        "loss has shape [],": (
+            LOSS_FILE, "loss=loss,", "loss=loss if self.config.epsilon == 0.2 else loss.sum(),",
+        ),
+        "void episodes influence": BROKEN["void episodes count"][:3],
+    }  # fmt: skip
+    for said, change in changes.items():
+        kind, target = copied(*change)
+        given = {"loss": {"name": target, "epsilon": 0.3}} if kind == "loss" else {"quantile": 0.3}
+        config = algorithm_config("grpo" if kind == "loss" else target, **given)
+        with pytest.raises(ConfigError, match=re.escape(said)) as raised:
+            check_configured(kind, config.loss if kind == "loss" else config)
+        assert f"{target}: the check '" in str(raised.value)
+
+
+def test_a_dry_run_checks_the_job_s_own_classes(copied, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    _, target = copied(LOSS_FILE, "inputs.advantages.abs()", "self.config.epsilon")
+    job = ("rollout.engine=hf", "rollout.launcher=local", "warm_start=null")
+    named = f"algorithm.loss.name={target}"
+    assert cli.run(["train", "frozen_lake", *job, named, "--dry-run"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert f"ConfigError: {named}: the check 'Tokens with advantage 0" in printed.err
+
+
+def test_an_exception_of_a_user_s_validate_is_reported_with_its_line(copied):
+    _, target = copied(
+        LOSS_FILE, 'check_positive("algorithm.loss", self, "epsilon")', "self.epsilon.check()"
+    )
+    said = r"loss.name=.*: validate\(\) fails: AttributeError: 'float' .* \(broken_loss_.*py:\d+\)"
+    with pytest.raises(ConfigError, match=said):
+        algorithm_config("grpo", loss=target)
 
 
 FAILING = """

@@ -388,9 +388,11 @@ def test_mistakes_in_the_command_are_config_errors(capsys) -> None:
     assert (code, said.count("\n")) == (2, 1)
     assert "there is no kind 'loger' (did you mean 'logger'?)" in said
     with pytest.raises(ConfigError, match="agentrl check suite takes no settings; leave out a=1"):
-        checks("suite", "minigames", "a=1")
+        list(findings("suite", "minigames", ("a=1",), 60.0))
     with pytest.raises(ConfigError, match=r"name its environment as well, such as env\.id="):
-        checks("player", f"{EXTEND}/environment.py:Expert")
+        list(findings("player", f"{EXTEND}/environment.py:Expert", (), 60.0))
+    with pytest.raises(ConfigError, match=r"sampling\.shar: Key 'shar' not in"):
+        list(findings("sampler", f"{EXTEND}/sampler.py:Staircase", ("shar=0.4",), 60.0))
 
 
 def test_a_user_s_tests_run_the_same_checks_and_fixtures(tmp_path) -> None:
