@@ -22,10 +22,10 @@ from agentrl.rollout.reward_signatures import (
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class RewardInfo:
-    """What is known about a reward function once it is loaded."""
+    """Properties of a loaded reward function."""
 
     name: str
-    """Its own, or `REWARD_NAME` of its file; numbered if another function has it, too."""
+    """The function's name, or `REWARD_NAME` of its file; numbered if another one has it."""
     is_batch: bool
     """Whether it takes a list of inputs; else it takes an episode."""
     overlaps: bool
@@ -39,9 +39,9 @@ class RewardInfo:
     needs_answer: bool
     """Whether it has EasyR1's or veRL's signature, which always has the right answer."""
     reads_images: bool
-    """Its attribute of that name: whether it looks at the images of recorded episodes."""
+    """The attribute of that name: whether the function looks at images of recorded episodes."""
     accept_at: float
-    """Its attribute of that name: the value from which an audit counts an episode as accepted."""
+    """The attribute of that name: the value from which an audit counts an episode as accepted."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -52,7 +52,7 @@ class LoadedReward:
     function: Callable[..., Any]
     """Takes an episode, or a list of inputs."""
     explain: Callable[[str], str | None] | None
-    """Its method of that name, if any: why it scored the episode with an id as it did."""
+    """The function's method of that name, if any, which says why it scored an episode as it did."""
 
 
 def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedReward:

@@ -29,7 +29,7 @@ from agentrl.rollout.reward_messages import (
     error_of,
     show_log,
 )
-from agentrl.rollout.reward_queue import Job, Queue
+from agentrl.rollout.reward_queue import Queue, ScoreRequest
 from agentrl.rollout.shared_fields import FieldSender
 from agentrl.supervised_process import describe_exit, supervised
 from agentrl.types import Episode
@@ -44,9 +44,9 @@ _SHORT_S = 0.05
 _LOOK_S = 0.25
 """How often a call's deadline is looked at."""
 _END_S = 2.0
-"""For a process to end after its connection was closed."""
+"""Seconds for a process to end after its connection was closed."""
 _LOAD_S = registry.IMPORT_DEADLINE_S + 30.0
-"""For a process to import its functions; an import that hangs is reported by the process itself."""
+"""Seconds for a process to import its functions; it reports itself an import that hangs."""
 _PATIENCE = 3
 """An episode waits for others that hang as often as this many deadlines."""
 
@@ -66,11 +66,11 @@ class PooledProcess:
         self._fields: Connection | None = None
         self._status = np.zeros(FIELDS, np.int64)
         self._sending = threading.Lock()
-        self._outstanding: dict[int, Job] = {}
+        self._outstanding: dict[int, ScoreRequest] = {}
         self._answering = 0
         """Episodes whose answers are given now; then others come, which are sent together."""
         self._mean_s: float | None = None
-        """How long it takes to score an episode, of the latest ones."""
+        """Seconds to score each of the latest episodes."""
         self._explained: dict[str, Future[str | None]] = {}
         self._thread = threading.Thread(target=self._work, name="rewards", daemon=True)
         self._thread.start()
@@ -178,7 +178,7 @@ class PooledProcess:
 
     # --- jobs -----------------------------------------------------------------------------
 
-    def _take(self) -> list[Job] | None:
+    def _take(self) -> list[ScoreRequest] | None:
         """Wait for the next episodes to send; None once the pool is closed."""
         queue = self._queue
         with queue.changed:
@@ -214,7 +214,7 @@ class PooledProcess:
             return _AHEAD if held <= 2 * _AHEAD else 0  # it scores some while others are sent
         return 0 if held else (max(1, fast) if queue.can_grow else queue.batch_size)
 
-    def _send_jobs(self, jobs: Sequence[Job]) -> None:
+    def _send_jobs(self, jobs: Sequence[ScoreRequest]) -> None:
         sent = []
         for job in jobs:
             try:
@@ -226,7 +226,7 @@ class PooledProcess:
             if self._jobs is not None and sent:
                 self._jobs.send(("score", *zip(*sent, strict=True)))
 
-    def _fail(self, jobs: Sequence[Job], error: AgentRLError) -> None:
+    def _fail(self, jobs: Sequence[ScoreRequest], error: AgentRLError) -> None:
         with self._queue.changed:
             for job in jobs:
                 self._outstanding.pop(job.id, None)
@@ -351,7 +351,7 @@ class PooledProcess:
         else:
             how = describe_exit(process.returncode)
             error = RewardError(f"{name}: it ended its process with {how}")
-        guilty, again = list[Job](), list[Job]()
+        guilty, again = list[ScoreRequest](), list[ScoreRequest]()
         with queue.changed:
             jobs, self._outstanding = [*self._outstanding.values()], {}
             suspected = [job for job in jobs if was_calling and job.id in suspects]

@@ -1,4 +1,4 @@
-"""What the process that calls reward functions and its parent send each other."""
+"""Messages between the process that calls reward functions and its parent."""
 
 import logging
 import sys
@@ -27,16 +27,16 @@ Failure = tuple[str, str, tuple[str, str] | None]
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ProcessSpec:
-    """What a process needs to load its functions."""
+    """The functions of a process, and the settings to load them."""
 
     rewards: Sequence[RewardSpec]
     path: Sequence[str]
-    """Of `sys`."""
+    """The parent's `sys.path`."""
     roots: Sequence[Path]
     """See `registry.look_below`."""
     log_level: int
     deadline_s: float
-    """For a call of an asynchronous function; the parent watches over the others."""
+    """Seconds for a call of an asynchronous function; the parent watches over the others."""
     deadline: str
     """The same for messages, with the setting's name."""
     end: str

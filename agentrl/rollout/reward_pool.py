@@ -20,7 +20,7 @@ from agentrl.rollout.loaded_reward import RewardInfo
 from agentrl.rollout.pooled_process import PooledProcess
 from agentrl.rollout.reward_adapters import RewardInputs
 from agentrl.rollout.reward_messages import ProcessSpec
-from agentrl.rollout.reward_queue import Job, Queue, Results
+from agentrl.rollout.reward_queue import Queue, Results, ScoreRequest
 from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.rollout.sent_episode import pickled
 from agentrl.types import Episode
@@ -79,7 +79,7 @@ class RewardPool:
 
     @property
     def infos(self) -> Sequence[RewardInfo]:
-        """What is known about each function."""
+        """The properties of each function."""
         return self._queue.infos
 
     def submit(self, value: Episode | RewardInputs) -> "Future[Results]":
@@ -88,7 +88,7 @@ class RewardPool:
 
     def submit_all(self, values: Sequence[Episode | RewardInputs]) -> "list[Future[Results]]":
         """Have episodes scored, together as far as the functions take batches."""
-        jobs = [Job(id=next(self._ids), value=value) for value in values]
+        jobs = [ScoreRequest(id=next(self._ids), value=value) for value in values]
         for job in jobs:
             job.answer.set_running_or_notify_cancel()  # it cannot be cancelled
         with self._queue.changed:
@@ -124,7 +124,7 @@ class RewardPool:
             count = min(len(queue.waiting), running, _MAX_PROCESSES - running)
             self._processes += [PooledProcess(queue) for _ in range(count)]
 
-    def _message(self, job: Job) -> tuple[int, bytes, str]:
+    def _message(self, job: ScoreRequest) -> tuple[int, bytes, str]:
         value, prompt = job.value, ""
         if not isinstance(value, Episode):
             return job.id, pickled(value), prompt

@@ -59,7 +59,7 @@ class _Job:
     prompt: str = ""
     """The last prompt in the format of the model's chat template, for batch functions."""
     inputs: RewardInputs | None = None
-    """For batch functions; made of the episode when the first one is called."""
+    """Inputs of batch functions, made from the episode when the first one is called."""
     results: list[Result | None] = field(default_factory=list)
     failure: Failure | None = None
     open_calls: int = 0

@@ -12,13 +12,13 @@ from agentrl.rollout.reward_messages import ProcessSpec, Result
 from agentrl.types import Episode
 
 Results = Sequence[Result | None]
-"""What each function returned for one episode."""
+"""The result of each function for one episode."""
 _BATCH = 64
 """Episodes that a process gets at a time, unless a function takes more."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Job:
+class ScoreRequest:
     """An episode, or the inputs of a batch function, to be scored."""
 
     id: int
@@ -32,18 +32,18 @@ class Job:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Queue:
-    """What the processes of a pool share."""
+    """The requests and settings that the processes of a pool share."""
 
     spec: ProcessSpec
-    to_message: Callable[[Job], tuple[int, bytes, str]]
-    """What a process gets: the id, the episode, and the last prompt as text; or raises."""
+    to_message: Callable[[ScoreRequest], tuple[int, bytes, str]]
+    """Returns the message to a process: id, episode, and last prompt as text; or raises."""
     grow: Callable[[float], None]
     """Is called with the part of its time that a function computes, if a call took long."""
     changed: threading.Condition = field(default_factory=threading.Condition)
-    waiting: deque[Job] = field(default_factory=deque)
+    waiting: deque[ScoreRequest] = field(default_factory=deque)
     closed: bool = False
     infos: Sequence[RewardInfo] = ()
-    """Of the functions, once they are loaded."""
+    """The functions' properties, once they are loaded."""
 
     @property
     def overlaps(self) -> bool:

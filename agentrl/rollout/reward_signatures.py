@@ -48,7 +48,7 @@ _WITHOUT_COLUMNS = (*INPUT_NAMES, "prompts", "completions", "completion_ids")
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class RewardSpec:
-    """What the configuration says about a reward function, except for its weight."""
+    """Settings of a reward function, except for its weight."""
 
     function: str
     kwargs: Mapping[str, Any]

@@ -16,7 +16,7 @@ from agentrl.types import Episode, Turn
 _FIELDS = ("images", "prompt_ids", "reply_logprobs", "reply_versions", "reply_top_logprobs")
 """The fields of a turn that are fetched on demand."""
 Contents = Sequence[Sequence[Any]]
-"""For each turn the values of `_FIELDS`, and after them the images after the last turn."""
+"""The values of `_FIELDS` of each turn, and after them the images after the last turn."""
 
 
 class EpisodeSource:
@@ -162,12 +162,12 @@ class _ImportablePickler(pickle.Pickler):
 
 
 def contents_of(episode: Episode) -> Contents:
-    """What `EpisodeSource` fetches."""
+    """Return the fields that `EpisodeSource` fetches."""
     return [*map(_get_fetched, episode.turns), [episode.final_images]]
 
 
 def unpickled(content: bytes, fetch: Callable[[], Contents]) -> Any:
-    """What was pickled; an episode fetches the other fields when they are read.
+    """Return the pickled object; an episode fetches its other fields when they are read.
 
     Args:
         content: see `pickled`.
