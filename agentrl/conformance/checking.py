@@ -2,28 +2,26 @@
 
 import importlib
 import inspect
-import sysconfig
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-import agentrl
 from agentrl import config as configuration
 from agentrl.check_process import within_deadline
 from agentrl.conformance.listing import description_of, point_of, points
-from agentrl.errors import AgentRLError, ConfigError, message_of
+from agentrl.errors import (
+    AgentRLError,
+    ConfigError,
+    describe_error,
+    known_members,
+    message_of,
+    users_location,
+)
 from agentrl.findings import Finding, ok, wrong
 
-_NOT_USERS = (
-    str(Path(agentrl.__file__).parent),
-    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-)
-"""Folders whose code is not the user's."""
 _DEADLINE_S = 120.0
 """For each check of a job's classes."""
 
@@ -170,36 +168,17 @@ def reference(found: Any) -> str:
 
 def describe_failure(error: BaseException) -> str:
     """Why a check failed; for an exception of the user's code, with its location there."""
-    own, text = _users_location(error), message_of(error)
+    own, text = users_location(error), message_of(error)
     if isinstance(error, AgentRLError):
-        where = "" if error.__cause__ is None else _users_location(error.__cause__)
-        return f"{text}{'' if where in text else where}{_known_members(error.__cause__)}"
-    is_ours = not own or own != _location(error, lambda file: True)
+        where = "" if error.__cause__ is None else users_location(error.__cause__)
+        return f"{text}{'' if where in text else where}{known_members(error.__cause__)}"
+    is_ours = not own or not describe_error(error).endswith(own)
     if isinstance(error, AssertionError) and is_ours:  # raised by a check
         return text or "the check failed"
+    if not own:
+        return f"{describe_error(error)}{known_members(error)}"
     message = f": {text}" if text else ""
-    where = own or _location(error, lambda file: True)
-    return f"{type(error).__name__}{message}{where}{_known_members(error)}"
-
-
-def _known_members(error: BaseException | None) -> str:
-    """What an object of agentrl has, if the user's code asked it for something else."""
-    owner = type(error.obj) if isinstance(error, AttributeError) else object
-    if not owner.__module__.startswith("agentrl."):
-        return ""
-    names = [name for name in dir(owner) if not name.startswith("_")]
-    return f". {owner.__module__}.{owner.__qualname__} has {', '.join(names)}"
-
-
-def _users_location(error: BaseException) -> str:
-    """Where an exception left the user's code: ` (my_file.py:12)`; empty if it never was there."""
-    return _location(error, lambda file: not file.startswith((*_NOT_USERS, "<")))
-
-
-def _location(error: BaseException, counts: Callable[[str], bool]) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    places = [f" ({Path(f.filename).name}:{f.lineno})" for f in frames if counts(f.filename)]
-    return places[-1] if places else ""
+    return f"{type(error).__name__}{message}{own}{known_members(error)}"
 
 
 def _module_of(kind: str) -> ModuleType:

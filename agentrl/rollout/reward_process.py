@@ -23,7 +23,14 @@ import numpy as np
 
 from agentrl import registry
 from agentrl.data.openrlhf import QueryFormat
-from agentrl.errors import AgentRLError, RewardError, describe_error
+from agentrl.errors import (
+    AgentRLError,
+    RewardError,
+    describe_error,
+    known_members,
+    message_of,
+    users_location,
+)
 from agentrl.rollout.loaded_reward import LoadedReward, load_reward_function, own_name
 from agentrl.rollout.reward_adapters import RewardInputs, awaited, finite, inputs_of, score_batch
 from agentrl.rollout.reward_messages import (
@@ -325,7 +332,9 @@ def _per_turn(name: str, value: Any, count: int) -> tuple[float, ...]:
 
 
 def _described(name: str, cause: BaseException) -> RewardError:
-    error = RewardError(f"{name}: {describe_error(cause)}")
+    own = users_location(cause)
+    what = f"{type(cause).__name__}: {message_of(cause)}{own}" if own else describe_error(cause)
+    error = RewardError(f"{name}: {what}{known_members(cause)}")
     error.__cause__ = cause
     return error
 

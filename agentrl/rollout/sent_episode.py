@@ -202,7 +202,8 @@ class _SentTurn(Turn):
             for put, column in zip(_PUT.values(), columns, strict=True):
                 put(self, column[number])
         else:
-            raise AttributeError(f"'Turn' object has no attribute {name!r}")
+            text = f"'Turn' object has no attribute {name!r}"
+            raise AttributeError(text, name=name, obj=self)
         return getattr(self, name)
 
 
