@@ -127,8 +127,7 @@ def test_an_import_that_does_not_end_is_reported_with_its_line(tmp_path: Path, l
     (tmp_path / "sleepy.py").write_text(f"import time\n\n{line}\n")
     done = _without_end(
         """
-        rewards = "rewards=[{function: 'sleepy.py:reward'}]"
-        sys.exit(cli.run(["train", "frozen_lake", rewards, "--dry-run"]))
+        sys.exit(cli.run(["train", "frozen_lake", "algorithm.name=sleepy.py:Own", "--dry-run"]))
         """,
         tmp_path,
     )
@@ -136,7 +135,7 @@ def test_an_import_that_does_not_end_is_reported_with_its_line(tmp_path: Path, l
     place = f"{tmp_path / 'sleepy.py'}:3: {line}"
     first, last = done.stderr.splitlines()
     assert f"sleepy.py: its import has not ended after 1 s: {place}; it is abandoned" in first
-    assert last.startswith("ConfigError: rewards=sleepy.py:reward: sleepy.py: its import has not")
+    assert last.startswith("ConfigError: algorithm.name=sleepy.py:Own: sleepy.py: its import has not")
     assert f"{place}; move slow work" in last
 
 
