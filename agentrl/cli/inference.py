@@ -73,8 +73,8 @@ def infer(
     key: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column with an unusual name: problem=COLUMN, messages=COLUMN, images=COLUMN or "
-            "system=COLUMN; null for none.",
+            help="Column with an unusual name: problem=COLUMN, messages=COLUMN, images=COLUMN, "
+            "options=COLUMN or system=COLUMN; null for none.",
             metavar="CONTENT=COLUMN",
         ),
     ] = None,

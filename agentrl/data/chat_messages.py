@@ -9,12 +9,6 @@ from agentrl.data.tables import BadRow
 from agentrl.text import quoted
 from agentrl.types import IMAGE
 
-_ROLES = (
-    ["user"],
-    ["user", "assistant"],
-    ["system", "user"],
-    ["system", "user", "assistant"],
-)
 _SHARE_GPT = {
     "human": "user",
     "gpt": "assistant",
@@ -22,20 +16,6 @@ _SHARE_GPT = {
     "observation": "tool",
     "function_call": "assistant",
 }
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class Question:
-    """The question of a conversation."""
-
-    problem: str
-    """Contains one `<image>` per image."""
-    images: tuple[Any, ...]
-    """Undecoded; None for an image that another column holds."""
-    answer: str | None
-    """The assistant's message, if there is one."""
-    system: str | None = None
-    """The system message, empty without one; None for a question that is no conversation."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -54,37 +34,9 @@ class ChatMessage:
     text: str
     """Contains one `<image>` per image."""
     images: tuple[Any, ...]
-    """As in `Question`."""
+    """Undecoded; None for an image that another column holds."""
     tool_calls: tuple[ToolCall, ...] = ()
     """After the text; the model's chat format says how they are written."""
-
-
-def read_messages(value: Any) -> Question:
-    """The question of a conversation, its system message, and its answer if it contains one.
-
-    Args:
-        value: see `read_conversation`.
-
-    Raises:
-        BadRow: it is not a conversation, or has more than one question.
-    """
-    messages = read_conversation(value)
-    roles = [message.role for message in messages]
-    if roles not in _ROLES:
-        raise BadRow(
-            f"its messages have the roles {roles}; expected one user message, optionally with "
-            "a system message before it and the assistant's answer after it. If the question is in "
-            "another column, name it: keys={problem: ...}"
-        )
-    said = {message.role: message for message in messages}
-    if "system" in said and said["system"].images:
-        raise BadRow("its system message has an image, which models cannot read there")
-    return Question(
-        problem=said["user"].text,
-        images=tuple(image for message in messages for image in message.images),
-        answer=said["assistant"].text.strip() if "assistant" in said else None,
-        system=said["system"].text if "system" in said else "",
-    )
 
 
 def read_conversation(value: Any) -> list[ChatMessage]:

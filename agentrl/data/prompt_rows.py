@@ -8,21 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.data import image_loading
-from agentrl.data.chat_messages import ChatMessage, read_conversation
-from agentrl.data.conversations import ConversationRow, alternating, check_roles, with_images
-from agentrl.data.prompt_templates import template_variables
-from agentrl.data.question_columns import (
-    check_can_be_shown,
-    find_columns,
-    question_text,
-    system_message,
-)
-from agentrl.data.row_columns import cell
-from agentrl.data.row_parser import as_list, open_template, render
+from agentrl.data.conversations import ConversationRow, alternating
+from agentrl.data.question_columns import system_message
+from agentrl.data.question_reader import QuestionReader
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError
 
-_KEYS = ("problem", "messages", "images", "system", "videos", "audios")
+_KEYS = ("problem", "messages", "images", "options", "system", "videos", "audios")
 _MAX_LISTED = 5
 """Bad rows that an error lists."""
 
@@ -36,7 +28,7 @@ class PromptRows:
     Args:
         table: of rows.
         name: of the data, for messages.
-        keys: see `find_columns`; of the `problem`, `messages`, `images` and `system`.
+        keys: see `find_columns`; of the `problem`, `messages`, `images`, `options` and `system`.
         template: Jinja2 for a question in a column of text; None uses it unchanged.
         image_root: the folder that must contain all image paths; None for the table's own.
         system: system message of conversations that have none.
@@ -59,10 +51,7 @@ class PromptRows:
             if content not in _KEYS:
                 raise ConfigError(f"keys.{content}: must be one of {', '.join(_KEYS)}")
         self.table = table
-        self._template = None if template is None else open_template(template)
-        rendered = set() if template is None else template_variables(template)
-        self._keys = keys or {}
-        self._columns = find_columns(table, name, self._keys, needs_answer=False, rendered=rendered)
+        self._reader = QuestionReader(table, name, keys or {}, template, needs_answer=False)
         self._root = (image_root or table.root).absolute()
         self._system = system
         self.bad: dict[int, str] = {}
@@ -107,39 +96,14 @@ class PromptRows:
                     yield index, image
 
     def _parse(self, row: Row) -> tuple[str, ConversationRow]:
-        images = as_list(self._cell(row, "images"))
-        messages = self._messages(row, images)
-        check_roles(messages)
-        for message in messages:
-            check_can_be_shown(row, self._columns, self._keys, message.text)
-        if messages[-1].role == "assistant":
-            messages = messages[:-1]
-        if any(message.tool_calls for message in messages):
+        question = self._reader.read(row)
+        if any(message.tool_calls for message in question.messages):
             raise BadRow("its messages have tool calls; write them into the text of the messages")
-        placed = with_images(messages, images)
-        system, turns = alternating(placed["messages"])
+        in_messages, turns = alternating(question.messages)
         if not turns or turns[-1].role == "assistant":
             raise BadRow("its messages contain no question")
-        given = system_message(row, self._columns, system) or self._system or ""
-        return given, ConversationRow(messages=tuple(turns), images=placed["images"])
-
-    def _messages(self, row: Row, images: list[Any]) -> list[ChatMessage]:
-        if "messages" in self._columns:
-            value = self._cell(row, "messages")
-        else:
-            value = question_text(row, self._columns)
-        if isinstance(value, str) and "messages" not in self._columns:
-            if self._template is not None:
-                value = render(self._template, row, value, images)
-            if not value.strip() and not images:
-                raise BadRow("the question is empty")
-            value = [{"role": "user", "content": value}]
-        elif self._template is not None:
-            raise BadRow("it has messages, and the template is for a column of text")
-        return read_conversation(value)
-
-    def _cell(self, row: Row, content: str) -> Any:
-        return cell(row, self._columns[content]) if content in self._columns else None
+        system = system_message(row, self._reader.columns, in_messages) or self._system or ""
+        return system, ConversationRow(messages=tuple(turns), images=question.images)
 
 
 def _as_text(value: Any) -> str:

@@ -60,11 +60,11 @@ def find_columns(
     *,
     needs_answer: bool = True,
     rendered: Collection[str] = (),
-    takes_numbered: bool = False,
 ) -> dict[str, str]:
     """The column of each content that the table has.
 
-    Messages win over a text, unless `keys` names only the text.
+    Messages win over a text, unless `keys` names only the text. Without another column, `image_1`,
+    `image_2`, ... hold the images.
 
     Args:
         table: of rows.
@@ -72,7 +72,6 @@ def find_columns(
         keys: column names by content, where they differ from `KEYS`; None for no column.
         needs_answer: whether rows without answers are useless.
         rendered: columns that a template writes into the question.
-        takes_numbered: whether `image_1`, `image_2`, ... are used if there is no other column.
 
     Raises:
         ConfigError: a column is missing, or one that holds images, messages, videos or sound would
@@ -100,7 +99,7 @@ def find_columns(
     if needs_answer and "answer" not in columns and "messages" not in columns:
         raise _missing(name, "answer", "answer", _any_of("answer"), have)
     used = {*columns.values(), *rendered}
-    if takes_numbered and "images" not in columns:
+    if "images" not in columns:
         used |= set(numbered_image_columns(table).values())
     _check_unused(name, have, keys, columns, used, rows)
     return columns

@@ -4,6 +4,8 @@ import pytest
 
 import agentrl
 from agentrl.config import Config, EnvConfig, RewardConfig
+from agentrl.data.open_table import open_table
+from agentrl.data.prompt_rows import PromptRows
 from agentrl.errors import ActionError, ConfigError
 from agentrl.training.preflight import check_env_setup
 from tests.data.rows import picture, png, write_jsonl
@@ -58,6 +60,13 @@ def folder(tmp_path):
     for n in range(1, 4):
         (tmp_path / f"{n}.png").write_bytes(png(picture(20 * n)))
     return tmp_path
+
+
+def prompted(path, **settings):
+    """The text and the images with which `agentrl infer` asks the first row."""
+    _, row = PromptRows(open_table(str(path)), "rows", **settings).load(0)
+    (message,) = row.messages
+    return message.text, row.images
 
 
 def graded(path, reply, style="either", **settings):
@@ -168,10 +177,54 @@ def test_numbered_images_stand_where_the_text_mentions_them(folder):
     assert [image[1, 1, 0] for image in shown["images"]] == [60, 20, 40]
 
 
+MATHVISTA_PROMPT = "{{ problem }}{% for choice in choices or [] %} {{ choice }}{% endfor %}"
+
+
+@pytest.mark.parametrize("uses_template", [False, True])
+@pytest.mark.parametrize(
+    ("row", "template"),
+    [
+        (MMMU, MMMU_PROMPT), (MMMU_OPEN, MMMU_PROMPT),
+        (MATHVISTA, MATHVISTA_PROMPT), (MATHVISTA_FREE, MATHVISTA_PROMPT),
+    ],
+    ids=["mmmu", "mmmu open", "mathvista", "mathvista free form"],
+)  # fmt: skip
+def test_inference_asks_what_a_job_asks(folder, row, template, uses_template):
+    path = written(folder, row)
+    template = template if uses_template else None
+    _, shown, _ = asked(path, template=template, grade="choice")
+    text, images = prompted(path, template=template)
+    assert text == shown["text"]
+    assert [image.tolist() for image in images] == [image.tolist() for image in shown["images"]]
+    assert images
+
+
+def test_messages_may_mention_numbered_images_too(folder):
+    chat = [
+        {"role": "user", "content": "Compare <image 2> with <image 1>."},
+        {"role": "assistant", "content": "<image 2> is darker."},
+        {"role": "user", "content": "And <image 2>?"},
+    ]
+    images = {name: cell for name, cell in MMMU.items() if name.startswith("image_")}
+    _, row = PromptRows(
+        open_table(str(written(folder, {"messages": chat, **images}))), "rows"
+    ).load(0)
+    assert [message.text for message in row.messages] == [
+        "<image>Compare <image> with <image>.", "<image 2> is darker.", "And <image>?",
+    ]  # fmt: skip
+    assert [image[1, 1, 0] for image in row.images] == [60, 40, 20, 40]
+    path = written(folder, {"messages": chat[:1], "answer": "1", **images})
+    _, shown, _ = asked(path, grade="exact")
+    assert (shown["text"], len(shown["images"])) == ("<image>Compare <image> with <image>.", 3)
+    assert prompted(path)[0] == shown["text"]
+
+
 def test_an_image_that_is_mentioned_and_missing_is_a_bad_row(folder):
     path = written(folder, {**MMMU, "image_2": None})
-    with pytest.raises(ConfigError, match="it mentions <image 2>, and image_2 is empty"):
-        asked(path, grade="choice")
+    for ask in (asked, prompted):
+        settings = {"grade": "choice"} if ask is asked else {}
+        with pytest.raises(ConfigError, match="it mentions <image 2>, and image_2 is empty"):
+            ask(path, **settings)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ class PromptSource:
     max_rows: int | None = None
     """Only the first rows; None takes all."""
     keys: Mapping[str, str | None] = field(default_factory=dict)
-    """Names of the columns with the `problem`, `messages` or `images`, if they have others."""
+    """Column names by content, where they differ from the usual ones: of the `problem`, `messages`,
+    `images`, `options` and `system`."""
     template: str | None = None
     """Jinja2 for a question in a column of text, or the name of a `.jinja` file."""
     image_root: str | None = None

@@ -1,0 +1,245 @@
+"""Read the questions in the rows of a data set: messages or a text, options and images."""
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jinja2 import Template
+
+from agentrl.data.chat_messages import ChatMessage, read_conversation
+from agentrl.data.conversations import check_roles, with_images
+from agentrl.data.prompt_templates import parse_template, template_variables
+from agentrl.data.question_columns import check_can_be_shown, find_columns, question_text
+from agentrl.data.row_columns import cell, numbered_image_columns
+from agentrl.data.tables import BadRow, Row, Table
+from agentrl.errors import describe_error
+from agentrl.text import quoted
+from agentrl.types import IMAGE, without_placeholders
+
+_NUMBERED = re.compile(r"<image\s+(\d{1,3})>", re.ASCII)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Question:
+    """The question of a row, whose images are not loaded yet."""
+
+    messages: tuple[ChatMessage, ...]
+    """Without the answer at their end."""
+    images: tuple[Any, ...]
+    """One for each `<image>` in the messages, in order."""
+    options: tuple[str, ...]
+    answer: ChatMessage | None
+    """The assistant's message at the end."""
+    has_messages: bool
+    """False for a row with a text, which has no place for a system message."""
+
+
+class QuestionReader:
+    """Reads the questions of one table.
+
+    Args:
+        table: of rows.
+        name: of the data, for messages.
+        keys: see `find_columns`.
+        template: Jinja2 for the question's text; None uses it unchanged.
+        needs_answer: whether rows without answers are useless.
+
+    Raises:
+        ConfigError: a column is missing, or the template is invalid.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        name: str,
+        keys: Mapping[str, str | None],
+        template: str | None,
+        *,
+        needs_answer: bool,
+    ) -> None:
+        self._keys = keys
+        self._template = None if template is None else _open_template(template)
+        rendered = set() if template is None else template_variables(template)
+        self.columns = find_columns(table, name, keys, needs_answer=needs_answer, rendered=rendered)
+        """Column names by content."""
+        self._numbered: Mapping[int, str] = {}
+        if "images" not in self.columns and "images" not in keys:
+            self._numbered = numbered_image_columns(table)
+
+    def read(self, row: Row) -> Question:
+        """Read the question of a row.
+
+        Raises:
+            BadRow: it has none, its images do not fit, or the template fails.
+        """
+        messages, has_messages = self._messages(row)
+        check_roles(messages)
+        answer = messages.pop() if messages[-1].role == "assistant" else None
+        for message in messages:
+            check_can_be_shown(row, self.columns, self._keys, message.text)
+        numbered = {n: row[column] for n, column in self._numbered.items() if row.get(column)}
+        beside = [*numbered.values(), *as_list(self.cell(row, "images"))]
+        inside = [image for message in messages for image in message.images if image is not None]
+        if inside and beside:
+            raise BadRow(
+                "it has images both in its messages and in a separate column, which "
+                "keys={images: null} leaves out"
+            )
+        options = _options(self.cell(row, "options"))
+        if self._template is not None:
+            beside = inside or beside
+            messages = self._rendered(row, messages, beside, options)
+        if self._numbered:
+            messages, placed = _place_numbered(messages, numbered)
+            beside = placed or beside
+        shown = with_images(messages, beside)
+        asked = [message.text for message in messages if message.role == "user"]
+        if asked and not shown["images"] and not without_placeholders("".join(asked)):
+            raise BadRow("the question is empty")
+        return Question(**shown, options=options, answer=answer, has_messages=has_messages)
+
+    def cell(self, row: Row, content: str) -> Any:
+        """The cell of a row with a content; None if no column has it."""
+        return cell(row, self.columns[content]) if content in self.columns else None
+
+    def _messages(self, row: Row) -> tuple[list[ChatMessage], bool]:
+        """The messages of a row, and whether it has them rather than a text."""
+        if "messages" in self.columns:
+            value = self.cell(row, "messages")
+        else:
+            value = question_text(row, self.columns)
+            if isinstance(value, str):
+                return read_conversation([{"role": "user", "content": value}]), False
+            if not isinstance(value, list | tuple):
+                raise BadRow(f"{self.columns['problem']} is {_kind(value)}, not text")
+        return read_conversation(value), True
+
+    def _rendered(
+        self,
+        row: Row,
+        messages: Sequence[ChatMessage],
+        images: Sequence[Any],
+        options: Sequence[str],
+    ) -> list[ChatMessage]:
+        """The messages, with the text of the only question from the template."""
+        asked = [number for number, message in enumerate(messages) if message.role == "user"]
+        if len(asked) != 1:
+            raise BadRow(f"its messages have {len(asked)} questions, and the template is for one")
+        (at,) = asked
+        column = self.columns.get("options")
+        if isinstance(row.get(column or ""), str):  # a list as text, which no template can iterate
+            row = {**row, str(column): list(options)}
+        assert self._template is not None
+        text = _render(self._template, row, messages[at].text, images)
+        marks = (None,) * text.count(IMAGE)
+        return [*messages[:at], replace(messages[at], text=text, images=marks), *messages[at + 1 :]]
+
+
+def _open_template(template: str) -> Template:
+    """Parse the template of a question, without the white space around it.
+
+    Raises:
+        ConfigError: it has a syntax error.
+    """
+    return parse_template(template.strip(), f"template={template!r:.80}")
+
+
+def _render(template: Template, row: Row, problem: str, images: Sequence[Any]) -> str:
+    """A question's text, from a template with the row's columns.
+
+    Raises:
+        BadRow: the template fails.
+    """
+    # `content`, `prompt` and `images` are the names in other trainers' templates.
+    names = {"content": problem, **row, "images": images, "problem": problem}
+    if not isinstance(names.get("prompt"), str):
+        names["prompt"] = problem
+    try:
+        return str(template.render(names))
+    except Exception as error:  # a template is code and may raise anything
+        raise BadRow(f"the template fails: {describe_error(error)}") from error
+
+
+def as_list(value: Any) -> list[Any]:
+    """The values of a cell: zero, one or several; a list may be text, in JSON or as Python's repr.
+
+    Raises:
+        BadRow: it begins like a list, but is none.
+    """
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return []
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = _list_in(value)
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _list_in(text: str) -> list[Any]:
+    for read in (json.loads, ast.literal_eval):
+        try:
+            found = read(text.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(found, list):
+            return found
+    raise BadRow(f"{quoted(text)} is not a list, in JSON or Python")
+
+
+def _options(value: Any) -> tuple[str, ...]:
+    """The options in a cell, A first: a list, or a mapping from letters."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise BadRow(f"its options {quoted(value)} are not valid JSON") from None
+    if isinstance(value, Mapping):
+        value = _in_order(value)
+    options = as_list(value)
+    if len(options) == 1 and options[0] is value:
+        raise BadRow(f"its options are {quoted(value)}; they must be a list, or {{A: ..., B: ...}}")
+    for option in options:
+        if not isinstance(option, str | int | float):
+            raise BadRow(
+                f"an option is {'missing' if option is None else type(option).__name__}, not text"
+            )
+    return tuple(map(str, options))
+
+
+def _in_order(options: Mapping[Any, Any]) -> list[Any]:
+    """The options of a mapping from letters; Parquet has null for those that a row lacks."""
+    given = {str(key).upper(): value for key, value in options.items() if value is not None}
+    letters = [chr(ord("A") + index) for index in range(len(given))]
+    if sorted(given) != letters:
+        raise BadRow(f"its options have the keys {', '.join(map(str, options))}, not A, B, ...")
+    return [given[letter] for letter in letters]
+
+
+def _place_numbered(
+    messages: Sequence[ChatMessage], images: Mapping[int, Any]
+) -> tuple[list[ChatMessage], list[Any]]:
+    """Put each image where a question mentions it as `<image 2>`, and the others before the first.
+
+    Returns:
+        The messages, and an image for each new placeholder, in order.
+    """
+    asked = [number for number, message in enumerate(messages) if message.role == "user"]
+    texts = {number: messages[number].text for number in asked}
+    mentioned = {int(number) for text in texts.values() for number in _NUMBERED.findall(text)}
+    if missing := mentioned - images.keys():
+        raise BadRow(f"it mentions <image {min(missing)}>, and image_{min(missing)} is empty")
+    if asked:
+        others = "".join(f"<image {number}>" for number in images if number not in mentioned)
+        texts[asked[0]] = f"{others}{texts[asked[0]]}"
+    placed, order = list(messages), list[int]()
+    for number, text in texts.items():
+        found = _NUMBERED.findall(text)
+        order += map(int, found)
+        marks = (*messages[number].images, *(None for _ in found))
+        placed[number] = replace(messages[number], text=_NUMBERED.sub(IMAGE, text), images=marks)
+    return placed, [images[number] for number in order]
+
+
+def _kind(value: Any) -> str:
+    return "missing" if value is None else type(value).__name__
