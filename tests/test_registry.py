@@ -135,7 +135,9 @@ def test_an_import_that_does_not_end_is_reported_with_its_line(tmp_path: Path, l
     place = f"{tmp_path / 'sleepy.py'}:3: {line}"
     first, last = done.stderr.splitlines()
     assert f"sleepy.py: its import has not ended after 1 s: {place}; it is abandoned" in first
-    assert last.startswith("ConfigError: algorithm.name=sleepy.py:Own: sleepy.py: its import has not")
+    assert last.startswith(
+        "ConfigError: algorithm.name=sleepy.py:Own: sleepy.py: its import has not"
+    )
     assert f"{place}; move slow work" in last
 
 

@@ -56,7 +56,9 @@ _SLOW_MS = 1000.0
 _READ = ("state_key", "metrics", "phase")
 """Keys of info that mean something here."""
 _MEMORY_S = 2.0
-_MOST_EPISODES = 40
+_FEWEST_EPISODES, _MOST_EPISODES = 3, 40
+"""Growth must show in two halves, so at least two more episodes follow the first, however long
+they take."""
 _GROWTH_BYTES = 500_000
 """Per episode, if it does not stop."""
 _WRAPPED = "different from the unwrapped version"
@@ -161,17 +163,20 @@ def check_memory(config: EnvConfig, steps: int) -> Finding:
     what, end = "memory", time.monotonic() + _MEMORY_S
     sizes: list[int] = []
     with open_env(config) as env:
-        while len(sizes) < _MOST_EPISODES and (time.monotonic() < end or len(sizes) < 2):
+        while len(sizes) < _MOST_EPISODES and (
+            time.monotonic() < end or len(sizes) < _FEWEST_EPISODES
+        ):
             reset_env(env, SEED + len(sizes))
             for _ in range(steps):
                 _, _, terminated, truncated, _ = step_env(env, env.action_space.sample())
                 if terminated or truncated:
                     break
             sizes.append(resident_bytes(os.getpid()))
-    half = len(sizes) // 2
-    early, late = sizes[half] - sizes[0], sizes[-1] - sizes[half]
-    if min(early, late) > half * _GROWTH_BYTES:
-        grown = f"{late / half / 1e6:.1f} MB more after each of {len(sizes)} episodes"
+    half, last = len(sizes) // 2, len(sizes) - 1
+    early = (sizes[half] - sizes[0]) / half
+    late = (sizes[last] - sizes[half]) / (last - half)
+    if min(early, late) > _GROWTH_BYTES:
+        grown = f"{late / 1e6:.1f} MB more after each of {len(sizes)} episodes"
         return note(what, grown, "release on reset what an episode needed; env.processes=1 warns")
     return ok(what, f"does not grow in {len(sizes)} episodes")
 
@@ -188,7 +193,9 @@ def check_seeds(config: EnvConfig, play_twice: PlayTwice, budget_s: float) -> Fi
     starts = first_observations(config, range(SEED, SEED + 4), time.monotonic() + budget_s)
     if all(equal_values(starts[0], start) for start in starts[1:]):
         return note(
-            "seeds", "all seeds have the same first observation", "none needed if that is intended"
+            "seeds",
+            f"{len(starts)} seeds have the same first observation",
+            "none needed if that is intended",
         )
     return ok("seeds", f"equal seeds give equal episodes ({len(one.rewards)} steps), others differ")
 
