@@ -26,20 +26,15 @@ class OtherTrainer:
     keys: Mapping[str, str]
     """By its keys or patterns: ours, `~NAME` if several determine it, or `no: ` and the reason."""
 
-    def counterpart(self, key: str) -> str | None:
-        """Our key, `~NAME`, or the empty string if there is none; None for an unknown setting."""
-        found = self._find(key)
-        return found if found is None or not found.startswith(_NONE) else ""
+    def counterpart(self, key: str) -> tuple[str, str]:
+        """Return our key or `~NAME`, or else the reason why there is none.
 
-    def reason(self, key: str) -> str | None:
-        """Why a setting has no counterpart; None if it has one, or is unknown."""
-        found = self._find(key)
-        return found.removeprefix(_NONE) if found and found.startswith(_NONE) else None
-
-    def _find(self, key: str) -> str | None:
-        return self.keys.get(key) or next(
-            (ours for pattern, ours in self.keys.items() if fnmatchcase(key, pattern)), None
+        Both are empty for an unknown setting.
+        """
+        found = self.keys.get(key) or next(
+            (ours for pattern, ours in self.keys.items() if fnmatchcase(key, pattern)), ""
         )
+        return ("", found.removeprefix(_NONE)) if found.startswith(_NONE) else (found, "")
 
 
 @cache
@@ -77,9 +72,9 @@ def suggestion(key: str, *, by_end: bool = False) -> str:
             notes[name] = notes.get(name) or (note and f", {note}")
     if notes:
         return f"did you mean {' or '.join(f'{name!r}{note}' for name, note in notes.items())}?"
-    reasons = (trainer.reason(theirs) for trainer, theirs in found)
-    if (reason := next(filter(None, reasons), None)) is not None:
-        return f"it has no counterpart here: {reason}"
+    reasons = (trainer.counterpart(theirs)[1] for trainer, theirs in found)
+    if reason := next(filter(None, reasons), ""):
+        return f"it has no counterpart here: {reason.replace('JOB', 'sft')}"
     if key in (sections := _sections()):
         return f"agentrl port {' or '.join(sections[key])} FILE translates files with this section"
     return ""
@@ -87,7 +82,7 @@ def suggestion(key: str, *, by_end: bool = False) -> str:
 
 def targets(trainer: OtherTrainer, theirs: str) -> tuple[list[str], str]:
     """Our keys that a setting determines, none without a counterpart, and how."""
-    ours = trainer.counterpart(theirs) or ""
+    ours, _ = trainer.counterpart(theirs)
     names, _, note = str(_table()["derived"].get(ours, ours)).partition(" (")
     return [name.replace("JOB", "sft") for name in names.split(" and ") if name], note[:-1]
 

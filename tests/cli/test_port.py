@@ -208,7 +208,7 @@ def test_what_has_no_counterpart_is_listed_with_its_value_and_the_reason(easyr1)
         "# - data.min_pixels=262144: images are scaled down to model.max_pixels, never up;" in text
     )
     assert "# - worker.rollout.top_p=0.95: training needs the probabilities of all tokens" in listed
-    assert "# - trainer.unheard=3: agentrl port does not know it" in listed
+    assert "# - trainer.unheard=3: agentrl port does not know this setting" in listed
     assert any("tensor_parallel_size=2" in line and "place=apart" in line for line in listed)
     assert "clip_high" not in "".join(listed)
 
@@ -245,8 +245,11 @@ def test_verl_scripts_are_ported_without_running_them(tmp_path, monkeypatch):
     assert "lr" not in found["optim"]  # a comment's
     paths = [one["env"]["kwargs"]["data"] for one in found["mixture"]]
     assert paths == ["/home/me/data/gsm8k/train.parquet", "/home/me/data/math/train.parquet"]
-    assert "gpu_memory_utilization=${ROLLOUT_TP:-}: not known without running the script" in text
-    assert "trainer.total_epochs=15: train.steps=15 * (rows // 1024); port with --rows N" in text
+    assert (
+        "gpu_memory_utilization=${ROLLOUT_TP:-}: its value is only known when the script runs"
+        in text
+    )
+    assert "trainer.total_epochs=15: train.steps=15 * (rows // 1024); set --rows N" in text
 
 
 def test_what_a_script_leaves_open_has_to_be_given(tmp_path, capsys):
@@ -367,14 +370,14 @@ def test_a_command_in_quotes_is_read_as_well(tmp_path):
             },
         ),
         (  # TRL's example of GSPO
-            "accelerate launch --config_file zero3.yaml examples/scripts/gspo.py "
+            "accelerate launch --config_file zero3.yaml --num_processes 8 examples/scripts/gspo.py "
             "--model_name_or_path Qwen/Qwen3-0.6B --learning_rate 1e-5 "
             '--max_completion_length 1024 --use_peft --lora_target_modules "q_proj", "v_proj" '
             "--per_device_train_batch_size 8 "
             "--num_generations 8 --importance_sampling_level sequence --epsilon 3e-4 "
             "--epsilon_high 4e-4 --beta 0.0 --loss_type grpo --gradient_accumulation_steps 2 "
             "--steps_per_generation 8",
-            {"processes": 8},
+            {},
             {
                 "algorithm": {
                     "name": "grpo", "minibatch": 128, "loss": {"name": "gspo"},
@@ -420,7 +423,7 @@ def test_a_yaml_file_of_trl_names_its_job_by_an_option(tmp_path):
     assert found["sft"]["train"] == {"data": "MMInstruction/Clevr_CoGenT_TrainA_R1", "name": "all"}
     assert found["sft"]["batch"] == 128
     assert found["optim"]["lr"] == 2e-5
-    assert "# - warmup_ratio=0.1: optim.lr_warmup_steps is this part of all" in text
+    assert "# - warmup_ratio=0.1: set optim.lr_warmup_steps to this fraction of all" in text
 
 
 @pytest.mark.parametrize(
@@ -428,10 +431,10 @@ def test_a_yaml_file_of_trl_names_its_job_by_an_option(tmp_path):
     [
         (("easyrl", "job.yaml"), "easyrl: no such trainer (did you mean 'easyr1'?)"),
         (("trl", "job.yaml", "--job", "drpo"), "--job drpo: no such job (did you mean 'dpo'?)"),
-        (("verl", "job.yaml", "--job", "sft"), "of verl, only reinforcement learning is ported"),
-        (("verl", "empty.sh"), "empty.sh: no command starts verl"),
+        (("verl", "job.yaml", "--job", "sft"), "for verl, only --job train can be ported"),
+        (("verl", "empty.sh"), "empty.sh: no command in it starts verl"),
         (("verl", "none.sh"), "none.sh: cannot be read"),
-        (("verl", "bare.sh"), "verl.trainer.main_ppo is started without any setting"),
+        (("verl", "bare.sh"), "starts verl.trainer.main_ppo has no settings"),
     ],
 )
 def test_what_cannot_be_ported_is_refused(tmp_path, monkeypatch, capsys, arguments, words):
@@ -498,7 +501,7 @@ def test_every_counterpart_is_a_setting():
     given = ("env.kwargs.", "rollout.engine_kwargs.")
     for trainer in other_trainers().values():
         for key in trainer.keys:
-            ours = trainer.counterpart(key)
+            ours, _ = trainer.counterpart(key)
             if ours and not ours.startswith(("~", *given)):
                 assert ours in known, f"{trainer.name}: {key}"
 

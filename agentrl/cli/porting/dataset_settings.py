@@ -34,8 +34,8 @@ def combine_offline(settings: PortedSettings, processes: int | None) -> None:
     if section == "dpo" and (parts.get("job_ipo") or loss in ("ipo", ["ipo"])):
         ours["dpo.loss"] = "ipo"
     elif section == "dpo" and loss not in ("sigmoid", ["sigmoid"]):
-        settings.drop("job_loss", "dpo.loss is dpo, ipo or simpo")
-    ours[f"{section}.on_long"] = "skip"  # they cut long rows
+        settings.drop("job_loss", "dpo.loss must be dpo, ipo or simpo")
+    ours[f"{section}.on_long"] = "skip"  # other trainers cut long rows
     combine_model(settings)
     combine_intervals(settings)
     combine_schedule(settings, None)

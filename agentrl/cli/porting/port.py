@@ -1,4 +1,4 @@
-"""`agentrl port`: a configuration, from one of EasyR1, veRL, TRL or OpenRLHF."""
+"""`agentrl port`: convert a configuration of EasyR1, veRL, TRL or OpenRLHF."""
 
 import re
 from pathlib import Path
@@ -28,18 +28,18 @@ def port(
     ] = None,
     job: Annotated[
         str | None,
-        typer.Option(help="train, sft, dpo or reward; by default what the script's command says."),
+        typer.Option(help="train, sft, dpo or reward; taken from the script's command by default."),
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(help="Rows of the training data, to convert epochs; counted by default."),
+        typer.Option(help="Rows of training data, to turn epochs into steps; counted by default."),
     ] = None,
     processes: Annotated[
         int | None,
-        typer.Option(help="Processes that TRL would train with, if the file does not say."),
+        typer.Option(help="Number of processes TRL trains with, if the file does not say."),
     ] = None,
 ) -> None:
-    """Write a configuration from another trainer's, with a list of what has no counterpart.
+    """Convert another trainer's configuration, and list the settings that have no counterpart.
 
     Example: agentrl port easyr1 examples/qwen2_5_vl_7b_geo3k_grpo.sh --out geo3k.yaml
     """
@@ -63,7 +63,7 @@ def ported(
     rows: int | None = None,
     processes: int | None = None,
 ) -> tuple[str, str, int]:
-    """The YAML of a job from another trainer's file, which job, and how many settings it lacks.
+    """Return the YAML, the kind of job, and the number of settings without a counterpart.
 
     Raises:
         ConfigError: an unknown trainer or job, or a file that cannot be read.
@@ -82,7 +82,7 @@ def ported(
     given, words = read_settings(file, tables)
     kind = job or _job_of(words, re.compile("|".join(one.launch for one in tables)))
     if kind != "train" and len(tables) == 1:
-        raise ConfigError(f"--job {kind}: of {trainer}, only reinforcement learning is ported")
+        raise ConfigError(f"--job {kind}: for {trainer}, only --job train can be ported")
     table = tables[0 if kind == "train" else 1]
     settings = PortedSettings(trainer=trainer, section=_SECTIONS[kind])
     settings.take_all(table, given)
@@ -91,7 +91,7 @@ def ported(
         combine_reinforcement(settings, rows, processes, counts_prompts=counts_prompts)
     else:
         combine_offline(settings, processes)
-    title = f"# {file.name} of {trainer}, by agentrl port.\n"
+    title = f"# Converted from {trainer}'s {file.name} by agentrl port.\n"
     return title + settings.text(), kind, len(settings.lost)
 
 

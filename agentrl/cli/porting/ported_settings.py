@@ -37,18 +37,18 @@ class PortedSettings:
     def take_all(self, table: OtherTrainer, given: Mapping[str, Any]) -> None:
         """Translate settings, and their defaults below them."""
         for theirs, value in {**table.defaults, **given}.items():
-            target = table.counterpart(theirs)
+            target, why = (s.replace("JOB", self.section) for s in table.counterpart(theirs))
             if not target:
-                why = table.reason(theirs) or "agentrl port does not know it"
                 # Values of W&B's settings include keys.
-                self.lose(theirs if "wandb" in theirs else f"{theirs}={value}", why)
+                what = theirs if "wandb" in theirs else f"{theirs}={value}"
+                self.lose(what, why or "agentrl port does not know this setting")
                 continue
-            name = target.removeprefix("~").replace("JOB", self.section)
+            name = target.removeprefix("~")
             self._theirs[name] = theirs
             if theirs not in given:
                 self._defaults.add(name)
             if isinstance(value, str) and "$" in value:
-                self.lose(f"{theirs}={value}", "not known without running the script")
+                self.lose(f"{theirs}={value}", "its value is only known when the script runs")
                 value = OPEN
             if target.startswith("~"):
                 self.parts |= {} if value == OPEN else {name: value}
@@ -71,7 +71,7 @@ class PortedSettings:
         return self._theirs.get(name, name)
 
     def text(self) -> str:
-        """The YAML, below the list of what is lost."""
+        """The YAML, with the settings without a counterpart listed above it."""
         tree: dict[str, Any] = {}
         sections = list(Config.__dataclass_fields__)
         for key in sorted(self.ours, key=lambda key: sections.index(key.partition(".")[0])):
@@ -81,7 +81,7 @@ class PortedSettings:
         for what, why in self.lost.items():
             by_reason.setdefault(why, []).append(what.replace("\n", " "))
         listed = "".join(f"# - {', '.join(what)}: {why}\n" for why, what in by_reason.items())
-        head = f"# Without a counterpart:\n{listed}" if listed else ""
+        head = f"# Settings without a counterpart here:\n{listed}" if listed else ""
         text: str = yaml.safe_dump(
             tree, sort_keys=False, allow_unicode=True, width=100, default_flow_style=None
         )

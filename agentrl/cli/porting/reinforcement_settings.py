@@ -90,7 +90,7 @@ def _rewards(settings: PortedSettings) -> None:
         found = [{"function": function, "kwargs": parts.get("reward_kwargs", {})}]
     else:
         found = [{"function": _GRADER}]
-        settings.lose("the trainer's own reward function", f"{_GRADER} takes its place")
+        settings.lose("the trainer's default reward function", f"{_GRADER} takes its place")
     settings.ours["rewards"] = [
         {key: value for key, value in one.items() if value not in ({}, 1.0)} for one in found
     ]
@@ -110,11 +110,11 @@ def _data(settings: PortedSettings) -> None:
             }
             for number, one in enumerate(files, start=1)
         ]
-        settings.drop("data", "one data set there; set mixture.weight by their numbers of rows")
+        settings.drop("data", "joined into one data set there; set mixture.weight by their rows")
     if len(held_out := _as_list(parts.get("eval_data", []))) == 1:
         ours["eval.kwargs.data"] = held_out[0]
     elif held_out:
-        settings.drop("eval_data", "each environment of a mixture has eval_kwargs of its own")
+        settings.drop("eval_data", "set eval_kwargs of each environment of the mixture")
     is_file = Path(str(files[0])).suffix in (".jsonl", ".json", ".csv", ".tsv", ".parquet")
     if "split" in parts and not is_file:
         ours["env.kwargs.split"] = parts["split"]
@@ -136,7 +136,7 @@ def _lengths(settings: PortedSettings) -> None:
     reply, context = ours.get("rollout.max_new_tokens"), parts.get("context_tokens")
     if context is None and isinstance(reply, int):
         if parts.get("prompt_tokens") is None:
-            settings.lose("prompts of any length", f"here of {_PROMPT_TOKENS} tokens")
+            settings.lose("prompts of any length", f"limited to {_PROMPT_TOKENS} tokens")
         context = reply + (parts.get("prompt_tokens") or _PROMPT_TOKENS)
     ours["rollout.max_context"] = OPEN if context is None else context
     if isinstance(context, int) and ours.get("train.micro_batch_tokens", 16384) < context:
@@ -211,15 +211,15 @@ def _loss_and_filter(settings: PortedSettings) -> None:
 
 
 def _sampling(settings: PortedSettings) -> None:
-    """Drop settings of sampling that training, or a shared GPU, does not allow."""
+    """Drop sampling settings that training or a shared GPU does not allow."""
     parts = settings.parts
     if parts.get("top_p", 1) != 1:
         settings.drop("top_p", "training needs the probabilities of all tokens")
     if parts.get("engine_parallel", 1) != 1:
         settings.drop(
             "engine_parallel",
-            "an engine that shares a GPU with the learner has that one; else rollout.place=apart "
-            "and rollout.engine_kwargs.tensor_parallel_size",
+            "an engine that shares its GPU with the learner uses only that one; for more, set "
+            "rollout.place=apart and rollout.engine_kwargs.tensor_parallel_size",
         )
 
 
@@ -266,7 +266,7 @@ def _duration(settings: PortedSettings, rows: int | None) -> None:
         rows = _count_rows(ours["env.kwargs.data"], ours.get("env.kwargs.split"))
     if rows is None or not isinstance(groups, int):
         ours["train.steps"] = OPEN
-        settings.drop("epochs", f"train.steps={epochs} * (rows // {groups}); port with --rows N")
+        settings.drop("epochs", f"train.steps={epochs} * (rows // {groups}); set --rows N")
     else:
         ours["train.steps"] = max(1, int(epochs * (rows // groups)))
 
@@ -277,7 +277,7 @@ def _count_rows(data: str, split: str | None) -> int | None:
     try:
         return len(open_table(str(data), Selection(split=split)))
     except ConfigError as error:
-        announce(f"not counted: {error}")
+        announce(f"cannot count them: {error}")
         return None
 
 
@@ -306,13 +306,13 @@ def combine_schedule(settings: PortedSettings, steps: int | None) -> None:
         least = parts.get("min_lr_ratio") if kind != "linear" else None
         ours["optim.lr_final_ratio"] = least or 0.0
     elif not kind.startswith("constant"):
-        settings.drop("schedule", "optim.lr_schedule is linear or cosine")
+        settings.drop("schedule", "optim.lr_schedule must be linear or cosine")
     if ratio and steps is not None:
         ours["optim.lr_warmup_steps"] = round(ratio * steps)
     elif ratio:
         settings.lose(
             f"{settings.theirs('warmup_ratio')}={ratio}",
-            "optim.lr_warmup_steps is this part of all optimizer steps",
+            "set optim.lr_warmup_steps to this fraction of all optimizer steps",
         )
 
 

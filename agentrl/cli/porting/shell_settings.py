@@ -53,15 +53,18 @@ def read_settings(file: Path, trainers: Sequence[OtherTrainer]) -> tuple[dict[st
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read: {error}") from error
-    words = _command(text, re.compile("|".join(trainer.launch for trainer in trainers)))
+    launch = re.compile("|".join(trainer.launch for trainer in trainers))
+    words = _command(text, launch)
     if not words:
         raise ConfigError(
-            f"{file}: no command starts {trainers[0].name}; name its YAML file, or a shell script "
-            "with such a command"
+            f"{file}: no command in it starts {trainers[0].name}; name a script that does, or a "
+            "YAML file"
         )
-    given = dict(_from_words(words))
+    given = dict(_from_words(words, launch))
     if not given:
-        raise ConfigError(f"{file}: {words[0]} is started without any setting that can be read")
+        raise ConfigError(
+            f"{file}: the command that starts {words[0]} has no settings that can be read"
+        )
     base = given.pop("config", None)
     return (given if base is None else _settings_of(base, file, trainers) | given), words
 
@@ -168,15 +171,19 @@ def _words(text: str, arrays: Mapping[str, list[str]]) -> list[str]:
     return expanded
 
 
-def _from_words(words: list[str]) -> Iterator[tuple[str, Any]]:
-    """Keys and values, of `key=value`, `--key value`, `--key` and `--key value value`."""
+def _from_words(words: list[str], launch: re.Pattern[str]) -> Iterator[tuple[str, Any]]:
+    """Keys and values, of `key=value`, `--key value`, `--key` and `--key value value`.
+
+    The word that starts the trainer ends the last option of `torchrun` or `accelerate launch`.
+    """
     key: str | None = None
     values: list[str] = []
     for word in [*words, "--"]:
         if _ENVIRONMENT.fullmatch(word):
             continue
         pair = _KEY_VALUE.fullmatch(word)
-        if not (word.startswith("--") or pair):
+        starts_trainer = launch.search(word) is not None
+        if not (word.startswith("--") or pair or starts_trainer):
             values.append(word)
             continue
         if key is not None:
@@ -185,7 +192,7 @@ def _from_words(words: list[str]) -> Iterator[tuple[str, Any]]:
         if pair is not None:
             name = pair[1] if pair[1].startswith("--config-") else pair[1].lstrip("-")
             yield name, _value(pair[2])
-        else:
+        elif not starts_trainer:
             key = word[2:] or None
 
 

@@ -22,10 +22,9 @@ def combine_trl(settings: PortedSettings, processes: int | None, *, counts_promp
 
 def processes_of(settings: PortedSettings, processes: int | None) -> int:
     """The processes that TRL would train with; one, if neither the file nor the user says."""
-    given = settings.parts.get("devices", processes)
-    number = given[0] if isinstance(given, list) else given
+    number = settings.parts.get("devices", processes)
     if number is None:
-        settings.lose("processes of accelerate", "1 is assumed; port with --processes N")
+        settings.lose("the number of processes", "1 is assumed; set it with --processes N")
     return number or 1
 
 
@@ -40,8 +39,8 @@ def _batches(settings: PortedSettings, processes: int | None, *, counts_prompts:
     if counts_prompts:
         settings.lose(
             f"per_device_train_batch_size={parts['per_device']}",
-            "counts completions, as in TRL since 0.16; if prompts, as in R1-V, "
-            f"rollout.groups={completions} and algorithm.minibatch=null",
+            "assumed to count completions, as in TRL since 0.16; if it counts prompts, as in R1-V, "
+            f"set rollout.groups={completions} and algorithm.minibatch=null",
         )
     if (steps := parts.get("optimizer_steps", -1)) > 0:
         ours["train.steps"] = max(1, steps * step // (ours["rollout.groups"] * size))
@@ -51,7 +50,7 @@ def _loss(settings: PortedSettings) -> None:
     """`loss_type` selects the aggregation, and sometimes the loss."""
     ours, kind = settings.ours, str(settings.parts["trl_loss"])
     if kind not in _AGGREGATES:
-        settings.drop("trl_loss", f"there are {', '.join(_AGGREGATES)}")
+        settings.drop("trl_loss", f"must be one of {', '.join(_AGGREGATES)}")
         ours["algorithm.aggregate"] = OPEN
         return
     ours["algorithm.aggregate"] = _AGGREGATES[kind]
