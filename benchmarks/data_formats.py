@@ -31,7 +31,7 @@ import PIL.Image
 import yaml
 
 from agentrl.config import EnvConfig, RewardConfig
-from agentrl.errors import AgentRLError
+from agentrl.errors import RewardError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.policies.tiny import tiny_model
@@ -347,7 +347,7 @@ def _play(
     kwargs["data"] = str(_write(one, folder))
     env = EnvConfig(id="QA-v0", kwargs=kwargs, translator_kwargs=dict(one.translator_kwargs))
     episodes = [asyncio.run(_episode(env, encoder, reply)) for reply in one.replies]
-    right, wrong = (_score(names, reward_kwargs, episode) for episode in episodes)
+    right, wrong = _score(names, reward_kwargs, episodes)
     ours = episodes[0].turns[0].prompt_ids
     theirs = prompts.token_ids(processor, one.theirs(one.row, kwargs), folder)
     return Result(
@@ -384,14 +384,17 @@ async def _episode(env: EnvConfig, encoder: ChatEncoder, reply: str) -> Episode:
         )
 
 
-def _score(names: Sequence[str], kwargs: Mapping[str, Any], episode: Episode) -> float | str:
+def _score(
+    names: Sequence[str], kwargs: Mapping[str, Any], episodes: Sequence[Episode]
+) -> list[float | str]:
     rewards = [
         RewardConfig(function=name, kwargs=dict(kwargs), weight=1 / len(names)) for name in names
     ]
-    try:
-        return round(RewardFunctions(rewards).score(episode).total, 4)
-    except AgentRLError as error:
-        return str(error)
+    with RewardFunctions(rewards) as functions:
+        scored = functions.score_all(episodes)
+        return [
+            str(one) if isinstance(one, RewardError) else round(one.total, 4) for one in scored
+        ]
 
 
 def table(results: Sequence[tuple[Format, Result]]) -> list[str]:

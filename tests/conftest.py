@@ -20,6 +20,9 @@ from agentrl.errors import DeviceError
 from agentrl.virtual_phone import spawn
 from tests.wheel import build_wheel
 
+# Nothing here is on the hub: without this, each look for it would be repeated for half a minute.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
 # No garbage is looked for until all tests are collected, nor later among what they consist of.
 gc.disable()
 

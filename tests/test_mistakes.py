@@ -32,6 +32,7 @@ def small_machine(monkeypatch):
     monkeypatch.setattr(preflight, "find_spec", lambda name: None)
 
 
+@pytest.mark.quick(every=4)
 @pytest.mark.parametrize("config", [*CONFIGS, *EXAMPLES], ids=lambda path: path.stem)
 def test_every_configuration_resolves(config, capsys, monkeypatch):
     monkeypatch.setattr("agentrl.training.length_check._BUDGET_S", 0.0)  # playing is tested there

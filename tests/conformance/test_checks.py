@@ -361,6 +361,7 @@ def one_row(reward_inputs):
 """
 
 
+@pytest.mark.quick("decorated", "later_batch")
 @pytest.mark.parametrize(
     "name", ["bound", "anonymous", "decorated", "instance", "later", "later_batch"]
 )

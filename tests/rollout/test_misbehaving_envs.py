@@ -370,7 +370,7 @@ def test_the_check_notices_what_an_environment_leaves_behind(
         os.umask(umask)
         for file in tmp_path.glob("*.child"):
             os.kill(int(file.stem), signal.SIGKILL)
-    assert finding.state == state
+    assert finding.state == state, finding
     assert detail in finding.detail
     assert found(job().env, what).state == "ok"
 

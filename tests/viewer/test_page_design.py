@@ -53,6 +53,7 @@ def settled(page: Page) -> None:
     page.wait_for_timeout(300)  # charts are drawn in the next frame
 
 
+@pytest.mark.quick(every=2)
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_accessible_titled_and_fits(
     served: RunsServer, open_page: Open, path: str

@@ -1,5 +1,6 @@
 """Recorded episodes as the demonstrations of a warm start, of real games with a tiny model."""
 
+import asyncio
 import gzip
 import json
 import shutil
@@ -91,6 +92,13 @@ def same(one: TokenSequence, other: TokenSequence) -> None:
     for ours, theirs in zip(one.images, other.images, strict=True):
         assert ours.dtype == theirs.dtype
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.fixture(scope="module")
+def random_game(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of one episode with random actions."""
+    config = lake(tmp_path_factory.mktemp("random"), "warm_start.player=random")
+    return asyncio.run(played(config, None, count=1))[0]
 
 
 def samples(episode: Episode) -> list[TokenSequence]:
@@ -397,10 +405,11 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
         "format 1",
     ],
 )
-async def test_unusable_recordings_are_an_error_before_anything_starts(
-    tmp_path, overrides, change, words
+def test_unusable_recordings_are_an_error_before_anything_starts(
+    random_game, tmp_path, overrides, change, words
 ):
-    run, _ = await played(lake(tmp_path, "warm_start.player=random"), None, count=1)
+    run = tmp_path / "demos"
+    shutil.copytree(random_game, run)
     if change is not None:
         edit(run, 0, change)
     config = recorded_by(lake(tmp_path / "jobs", *overrides), run)

@@ -25,6 +25,7 @@ LONG = ["rollout.max_context=16384", "rollout.max_new_tokens=400"]
 
 
 @pytest.mark.adb
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("dialect", ["qwen2.5-vl-mobile-use", "ui-tars-1.5", "autoglm"])
 async def test_recorded_episodes_are_learned_in_the_dialect_of_the_job(
     tmp_path: Path, tiny_vlm: Path, dialect: str
@@ -45,6 +46,7 @@ async def test_recorded_episodes_are_learned_in_the_dialect_of_the_job(
 
 
 @pytest.mark.adb
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("dialect", ["qwen2.5-vl-mobile-use", "gui-owl", "mai-ui"])
 async def test_what_was_played_in_a_dialect_is_learned_as_it_was_played(
     tmp_path: Path, tiny_vlm: Path, dialect: str
