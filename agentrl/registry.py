@@ -27,6 +27,7 @@ from typing import Any
 from agentrl.alarm import alarm
 from agentrl.errors import ConfigError, describe_error, must_propagate
 from agentrl.files import check_links
+from agentrl.import_clashes import check_imports
 from agentrl.text import did_you_mean, known_names
 
 log = logging.getLogger(__name__)
@@ -144,6 +145,7 @@ def _import_file(where: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+        check_imports(path)
     except BaseException:
         del sys.modules[name]  # it is only half initialized
         raise

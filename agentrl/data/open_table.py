@@ -83,7 +83,10 @@ def find_local(data: str) -> Path | None:
     """
     # Folders of installed libraries could match a hub id.
     libraries = tuple(sysconfig.get_paths().values())
-    for folder in ("", *(entry for entry in sys.path if not entry.startswith(libraries))):
+    for folder in (
+        "",
+        *(own for own in sys.path if isinstance(own, str) and not own.startswith(libraries)),
+    ):
         path = Path(folder, data).expanduser()
         try:
             if path.is_file() or path.is_dir():

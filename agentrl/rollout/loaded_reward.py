@@ -76,6 +76,7 @@ def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedRew
             function = function(**spec.kwargs)
     if not callable(function):
         raise ConfigError(f"rewards: {spec.function} is not a function")
+    _check_has_signature(spec, function)
     kind = detect_kind(spec, function)
     try:
         size = max_batch_size(function)
@@ -110,6 +111,15 @@ def own_name(spec: RewardSpec) -> str:
 def _is_async(function: Any) -> bool:
     call = function if inspect.isroutine(function) else type(function).__call__
     return inspect.iscoroutinefunction(call)
+
+
+def _check_has_signature(spec: RewardSpec, function: Any) -> None:
+    try:
+        inspect.signature(function)
+    except (TypeError, ValueError) as error:  # of a function in C
+        raise ConfigError(
+            f"rewards: {spec.function}: {error}; call it in a function of your own"
+        ) from None
 
 
 def _check_signature(spec: RewardSpec, function: Any, kind: str) -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
@@ -97,28 +97,12 @@ class PooledProcess:
         """Start the process, and wait until it has loaded the functions.
 
         Raises:
-            ConfigError: it cannot load them.
+            ConfigError: it cannot be started, or cannot load them.
         """
-        jobs, its_jobs = Pipe()
-        fields, its_fields = Pipe()
-        memory = os.memfd_create("rewards")
-        os.truncate(memory, STATUS_BYTES)
-        fds = its_jobs.fileno(), its_fields.fileno(), memory
-        path = self._queue.spec.path
-        code = (
-            f"import sys; sys.path[:] = {path!r}; from {_MAIN} import main; "
-            f"main({fds[0]}, {fds[1]}, {fds[2]})"
-        )
-        process = subprocess.Popen(
-            supervised([sys.executable, "-c", code]),
-            stdin=subprocess.DEVNULL,
-            pass_fds=fds,
-            start_new_session=True,  # Ctrl-C goes to this process only
-        )
-        its_jobs.close()
-        its_fields.close()
-        self._status = np.frombuffer(mmap.mmap(memory, STATUS_BYTES), np.int64)
-        os.close(memory)
+        try:
+            process, jobs, fields = self._open()
+        except OSError as error:  # such as too many open files
+            raise ConfigError(f"rewards: their process cannot be started: {error}") from error
         self._process, self._jobs, self._fields = process, jobs, fields
         try:
             infos = self._load(jobs)
@@ -131,6 +115,30 @@ class PooledProcess:
             target=self._receive, args=(process, jobs, fields), name="rewards", daemon=True
         ).start()
 
+    def _open(self) -> "tuple[subprocess.Popen[bytes], Connection, Connection]":
+        with ExitStack() as own:
+            jobs, its_jobs = Pipe()
+            own.callback(its_jobs.close)
+            fields, its_fields = Pipe()
+            own.callback(its_fields.close)
+            memory = os.memfd_create("rewards")
+            own.callback(os.close, memory)
+            os.truncate(memory, STATUS_BYTES)
+            self._status = np.frombuffer(mmap.mmap(memory, STATUS_BYTES), np.int64)
+            fds = its_jobs.fileno(), its_fields.fileno(), memory
+            path = self._queue.spec.path
+            code = (
+                f"import sys; sys.path[:] = {path!r}; from {_MAIN} import main; "
+                f"main({fds[0]}, {fds[1]}, {fds[2]})"
+            )
+            process = subprocess.Popen(
+                supervised([sys.executable, "-c", code]),
+                stdin=subprocess.DEVNULL,
+                pass_fds=fds,
+                start_new_session=True,  # Ctrl-C goes to this process only
+            )
+        return process, jobs, fields
+
     def _load(self, jobs: Connection) -> list[RewardInfo]:
         names = ", ".join(reward.function for reward in self._queue.spec.rewards)
         try:
@@ -140,6 +148,7 @@ class PooledProcess:
                 if kind == "loaded":
                     infos, files = content
                     registry.remember_modules(files)
+                    self._queue.note_files(files.values())
                     return list(infos)
                 if kind == "failed":
                     raise error_of(content[0])
@@ -260,6 +269,8 @@ class PooledProcess:
                 late = self._is_late()
         except (OSError, EOFError):
             pass
+        except Exception:  # a function wrote into the connection
+            log.exception("the process of reward functions sent something else than scores")
         finally:
             selector.close()
             sender.close()

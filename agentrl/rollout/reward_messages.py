@@ -1,6 +1,7 @@
 """Messages between the process that calls reward functions and its parent."""
 
 import logging
+import os
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,9 @@ Result = tuple[float, ...] | dict[str, float]
 """One value per turn; or the row of a batch function, empty if it does not apply."""
 Failure = tuple[str, str, tuple[str, str] | None]
 """Name of the error's class in `agentrl.errors`; its message; the arguments of a `MissingInfo`."""
+
+is_loading = False
+"""Whether this is a process of reward functions that is importing them."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -81,9 +85,13 @@ class LogForwarder(logging.Handler):
     def __init__(self, send: Callable[[Any], None]) -> None:
         super().__init__()
         self._send = send
+        self._pid = os.getpid()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record as text."""
+        if os.getpid() != self._pid:  # a process that a function forked has no connection
+            logging.lastResort.handle(record)  # type: ignore[union-attr]
+            return
         text = self.format(record)
         fields: Mapping[str, Any] = {
             "name": record.name, "levelno": record.levelno, "levelname": record.levelname,

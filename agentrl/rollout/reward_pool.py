@@ -15,7 +15,8 @@ from typing import Any
 
 from agentrl import registry
 from agentrl.data.openrlhf import QueryFormat
-from agentrl.errors import AgentRLError, RewardError
+from agentrl.errors import AgentRLError, ConfigError, RewardError
+from agentrl.rollout import reward_messages
 from agentrl.rollout.loaded_reward import RewardInfo
 from agentrl.rollout.pooled_process import PooledProcess
 from agentrl.rollout.reward_adapters import RewardInputs
@@ -55,10 +56,15 @@ class RewardPool:
         form: QueryFormat,
         retries: bool = True,
     ) -> None:
+        if reward_messages.is_loading:
+            raise ConfigError(
+                "a reward function's file starts a job while it is imported; put what is not a "
+                'definition below `if __name__ == "__main__":`'
+            )
         self._form = form
         spec = ProcessSpec(
             rewards=rewards,
-            path=[entry or os.getcwd() for entry in sys.path],
+            path=[entry or os.getcwd() for entry in sys.path if isinstance(entry, str)],
             roots=registry.roots(),
             log_level=logging.getLogger().getEffectiveLevel(),
             deadline_s=deadline_s,

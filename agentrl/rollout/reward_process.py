@@ -25,13 +25,16 @@ from agentrl import registry
 from agentrl.data.openrlhf import QueryFormat
 from agentrl.errors import (
     AgentRLError,
+    ConfigError,
     RewardError,
     describe_error,
     known_members,
     message_of,
     users_location,
 )
+from agentrl.rollout import reward_messages
 from agentrl.rollout.loaded_reward import LoadedReward, load_reward_function, own_name
+from agentrl.rollout.process_guard import ProcessGuard
 from agentrl.rollout.reward_adapters import RewardInputs, awaited, finite, inputs_of, score_batch
 from agentrl.rollout.reward_messages import (
     FIELDS,
@@ -99,6 +102,7 @@ class RewardProcess:
     ) -> None:
         self._jobs, self._fields, self._status = jobs, FieldReceiver(fields), status
         self._sending, self._fetching = threading.Lock(), threading.Lock()
+        self._guard = ProcessGuard((jobs, fields))
         self._rewards: list[LoadedReward] = []
         self._done: list[tuple[int, list[Result | None], Failure | None]] = []
         self._flushed = self._began = time.monotonic()
@@ -114,11 +118,13 @@ class RewardProcess:
             registry.look_below(root)
         logging.getLogger().setLevel(spec.log_level)
         logging.getLogger().addHandler(LogForwarder(self._send))
+        reward_messages.is_loading = True
         try:
             self._rewards = load_rewards(spec.rewards)
         except AgentRLError as error:
             self._send(("failed", failure_of(error)))
             return
+        reward_messages.is_loading = False
         self._spec = spec
         infos = [reward.info for reward in self._rewards]
         self._send(("loaded", infos, users_modules()))
@@ -162,6 +168,8 @@ class RewardProcess:
         return _Job(id=id, episode=value, prompt=prompt)
 
     def _fetch(self, id: int) -> Contents:
+        if self._guard.is_fork():
+            raise RewardError("images and token ids must be read before a process is forked")
         with self._fetching:
             return self._fields.fetch(id)
 
@@ -239,6 +247,7 @@ class RewardProcess:
         try:
             yield
         finally:
+            self._guard.check(self._rewards[index].info.name)
             self._status[0] = 0
             signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a function has left behind
 
@@ -274,6 +283,8 @@ class RewardProcess:
         except BaseException as error:
             late = RewardError(f"{name}: no result within {self._spec.deadline}")
             job.failure = failure_of(late if limit.expired() else _described(name, error))
+        finally:
+            self._guard.check(info.name)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         job = self._pending.pop(task)
@@ -312,6 +323,12 @@ def load_rewards(specs: Sequence[RewardSpec]) -> list[LoadedReward]:
     """
     rewards: list[LoadedReward] = []
     for spec in specs:
+        if spec.function.startswith("__main__:"):
+            raise ConfigError(
+                f"rewards: {spec.function}: reward functions run in a process of their own, which "
+                "does not run your script; name the function's file: path/file.py:"
+                f"{spec.function.partition(':')[2]}"
+            )
         stem, number = own_name(spec), 1
         name = stem
         while name in [reward.info.name for reward in rewards]:
@@ -349,7 +366,8 @@ def main(jobs: int, fields: int, status: int) -> None:
     """
     faulthandler.enable()  # a crash in native code names the line that led to it
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        if stream is not None:  # closed, as in `agentrl ... >&-`
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     memory = np.frombuffer(mmap.mmap(status, STATUS_BYTES), np.int64)
     for fd in (jobs, fields, status):
         os.set_inheritable(fd, False)  # what a function starts must not keep them open

@@ -1,9 +1,12 @@
 """Episodes that wait to be scored, and what the processes that score them share."""
 
+import logging
+import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agentrl.rollout.loaded_reward import RewardInfo
@@ -11,6 +14,7 @@ from agentrl.rollout.reward_adapters import RewardInputs
 from agentrl.rollout.reward_messages import ProcessSpec, Result
 from agentrl.types import Episode
 
+log = logging.getLogger(__name__)
 Results = Sequence[Result | None]
 """The result of each function for one episode."""
 _BATCH = 64
@@ -44,6 +48,26 @@ class Queue:
     closed: bool = False
     infos: Sequence[RewardInfo] = ()
     """The functions' properties, once they are loaded."""
+    _files: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Size and time of change of the users' files when a process first imported them."""
+
+    def note_files(self, files: Iterable[str]) -> None:
+        """Warn if a process has imported other functions than the first one did.
+
+        Args:
+            files: those that it has imported.
+        """
+        for file in files:
+            with suppress(OSError):
+                found = os.stat(file)
+                now = found.st_size, found.st_mtime_ns
+                if self._files.setdefault(file, now) != now:
+                    self._files[file] = now
+                    log.warning(
+                        "%s has changed since the job started: a new process of reward functions "
+                        "has imported it, so not all episodes are scored by the same functions",
+                        file,
+                    )
 
     @property
     def overlaps(self) -> bool:

@@ -42,6 +42,7 @@ _FIRST = {
 _VERL = {"solution_str", "ground_truth"}
 _VERL_BATCH = {"solution_strs", "ground_truths"}
 _TRL = {"completions", "completion_ids"}
+_ANY_NAME = inspect.Parameter.VAR_KEYWORD
 _WITHOUT_COLUMNS = (*INPUT_NAMES, "prompts", "completions", "completion_ids")
 """What TRL's reward functions get by name whatever the columns are."""
 
@@ -68,7 +69,8 @@ def is_factory(function: Any, kwargs: Mapping[str, Any]) -> bool:
     except (TypeError, ValueError):  # of a function in C, whose signature is unknown
         return False
     first = next(iter(signature.parameters), "")
-    takes_any = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    kinds = [p.kind for p in signature.parameters.values()]
+    takes_any = inspect.Parameter.VAR_POSITIONAL in kinds or kinds == [_ANY_NAME]
     return not takes_any and first not in (*_FIRST, "episode", "completion_ids")
 
 

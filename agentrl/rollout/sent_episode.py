@@ -83,6 +83,9 @@ class Fetched(Sequence[Any]):
     def __repr__(self) -> str:
         return repr(tuple(self))
 
+    def __reduce__(self) -> Any:
+        return tuple, ([*self],)  # for the processes that a function starts
+
 
 class FirstItem:
     """The first item of a `Fetched`, for a place that holds the item itself.
@@ -121,6 +124,9 @@ class Joined(Sequence[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return itertools.chain.from_iterable(self._parts)
+
+    def __reduce__(self) -> Any:
+        return list, ([*self],)
 
 
 def pickled(value: Any) -> bytes:
