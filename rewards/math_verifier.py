@@ -12,8 +12,9 @@ import selectors
 import signal
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, NoReturn
+
+import psutil
 
 from agentrl.data.grading import as_latex, exact, extract_answer, final_answer
 from agentrl.errors import ActionError, RewardError
@@ -173,7 +174,7 @@ def _compare(question: _Question, writing: int, deadline_s: float) -> NoReturn:
         ):
             signal.signal(signal_, signal.SIG_DFL)
             signal.setitimer(clock, seconds)
-        most = _address_space() + _MEMORY
+        most = psutil.Process().memory_info().vms + _MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
         logging.disable(logging.CRITICAL)  # math-verify logs each answer that it cannot parse
         truth = (_parsed(true), true) if rule == "whole" else _truth(true)
@@ -185,15 +186,6 @@ def _compare(question: _Question, writing: int, deadline_s: float) -> NoReturn:
             os.write(writing, json.dumps(answer).encode() + b"\n")
     finally:  # after any error, such as MemoryError
         os._exit(0)
-
-
-def _address_space() -> int:
-    """Bytes of memory that this process has mapped."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _answer_from(written: bytes, computed_s: float, deadline_s: float) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import logging
 import os
 import secrets
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -20,10 +19,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import gymnasium
+import psutil
 
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.env import interface_of
@@ -31,7 +30,7 @@ from agentrl.errors import ConfigError, EnvCrashed, EnvError, EnvLost, message_o
 from agentrl.rollout.env_server import CLOSE_S, EnvServer, InvalidRequest
 from agentrl.rollout.make_env import env_kwargs, make_env, remote_kwargs, with_text_actions
 from agentrl.rollout.remote_env import RemoteEnv, is_responding
-from agentrl.supervised_process import descendants, supervised
+from agentrl.supervised_process import descendants, describe_exit, supervised
 from agentrl.text import pluralize
 
 log = logging.getLogger(__name__)
@@ -146,10 +145,9 @@ class EnvProcesses:
             return
         if url in self._killed:
             raise EnvLost(f"{call}: {_ITS_PROCESS} was killed, as another of its environments hung")
-        by = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         others = self._calls[url] - 1
         also = f", while it also executed {pluralize(others, 'other call')}" if others > 0 else ""
-        raise EnvCrashed(f"{call}: {_ITS_PROCESS} ended with {by}{also}")
+        raise EnvCrashed(f"{call}: {_ITS_PROCESS} ended with {describe_exit(code)}{also}")
 
     def check_memory(self, url: str, id: str) -> None:
         """Warn if a process, with all that it has started, has grown by much."""
@@ -214,7 +212,9 @@ class EnvProcesses:
                 raise EnvError(f"{config.id}: its process was not ready after {_START_S:g} s")
             url = process.stdout.readline().decode().strip()
             if not url:
-                raise EnvError(f"{config.id}: its process ended with code {process.wait()}")
+                raise EnvError(
+                    f"{config.id}: its process ended with {describe_exit(process.wait())}"
+                )
         except BaseException:
             _kill(process)
             raise
@@ -313,12 +313,11 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory of a process; 0 if it has ended, or there is no /proc."""
+    """The memory of a process; 0 if it has ended."""
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
         return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _serve(spec: dict[str, Any], control: int, url_pipe: int) -> None:

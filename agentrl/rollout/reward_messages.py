@@ -2,14 +2,13 @@
 
 import logging
 import os
-import sys
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl import errors
+from agentrl import errors, registry
 from agentrl.data.reward_inputs import MissingInfo
 from agentrl.errors import AgentRLError, RewardError
 from agentrl.rollout.reward_signatures import RewardSpec
@@ -71,11 +70,10 @@ def error_of(failure: Failure) -> AgentRLError:
 def users_modules() -> dict[str, str]:
     """The files of imported modules that belong neither to Python's packages nor to agentrl."""
     installed = tuple(sysconfig.get_paths().values())
-    files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
     return {
         name: file
-        for name, file in files.items()
-        if file and not file.startswith(installed) and name.partition(".")[0] != "agentrl"
+        for name, file in registry.module_files().items()
+        if not file.startswith(installed) and name.partition(".")[0] != "agentrl"
     }
 
 

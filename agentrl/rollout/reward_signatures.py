@@ -152,58 +152,49 @@ def _with_images(inputs: RewardInputs) -> RewardInputs:
 
 
 def _answer(function: Callable[..., Any]) -> BatchFunction:
-    parameters = inspect.signature(function).parameters
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-
-    def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
-        return [_answer_row(function, {*parameters}, takes_any, one) for one in inputs]
-
-    return batch
+    call = _verl_call(function, _VERL, num_positional=3)
+    return lambda inputs: [_score_row(call(_verl_arguments(one))) for one in inputs]
 
 
 def _answers(function: Callable[..., Any]) -> BatchFunction:
-    parameters = inspect.signature(function).parameters
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    call = _verl_call(function, _VERL_BATCH, num_positional=4)
 
     def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
-        given = {
-            "data_sources": [one["data_source"] for one in inputs],
-            "solution_strs": [one["response"] for one in inputs],
-            "ground_truths": [one["ground_truth"] for one in inputs],
-            "extra_infos": [_extra_info(one) for one in inputs],
-        }
-        if {*parameters} >= _VERL_BATCH:  # as veRL calls it
-            given = {k: v for k, v in given.items() if k in parameters or takes_any}
-            scores = awaited(function(**given))
-        else:
-            scores = awaited(function(*given.values()))
-        return [_score_row(score) for score in scores]
+        rows = [_verl_arguments(one) for one in inputs]
+        given = {f"{name}s": [row[name] for row in rows] for name in rows[0]}
+        return [_score_row(score) for score in call(given)]
 
     return batch
 
 
-def _extra_info(inputs: RewardInputs) -> dict[str, Any]:
+def _verl_arguments(inputs: RewardInputs) -> dict[str, Any]:
     own = inputs.get("extra_info")
     counts = {"num_turns": len(inputs["responses"]), "response_length": inputs["response_length"]}
-    return {**inputs["info"], **(own if isinstance(own, Mapping) else {}), **counts}
-
-
-def _answer_row(
-    function: Callable[..., Any], names: set[str], takes_any: bool, inputs: RewardInputs
-) -> dict[str, Any]:
-    given = {
+    return {
         "data_source": inputs["data_source"],
         "solution_str": inputs["response"],
         "ground_truth": inputs["ground_truth"],
+        "extra_info": {**inputs["info"], **(own if isinstance(own, Mapping) else {}), **counts},
     }
-    takes_extra = "extra_info" in names or takes_any
-    more = {"extra_info": _extra_info(inputs)} if takes_extra else {}
-    if names >= _VERL:  # as veRL calls it
-        kept = {k: v for k, v in given.items() if k in names or takes_any}
-        result = awaited(function(**kept, **more))
-    else:
-        result = awaited(function(*given.values(), **more))
-    return _score_row(result)
+
+
+def _verl_call(
+    function: Callable[..., Any], names: set[str], num_positional: int
+) -> Callable[[dict[str, Any]], Any]:
+    """Return a function that passes veRL's arguments, by name if all `names` are parameters.
+
+    Otherwise, the first ones are passed by position.
+    """
+    parameters = inspect.signature(function).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    num_positional = 0 if names <= {*parameters} else num_positional
+
+    def call(given: dict[str, Any]) -> Any:
+        named = [name for name in [*given][num_positional:] if name in parameters or takes_any]
+        first = [*given.values()][:num_positional]
+        return awaited(function(*first, **{name: given[name] for name in named}))
+
+    return call
 
 
 def _score_row(result: Any) -> dict[str, Any]:
@@ -270,8 +261,8 @@ def check_columns(name: str, required: Iterable[str], given: Collection[str]) ->
     for column in required:
         if column not in known:
             raise ConfigError(
-                f"rewards: {name} takes {column!r}, which no column is named"
-                f"{known_names(column, sorted(known), label='There are')}"
+                f"rewards: {name} requires the column {column!r}, which does not exist"
+                f"{known_names(column, sorted(known))}"
             )
 
 

@@ -29,7 +29,7 @@ DEADLINE = "rollout.reward_deadline_s"
 _Answers = list[Future[Results]]
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _AT_ONCE, _WITH_IMAGES_AT_ONCE = 128, 2
-_OWN = ("agentrl.data.reward_inputs:env_reward", "agentrl.rollout.scoring:env_reward")
+_OWN = "agentrl.data.reward_inputs:env_reward"
 """The environment's own reward, which needs no process."""
 
 
@@ -61,7 +61,7 @@ class RewardFunctions:
     ) -> None:
         specs = [RewardSpec(function=r.function, kwargs=r.kwargs, kind=r.kind) for r in rewards]
         self._weights = [reward.weight for reward in rewards] or [1.0]
-        is_own = len(specs) < 2 and all(REWARD.target(s.function) in _OWN for s in specs)
+        is_own = len(specs) < 2 and all(REWARD.target(s.function) == _OWN for s in specs)
         self._pool = None if is_own else RewardPool(specs, deadline_s, setting, form, retries)
         self.close = weakref.finalize(self, self._pool.close) if self._pool else lambda: None
         """End the process."""
@@ -125,10 +125,10 @@ class RewardFunctions:
                 that is not a reward, or none of them applies to the episode.
             ConfigError: a function raised it.
         """
-        pool = self._pool
-        if pool is None or not _is_scorable(episode):
-            return self._scored(episode, [])
-        return self._scored(episode, pool.submit(episode).result())
+        scored = next(self.score_all([episode]))
+        if isinstance(scored, RewardError):
+            raise scored
+        return scored
 
     async def score_async(self, episode: Episode) -> ScoredEpisode:
         """Like `score`, while other coroutines run."""

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +63,7 @@ class HostMemoryPlan:
         more = sum(self.items.values()) - (self.size or 0.0)
         waits = self.estimated.get(_COPIES, 0.0) >= more
         remedy = "set checkpoint.asynchronous=false" if waits else "use more nodes"
-        return self._exceeds(self.items, "may take", f"Free some, or {remedy}")
+        return self._exceeds(self.items, "may need", f"Free some memory, or {remedy}")
 
     def _exceeds(self, items: Mapping[str, float], verb: str, remedy: str) -> str | None:
         total = sum(items.values())
@@ -71,8 +71,8 @@ class HostMemoryPlan:
             return None
         parts = ", ".join(f"{name} {size / _GB:.1f}" for name, size in items.items() if size)
         return (
-            f"{self.node.name}: the job {verb} {total / _GB:.1f} GB of CPU memory, and there are "
-            f"{self.size / _GB:.1f} GB: {parts}. {remedy}"
+            f"{self.node.name}: the job {verb} {total / _GB:.1f} GB of CPU memory, but only "
+            f"{self.size / _GB:.1f} GB are available: {parts}. {remedy}"
         )
 
 
@@ -128,7 +128,7 @@ class HostMemoryPlanner:
             estimated={
                 _COPIES: copies,
                 "Ray's object store (at most)": store,
-                "virtual phones (estimated)": self._phones(node),
+                "virtual phones (estimated)": self._phones(),
                 "processes (assumed)": _PROCESS * processes * self._uses_gpus,
                 "engines' caches of images (at most)": _IMAGE_CACHE * engines * self._uses_gpus,
             },
@@ -164,22 +164,16 @@ class HostMemoryPlanner:
         )
         return float(choice.transport_class(gpus).needs.memory_copies * self.size.model)
 
-    def _phones(self, node: Node) -> float:
+    def _phones(self) -> float:
         """Virtual phones of a node, if they are divided evenly."""
-        count = max(self._num_phones())
-        return (_PHONES + _PHONE * count) if count else 0.0
-
-    def _num_phones(self) -> Iterator[int]:
-        """The number of virtual phones on a node, for each source."""
         devices = self.config.devices
         if env_registration(self.config.env).app is None:
-            yield 0
-            return
+            return 0.0
         nodes = {slot.node for slot in self.layout.engines} or {self.layout.nodes[0]}
-        shared = len(devices.hosts) or len(nodes)
-        for settings in [devices.of_host(host) for host in devices.hosts] or [devices]:
-            count = num_virtual(settings.source) if isinstance(settings.source, str) else None
-            yield math.ceil((count or 0) / shared)
+        sources = [devices.of_host(host).source for host in devices.hosts] or [devices.source]
+        counts = (num_virtual(one) or 0 for one in sources if isinstance(one, str))
+        count = math.ceil(max(counts, default=0) / (len(devices.hosts) or len(nodes)))
+        return (_PHONES + _PHONE * count) if count else 0.0
 
 
 def check_host_memory(

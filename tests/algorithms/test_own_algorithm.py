@@ -231,7 +231,7 @@ def test_a_users_algorithm_and_loss_train(tmp_path, monkeypatch):
             "id": "FrozenLake-v1", "max_turns": 2,
             "translator_kwargs": {"names": ["left", "down", "right", "up"], "text": "square"},
         },
-        "rewards": [{"function": "agentrl.rollout.scoring:env_reward"}],
+        "rewards": [{"function": "env_reward"}],
         "rollout": {"engine": "hf", "launcher": "local", "groups": 1, "group_size": 4,
                     "concurrency": 4, "max_new_tokens": 4},
         "algorithm": {

@@ -258,7 +258,7 @@ def test_a_reward_of_columns_is_checked_on_recorded_episodes(capsys, tmp_path, m
     Path("rows.jsonl").write_text('{"prompt": "One?", "solution": "1"}\n' * 2)
     code, said = agentrl(capsys, "check", "reward", "mine.py:reward")
     assert code == 1
-    assert "takes 'solution', which no column is named" in said
+    assert "requires the column 'solution', which does not exist" in said
     assert "add run=RUN" in said
     job = ("env.id=QA-v0", "env.kwargs.data=rows.jsonl", "env.max_turns=1", "run.name=it")
     Path("job.yaml").write_text("env: {id: QA-v0}\n")

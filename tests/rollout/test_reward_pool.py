@@ -145,7 +145,7 @@ def test_values_that_cannot_be_sent_are_left_out_of_infos_with_a_warning(obedien
 
 def test_the_environments_own_reward_needs_no_process():
     before = _children()
-    for names in ([], ["env_reward"], ["agentrl.rollout.scoring:env_reward"]):
+    for names in ([], ["env_reward"], ["agentrl.data.reward_inputs:env_reward"]):
         configs = [RewardConfig(function=name, weight=2.0) for name in names]
         total = RewardFunctions(configs).score(episode_of(TICKETS[0], turns=2)).total
         assert total == (4.0 if names else 2.0)

@@ -277,14 +277,14 @@ def test_cpu_memory_and_disk_hold_whole_checkpoints(size, state, tmp_path):
     assert found.disk.num_checkpoints == 4
     little = eight.plan(80e9, nothing, host=60e9)
     assert not [problem for problem in little.problems if "CPU" in problem]
-    assert f"{layout.nodes[0].name}: the job may take" in little.host.warning
+    assert f"{layout.nodes[0].name}: the job may need" in little.host.warning
 
 
 def test_offloaded_state_that_does_not_fit_into_cpu_memory_is_refused(tmp_path):
     eight, layout = planner(tmp_path, 8, "train.offload=true")
     moved = RankMemory(**dict.fromkeys((field.name for field in fields(RankMemory)), 10e9))
     (problem,) = eight.plan(800e9, moved, host=300e9).problems
-    assert problem.startswith("node 0: the job needs 640.0 GB of CPU memory, and there are 300.0")
+    assert problem.startswith("node 0: the job needs 640.0 GB of CPU memory, but only 300.0")
     size = eight._size
     known = HostMemoryPlanner(config=eight._config, layout=layout, size=size)
     (found,) = filter(None, known.plan(layout.nodes[0], None).certain.values())
