@@ -257,3 +257,11 @@ def test_samplers_are_compared_with_intervals_of_students_t():
     assert [float(number) for number in line] == pytest.approx(
         [np.mean(gains), low, high], abs=0.004
     )
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_reward_functions_prints_rates_and_conditions():
+    said = run("reward_functions", "--rounds=1", "--only", "veRL")
+    assert "reward_functions.py --rounds=1 --only veRL\nmachine:  " in said
+    (rate,) = re.findall(r"veRL, one answer +│ +([\d,]+) │ +[\d.]+ ", said)
+    assert int(rate.replace(",", "")) > 100

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,29 @@ class LoadedReward:
     """Takes an episode, or a list of inputs."""
     explain: Callable[[str], str | None] | None
     """The function's method of that name, if any, which says why it scored an episode as it did."""
+
+
+def load_rewards(specs: Sequence[RewardSpec]) -> list[LoadedReward]:
+    """All functions, each under a name of its own.
+
+    Raises:
+        ConfigError: one of them cannot be loaded.
+    """
+    rewards: list[LoadedReward] = []
+    for spec in specs:
+        if spec.function.startswith("__main__:"):
+            raise ConfigError(
+                f"rewards: {spec.function}: reward functions run in a process of their own, which "
+                "does not run your script; name the function's file: path/file.py:"
+                f"{spec.function.partition(':')[2]}"
+            )
+        stem, number = own_name(spec), 1
+        name = stem
+        while name in [reward.info.name for reward in rewards]:
+            number += 1
+            name = f"{stem}-{number}"
+        rewards.append(load_reward_function(spec, name))
+    return rewards
 
 
 def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedReward:

@@ -29,18 +29,12 @@ from agentrl.rollout.reward_messages import (
     error_of,
     show_log,
 )
-from agentrl.rollout.reward_queue import Queue, ScoreRequest
+from agentrl.rollout.reward_queue import SHORT_S, Queue, ScoreRequest
 from agentrl.rollout.shared_fields import FieldSender
 from agentrl.supervised_process import describe_exit, supervised
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)
-_MAX_JOBS = 256
-"""Maximum number of episodes that a process holds at a time."""
-_AHEAD = 16
-"""Episodes that are sent at once to a process that scores them quickly."""
-_SHORT_S = 0.05
-"""A process gets as many episodes at once as it scores in about this time."""
 _LOOK_S = 0.25
 """How often a call's deadline is looked at."""
 _END_S = 2.0
@@ -128,8 +122,8 @@ class PooledProcess:
             fds = its_jobs.fileno(), its_fields.fileno(), memory
             path = self._queue.spec.path
             code = (
-                f"import sys; sys.path[:] = {path!r}; from {_MAIN} import main; "
-                f"main({fds[0]}, {fds[1]}, {fds[2]})"
+                f"import sys; sys.path[:] = {path!r}; "
+                f"from agentrl.rollout.reward_process import main; main{fds}"
             )
             process = subprocess.Popen(
                 supervised([sys.executable, "-c", code]),
@@ -192,36 +186,13 @@ class PooledProcess:
         queue = self._queue
         with queue.changed:
             while not queue.closed:
-                room = self._room() if queue.waiting else 0
-                if room > 0:
-                    jobs = [queue.waiting.popleft()]
-                    while queue.waiting and len(jobs) < room and not queue.waiting[0].alone:
-                        jobs.append(queue.waiting.popleft())
-                    now = time.monotonic()
-                    for job in jobs:
-                        job.since = job.since or now
-                        self._outstanding[job.id] = job
+                held = self._outstanding.values()
+                if jobs := queue.next_jobs(held, self._answering, self._mean_s):
+                    self._outstanding |= {job.id: job for job in jobs}
                     queue.changed.notify_all()
                     return jobs
                 queue.changed.wait()
         return None
-
-    def _room(self) -> int:
-        """How many episodes it should get now."""
-        queue, held = self._queue, len(self._outstanding) + self._answering
-        if any(job.alone for job in self._outstanding.values()):
-            return 0
-        if queue.waiting[0].alone:
-            return 0 if held else 1
-        if queue.overlaps:
-            return _MAX_JOBS - held
-        mean_s = self._mean_s
-        if mean_s is None:  # unknown: others shall not wait for it
-            return 0 if held else (1 if queue.can_grow else queue.batch_size)
-        fast = int(_SHORT_S / max(mean_s, 1e-9))
-        if fast >= queue.batch_size:
-            return _AHEAD if held <= 2 * _AHEAD else 0  # it scores some while others are sent
-        return 0 if held else (max(1, fast) if queue.can_grow else queue.batch_size)
 
     def _send_jobs(self, jobs: Sequence[ScoreRequest]) -> None:
         sent = []
@@ -255,9 +226,7 @@ class PooledProcess:
             selector.register(fields, selectors.EVENT_READ)
             while not late:
                 with self._queue.changed:
-                    while (
-                        not self._outstanding and not self._explained and self._process is process
-                    ):
+                    while self._process is process and not (self._outstanding or self._explained):
                         self._queue.changed.wait()
                 if self._process is not process:
                     return
@@ -306,8 +275,8 @@ class PooledProcess:
         with self._queue.changed:
             self._answering = 0
             self._queue.changed.notify_all()
-        if wall_s / len(done) > _SHORT_S:
-            self._queue.grow(computing_s / wall_s)
+        if wall_s > 0:
+            self._queue.grow(wall_s / len(done), computing_s / wall_s)
 
     def _send_fields(self, sender: FieldSender) -> None:
         """Send the fields of an episode, and make those of the next one ready."""
@@ -317,7 +286,7 @@ class PooledProcess:
             return job.value if job and isinstance(job.value, Episode) else None
 
         asked = sender.answer(find)
-        if self._mean_s is not None and self._mean_s < _SHORT_S:
+        if self._mean_s is not None and self._mean_s < SHORT_S:
             with self._queue.changed:
                 following = next((id for id in self._outstanding if id > asked), None)
             if following is not None and (episode := find(following)) is not None:
@@ -357,11 +326,10 @@ class PooledProcess:
         name = f"reward {' or '.join(names)}"
         queue = self._queue
         if late:
-            why = f"no result within {queue.spec.deadline}"
-            error = RewardError(f"{name}: {why}; its process was ended")
+            how = f"no result within {queue.spec.deadline}; its process was ended"
         else:
-            how = describe_exit(process.returncode)
-            error = RewardError(f"{name}: it ended its process with {how}")
+            how = f"it ended its process with {describe_exit(process.returncode)}"
+        error = RewardError(f"{name}: {how}")
         guilty, again = list[ScoreRequest](), list[ScoreRequest]()
         with queue.changed:
             jobs, self._outstanding = [*self._outstanding.values()], {}
@@ -384,9 +352,6 @@ class PooledProcess:
             job.answer.set_exception(error)
         for answer in explained.values():
             answer.set_result(None)
-
-
-_MAIN = "agentrl.rollout.reward_process"
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from agentrl.data import openrlhf
 from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW, env_reward
@@ -168,6 +170,16 @@ def awaited(value: Any) -> Any:
 
 async def _await(value: Any) -> Any:
     return await value
+
+
+def per_turn(name: str, value: Any, count: int) -> tuple[float, ...]:
+    """A reward per turn; a single number counts for the last turn."""
+    if np.ndim(value) == 0:
+        return (*[0.0] * (count - 1), finite("a value", value))
+    values = list(value)
+    if len(values) != count:
+        raise RewardError(f"reward {name!r} returned {len(values)} values for {count} turns")
+    return tuple(finite("a value", reward) for reward in values)
 
 
 def finite(name: str, value: Any) -> float:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentrl import registry
+from agentrl.cluster.ray_cluster import cores
 from agentrl.data.openrlhf import QueryFormat
 from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.rollout import reward_messages
@@ -21,7 +22,7 @@ from agentrl.rollout.loaded_reward import RewardInfo
 from agentrl.rollout.pooled_process import PooledProcess
 from agentrl.rollout.reward_adapters import RewardInputs
 from agentrl.rollout.reward_messages import ProcessSpec
-from agentrl.rollout.reward_queue import Queue, Results, ScoreRequest
+from agentrl.rollout.reward_queue import SHORT_S, Queue, Results, ScoreRequest
 from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.rollout.sent_episode import pickled
 from agentrl.types import Episode
@@ -29,10 +30,13 @@ from agentrl.types import Episode
 log = logging.getLogger(__name__)
 
 _MAX_PROCESSES = 32
+_BACKLOG_S = 1.0
+"""How long the waiting episodes of a process must take, if each is quick, to start another one: the
+start takes about as long."""
 
 
 class RewardPool:
-    """Calls functions in one process, or in several if they spend their time waiting.
+    """Calls functions in one process, or in several while episodes wait for it.
 
     Several processes are used only for functions of a single episode or answer that keep no state:
     no classes, whose one instance sees all episodes, and no functions of whole batches.
@@ -116,18 +120,20 @@ class RewardPool:
         for process in self._processes:
             process.close()
 
-    def _grow(self, computing: float) -> None:
-        """Start more processes if episodes wait for functions that wait themselves.
+    def _grow(self, mean_s: float, computing: float) -> None:
+        """Start more processes if episodes wait for long.
 
         Args:
+            mean_s: seconds that a process took for each of its latest episodes.
             computing: the part of its time that a function computes.
         """
         queue, running = self._queue, len(self._processes)
         with queue.changed:
             is_loading = any(not process.loaded.done() for process in self._processes)
-            if queue.closed or is_loading or not queue.can_grow or computing > 0.5:
+            is_quick = mean_s < SHORT_S and len(queue.waiting) * mean_s < _BACKLOG_S * running
+            if queue.closed or is_loading or not queue.can_grow or is_quick:
                 return
-            count = min(len(queue.waiting), running, _MAX_PROCESSES - running)
+            count = min(len(queue.waiting), running, _most_processes(computing) - running)
             self._processes += [PooledProcess(queue) for _ in range(count)]
 
     def _message(self, job: ScoreRequest) -> tuple[int, bytes, str]:
@@ -168,3 +174,8 @@ class RewardPool:
                 "reward functions do not see %s, as it cannot be sent to their process: %s", what,
                 error,
             )  # fmt: skip
+
+
+def _most_processes(computing: float) -> int:
+    """How many processes may compute for a part of their time: engines need half of the cores."""
+    return max(1, min(_MAX_PROCESSES, int(cores() / 2 / max(computing, 0.01))))

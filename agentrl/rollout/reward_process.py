@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from agentrl import registry
 from agentrl.data.openrlhf import QueryFormat
 from agentrl.errors import (
     AgentRLError,
-    ConfigError,
     RewardError,
     describe_error,
     known_members,
@@ -33,9 +33,9 @@ from agentrl.errors import (
     users_location,
 )
 from agentrl.rollout import reward_messages
-from agentrl.rollout.loaded_reward import LoadedReward, load_reward_function, own_name
+from agentrl.rollout.loaded_reward import LoadedReward, load_rewards
 from agentrl.rollout.process_guard import ProcessGuard
-from agentrl.rollout.reward_adapters import RewardInputs, awaited, finite, inputs_of, score_batch
+from agentrl.rollout.reward_adapters import RewardInputs, awaited, inputs_of, per_turn, score_batch
 from agentrl.rollout.reward_messages import (
     FIELDS,
     MAX_IDS,
@@ -47,7 +47,6 @@ from agentrl.rollout.reward_messages import (
     failure_of,
     users_modules,
 )
-from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.rollout.sent_episode import Contents, unpickled
 from agentrl.rollout.shared_fields import FieldReceiver
 from agentrl.types import Episode
@@ -106,7 +105,7 @@ class RewardProcess:
         self._rewards: list[LoadedReward] = []
         self._done: list[tuple[int, list[Result | None], Failure | None]] = []
         self._flushed = self._began = time.monotonic()
-        self._computed = time.process_time()
+        self._computed = _busy_s()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pending: dict[asyncio.Task[None], _Job] = {}
 
@@ -153,7 +152,7 @@ class RewardProcess:
                     jobs += [job for job in map(self._job, *message[1:]) if job is not None]
         except EOFError:
             return None
-        self._began, self._computed = time.monotonic(), time.process_time()
+        self._began, self._computed = time.monotonic(), _busy_s()
         return jobs
 
     def _job(self, id: int, sent: bytes, prompt: str) -> _Job | None:
@@ -180,7 +179,7 @@ class RewardProcess:
     def _flush(self) -> None:
         """Send the results, and how long the calls took, of which how long they computed."""
         done, self._done = self._done, []
-        now, computed = time.monotonic(), time.process_time()
+        now, computed = time.monotonic(), _busy_s()
         if done:
             self._send(("done", done, now - self._began, computed - self._computed))
         self._flushed = self._began = now
@@ -229,7 +228,7 @@ class RewardProcess:
             return score_batch(name, function, [job.batch_inputs(self._spec.end) for job in jobs])
         (job,) = jobs
         assert job.episode is not None
-        return [_per_turn(info.name, awaited(function(job.episode)), len(job.episode.turns))]
+        return [per_turn(info.name, awaited(function(job.episode)), len(job.episode.turns))]
 
     def _settle(self, job: _Job) -> None:
         """Finish a job if all functions have returned, or one of them has failed."""
@@ -277,7 +276,7 @@ class RewardProcess:
         try:
             async with limit:
                 value = await self._rewards[index].function(episode)
-            job.results[index] = _per_turn(info.name, value, len(episode.turns))
+            job.results[index] = per_turn(info.name, value, len(episode.turns))
         except AgentRLError as error:
             job.failure = failure_of(error)
         except BaseException as error:
@@ -315,37 +314,13 @@ class RewardProcess:
             loop.remove_reader(self._jobs.fileno())
 
 
-def load_rewards(specs: Sequence[RewardSpec]) -> list[LoadedReward]:
-    """All functions, each under a name of its own.
-
-    Raises:
-        ConfigError: one of them cannot be loaded.
-    """
-    rewards: list[LoadedReward] = []
-    for spec in specs:
-        if spec.function.startswith("__main__:"):
-            raise ConfigError(
-                f"rewards: {spec.function}: reward functions run in a process of their own, which "
-                "does not run your script; name the function's file: path/file.py:"
-                f"{spec.function.partition(':')[2]}"
-            )
-        stem, number = own_name(spec), 1
-        name = stem
-        while name in [reward.info.name for reward in rewards]:
-            number += 1
-            name = f"{stem}-{number}"
-        rewards.append(load_reward_function(spec, name))
-    return rewards
-
-
-def _per_turn(name: str, value: Any, count: int) -> tuple[float, ...]:
-    """A reward per turn; a single number counts for the last turn."""
-    if np.ndim(value) == 0:
-        return (*[0.0] * (count - 1), finite("a value", value))
-    values = list(value)
-    if len(values) != count:
-        raise RewardError(f"reward {name!r} returned {len(values)} values for {count} turns")
-    return tuple(finite("a value", reward) for reward in values)
+def _busy_s() -> float:
+    """Seconds that this process has computed, or would have if a core had been free for it."""
+    try:
+        _, queued_ns, _ = Path("/proc/self/schedstat").read_text().split()
+    except (OSError, ValueError):  # not Linux, or a kernel without these statistics
+        queued_ns = "0"
+    return time.process_time() + int(queued_ns) / 1e9
 
 
 def _described(name: str, cause: BaseException) -> RewardError:

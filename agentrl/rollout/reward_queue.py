@@ -3,8 +3,9 @@
 import logging
 import os
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,12 @@ Results = Sequence[Result | None]
 """The result of each function for one episode."""
 _BATCH = 64
 """Episodes that a process gets at a time, unless a function takes more."""
+_MAX_JOBS = 256
+"""Maximum number of episodes that a process holds at a time."""
+_AHEAD = 16
+"""Episodes that are sent at once to a process that scores them quickly."""
+SHORT_S = 0.05
+"""A process gets as many episodes at once as it scores in about this time."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -41,8 +48,9 @@ class Queue:
     spec: ProcessSpec
     to_message: Callable[[ScoreRequest], tuple[int, bytes, str]]
     """Returns the message to a process: id, episode, and last prompt as text; or raises."""
-    grow: Callable[[float], None]
-    """Is called with the part of its time that a function computes, if a call took long."""
+    grow: Callable[[float, float], None]
+    """Is called with the seconds that a process took for an episode, and the part of them that it
+    computed."""
     changed: threading.Condition = field(default_factory=threading.Condition)
     waiting: deque[ScoreRequest] = field(default_factory=deque)
     closed: bool = False
@@ -83,3 +91,37 @@ class Queue:
     def batch_size(self) -> int:
         """How many episodes a process gets at a time."""
         return max(_BATCH, *(info.max_batch_size for info in self.infos))
+
+    def next_jobs(
+        self, held: Collection[ScoreRequest], answering: int, mean_s: float | None
+    ) -> list[ScoreRequest]:
+        """Remove and return the episodes that a process should get now; none while it is busy.
+
+        Args:
+            held: what the process scores.
+            answering: how many of its episodes are answered now.
+            mean_s: seconds in which it scored each of its latest episodes; None if it has not yet.
+        """
+        if not self.waiting or any(job.alone for job in held):
+            return []
+        if self.waiting[0].alone:
+            room = 0 if len(held) + answering else 1
+        else:
+            room = self._room(len(held) + answering, mean_s)
+        jobs: list[ScoreRequest] = []
+        while self.waiting and len(jobs) < room and not (jobs and self.waiting[0].alone):
+            jobs.append(self.waiting.popleft())
+        now = time.monotonic()
+        for job in jobs:
+            job.since = job.since or now
+        return jobs
+
+    def _room(self, held: int, mean_s: float | None) -> int:
+        if self.overlaps:
+            return _MAX_JOBS - held
+        if mean_s is None:  # unknown: others shall not wait for it
+            return 0 if held else (1 if self.can_grow else self.batch_size)
+        fast = int(SHORT_S / max(mean_s, 1e-9))
+        if fast >= self.batch_size:
+            return _AHEAD if held <= 2 * _AHEAD else 0  # it scores some while others are sent
+        return 0 if held else (max(1, fast) if self.can_grow else self.batch_size)

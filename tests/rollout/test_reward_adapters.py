@@ -5,8 +5,8 @@ import pytest
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.loaded_reward import load_rewards
 from agentrl.rollout.reward_adapters import INPUT_NAMES, inputs_of, score_batch
-from agentrl.rollout.reward_process import load_rewards
 from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.rollout.scoring import RewardFunctions
 from tests.rollout.test_collector import episode_of

@@ -13,6 +13,7 @@ import pytest
 
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
+from agentrl.rollout import reward_pool
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.sent_episode import contents_of, pickled, unpickled
@@ -129,6 +130,27 @@ def test_slow_functions_of_one_episode_run_in_several_processes_but_an_object_in
         assert len({one.total for one in rewards.score_all(episodes * 2)}) > 1
     with functions("rewards:Waits") as rewards:
         assert len({one.total for one in rewards.score_all(episodes)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "episodes", "several"), [(100, 40, True), (5, 600, True), (1, 32, False)]
+)
+def test_functions_that_compute_use_several_cores_while_many_episodes_wait(
+    milliseconds, episodes, several, monkeypatch
+):
+    monkeypatch.setattr(reward_pool, "cores", lambda: 4)
+    replies = [replying(str(milliseconds), member % 8) for member in range(episodes)]
+    with functions("rewards:computes") as rewards:
+        assert (len({one.total for one in rewards.score_all(replies)}) > 1) is several
+
+
+@pytest.mark.parametrize(
+    ("cores", "computing", "processes"),
+    [(2, 0.98, 1), (3, 1.0, 1), (16, 1.0, 8), (128, 1.0, 32), (2, 0.02, 32), (8, 0.5, 8)],
+)
+def test_processes_compute_on_at_most_half_of_the_cores(cores, computing, processes, monkeypatch):
+    monkeypatch.setattr(reward_pool, "cores", lambda: cores)
+    assert reward_pool._most_processes(computing) == processes
 
 
 class Unknown:

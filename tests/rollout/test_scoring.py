@@ -7,7 +7,7 @@ import pytest
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.reward_process import load_rewards
+from agentrl.rollout.loaded_reward import load_rewards
 from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Outcome
