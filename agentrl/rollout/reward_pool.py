@@ -178,4 +178,5 @@ class RewardPool:
 
 def _most_processes(computing: float) -> int:
     """How many processes may compute for a part of their time: engines need half of the cores."""
-    return max(1, min(_MAX_PROCESSES, int(cores() / 2 / max(computing, 0.01))))
+    count = cores() / 2 / max(computing, 0.01) + 0.1  # the part is measured, and may exceed 1
+    return max(1, min(_MAX_PROCESSES, int(count)))

@@ -146,7 +146,15 @@ def test_functions_that_compute_use_several_cores_while_many_episodes_wait(
 
 @pytest.mark.parametrize(
     ("cores", "computing", "processes"),
-    [(2, 0.98, 1), (3, 1.0, 1), (16, 1.0, 8), (128, 1.0, 32), (2, 0.02, 32), (8, 0.5, 8)],
+    [
+        (2, 0.98, 1),
+        (3, 1.0, 1),
+        (4, 1.02, 2),
+        (16, 1.0, 8),
+        (128, 1.0, 32),
+        (2, 0.02, 32),
+        (8, 0.5, 8),
+    ],
 )
 def test_processes_compute_on_at_most_half_of_the_cores(cores, computing, processes, monkeypatch):
     monkeypatch.setattr(reward_pool, "cores", lambda: cores)
