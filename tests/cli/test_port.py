@@ -558,3 +558,92 @@ def test_unknown_names_are_not_taken_for_those_of_other_trainers():
     assert suggestion("bar") == suggestion("worker.foo") == ""
     with pytest.raises(ConfigError, match="Did you mean: 'steps'"):
         configuration.load("number_game", ["train.stpes=3"])
+
+
+SHELL = r"""
+# Don't stop at this apostrophe: "
+LR=1e-6; SMALL=2
+export WORKERS=3 EVERY=4
+if [ "$1" = big ]; then
+  echo "all done"
+  LR=1e-3
+fi
+[ -z "$2" ] || SMALL=16
+EVERY+=0
+cat > other.sh <<'END'
+python3 -m verl.trainer.main_ppo data.train_files=b.parquet a=1 b=2 c=3 d=4 e=5 f=6 g=7 h=8 i=9
+END
+cd "$(mktemp -d MARK)" && python3 -m verl.trainer.main_ppo \
+    data.train_files=a.parquet \
+    data.train_batch_size=$(( WORKERS * (2 + 2) )) \
+    actor_rollout_ref.model.path=`touch MARK` \
+    actor_rollout_ref.actor.optim.lr=$LR \
+    actor_rollout_ref.rollout.n=$SMALL \
+    data.max_response_length=$WORKERS trainer.save_freq=$EVERY \
+    trainer.experiment_name="run #1" \
+    trainer.default_local_dir=2024-01-01 \
+    trainer.total_epochs=3 "$@" 2>&1 | tee log.txt; python3 evaluate.py trainer.test_freq=7
+"""
+
+
+def test_a_script_in_every_style_is_read_and_never_run(tmp_path):
+    mark = tmp_path / "mark"
+    (tmp_path / "train.sh").write_text(SHELL.replace("MARK", str(mark)))
+    text, _, _ = ported("verl", tmp_path / "train.sh")
+    found = yaml.safe_load(text)
+    assert not mark.exists()
+    assert found["optim"]["lr"] == 1e-6
+    assert found["env"]["kwargs"]["data"] == "a.parquet"
+    assert found["rollout"]["max_new_tokens"] == 3
+    assert found["checkpoint"]["every"] == 40
+    assert found["rollout"]["groups"] == found["rollout"]["group_size"] == "???"
+    assert found["model"]["path"] == "???"
+    assert "eval" not in found
+    assert "data.train_batch_size=$(( WORKERS * (2 + 2) ))" in text
+    assert "trainer.experiment_name=run #1:" in text
+    assert "trainer.default_local_dir=2024-01-01:" in text
+    assert "# - $@: these arguments are only known when the script runs\n" in text
+
+
+@pytest.mark.parametrize(
+    ("trainer", "given", "open_settings"),
+    [
+        (
+            "trl",
+            "per_device_train_batch_size: $BS\nnum_generations: $G\nnum_train_epochs: $E\n",
+            {"rollout": ("groups", "group_size"), "algorithm": ("minibatch",), "train": ("steps",)},
+        ),
+        ("trl", "gradient_accumulation_steps: 0\nnum_generations: 0\n", {"train": ("steps",)}),
+        ("trl", "per_device_train_batch_size: x\n", {"rollout": ("groups",)}),
+        ("verl", "trainer: {total_epochs: $E}\n", {"train": ("steps",)}),
+        ("verl", "data: {train_files: [], max_prompt_length: $P}\n", {"rollout": ("max_context",)}),
+        (
+            "verl",
+            "trainer: {critic_warmup: $W}\n"
+            "actor_rollout_ref: {actor: {ppo_epochs: $P, ppo_max_token_len_per_gpu: $T}}\n",
+            {"train": ("micro_batch_tokens",), "algorithm": ("epochs",)},
+        ),
+        (
+            "verl",
+            "actor_rollout_ref: {actor: {optim: {lr: $L, lr_warmup_steps: -1}}}\n",
+            {"optim": ("lr",)},
+        ),
+        ("openrlhf", "eps_clip_low_high: 0.2\n", {"env.kwargs": ("data",)}),
+    ],
+)
+def test_what_follows_from_unknown_values_is_left_open(tmp_path, trainer, given, open_settings):
+    (tmp_path / "job.yaml").write_text(given)
+    found = yaml.safe_load(ported(trainer, tmp_path / "job.yaml", rows=100)[0])
+    assert found["optim"].get("lr_warmup_steps") != -1
+    for section, names in open_settings.items():
+        tree = found
+        for part in section.split("."):
+            tree = tree[part]
+        assert [tree[name] for name in names] == ["???"] * len(names)
+
+
+def test_reward_weights_of_another_number_than_functions_are_left_open(tmp_path):
+    (tmp_path / "job.yaml").write_text("reward_funcs: [a, b]\nreward_weights: [1]\n")
+    text, _, _ = ported("trl", tmp_path / "job.yaml", rows=100)
+    assert [one["weight"] for one in yaml.safe_load(text)["rewards"]] == ["???", "???"]
+    assert "reward_weights=[1]: there are 2 reward functions" in text

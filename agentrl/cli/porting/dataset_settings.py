@@ -1,12 +1,12 @@
 """Settings of jobs on data sets that follow from several settings of another trainer."""
 
-from agentrl.cli.porting.ported_settings import PortedSettings
+from agentrl.cli.porting.ported_settings import OPEN, PortedSettings
 from agentrl.cli.porting.reinforcement_settings import (
     combine_intervals,
     combine_model,
     combine_schedule,
 )
-from agentrl.cli.porting.trl_settings import processes_of
+from agentrl.cli.porting.trl_settings import samples_per_step
 
 _SHARED = ("seed", "model", "optim", "train", "checkpoint", "logging")
 """Sections that jobs on data sets have, besides their own."""
@@ -23,9 +23,9 @@ def combine_offline(settings: PortedSettings, processes: int | None) -> None:
     ours["model.dtype"] = "bfloat16"
     for key in [key for key in ours if key.partition(".")[0] not in (*_SHARED, section)]:
         settings.drop(key, f"{section} has no {key}")
-    if "per_device" in parts:
-        number = processes_of(settings, processes)
-        ours[f"{section}.batch"] = parts["per_device"] * parts["accumulation"] * number
+    if settings.is_given("per_device"):
+        size = samples_per_step(settings, processes)
+        ours[f"{section}.batch"] = OPEN if size is None else size
     if isinstance(name := ours.get(f"{section}.train.name"), list):
         ours[f"{section}.train.name"] = name[0]
     if ours.get(f"{section}.steps") == -1:

@@ -33,10 +33,15 @@ class PortedSettings:
     """The other trainer's key of each part, and of each of our keys."""
     _defaults: set[str] = field(default_factory=set)
     """Parts and keys of ours whose values are only their defaults."""
+    _unknown: set[str] = field(default_factory=set)
+    """Parts and keys of ours that are given, with values that are only known to the script."""
 
     def take_all(self, table: OtherTrainer, given: Mapping[str, Any]) -> None:
         """Translate settings, and their defaults below them."""
         for theirs, value in {**table.defaults, **given}.items():
+            if theirs.startswith("$"):
+                self.lose(theirs, "these arguments are only known when the script runs")
+                continue
             target, why = (s.replace("JOB", self.section) for s in table.counterpart(theirs))
             if not target:
                 # Values of W&B's settings include keys.
@@ -47,9 +52,11 @@ class PortedSettings:
             self._theirs[name] = theirs
             if theirs not in given:
                 self._defaults.add(name)
-            if isinstance(value, str) and "$" in value:
+            if isinstance(value, str) and ("$" in value or "`" in value):
                 self.lose(f"{theirs}={value}", "its value is only known when the script runs")
                 value = OPEN
+            if value == OPEN:
+                self._unknown.add(name)
             if target.startswith("~"):
                 self.parts |= {} if value == OPEN else {name: value}
             else:
@@ -65,6 +72,25 @@ class PortedSettings:
         value = held.pop(name, None)
         if why is not None and value is not None and name not in self._defaults:
             self.lose(f"{self.theirs(name)}={value}", why)
+
+    def is_given(self, name: str) -> bool:
+        """Whether a part or a key of ours is given, or has a default, known or not."""
+        return name in self._theirs
+
+    def is_unknown(self, name: str) -> bool:
+        """Whether a part or a key of ours is given with a value that only the script knows."""
+        return name in self._unknown
+
+    def number(self, name: str, default: float | None = None) -> Any:
+        """A part or a key of ours to calculate with; None if it is no number, or is not known.
+
+        Args:
+            name: of the part or key.
+            default: where it is not given.
+        """
+        held = self.parts if name in self.parts else self.ours
+        value = held.get(name, None if name in self._unknown else default)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def theirs(self, name: str) -> str:
         """Return the other trainer's key of a part, or of one of our keys."""

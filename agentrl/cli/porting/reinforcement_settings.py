@@ -71,6 +71,9 @@ def _rewards(settings: PortedSettings) -> None:
     if "reward_list" in parts:
         names = _as_list(parts["reward_list"])
         weights = _as_list(parts.get("reward_weights", [1.0] * len(names)))
+        if len(weights) != len(names):
+            settings.drop("reward_weights", f"there are {len(names)} reward functions")
+            weights = [OPEN] * len(names)
         for name, weight in zip(names, weights, strict=True):
             module, _, function = str(name).rpartition(".")
             found.append({"function": f"{module or 'trl.rewards'}:{function}", "weight": weight})
@@ -99,7 +102,7 @@ def _rewards(settings: PortedSettings) -> None:
 def _data(settings: PortedSettings) -> None:
     """Set the data sets, their columns, and the order of their rows."""
     ours, parts = settings.ours, settings.parts
-    files = _as_list(parts.get("data", OPEN))
+    files = _as_list(parts.get("data") or OPEN)
     if len(files) == 1:
         ours["env.kwargs.data"] = files[0]
     else:
@@ -111,7 +114,7 @@ def _data(settings: PortedSettings) -> None:
             for number, one in enumerate(files, start=1)
         ]
         settings.drop("data", "joined into one data set there; set mixture.weight by their rows")
-    if len(held_out := _as_list(parts.get("eval_data", []))) == 1:
+    if len(held_out := _as_list(parts.get("eval_data") or [])) == 1:
         ours["eval.kwargs.data"] = held_out[0]
     elif held_out:
         settings.drop("eval_data", "set eval_kwargs of each environment of the mixture")
@@ -135,20 +138,25 @@ def _lengths(settings: PortedSettings) -> None:
     ours, parts = settings.ours, settings.parts
     reply, context = ours.get("rollout.max_new_tokens"), parts.get("context_tokens")
     if context is None and isinstance(reply, int):
-        if parts.get("prompt_tokens") is None:
+        if parts.get("prompt_tokens") is None and not settings.is_unknown("prompt_tokens"):
             settings.lose("prompts of any length", f"limited to {_PROMPT_TOKENS} tokens")
-        context = reply + (parts.get("prompt_tokens") or _PROMPT_TOKENS)
+            parts["prompt_tokens"] = _PROMPT_TOKENS
+        prompt = settings.number("prompt_tokens")
+        context = None if prompt is None else reply + prompt
     ours["rollout.max_context"] = OPEN if context is None else context
-    if isinstance(context, int) and ours.get("train.micro_batch_tokens", 16384) < context:
+    micro_batch = settings.number("train.micro_batch_tokens", 16384)
+    if isinstance(context, int) and micro_batch is not None and micro_batch < context:
         ours["train.micro_batch_tokens"] = context
 
 
 def _minibatch(settings: PortedSettings) -> None:
     """Samples per optimizer step; None where one step takes all."""
-    ours, parts = settings.ours, settings.parts
+    ours = settings.ours
     size, groups = ours.get("rollout.group_size"), ours.get("rollout.groups")
-    if "minibatch_prompts" in parts and isinstance(size, int):
-        ours["algorithm.minibatch"] = parts["minibatch_prompts"] * size
+    if settings.is_given("minibatch_prompts"):
+        prompts = settings.number("minibatch_prompts")
+        is_known = prompts is not None and isinstance(size, int)
+        ours["algorithm.minibatch"] = prompts * size if is_known else OPEN
     if isinstance(size, int) and isinstance(groups, int):
         ours["rollout.concurrency"] = min(size * groups, _CONCURRENCY)
         minibatch = ours.get("algorithm.minibatch")
@@ -187,12 +195,12 @@ def _kl(settings: PortedSettings) -> None:
 def _loss_and_filter(settings: PortedSettings) -> None:
     """The range of the ratio, and which groups are replaced."""
     ours, parts = settings.ours, settings.parts
-    low, high = parts.get("clip_pair") or (parts.get("clip"),) * 2
+    low, high = _pair(settings, "clip_pair") or (parts.get("clip"),) * 2
     for key, value in (("algorithm.loss.clip_low", low), ("algorithm.loss.clip_high", high)):
         if value is not None and ours.get(key) is None:
             ours[key] = value
     if parts.get("correction"):
-        low, high = parts.get("correction_pair", (0.5, 5.0))
+        low, high = _pair(settings, "correction_pair") or (0.5, 5.0)
         ours |= {
             "algorithm.importance_correction.kind": _CORRECTIONS[
                 parts.get("correction_type", "tis")
@@ -208,6 +216,14 @@ def _loss_and_filter(settings: PortedSettings) -> None:
         ours["algorithm.sampling.filter_groups"] = True
         if parts.get("filter_pair") not in (None, [0, 1]):
             ours["algorithm.sampling.filter_means"] = parts["filter_pair"]
+
+
+def _pair(settings: PortedSettings, name: str) -> list[Any] | None:
+    """A part that is a list of two; None if it is not given, or something else."""
+    found = settings.parts.get(name)
+    if found and not (isinstance(found, list) and len(found) == 2):
+        settings.drop(name, "must be a list of two numbers")
+    return settings.parts.get(name)
 
 
 def _sampling(settings: PortedSettings) -> None:
@@ -248,7 +264,8 @@ def combine_intervals(settings: PortedSettings) -> None:
     for key in ("checkpoint.every", "checkpoint.keep", f"{settings.section}.eval_every"):
         if ours.get(key) == -1:
             settings.drop(key)
-    if ours.get("algorithm.critic.warmup_steps", 1) <= 0:
+    warmup = settings.number("algorithm.critic.warmup_steps")
+    if warmup is not None and warmup <= 0:
         settings.drop("algorithm.critic.warmup_steps")
     if (loggers := ours.get("logging")) is not None:
         known = ("console", "file", "none", "all")
@@ -261,12 +278,14 @@ def _duration(settings: PortedSettings, rows: int | None) -> None:
     ours, parts = settings.ours, settings.parts
     if ours.get("train.steps") is not None:
         return
-    epochs, groups = parts.get("epochs", 1), ours.get("rollout.groups")
+    epochs, groups = settings.number("epochs", 1), settings.number("rollout.groups")
     if rows is None and isinstance(groups, int) and "env.kwargs.data" in ours:
         rows = _count_rows(ours["env.kwargs.data"], ours.get("env.kwargs.split"))
-    if rows is None or not isinstance(groups, int):
+    if rows is None or not groups or epochs is None:
         ours["train.steps"] = OPEN
-        settings.drop("epochs", f"train.steps={epochs} * (rows // {groups}); set --rows N")
+        size = ours.get("rollout.groups", OPEN)
+        what = f"{parts.get('epochs', OPEN)} * (rows // {size})"
+        settings.drop("epochs", f"train.steps={what}; set --rows N")
     else:
         ours["train.steps"] = max(1, int(epochs * (rows // groups)))
 
@@ -284,6 +303,8 @@ def _count_rows(data: str, split: str | None) -> int | None:
 def _optimizer_steps(ours: Mapping[str, Any]) -> int | None:
     """The number of optimizer steps; None if it is not known yet."""
     steps, per_step = ours["train.steps"], ours.get("algorithm.epochs", 1)
+    if not isinstance(per_step, int):
+        return None
     if (minibatch := ours.get("algorithm.minibatch")) is not None:
         samples = ours["rollout.groups"], ours["rollout.group_size"], minibatch
         if not all(isinstance(number, int) for number in samples):
@@ -301,6 +322,8 @@ def combine_schedule(settings: PortedSettings, steps: int | None) -> None:
     """
     ours, parts = settings.ours, settings.parts
     kind, ratio = str(parts.get("schedule", "constant")), parts.get("warmup_ratio")
+    if (settings.number("optim.lr_warmup_steps") or 0) < 0:  # veRL takes the ratio instead
+        settings.drop("optim.lr_warmup_steps")
     if kind in ("cosine", "cosine_with_min_lr", "linear"):
         ours["optim.lr_schedule"] = kind.partition("_")[0]
         least = parts.get("min_lr_ratio") if kind != "linear" else None
@@ -328,6 +351,8 @@ def _fit_algorithm(settings: PortedSettings) -> None:
     except ConfigError as error:  # an algorithm or loss that only they have
         for key in ("algorithm.name", "algorithm.loss.name"):
             settings.drop(key, str(error))
+        for key in [key for key in ours if key.startswith("algorithm.critic.")]:
+            settings.drop(key, "not every algorithm has a critic")
         name = ours["algorithm.name"] = OPEN
         return
     for key in [key for key in ours if key.startswith("algorithm.")]:

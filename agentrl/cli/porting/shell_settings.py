@@ -4,6 +4,8 @@ A script is read, never run: variables, arrays and continued lines are followed,
 loops are not.
 """
 
+import datetime
+import itertools
 import os
 import re
 import shlex
@@ -17,18 +19,37 @@ from agentrl.config.loading import read_yaml
 from agentrl.config.other_trainers import OtherTrainer
 from agentrl.errors import ConfigError
 
-_COMMENT = re.compile(r"(^|(?<=\s))#.*$", re.MULTILINE)
+_TOKEN = re.compile(
+    r"(?P<kept>\\.|'[^']*'|\"(?:\\.|[^\"\\])*\")|(?P<comment>(?:^|(?<=[\s;]))\#[^\n]*)",
+    re.DOTALL | re.MULTILINE,
+)
+"""A comment, or a quoted text, in which a `#` begins none."""
+_FILE_BODY = re.compile(
+    r"^.*\b(?:cat|tee)\b.*<<-?[ \t]*(['\"]?)(\w+)\1.*\n(?:.*\n)*?[ \t]*\2[ \t]*$", re.MULTILINE
+)
+"""A file that the script writes; commands in other texts between two marks may be run."""
+_SUBSTITUTION = re.compile(r"`[^`\n]*`|\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+"""What the shell would replace by the output of a command or by a number."""
+_HIDDEN = {ord(sign): 0xE000 + ord(sign) for sign in " \t\n'\"\\#;&|()<>"}
+"""Signs of a substitution that must not split it into words, and what stands for them meanwhile."""
+_SHOWN = {hidden: sign for sign, hidden in _HIDDEN.items()}
 _CONTINUED = re.compile(r"\\[ \t]*\n(?=.)|\n(?=[ \t]*--)")
 """Also before an option on a line of its own: a comment may have broken the continuation."""
 _ARRAY = re.compile(r"\s*(\w+)(\+?)=\((.*)", re.DOTALL)
-_ASSIGNMENT = re.compile(r"^\s*(?:export |readonly )?(\w+)=(\"[^\"]*\"|'[^']*'|[^\s;]*)")
+_ASSIGNED = r"(\w+)(\+?)=(\"[^\"]*\"|'[^']*'|[^\s;]*)(?=[\s;]|$)"
+_ASSIGNMENTS = re.compile(
+    rf"\s*(?:(?:export|readonly|local|declare)\s+(?:-\w+\s+)*)?(?:{_ASSIGNED}[\s;]*)+"
+)
+_ASSIGNED_SOMEHOW = re.compile(r"(?:&&|\|\||[;{(])\s*(\w+)\+?=|\bread\s+(?:-\w+\s+)*(\w+)")
+"""An assignment that depends on something, as in `[ -f x ] && N=2`."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-((?:[^{}]|\{[^}]*\})*))?\}|\$(\w+)")
 _BLOCK, _BLOCK_END = (
     re.compile(r"\s*(if|case|for|while|until)\b"),
-    re.compile(r"\s*(fi|esac|done)\b"),
+    re.compile(r"(?:^|;|;;)\s*(fi|esac|done)\b"),
 )
-_END = re.compile(r"^\d?>.*|^[|;&]+$|^\)+$")
-"""A word after which a command is over."""
+_BETWEEN = re.compile(r"[|;&()]+")
+"""A word between two commands."""
+_REDIRECTION = re.compile(r"\d?(>>?|<)(.*)", re.DOTALL)
 _KEY_VALUE = re.compile(r"[+~]*(-?-?[A-Za-z][\w.-]*)=(.*)", re.DOTALL)
 _ENVIRONMENT = re.compile(r"[A-Z_]+=.*")
 _FLOAT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
@@ -90,22 +111,33 @@ def _flat(
 
 def _command(text: str, launch: re.Pattern[str]) -> list[str]:
     """The words of the longest command that starts the trainer; none without such a command."""
-    text = _without_blocks(_CONTINUED.sub(" ", _COMMENT.sub("", text)))
+    text = _SUBSTITUTION.sub(lambda match: match[0].translate(_HIDDEN), _FILE_BODY.sub("", text))
+    text = _TOKEN.sub(lambda match: match["kept"] or "", text)
+    text = _without_blocks(_CONTINUED.sub(" ", text))
     variables: dict[str, str] = {}
     arrays: dict[str, list[str]] = {}
     found: list[str] = []
     for line in _statements(text):
         if (array := _ARRAY.match(line)) is not None:
             name, added, inside = array.groups()
-            words = _words(_expanded(inside.rstrip()[:-1], variables), arrays)
-            arrays[name] = (arrays.get(name, []) if added else []) + words
-        elif (assignment := _ASSIGNMENT.fullmatch(line.rstrip())) is not None:
-            variables[assignment[1]] = _expanded(assignment[2].strip("\"'"), variables)
+            commands = _commands(_expanded(inside.rstrip()[:-1], variables), arrays)
+            arrays[name] = [*(arrays.get(name, []) if added else []), *itertools.chain(*commands)]
+        elif _ASSIGNMENTS.fullmatch(line.rstrip()) is not None:
+            for name, added, value in re.findall(_ASSIGNED, line):
+                before = variables.get(name, f"${name}") if added else ""
+                variables[name] = before + _expanded(_unquoted(value), variables)
         else:
-            words = _from_launch(_words(_expanded(line, variables), arrays), launch)
-            if len(words) > len(found):
-                found = words
-    return found
+            for command in _commands(_expanded(line, variables), arrays):
+                words = _from_launch(command, launch)
+                found = words if len(words) > len(found) else found
+            for name in filter(None, itertools.chain(*_ASSIGNED_SOMEHOW.findall(line))):
+                variables.pop(name, None)
+    return [word.translate(_SHOWN) for word in found]
+
+
+def _unquoted(value: str) -> str:
+    is_quoted = value[:1] in ("'", '"') and value.find(value[0], 1) == len(value) - 1
+    return value[1:-1] if is_quoted else re.sub("[\"']", "", value)
 
 
 def _from_launch(words: list[str], launch: re.Pattern[str]) -> list[str]:
@@ -114,7 +146,7 @@ def _from_launch(words: list[str], launch: re.Pattern[str]) -> list[str]:
         if (match := launch.search(word)) is None:
             continue
         if " " in word:  # the whole command as one argument, as of `bash -c`
-            return _words(word[match.start() :], {})
+            return _commands(word[match.start() :], {})[0]
         return words if word.endswith(".py") else words[index:]  # options of torchrun come before
     return []
 
@@ -157,22 +189,30 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def _words(text: str, arrays: Mapping[str, list[str]]) -> list[str]:
+def _commands(text: str, arrays: Mapping[str, list[str]]) -> list[list[str]]:
+    """The words of each command in a line; at least one."""
+    text = re.sub(r"\d?>&\d?|&>", " >", text)
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|()")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    commands: list[list[str]] = [[]]
+    is_file = False
     try:
-        words = shlex.split(text)
+        for word in lexer:
+            if _BETWEEN.fullmatch(word):
+                commands.append([])
+            elif (found := _REDIRECTION.fullmatch(word)) is None and not is_file:
+                name = re.fullmatch(r"\$\{(\w+)\[@\]\}", word)
+                commands[-1] += [word] if name is None else arrays.get(name[1], [])
+            is_file = found is not None and not found[2]
     except ValueError:  # quotes that are not closed on this line: not a command that we look for
-        return []
-    expanded: list[str] = []
-    for word in words:
-        if _END.match(word):
-            break
-        name = re.fullmatch(r"\$\{(\w+)\[@\]\}", word)
-        expanded += [word] if name is None else arrays.get(name[1], [])
-    return expanded
+        return [[]]
+    return commands
 
 
 def _from_words(words: list[str], launch: re.Pattern[str]) -> Iterator[tuple[str, Any]]:
     """Keys and values, of `key=value`, `--key value`, `--key` and `--key value value`.
+
+    Arguments that are only known when the script runs, such as `$@`, are keys without a value.
 
     The word that starts the trainer ends the last option of `torchrun` or `accelerate launch`.
     """
@@ -183,6 +223,9 @@ def _from_words(words: list[str], launch: re.Pattern[str]) -> Iterator[tuple[str
             continue
         pair = _KEY_VALUE.fullmatch(word)
         starts_trainer = launch.search(word) is not None
+        if word.startswith("$") and (values or key is None):
+            yield word, None
+            continue
         if not (word.startswith("--") or pair or starts_trainer):
             values.append(word)
             continue
@@ -201,6 +244,8 @@ def _value(text: str) -> Any:
     if _FLOAT.fullmatch(text):
         return float(text)
     try:
-        return yaml.safe_load(text)
+        value = yaml.safe_load(text)
     except yaml.YAMLError:
         return text
+    is_cut = " #" in text and isinstance(value, str)  # a comment in YAML, but not in a shell's word
+    return text if is_cut or isinstance(value, datetime.date) else value

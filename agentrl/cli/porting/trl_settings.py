@@ -22,33 +22,48 @@ def combine_trl(settings: PortedSettings, processes: int | None, *, counts_promp
 
 def processes_of(settings: PortedSettings, processes: int | None) -> int:
     """The processes that TRL would train with; one, if neither the file nor the user says."""
-    number = settings.parts.get("devices", processes)
+    number = processes if processes is not None else settings.number("devices")
     if number is None:
         settings.lose("the number of processes", "1 is assumed; set it with --processes N")
     return number or 1
 
 
+def samples_per_step(settings: PortedSettings, processes: int | None) -> int | None:
+    """The samples of an optimizer step, over all processes; None if they are not known."""
+    per_device, accumulation = settings.number("per_device"), settings.number("accumulation")
+    if per_device is None or accumulation is None:
+        return None
+    return int(per_device * accumulation * processes_of(settings, processes))
+
+
 def _batches(settings: PortedSettings, processes: int | None, *, counts_prompts: bool) -> None:
     """Groups and minibatches, from completions per process."""
-    ours, parts, size = settings.ours, settings.parts, settings.ours["rollout.group_size"]
-    step = parts["per_device"] * parts["accumulation"] * processes_of(settings, processes)
-    repeated = parts.get("generation_steps", parts["accumulation"]) // parts["accumulation"]
-    completions = parts.get("generation_batch", step * repeated)
-    ours["rollout.groups"] = max(1, completions // size)
+    ours, step = settings.ours, samples_per_step(settings, processes)
+    size, accumulation = settings.number("rollout.group_size"), settings.number("accumulation")
+    ours["algorithm.minibatch"] = ours["rollout.groups"] = OPEN
+    if step is None or not size or not accumulation:
+        return
+    repeated = settings.number("generation_steps", accumulation)
+    completions = settings.number(
+        "generation_batch", None if repeated is None else step * (repeated // accumulation)
+    )
     ours["algorithm.minibatch"] = step
+    if completions is None:
+        return
+    ours["rollout.groups"] = max(1, completions // size)
     if counts_prompts:
         settings.lose(
-            f"per_device_train_batch_size={parts['per_device']}",
+            f"per_device_train_batch_size={settings.parts['per_device']}",
             "assumed to count completions, as in TRL since 0.16; if it counts prompts, as in R1-V, "
             f"set rollout.groups={completions} and algorithm.minibatch=null",
         )
-    if (steps := parts.get("optimizer_steps", -1)) > 0:
+    if (steps := settings.number("optimizer_steps", -1) or 0) > 0:
         ours["train.steps"] = max(1, steps * step // (ours["rollout.groups"] * size))
 
 
 def _loss(settings: PortedSettings) -> None:
     """`loss_type` selects the aggregation, and sometimes the loss."""
-    ours, kind = settings.ours, str(settings.parts["trl_loss"])
+    ours, kind = settings.ours, str(settings.parts.get("trl_loss", OPEN))
     if kind not in _AGGREGATES:
         settings.drop("trl_loss", f"must be one of {', '.join(_AGGREGATES)}")
         ours["algorithm.aggregate"] = OPEN
