@@ -32,7 +32,9 @@ class Translator(Protocol):
     `attach_env(env)`, called with the environment before its first reset; `begin_episode()`, called
     before each reset; `answer_format()`, the part of the instructions that explains how to answer,
     which a human player sees where the instructions are empty; `system_message(info)`, the system
-    message of one episode by the info of its reset, in place of `instructions()`; and `dialect`, an
+    message of one episode by the info of its reset, in place of `instructions()`;
+    `preceding_messages(info)`, earlier questions and replies that the first message continues, in
+    turns and without images, which are the first ones of the observation; and `dialect`, an
     attribute that `env.dialect` replaces (`agentrl.actions.dialect`).
     """
 

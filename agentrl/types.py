@@ -7,7 +7,7 @@ B samples of a batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,23 @@ IMAGE = "<image>"
 def is_final(image: Image) -> bool:
     """Whether an image cannot change: it is read-only and no view of another array."""
     return not image.flags.writeable and image.base is None
+
+
+def give_images(
+    messages: Sequence[Message], images: tuple[Image, ...]
+) -> tuple[tuple[Message, ...], tuple[Image, ...]]:
+    """The messages with their images, which are the first ones of some, and the other images."""
+    found, start = [], 0
+    for message in messages:
+        end = start + message.num_images
+        found.append(replace(message, images=images[start:end]))
+        start = end
+    return tuple(found), images[start:]
+
+
+def transcript_of(messages: Sequence[Message]) -> str:
+    """The texts of messages with their roles, without image placeholders."""
+    return "\n\n".join(f"{one.role}: {without_placeholders(one.text)}" for one in messages)
 
 
 def without_placeholders(message: str) -> str:
@@ -107,6 +124,24 @@ class Message:
     system: str | None = None
     """The system message of a conversation that this message starts; None for the instructions of
     the environment."""
+    preceding: tuple[Message, ...] = ()
+    """Earlier questions and replies, in turns, of a conversation in which the player's first reply
+    is to this message; without the system message."""
+
+    @property
+    def all_images(self) -> tuple[Image, ...]:
+        """The images of the earlier messages, and its own."""
+        return (*(image for one in self.preceding for image in one.images), *self.images)
+
+    @property
+    def num_images(self) -> int:
+        """The number of images that the text has places for; a reply has none."""
+        return 0 if self.role == "assistant" else self.text.count(IMAGE)
+
+    def transcript(self) -> str:
+        """The text without image placeholders, after the earlier messages with their roles."""
+        earlier = transcript_of((*self.preceding, self)) if self.preceding else ""
+        return earlier or without_placeholders(self.text)
 
     def split_at_images(self) -> list[str]:
         """The texts around the images, one more than there are images.
@@ -200,6 +235,14 @@ class Turn:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
+class EpisodeMessage(Message):
+    """One message of an episode's conversation, with the images as the model saw them."""
+
+    frames: tuple[str, ...] = ()
+    """Ids of the recorded full-resolution frames of the images."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
 class Episode:
     """One finished episode, whatever its outcome."""
 
@@ -226,6 +269,35 @@ class Episode:
     """None if it was not truncated, or recorded by an earlier version."""
     final_images: tuple[Image, ...] = ()
     """The images after the last action, at their own resolution; only while it is scored."""
+    preceding: tuple[Message, ...] = ()
+    """Earlier questions and replies that the first turn's message continues, in turns. Their images
+    are the first ones in the `images` and `frames` of the first turn."""
+
+    def messages(self) -> list[EpisodeMessage]:
+        """The whole conversation, from the system message, if there is one, to the last reply.
+
+        It is empty before the first reply.
+        """
+        if not self.turns:
+            return []
+        first, start = self.turns[0], 0
+        system = self.instructions
+        found = [EpisodeMessage(role="system", text=system)] if system else []
+        for message in self.preceding:
+            end = start + message.num_images
+            images, frames = first.images[start:end], first.frames[start:end]
+            found.append(
+                EpisodeMessage(role=message.role, text=message.text, images=images, frames=frames)
+            )
+            start = end
+        for turn in self.turns:
+            images = turn.images[len(turn.images) - turn.shown.count(IMAGE) :]
+            frames = turn.frames[start:] if turn is first else turn.frames
+            found += (
+                EpisodeMessage(role="user", text=turn.shown, images=images, frames=frames),
+                EpisodeMessage(role="assistant", text=turn.reply),
+            )
+        return found
 
     def __repr__(self) -> str:
         return (

@@ -96,11 +96,15 @@ def trl(row: Row, settings: Row) -> Messages | str:
 def llama_factory(row: Row, settings: Row) -> Messages:
     """LLaMA-Factory: the system column, then all turns before the last reply."""
     if "conversations" in row:
-        asked = [turn["value"] for turn in row["conversations"] if turn["from"] == "human"]
+        texts = [turn["value"] for turn in row["conversations"][:-1]]
     else:
-        asked = ["\n".join(filter(None, (row["instruction"], row["input"])))]
+        earlier = [text for pair in row.get("history", ()) for text in pair]
+        texts = [*earlier, "\n".join(filter(None, (row["instruction"], row["input"])))]
     images = iter(row.get("images", ()))
-    said = [{"role": "user", "content": _cut(text, images)} for text in asked]
+    said = [
+        {"role": ("user", "assistant")[number % 2], "content": _cut(text, images)}
+        for number, text in enumerate(texts)
+    ]
     return [{"role": "system", "content": row["system"]}, *said]
 
 

@@ -108,6 +108,13 @@ _EASYR1 = "EasyR1/examples/reward_function"
 _FORMAT = "EasyR1/examples/format_prompt"
 _R1V = "R1-V/src/r1-v/src/open_r1/grpo.py"
 _CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 2?"}]
+_TURNS = [
+    _CHAT[0],
+    {"role": "user", "content": "<image>What?"},
+    {"role": "assistant", "content": "A dog."},
+    {"role": "user", "content": "How many?"},
+]
+_TURNS_WITHOUT_PLACES = [_CHAT[0], {"role": "user", "content": "What?"}, *_TURNS[2:]]
 FORMATS = (
     Format(
         trainer="EasyR1", name="several images, math.jinja",
@@ -176,6 +183,17 @@ FORMATS = (
         replies=("1 + 2 = 3\n#### 3", "#### 4"), file="rows.parquet",
     ),
     Format(
+        trainer="veRL", name="several turns with images",
+        row={
+            "data_source": "hiyouga/geometry3k", "images": [{"bytes": "a.png", "path": None},
+                                                            {"bytes": "b.png", "path": None}],
+            "prompt": [*_TURNS[:-1], {"role": "user", "content": "And <image>?"}],
+            "reward_model": {"style": "rule", "ground_truth": "3"},
+        },
+        kwargs={"grade": "none"}, theirs=prompts.verl, rewards=("verl",), replies=(BOXED, "4"),
+        file="rows.parquet",
+    ),
+    Format(
         trainer="LMM-R1", name="question beside message",
         row={
             "question": "Which number?\n", "answer": "$\\boxed{3}$",
@@ -223,6 +241,12 @@ FORMATS = (
         rewards=("trl_boxed",), own_rewards=("trl.rewards:accuracy_reward",), replies=(BOXED, "4"),
     ),
     Format(
+        trainer="TRL", name="several turns, images beside messages",
+        row={"prompt": _TURNS_WITHOUT_PLACES, "images": ["a.png", "b.png"], "solution": "$3$"},
+        kwargs={"grade": "none"}, theirs=prompts.trl,
+        rewards=("trl_boxed",), own_rewards=("trl.rewards:accuracy_reward",), replies=(BOXED, "4"),
+    ),
+    Format(
         trainer="TRL", name="prompt alone",
         row={"prompt": _CHAT}, kwargs={"grade": "none"}, theirs=prompts.trl,
         rewards=("trl_form",), own_rewards=("trl.rewards:think_format_reward",),
@@ -239,6 +263,20 @@ FORMATS = (
         row={"conversations": [{"from": "human", "value": "<image>How many?"},
                                {"from": "gpt", "value": "3"}],
              "system": "Be brief.", "images": ["a.png"]},
+        theirs=prompts.llama_factory, rewards=("agentrl.rewards.matching:exact",),
+    ),
+    Format(
+        trainer="LLaMA-Factory", name="ShareGPT, several turns",
+        row={"conversations": [{"from": "human", "value": "<image>How many?"},
+                               {"from": "gpt", "value": "2"}, {"from": "human", "value": "Sure?"},
+                               {"from": "gpt", "value": "3"}],
+             "system": "Be brief.", "images": ["a.png"]},
+        theirs=prompts.llama_factory, rewards=("agentrl.rewards.matching:exact",),
+    ),
+    Format(
+        trainer="LLaMA-Factory", name="Alpaca with history",
+        row={"instruction": "Add the numbers.", "input": "1, 2", "output": "3",
+             "history": [["Hi", "Hello"]], "system": "Be brief."},
         theirs=prompts.llama_factory, rewards=("agentrl.rewards.matching:exact",),
     ),
     Format(

@@ -20,7 +20,7 @@ from agentrl.errors import ConfigError, RewardError
 from agentrl.files import atomic_replace
 from agentrl.rewards.http_client import HttpClient, data_uri, result_by, start_call
 from agentrl.text import encodable, quoted
-from agentrl.types import IMAGE, Episode, Image, Turn, without_placeholders
+from agentrl.types import Episode, EpisodeMessage, Image, without_placeholders
 
 RUBRIC = """\
 You grade the work of an agent. You get its task and what it saw, wrote and did, in order. Decide by
@@ -196,8 +196,15 @@ class Judge:
         add(f"Task: {json.dumps(episode.instructions, ensure_ascii=False)}")
         if self._reference and (right := _reference(episode)):
             add(f"Right answer (any of): {json.dumps(right, ensure_ascii=False)}")
-        for number, turn in enumerate(episode.turns, 1):
-            add(f"Turn {number}. Shown: {_quote(turn.shown)}", self._shown(episode, number - 1))
+        messages = episode.messages()
+        start = len(messages) - 2 * len(episode.turns)
+        for message in messages[:start]:
+            if message.role != "system":
+                said = f"Before turn 1, {message.role}: {_quote(message.text)}"
+                add(said, self._shown(episode, 0, message))
+        for number, turn in enumerate(episode.turns):
+            shown = self._shown(episode, number, messages[start + 2 * number])
+            add(f"Turn {number + 1}. Shown: {_quote(turn.shown)}", shown)
             action = turn.parse_error and f"none, as the reply is invalid: {turn.parse_error}"
             acted = action or json.dumps(turn.action, ensure_ascii=False, default=str)
             add(f"Reply of the agent: {_quote(turn.reply)}\nAction: {acted}")
@@ -211,8 +218,8 @@ class Judge:
             {"role": "user", "content": parts if has_images else texts},
         ]
 
-    def _shown(self, episode: Episode, number: int) -> Sequence[Image]:
-        """The screens of a turn that are sent.
+    def _shown(self, episode: Episode, number: int, message: EpisodeMessage) -> Sequence[Image]:
+        """The images that are sent with a message of a turn.
 
         Raises:
             RewardError: the episode lacks them.
@@ -224,7 +231,13 @@ class Judge:
             "last": number == last and not episode.final_images,
             "none": False,
         }[self._images]
-        return _own_images(episode.turns[number], number) if is_sent else ()
+        if is_sent and len(message.images) < message.num_images:
+            raise RewardError(
+                f"turn {number + 1} shows {message.num_images} images, and the episode has "
+                f"{len(message.images)} of them: its frames were not recorded (run.frames) or "
+                "cannot be read"
+            )
+        return message.images if is_sent else ()
 
     def _demand(self) -> str:
         low, high = self._scores[0], self._scores[-1]
@@ -335,17 +348,6 @@ class Judge:
                     partial_file.write_text(json.dumps({"reply": reply}))
         except OSError as error:
             raise RewardError(f"judge: cache={self._cache}: cannot be written: {error}") from error
-
-
-def _own_images(turn: Turn, number: int) -> tuple[Image, ...]:
-    """The screens of a turn's own observation: a prompt may also contain earlier ones."""
-    count = turn.shown.count(IMAGE)
-    if len(turn.images) < count:
-        raise RewardError(
-            f"turn {number + 1} shows {count} images, and the episode has {len(turn.images)} of "
-            "them: its frames were not recorded (run.frames) or cannot be read"
-        )
-    return turn.images[len(turn.images) - count :]
 
 
 def _scaled(image: Image, max_pixels: int) -> Image:

@@ -140,7 +140,6 @@ def _in_browser(
 
 def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "PlayInterface":
     from agentrl.training.evaluation.interactive_play import PlayInterface
-    from agentrl.types import without_placeholders
 
     def show_error(words: str) -> None:
         console.print(escape(printable(words)), style="yellow")
@@ -151,9 +150,9 @@ def _audience(console: Console, width: int, asks: bool, delay_s: float) -> "Play
             show_error("Type an action; an empty line ends the episode.")
 
     def show_message(message: "Message") -> None:
-        for image in message.images if width and console.color_system else ():
+        for image in message.all_images if width and console.color_system else ():
             console.print(draw_image(image, min(width, console.width)))
-        words = without_placeholders(message.text)
+        words = message.transcript()
         if words:
             console.print(escape(printable(words)))
 

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from agentrl.data.tables import BadRow
 from agentrl.text import quoted
 from agentrl.types import IMAGE
 
+_ROLES = ("system", "user", "assistant", "tool")
 _SHARE_GPT = {
     "human": "user",
     "gpt": "assistant",
@@ -39,6 +41,23 @@ class ChatMessage:
     """After the text; the model's chat format says how they are written."""
 
 
+def history_messages(pairs: Any) -> list[dict[str, Any]]:
+    """The messages of Alpaca's `history`, a list of [question, reply].
+
+    Raises:
+        BadRow: it is not such a list.
+    """
+    if not isinstance(pairs, list | tuple) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs
+    ):
+        raise BadRow(f"its history is {quoted(pairs)}, not a list of [question, reply]")
+    return [
+        {"role": role, "content": text}
+        for pair in pairs
+        for role, text in zip(("user", "assistant"), pair, strict=True)
+    ]
+
+
 def read_conversation(value: Any) -> list[ChatMessage]:
     """The messages of a conversation.
 
@@ -52,6 +71,71 @@ def read_conversation(value: Any) -> list[ChatMessage]:
         BadRow: it is not such a list.
     """
     return [_message(message) for message in _listed(value)]
+
+
+def check_roles(messages: Sequence[ChatMessage]) -> None:
+    """Raise `BadRow` at the first message of an unknown role."""
+    for message in messages:
+        if message.role not in _ROLES:
+            raise BadRow(f"a message has the role {message.role!r}; known: {', '.join(_ROLES)}")
+
+
+def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]]:
+    """The system message, and the others as questions and replies in turns.
+
+    Messages of the same role that follow each other are joined.
+
+    Raises:
+        BadRow: two messages of different roles precede a reply, or none does.
+    """
+    joined: list[ChatMessage] = []
+    for message in messages:
+        if joined and joined[-1].role == message.role:
+            joined[-1] = ChatMessage(
+                role=message.role,
+                text=f"{joined[-1].text}\n\n{message.text}",
+                images=(*joined[-1].images, *message.images),
+                tool_calls=(*joined[-1].tool_calls, *message.tool_calls),
+            )
+        else:
+            joined.append(message)
+    system = joined.pop(0).text if joined and joined[0].role == "system" else ""
+    roles = [message.role for message in joined]
+    if "system" in roles:
+        raise BadRow("a system message must come first")
+    if roles[:1] == ["assistant"]:
+        raise BadRow("it begins with an assistant message")
+    for role, following in pairwise(roles):
+        if (role == "assistant") == (following == "assistant"):
+            raise BadRow(f"a {following} message follows a {role} message")
+    if any(message.images for message in joined if message.role == "assistant"):
+        raise BadRow("a reply has images, which a model cannot write")
+    return system, joined
+
+
+def with_images(messages: Sequence[ChatMessage], column: Sequence[Any]) -> dict[str, Any]:
+    """The messages with all images: those inside of parts, else those of the column.
+
+    If the text has no `<image>`, the column's images come first in the first user message.
+    """
+    inside = [image for message in messages for image in message.images]
+    given = [image for image in inside if image is not None]
+    if given and column:
+        raise BadRow("it has images both in its messages and in a separate column")
+    images = given or list(column)
+    if images and not messages:
+        raise BadRow(f"it has {len(images)} images, but no prompt that could show them")
+    if not inside and images:
+        first = next((n for n, message in enumerate(messages) if message.role == "user"), 0)
+        marked = replace(
+            messages[first],
+            text=IMAGE * len(images) + messages[first].text,
+            images=(None,) * len(images),
+        )
+        messages = [*messages[:first], marked, *messages[first + 1 :]]
+    elif len(inside) != len(images):
+        raise BadRow(f"it has {len(inside)} {IMAGE} placeholders for {len(images)} images")
+    return {"messages": tuple(messages), "images": tuple(images)}
 
 
 def _message(message: Mapping[str, Any]) -> ChatMessage:

@@ -1,19 +1,22 @@
 """Read rows for supervised learning and for preferences: conversations, and answers compared."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Protocol, TypeVar
 
-from agentrl.data.chat_messages import ChatMessage, read_conversation
+from agentrl.data.chat_messages import (
+    ChatMessage,
+    check_roles,
+    history_messages,
+    read_conversation,
+    with_images,
+)
 from agentrl.data.row_columns import cell
 from agentrl.data.tables import BadRow, Row
 from agentrl.text import quoted
-from agentrl.types import IMAGE
 
-_ROLES = ("system", "user", "assistant", "tool")
 _NO_KEYS: Mapping[str, str] = {}
 CHAT_KEYS = {
     "messages": ("messages", "conversations", "conversation", "message"),
@@ -121,7 +124,8 @@ def read_chat(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> ConversationRow |
             value = f"{thinking}\n\n{value}"  # as R1-V joins them
         answer = _as_messages(value, "assistant")
         asked = _read_prompt(row, keys)
-        if history := _read_history(row, keys):
+        if pairs := _cell(row, keys, "history"):
+            history = read_conversation(history_messages(pairs))
             asked, answer = [], [*asked[:-1], *history, *asked[-1:], *answer]
     elif (value := _cell(row, keys, "text")) is not None:
         if not isinstance(value, str) or not value.strip():
@@ -254,18 +258,6 @@ def _with_system(
     return [system, *messages]
 
 
-def _read_history(row: Row, keys: Mapping[str, str]) -> list[ChatMessage]:
-    """Earlier turns of a prompt: pairs of a question and a reply (Alpaca in LLaMA-Factory)."""
-    history = _cell(row, keys, "history") or []
-    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in _as_list(history)):
-        raise BadRow(f"its history is {quoted(history)}, not a list of [question, reply]")
-    return [
-        message
-        for asked, answer in history
-        for message in (*_as_messages(asked, "user"), *_as_messages(answer, "assistant"))
-    ]
-
-
 def _read_tools(row: Row, keys: Mapping[str, str]) -> tuple[Mapping[str, Any], ...]:
     """Definitions of functions as OpenAI has them; LLaMA-Factory's are JSON text without a type."""
     tools = _cell(row, keys, "tools")
@@ -291,39 +283,6 @@ def _read_margin(row: Row, keys: Mapping[str, str]) -> float:
     return float(margin)
 
 
-def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]]:
-    """The system message, and the others as questions and replies in turns.
-
-    Messages of the same role that follow each other are joined.
-
-    Raises:
-        BadRow: two messages of different roles precede a reply, or none does.
-    """
-    joined: list[ChatMessage] = []
-    for message in messages:
-        if joined and joined[-1].role == message.role:
-            joined[-1] = ChatMessage(
-                role=message.role,
-                text=f"{joined[-1].text}\n\n{message.text}",
-                images=(*joined[-1].images, *message.images),
-                tool_calls=(*joined[-1].tool_calls, *message.tool_calls),
-            )
-        else:
-            joined.append(message)
-    system = joined.pop(0).text if joined and joined[0].role == "system" else ""
-    roles = [message.role for message in joined]
-    if "system" in roles:
-        raise BadRow("a system message must come first")
-    if roles[:1] == ["assistant"]:
-        raise BadRow("it begins with an assistant message")
-    for role, following in pairwise(roles):
-        if (role == "assistant") == (following == "assistant"):
-            raise BadRow(f"a {following} message follows a {role} message")
-    if any(message.images for message in joined if message.role == "assistant"):
-        raise BadRow("a reply has images, which a model cannot write")
-    return system, joined
-
-
 def _cell(row: Row, keys: Mapping[str, str], content: str) -> Any:
     """The first cell with a content that is not null."""
     names = (keys[content],) if content in keys else CHAT_KEYS[content]
@@ -337,39 +296,7 @@ def _as_messages(value: Any, role: str) -> list[ChatMessage]:
     )
 
 
-def check_roles(messages: Sequence[ChatMessage]) -> None:
-    """Raise `BadRow` at the first message of an unknown role."""
-    for message in messages:
-        if message.role not in _ROLES:
-            raise BadRow(f"a message has the role {message.role!r}; known: {', '.join(_ROLES)}")
-
-
 def _as_list(held: Any) -> list[Any]:
     if held is None:
         return []
     return list(held) if isinstance(held, list | tuple) else [held]
-
-
-def with_images(messages: Sequence[ChatMessage], column: Sequence[Any]) -> dict[str, Any]:
-    """The messages with all images: those inside of parts, else those of the column.
-
-    If the text has no `<image>`, the column's images come first in the first user message.
-    """
-    inside = [image for message in messages for image in message.images]
-    given = [image for image in inside if image is not None]
-    if given and column:
-        raise BadRow("it has images both in its messages and in a separate column")
-    images = given or list(column)
-    if images and not messages:
-        raise BadRow(f"it has {len(images)} images, but no prompt that could show them")
-    if not inside and images:
-        first = next((n for n, message in enumerate(messages) if message.role == "user"), 0)
-        marked = replace(
-            messages[first],
-            text=IMAGE * len(images) + messages[first].text,
-            images=(None,) * len(images),
-        )
-        messages = [*messages[:first], marked, *messages[first + 1 :]]
-    elif len(inside) != len(images):
-        raise BadRow(f"it has {len(inside)} {IMAGE} placeholders for {len(images)} images")
-    return {"messages": tuple(messages), "images": tuple(images)}

@@ -21,7 +21,7 @@ from agentrl.data.row_columns import columns_for_rewards
 from agentrl.data.row_parser import ParsedRow, RowParser
 from agentrl.data.tables import BadRow, Table
 from agentrl.errors import ConfigError
-from agentrl.types import Image
+from agentrl.types import Image, Message
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +47,16 @@ class Task:
     name: str
     """Identifies it within its source: a row, or a seed."""
     problem: str
-    """The text, with one `<image>` per image."""
+    """The text, with one `<image>` per image of its own."""
     accepted: tuple[str, ...]
     """All accepted answers, the canonical one first; empty if the data has no answers."""
     images: tuple[Image, ...] = ()
     system: str | None = None
     """The system message; empty for none. None if the question is a bare text, without messages,
     template or system message: then the environment explains how to answer."""
+    preceding: tuple[Message, ...] = ()
+    """Earlier questions and replies of the conversation, in turns, without the system message.
+    Their images are the first ones of `images`."""
     options: tuple[str, ...] = ()
     """Of a multiple-choice question, A first."""
     guesses: tuple[str, ...] = ()
@@ -200,6 +203,7 @@ class Dataset:
             accepted=row.accepted,
             images=images,
             system=row.system,
+            preceding=row.preceding,
             options=row.options,
             guesses=self.guesses,
             ground_truth=row.ground_truth,
@@ -322,7 +326,7 @@ def _warn_once(message: str) -> None:
 
 def _share(row: ParsedRow) -> float:
     """A row's position in [0, 1), hashed from its content, so that equal questions share a part."""
-    texts = [row.problem, *row.accepted]
+    texts = [*(message.text for message in row.preceding), row.problem, *row.accepted]
     digest = hashlib.blake2b("\0".join(texts).encode(errors="replace"), digest_size=8)
     for image in row.images:
         held = image.get("bytes") or image.get("path") if isinstance(image, Mapping) else image

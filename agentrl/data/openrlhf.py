@@ -19,15 +19,15 @@ from typing import Any
 class QueryFormat:
     """How a model's chat template writes the texts that OpenRLHF sends."""
 
-    prompt: Callable[[str, str], str]
-    """The text of a prompt of a system message, which may be empty, and a message."""
+    prompt: Callable[[Sequence[Mapping[str, str]]], str]
+    """The text of a prompt of messages (`role`, `content`), up to the start of the reply."""
     end: str
     """The token that ends a reply."""
 
 
-def _chatml(system: str, message: str) -> str:
-    before = f"<|im_start|>system\n{system}<|im_end|>\n" if system else ""
-    return f"{before}<|im_start|>user\n{message}<|im_end|>\n<|im_start|>assistant\n"
+def _chatml(messages: Sequence[Mapping[str, str]]) -> str:
+    said = (f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>\n" for one in messages)
+    return f"{''.join(said)}<|im_start|>assistant\n"
 
 
 CHATML = QueryFormat(prompt=_chatml, end="<|im_end|>")
@@ -51,7 +51,7 @@ def request_of(
         inputs: see `agentrl.rollout.reward_adapters.inputs_of`.
         prompt_key: the column of the row to send as `prompts`; None sends the prompt's text.
     """
-    texts = [texts_of(one) for one in inputs]
+    texts = [_texts_of(one) for one in inputs]
     return {
         "query": [text for _, text in texts],
         "prompts": [
@@ -62,17 +62,14 @@ def request_of(
     }
 
 
-def texts_of(inputs: Mapping[str, Any], form: QueryFormat = CHATML) -> tuple[str, str]:
-    """The text of the prompt, and that of prompt and response.
-
-    Args:
-        inputs: see `request_of`; those that hold both texts keep them.
-        form: of the model that has replied.
-    """
+def _texts_of(inputs: Mapping[str, Any]) -> tuple[str, str]:
+    """The text of the prompt, and that of prompt and response; in ChatML if they are not there."""
     if "chat_text" in inputs and "chat_prompt" in inputs:
         return inputs["chat_prompt"], inputs["chat_text"]
-    prompt = form.prompt(inputs.get("instructions") or "", inputs["shown"])
-    return prompt, f"{prompt}{inputs['response']}{form.end}"
+    system = inputs.get("instructions")
+    messages = [{"role": "system", "content": system}] if system else []
+    prompt = CHATML.prompt([*messages, {"role": "user", "content": inputs["shown"]}])
+    return prompt, f"{prompt}{inputs['response']}{CHATML.end}"
 
 
 def inputs_of_request(content: Mapping[str, Any]) -> list[dict[str, Any]]:

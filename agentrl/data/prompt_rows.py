@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.data import image_loading
-from agentrl.data.conversations import ConversationRow, alternating
+from agentrl.data.conversations import ConversationRow
 from agentrl.data.question_columns import system_message
 from agentrl.data.question_reader import QuestionReader
 from agentrl.data.tables import BadRow, Row, Table
@@ -22,8 +22,8 @@ _MAX_LISTED = 5
 class PromptRows:
     """The rows of a table as conversations that end with a question.
 
-    A row has messages or a text, and images beside them or inside. A last message of the assistant
-    is the row's answer, and is left out.
+    A row has messages or a text, and images beside them or inside. The assistant's message after
+    the question is the row's answer, and is left out.
 
     Args:
         table: of rows.
@@ -97,13 +97,8 @@ class PromptRows:
 
     def _parse(self, row: Row) -> tuple[str, ConversationRow]:
         question = self._reader.read(row)
-        if any(message.tool_calls for message in question.messages):
-            raise BadRow("its messages have tool calls; write them into the text of the messages")
-        in_messages, turns = alternating(question.messages)
-        if not turns or turns[-1].role == "assistant":
-            raise BadRow("its messages contain no question")
-        system = system_message(row, self._reader.columns, in_messages) or self._system or ""
-        return system, ConversationRow(messages=tuple(turns), images=question.images)
+        system = system_message(row, self._reader.columns, question.system) or self._system or ""
+        return system, ConversationRow(messages=question.turns, images=question.images)
 
 
 def _as_text(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import PIL.Image
 
+from agentrl.data.chat_messages import history_messages
 from agentrl.data.image_loading import is_data_uri
 from agentrl.data.row_columns import (
     cell,
@@ -219,18 +220,21 @@ def _is_image(value: bytes) -> bool:
 
 
 def question_text(row: Row, columns: Mapping[str, str]) -> Any:
-    """The cell with a row's question; of Alpaca's three columns, the instruction and its input.
+    """The cell with a row's question; of Alpaca's columns, the instruction and its input.
+
+    With earlier turns in Alpaca's `history`, it is a list of messages.
 
     Raises:
-        BadRow: it has earlier turns in a column of their own.
+        BadRow: the history is not a list of [question, reply].
     """
     asked = cell(row, columns["problem"])
     instruction, input, history = _ALPACA
     if columns["problem"] != instruction:
         return asked
-    if row.get(history):
-        raise BadRow(f"its {history} has earlier turns; a question must have none")
-    return "\n".join(part for part in (asked, row.get(input)) if part)
+    text = "\n".join(part for part in (asked, row.get(input)) if part)
+    if not row.get(history):
+        return text
+    return [*history_messages(row[history]), {"role": "user", "content": text}]
 
 
 def system_message(

@@ -9,15 +9,20 @@ from typing import Any
 
 from jinja2 import Template
 
-from agentrl.data.chat_messages import ChatMessage, read_conversation
-from agentrl.data.conversations import check_roles, with_images
+from agentrl.data.chat_messages import (
+    ChatMessage,
+    alternating,
+    check_roles,
+    read_conversation,
+    with_images,
+)
 from agentrl.data.prompt_templates import parse_template, template_variables
 from agentrl.data.question_columns import check_can_be_shown, find_columns, question_text
 from agentrl.data.row_columns import cell, numbered_image_columns
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import describe_error
 from agentrl.text import quoted
-from agentrl.types import IMAGE, without_placeholders
+from agentrl.types import IMAGE
 
 _NUMBERED = re.compile(r"<image\s+(\d{1,3})>", re.ASCII)
 
@@ -26,15 +31,15 @@ _NUMBERED = re.compile(r"<image\s+(\d{1,3})>", re.ASCII)
 class Question:
     """The question of a row, whose images are not loaded yet."""
 
-    messages: tuple[ChatMessage, ...]
-    """Without the answer at their end."""
+    turns: tuple[ChatMessage, ...]
+    """Questions and replies in turns, without the system message; the last one is the question."""
     images: tuple[Any, ...]
-    """One for each `<image>` in the messages, in order."""
+    """One for each `<image>` in the turns, in order."""
     options: tuple[str, ...]
-    answer: ChatMessage | None
-    """The assistant's message at the end."""
-    has_messages: bool
-    """False for a row with a text, which has no place for a system message."""
+    answer: str | None
+    """The assistant's message after the question, if there is one."""
+    system: str | None
+    """The system message in the messages, empty without one; None for a row with a text."""
 
 
 class QuestionReader:
@@ -77,7 +82,11 @@ class QuestionReader:
         """
         messages, has_messages = self._messages(row)
         check_roles(messages)
-        answer = messages.pop() if messages[-1].role == "assistant" else None
+        roles, answers = [message.role for message in messages], list[str]()
+        while messages and messages[-1].role == "assistant":
+            answers.insert(0, messages.pop().text)
+        if any(message.tool_calls for message in messages):
+            raise BadRow("its messages have tool calls; write them into the text of the messages")
         for message in messages:
             check_can_be_shown(row, self.columns, self._keys, message.text)
         numbered = {n: row[column] for n, column in self._numbered.items() if row.get(column)}
@@ -96,10 +105,23 @@ class QuestionReader:
             messages, placed = _place_numbered(messages, numbered)
             beside = placed or beside
         shown = with_images(messages, beside)
-        asked = [message.text for message in messages if message.role == "user"]
-        if asked and not shown["images"] and not without_placeholders("".join(asked)):
+        system, turns = alternating(shown["messages"])
+        if IMAGE in system:
+            raise BadRow("its system message has an image, which models cannot read there")
+        if not turns:
+            raise BadRow(
+                f"its messages have the roles {roles}, and none asks a question. If the question "
+                "is in another column, name it: keys={problem: ...}"
+            )
+        if not turns[-1].text.strip():
             raise BadRow("the question is empty")
-        return Question(**shown, options=options, answer=answer, has_messages=has_messages)
+        return Question(
+            turns=tuple(turns),
+            images=shown["images"],
+            options=options,
+            answer="\n\n".join(answers).strip() if answers else None,
+            system=system if has_messages else None,
+        )
 
     def cell(self, row: Row, content: str) -> Any:
         """The cell of a row with a content; None if no column has it."""

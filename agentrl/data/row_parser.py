@@ -12,12 +12,12 @@ from agentrl.data import grading
 from agentrl.data.question_columns import system_message
 from agentrl.data.question_reader import Question, QuestionReader, as_list
 from agentrl.data.tables import BadRow, Row, Table
+from agentrl.types import Message
 
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _WHOLE = re.compile(r"-?\d{1,9}(\.0)?", re.ASCII)
 _TEXT_LIST = re.compile(r"""\[(['"]).*\1\]$""", re.DOTALL)
 """Several accepted texts in one; an interval or a set of numbers has no quotes."""
-_ROLES = (["user"], ["system", "user"])
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -31,6 +31,8 @@ class ParsedRow:
     options: tuple[str, ...]
     system: str | None = None
     """See `Task.system`."""
+    preceding: tuple[Message, ...] = ()
+    """See `Task.preceding`."""
     ground_truth: Any = None
     """The answer as an object, which only a reward function can grade; None for a text."""
 
@@ -72,8 +74,12 @@ class RowParser:
             BadRow: it cannot be used.
         """
         question = self._reader.read(row)
-        texts = self._texts_by_role(question)
-        _check_unicode(texts["user"])
+        *preceding, asked = question.turns
+        if asked.role != "user":
+            raise BadRow(
+                f"its last message is of the role {asked.role}, not a question of the user"
+            )
+        _check_unicode("".join(message.text for message in question.turns))
         answer = self._answer(row, question)
         accepted = self._accepted(answer, question.options)
         mixed = "options" in self.columns
@@ -81,11 +87,12 @@ class RowParser:
         if why is not None:
             raise BadRow(why)
         return ParsedRow(
-            problem=texts["user"],
+            problem=asked.text,
             accepted=accepted,
             images=question.images,
             options=question.options,
-            system=self._system(row, texts.get("system", "") if question.has_messages else None),
+            system=self._system(row, question.system),
+            preceding=tuple(Message(role=one.role, text=one.text) for one in preceding),
             ground_truth=answer if isinstance(answer, Mapping) else None,
         )
 
@@ -95,18 +102,6 @@ class RowParser:
         is_solution = grading.final_answer(text) != text
         return is_solution and grading.why_ungradable(self._grade, (text,), ()) is not None
 
-    def _texts_by_role(self, question: Question) -> dict[str, str]:
-        roles = [message.role for message in question.messages]
-        if roles not in _ROLES:
-            raise BadRow(
-                f"its messages have the roles {roles}; expected one user message, optionally with "
-                "a system message before it and the assistant's answer after it. If the question "
-                "is in another column, name it: keys={problem: ...}"
-            )
-        if any(message.images for message in question.messages[:-1]):
-            raise BadRow("its system message has an image, which models cannot read there")
-        return {message.role: message.text for message in question.messages}
-
     def _system(self, row: Row, in_messages: str | None) -> str | None:
         system = system_message(row, self.columns, in_messages)
         _check_unicode(system or "")
@@ -115,7 +110,7 @@ class RowParser:
     def _answer(self, row: Row, question: Question) -> Any:
         if "answer" in self.columns:
             return self._reader.cell(row, "answer")
-        return None if question.answer is None else question.answer.text.strip()
+        return question.answer
 
     def _accepted(self, answer: Any, options: Sequence[str]) -> tuple[str, ...]:
         if self._grade == "none" and isinstance(answer, Mapping):

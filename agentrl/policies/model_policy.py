@@ -130,6 +130,14 @@ class _Exchange:
     answer: Part | None = None
 
 
+def _scaled(message: Message, scale: Callable[[Image], Image]) -> Message:
+    return replace(
+        message,
+        images=tuple(map(scale, message.images)),
+        preceding=tuple(_scaled(one, scale) for one in message.preceding),
+    )
+
+
 class ChatSession:
     """One episode played by a server's model.
 
@@ -143,6 +151,8 @@ class ChatSession:
         self._policy, self._seed = policy, seed
         self._history = PromptHistory(policy.history)
         self._preamble = self._system(instructions)
+        self._images: tuple[Image, ...] = ()
+        """Those of the messages that precede the first one."""
         self._exchanges: list[_Exchange] = []
 
     async def answer(
@@ -186,11 +196,14 @@ class ChatSession:
         """The messages of a request that ends with this one, and their images."""
         scale = self._policy.scale
         if scale is not None:
-            message = replace(message, images=tuple(map(scale, message.images)))
+            message = _scaled(message, scale)
+        if not self._exchanges:
+            self._preamble = [*self._preamble, *map(encode_message, message.preceding)]
+            self._images = tuple(image for one in message.preceding for image in one.images)
         self._exchanges.append(_Exchange(message=message))
         exchanges = self._history.visible(self._exchanges)
         messages = [*self._preamble]
-        images: tuple[Image, ...] = ()
+        images = self._images
         for position, exchange in enumerate(exchanges):
             shown = self._history.shown(exchange.message, position, len(exchanges))
             if shown is not None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from agentrl import config as configuration
 from agentrl.config import ModelConfig
-from agentrl.data.chat_messages import ChatMessage
-from agentrl.data.conversations import check_roles
+from agentrl.data.chat_messages import ChatMessage, check_roles
 from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.encode_messages import encode_messages

@@ -71,7 +71,8 @@ class ScriptedSession:
         """
         text = await self._worker.call(scripted_reply, self._player, observation, info, self._rng)
         if self._conversation is None or self._encoder is None:
-            shown = tuple(map(self._scale, message.images)) if self._scale else message.images
+            images = message.all_images
+            shown = tuple(map(self._scale, images)) if self._scale else images
             return answer_without_tokens(text, shown)
         return encode_as_sampled(self._conversation, self._encoder, message, text, self._max_tokens)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.replay.run_layout import FORMAT
-from agentrl.types import Episode, Outcome, TopLogprobs, TruncatedBy, Turn
+from agentrl.types import Episode, Message, Outcome, TopLogprobs, TruncatedBy, Turn
 
 _LARGEST_BITS = 4096
 _DEEPEST = 200
@@ -77,6 +77,7 @@ def to_json(episode: Episode) -> dict[str, Any]:
     A prompt is stored as the tokens it adds to the previous turn: stored whole, the prompts of an
     n-turn conversation would take n times the space.
     """
+    preceding = [{"role": one.role, "text": one.text} for one in episode.preceding]
     turns = []
     before: tuple[int, ...] = ()
     for turn in episode.turns:
@@ -91,6 +92,7 @@ def to_json(episode: Episode) -> dict[str, Any]:
         "member": episode.member,
         "reset_info": to_plain(episode.reset_info),
         "instructions": episode.instructions,
+        **({"preceding": preceding} if preceding else {}),
         "turns": turns,
         "final_shown": episode.final_shown,
         "final_frames": list(episode.final_frames),
@@ -144,6 +146,9 @@ def from_json(tree: Mapping[str, Any]) -> Episode:
     """
     _check_types(tree, _OF_EPISODE)
     _check_depth(tree["reset_info"])
+    preceding = tree.get("preceding", ())
+    for message in preceding:
+        _check_types(message, _OF_MESSAGE)
     turns = []
     before: tuple[int, ...] = ()
     for entry in tree["turns"]:
@@ -165,6 +170,7 @@ def from_json(tree: Mapping[str, Any]) -> Episode:
         truncated_by=TruncatedBy(limit) if (limit := tree.get("truncated_by")) else None,
         error=tree["error"],
         device=tree["device"],
+        preceding=tuple(Message(role=one["role"], text=one["text"]) for one in preceding),
     )
 
 
@@ -212,6 +218,7 @@ _NUMBER: _Types = (int, float)
 _OF_EPISODE: Mapping[str, _Types] = {
     "id": _TEXT, "env_id": _TEXT, "group": _TEXT, "seed": (int,), "member": (int,),
     "instructions": _TEXT, "reset_info": (dict,), "turns": (list,), "final_shown": _TEXT,
+    "preceding": (list,),
     "final_frames": (list,), "error": _TEXT_OR_NONE, "device": _TEXT_OR_NONE,
 }  # fmt: skip
 _OF_TURN: Mapping[str, _Types] = {
@@ -221,9 +228,10 @@ _OF_TURN: Mapping[str, _Types] = {
     "state_key": _TEXT_OR_NONE, "info": (dict,), "timings": (dict,),
     "reply_top_ids": (list,), "reply_top_logprobs": (list,),
 }  # fmt: skip
+_OF_MESSAGE: Mapping[str, _Types] = {"role": _TEXT, "text": _TEXT}
 _OF_LIST: Mapping[str, _Types] = {
-    "turns": (dict,), "final_frames": _TEXT, "frames": _TEXT, "prompt_ids": (int,),
-    "reply_ids": (int,), "reply_logprobs": _NUMBER, "reply_versions": (int,),
+    "turns": (dict,), "preceding": (dict,), "final_frames": _TEXT, "frames": _TEXT,
+    "prompt_ids": (int,), "reply_ids": (int,), "reply_logprobs": _NUMBER, "reply_versions": (int,),
     "reply_top_ids": (list,), "reply_top_logprobs": (list,),
 }  # fmt: skip
 

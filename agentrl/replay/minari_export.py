@@ -20,7 +20,7 @@ from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import Filter
 from agentrl.replay.reader import RecordedEpisode, Run
 from agentrl.text import encodable
-from agentrl.types import IMAGE, Image, without_placeholders
+from agentrl.types import IMAGE, Image, Message, without_placeholders
 
 if TYPE_CHECKING:
     from minari.data_collector import EpisodeBuffer
@@ -235,8 +235,11 @@ def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode |
         return "with missing frames (run.frames=device records all of them, the last one too)"
     if not replies and any(turn.action is None for turn in turns):
         return "with a reply that could not be parsed (--replies uses the replies as actions)"
+    preceding = recorded.episode.preceding
+    first = Message(role="user", text=turns[0].shown, preceding=preceding)
     texts = (
-        *(without_placeholders(turn.shown) for turn in turns),
+        first.transcript(),
+        *(without_placeholders(turn.shown) for turn in turns[1:]),
         recorded.episode.final_shown.strip(),
     )
     return MinariEpisode(

@@ -21,12 +21,12 @@ from agentrl.replay.episode_summary import Filter, Summary
 from agentrl.replay.jsonl import JsonlTail, JsonlWriter
 from agentrl.replay.reader import RecordedEpisode, Run
 from agentrl.replay.tables_export import (
+    chat_of,
     images_folder,
     prompt_of,
     store_frame,
-    without_images,
 )
-from agentrl.types import Turn
+from agentrl.types import Episode, EpisodeMessage
 
 KINDS = ("episode", "state", "choice")
 _CHOICES = "choices.jsonl"
@@ -58,12 +58,11 @@ class PairSettings:
 class _Pair:
     """A better and a worse continuation after the same prompt."""
 
-    prompt: list[dict[str, str]]
-    prompt_frames: list[str]
+    prompt: Sequence[EpisodeMessage]
     better: RecordedEpisode
     worse: RecordedEpisode
-    chosen: Sequence[Turn]
-    rejected: Sequence[Turn]
+    chosen: Sequence[EpisodeMessage]
+    rejected: Sequence[EpisodeMessage]
     gap: float
 
 
@@ -161,7 +160,7 @@ def _whole(
     replies that differ are compared.
     """
     good, bad = better.episode, worse.episode
-    if good.instructions != bad.instructions:
+    if (good.instructions, good.preceding) != (bad.instructions, bad.preceding):
         return None
     same = 0
     for one, other in zip(good.turns, bad.turns, strict=False):
@@ -172,12 +171,18 @@ def _whole(
         same += 1
     else:
         return None
-    end = same + 1 if history != History() else None
-    prompt, frames = prompt_of(good, same, history)
+    count = 1 if history != History() else None
     return _Pair(
-        prompt=prompt, prompt_frames=frames, better=better, worse=worse,
-        chosen=good.turns[same:end], rejected=bad.turns[same:end], gap=gap,
+        prompt=prompt_of(good, same, history), better=better, worse=worse,
+        chosen=_replies_from(good, same)[:count], rejected=_replies_from(bad, same)[:count],
+        gap=gap,
     )  # fmt: skip
+
+
+def _replies_from(episode: Episode, turn: int) -> list[EpisodeMessage]:
+    """The messages from the reply of a turn on."""
+    messages = episode.messages()
+    return messages[len(messages) - 2 * (len(episode.turns) - turn) + 1 :]
 
 
 def _at_states(members: Sequence[RecordedEpisode], history: History) -> Iterator[_Pair]:
@@ -192,32 +197,28 @@ def _at_states(members: Sequence[RecordedEpisode], history: History) -> Iterator
         if len(visits) < 2:
             continue
         (low, worse, later), *_, (high, better, at) = sorted(visits, key=lambda one: one[0])
-        chosen, rejected = better.episode.turns[at], worse.episode.turns[later]
-        if chosen.reply == rejected.reply:
+        chosen = _replies_from(better.episode, at)[:1]
+        rejected = _replies_from(worse.episode, later)[:1]
+        if chosen == rejected:
             continue
-        prompt, frames = prompt_of(better.episode, at, history)
         yield _Pair(
-            prompt=prompt, prompt_frames=frames, better=better, worse=worse,
-            chosen=[chosen], rejected=[rejected], gap=high - low,
+            prompt=prompt_of(better.episode, at, history), better=better, worse=worse,
+            chosen=chosen, rejected=rejected, gap=high - low,
         )  # fmt: skip
 
 
 def _row(pair: _Pair, run: Run, folder: Path) -> dict[str, Any] | None:
     """A line of the file; None if a frame was not recorded."""
-    row: dict[str, Any] = {"prompt": pair.prompt}
-    held = {"images": pair.prompt_frames}
-    for name, turns in (("chosen", pair.chosen), ("rejected", pair.rejected)):
-        messages = [{"role": "assistant", "content": without_images(turns[0].reply)}]
-        for turn in turns[1:]:
-            messages.append({"role": "user", "content": turn.shown})
-            messages.append({"role": "assistant", "content": without_images(turn.reply)})
-        row[name] = messages
-        held[f"{name}_images"] = [frame for turn in turns[1:] for frame in turn.frames]
-    for name, frames in held.items():
-        paths = [store_frame(run, frame, folder) for frame in frames]
-        if not all(paths):
+    row: dict[str, Any] = {}
+    for name, images, messages in (
+        ("prompt", "images", pair.prompt),
+        ("chosen", "chosen_images", pair.chosen),
+        ("rejected", "rejected_images", pair.rejected),
+    ):
+        row[name], frames = chat_of(messages)
+        row[images] = [store_frame(run, frame, folder) for frame in frames]
+        if not all(row[images]):
             return None
-        row[name] = paths
     better, worse = pair.better.summary, pair.worse.summary
     return row | {
         "chosen_id": better.id, "rejected_id": worse.id, "group": better.group, "gap": pair.gap,

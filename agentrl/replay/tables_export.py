@@ -8,8 +8,9 @@ import shutil
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from agentrl.files import atomic_replace
 from agentrl.replay.episode_summary import Filter, Summary, at
 from agentrl.replay.reader import RecordedEpisode, Run
 from agentrl.text import encodable
-from agentrl.types import IMAGE, Episode
+from agentrl.types import IMAGE, Episode, EpisodeMessage
 
 if TYPE_CHECKING:
     import datasets
@@ -270,16 +271,15 @@ def _features(kind: str) -> "datasets.Features":
 
     text, integer, real, boolean = map(Value, ("string", "int64", "float64", "bool"))
     about = {"id": text, "split": text, "label": text, "step": integer, "seed": integer}
-    images = {"images": List(Image())}
+    images, messages = {"images": List(Image())}, List({"role": text, "content": text})
     if kind == "conversations":
-        messages = List({"role": text, "content": text})
         return Features(
             {**about, "total": real, "success": boolean, "messages": messages, **images}
         )
     return Features(
         {
-            **about, "turn": integer, "instructions": text, "shown": text, "reply": text,
-            "action": text, "readable": boolean, "reward": real, "env_reward": real,
+            **about, "turn": integer, "instructions": text, "preceding": messages, "shown": text,
+            "reply": text, "action": text, "readable": boolean, "reward": real, "env_reward": real,
             "advantage": real, "terminated": boolean, "truncated": boolean, "state_key": text,
             "reply_ids": List(integer), "reply_logprobs": List(real), **images,
         }
@@ -330,9 +330,12 @@ def _turns(recorded: RecordedEpisode) -> Iterator[dict[str, Any]]:
     summary, episode = recorded.summary, recorded.episode
     last = len(episode.turns) - 1
     for number, turn in enumerate(episode.turns):
+        preceding = [] if number else episode.preceding
         yield {
             **_about(summary),
-            "turn": number + 1, "instructions": episode.instructions, "shown": turn.shown,
+            "turn": number + 1, "instructions": episode.instructions,
+            "preceding": [{"role": one.role, "content": one.text} for one in preceding],
+            "shown": turn.shown,
             "frames": list(turn.frames), "reply": turn.reply, "action": json.dumps(turn.action),
             "readable": turn.parse_error is None,
             "reward": at(summary.rewards, number) or 0.0,
@@ -346,18 +349,8 @@ def _turns(recorded: RecordedEpisode) -> Iterator[dict[str, Any]]:
 
 
 def _conversation(recorded: RecordedEpisode) -> dict[str, Any]:
-    summary, episode = recorded.summary, recorded.episode
-    messages = []
-    if episode.instructions:
-        messages.append({"role": "system", "content": episode.instructions})
-    frames: list[str] = []
-    for turn in episode.turns:
-        frames += turn.frames
-        text = turn.shown
-        if text.count(IMAGE) != len(turn.frames):  # format 1 did not record text
-            text = IMAGE * len(turn.frames) + text.replace(IMAGE, "")
-        messages.append({"role": "user", "content": text})
-        messages.append({"role": "assistant", "content": without_images(turn.reply)})
+    summary = recorded.summary
+    messages, frames = chat_of(recorded.episode.messages())
     return {
         **_about(summary), "total": summary.total, "success": summary.success,
         "messages": messages, "frames": frames,
@@ -368,38 +361,44 @@ def _prompted(recorded: RecordedEpisode, history: History) -> Iterator[dict[str,
     """The prompt of each turn with its reply."""
     summary, episode = recorded.summary, recorded.episode
     for number, turn in enumerate(episode.turns):
-        messages, frames = prompt_of(episode, number, history)
-        messages.append({"role": "assistant", "content": without_images(turn.reply)})
+        reply = EpisodeMessage(role="assistant", text=turn.reply)
+        messages, frames = chat_of([*prompt_of(episode, number, history), reply])
         yield {
             **_about(summary), "total": summary.total, "success": summary.success,
             "messages": messages, "frames": frames,
         }  # fmt: skip
 
 
-def prompt_of(
-    episode: Episode, last: int, history: History
-) -> tuple[list[dict[str, str]], list[str]]:
-    """The messages of a turn's prompt, and the frames in them."""
+def prompt_of(episode: Episode, last: int, history: History) -> list[EpisodeMessage]:
+    """The messages of a turn's prompt."""
+    messages = episode.messages()
+    start = len(messages) - 2 * len(episode.turns)
     first = 0 if history.turns is None else max(0, last + 1 - history.turns)
-    messages: list[dict[str, str]] = []
-    frames: list[str] = []
-    if episode.instructions:
-        messages.append({"role": "system", "content": episode.instructions})
-    for number in range(first, last + 1):
-        turn, text = episode.turns[number], episode.turns[number].shown
-        if history.screens is not None and number <= last - history.screens:
-            text = text.replace(IMAGE, "").strip()
-        else:
-            frames += turn.frames
-        messages.append({"role": "user", "content": text})
-        if number < last:
-            messages.append({"role": "assistant", "content": without_images(turn.reply)})
-    return messages, frames
+    shown = messages[start + 2 * first : start + 2 * last + 1]
+    if history.screens is not None:
+        without = 2 * max(0, last + 1 - first - history.screens)
+        shown[:without] = map(_without_screens, shown[:without])
+    return messages[:start] + shown
 
 
-def without_images(reply: str) -> str:
-    """A reply in which nothing passes for an image placeholder."""
-    return reply.replace(IMAGE, "<image >")
+def _without_screens(message: EpisodeMessage) -> EpisodeMessage:
+    if message.role == "assistant":
+        return message
+    return replace(message, text=message.text.replace(IMAGE, "").strip(), frames=())
+
+
+def chat_of(messages: Iterable[EpisodeMessage]) -> tuple[list[dict[str, str]], list[str]]:
+    """Messages as `{role, content}`, and the frames in them, one for each `<image>`."""
+    chat, frames = [], list[str]()
+    for message in messages:
+        text = message.text
+        if message.role == "assistant":  # nothing in it may pass for an image placeholder
+            text = text.replace(IMAGE, "<image >")
+        elif message.num_images != len(message.frames):  # format 1 did not record text
+            text = IMAGE * len(message.frames) + text.replace(IMAGE, "")
+        chat.append({"role": message.role, "content": text})
+        frames += message.frames
+    return chat, frames
 
 
 def _about(summary: Summary) -> dict[str, Any]:

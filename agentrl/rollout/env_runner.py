@@ -30,9 +30,10 @@ from agentrl.errors import (
 from agentrl.rollout.env_server import reset_env, step_env
 from agentrl.rollout.load_translator_and_players import (
     ResizeOf,
+    compose_message,
     instructions_for,
     open_translator,
-    with_prompt,
+    preceding_for,
 )
 from agentrl.rollout.make_env import close_env, make_env
 from agentrl.rollout.reward_adapters import finite
@@ -201,6 +202,8 @@ class EnvRunner:
         """What the environment showed last."""
         self._system: str | None = None
         """The episode's own system message, if it has another one than the instructions."""
+        self._preceding: tuple[Message, ...] = ()
+        """Earlier messages that the message before the first step continues."""
         self._composed: tuple[Observation, Message] | None = None
         """The message about it, if it is composed already."""
         self._worker = Worker(f"runner-{device or 'env'}")
@@ -261,6 +264,7 @@ class EnvRunner:
             if hasattr(self.translator, "system_message"):
                 system = instructions_for(self._config, self.translator, info)
                 self._system = None if system == self.instructions else system
+            self._preceding = preceding_for(self.translator, info)
             return self._step_result(observation, info)
 
     def _act_and_compose(self, reply: str, is_last: bool) -> "ActionResult":
@@ -295,6 +299,7 @@ class EnvRunner:
             except ActionError as error:  # only a translator may raise it
                 raise EnvError(f"{name()}: {describe_error(error)}") from error
             self._turn += 1
+            self._preceding = ()
             number = finite("the reward", reward)
             if isinstance(action, Done):  # what the agent says of the outcome is for rewards
                 info = {"status": action.status, "message": action.message, **info}
@@ -365,7 +370,7 @@ class EnvRunner:
 
     def _message(self, observation: Observation) -> Message:
         with boundary(EnvError, "the translator's message"):
-            message = with_prompt(self._config, self.translator.to_message(observation))
+            message = compose_message(self._config, self.translator, observation, self._preceding)
         if message.system is None and self._system is not None:
             return replace(message, system=self._system)
         return message

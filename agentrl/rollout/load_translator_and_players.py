@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from threading import Thread
@@ -29,7 +29,7 @@ from agentrl.rollout.make_env import (
 )
 from agentrl.standard_streams import remember_streams, reopen_closed_streams
 from agentrl.text import known_names
-from agentrl.types import Message
+from agentrl.types import Message, Observation, give_images
 
 log = logging.getLogger(__name__)
 
@@ -114,11 +114,48 @@ def instructions_for(
     return render_instructions(config.prompt, instructions)
 
 
-def with_prompt(config: EnvConfig, message: Message) -> Message:
-    """A message with its system message, if it has one, inside the job's prompt template."""
-    if message.system is None:
-        return message
-    return replace(message, system=render_instructions(config.prompt, message.system))
+def preceding_for(translator: env.Translator, reset_info: Mapping[str, Any]) -> tuple[Message, ...]:
+    """The earlier questions and replies that an episode's first message continues.
+
+    Raises:
+        EnvError: the translator fails, or they are not questions and replies in turns.
+    """
+    find = getattr(translator, "preceding_messages", None)
+    if find is None:
+        return ()
+    with boundary(EnvError, "the translator's preceding_messages()"):
+        found = tuple(find(reset_info))
+        replies = [message.role == "assistant" for message in found]
+        if replies != [False, True] * (len(found) // 2):
+            raise ValueError(
+                f"returned messages of the roles {[message.role for message in found]}, not "
+                "questions and replies in turns, of which the last is a reply"
+            )
+    return found
+
+
+def compose_message(
+    config: EnvConfig,
+    translator: env.Translator,
+    observation: Observation,
+    preceding: Sequence[Message] = (),
+) -> Message:
+    """The message of a translator; a system message in it is inside the job's prompt template.
+
+    Args:
+        config: the environment.
+        translator: writes the message.
+        observation: what the message shows.
+        preceding: see `preceding_for`; their images are the first ones of the observation.
+    """
+    if preceding:
+        preceding, images = give_images(preceding, observation.images)
+        observation = replace(observation, images=images)
+    message = translator.to_message(observation)
+    if message.system is not None:
+        system = render_instructions(config.prompt, message.system)
+        message = replace(message, system=system)
+    return replace(message, preceding=tuple(preceding)) if preceding else message
 
 
 def load_player(config: EnvConfig, name: str, resize_of: ResizeOf | None = None) -> env.Player:

@@ -4,16 +4,16 @@ import asyncio
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from agentrl.data import openrlhf
 from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW, env_reward
 from agentrl.errors import ConfigError, RewardError, describe_error
 from agentrl.rollout.sent_episode import Fetched, FirstItem, Joined
-from agentrl.types import IMAGE, Episode, Image
+from agentrl.types import Episode, Image
 
 RewardInputs = dict[str, Any]
 """The inputs of a batch function for one episode; see `inputs_of`."""
@@ -28,7 +28,6 @@ INPUT_NAMES = (
     "env_rewards", "info",
 )  # fmt: skip
 """The names that `inputs_of` gives besides those of the row's columns."""
-_TEXTS = ("instructions", "shown", "response")
 _MAX_BATCH_SIZE = 64
 """Maximum number of episodes per call, unless the function has an attribute `max_batch_size`."""
 
@@ -45,12 +44,13 @@ def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
         `response_ids`, the tokens of the last reply; `ground_truth`, from the environment's info
         of the last turn, or else of the reset; `images`, those of the last prompt, uint8[H, W, 3]
         each; `shown`, the text of the last message, with `<image>` for each image;
-        `instructions`, the system message; `chat_prompt`, both in the format of the model's chat
-        template; `chat_text`, that with the last reply and its end token; `chat_messages`, the
-        whole conversation as `{role, content}`, and `screens`, an image for each `<image>` that it
-        has outside of replies; `env_rewards`, one per turn; `info`, of the last turn;
-        `data_source`, the environment's id. If the question is from a data set, also every column
-        of its row under its own name; a column `data_source` replaces the environment's id.
+        `instructions`, the system message; `chat_prompt`, what `prompt_messages` returns in the
+        format of the model's chat template; `chat_text`, that with the last reply and its end
+        token; `chat_messages`, the whole conversation as `{role, content}`, and `screens`, an image
+        for each `<image>` that it has outside of replies; `env_rewards`, one per turn; `info`, of
+        the last turn; `data_source`, the environment's id. If the question is from a data set, also
+        every column of its row under its own name; a column `data_source` replaces the
+        environment's id.
     """
     last = episode.turns[-1]
     source = next((i for i in (last.info, episode.reset_info) if "ground_truth" in i), {})
@@ -58,7 +58,9 @@ def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
     row = dict(episode.reset_info.get(ROW) or {})
     if (column := episode.reset_info.get(IMAGE_COLUMN)) in row:
         row[column] = images if isinstance(row[column], list) else _only_image(images)
-    inputs = {
+    messages = episode.messages()
+    prompt = form.prompt(prompt_messages(episode))
+    return {
         "data_source": episode.env_id,
         **row,
         "response": last.reply,
@@ -69,12 +71,22 @@ def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
         "images": images,
         "shown": last.shown,
         "instructions": episode.instructions,
-        **_whole_conversation(episode),
+        "chat_prompt": prompt,
+        "chat_text": f"{prompt}{last.reply}{form.end}",
+        "chat_messages": [{"role": one.role, "content": one.text} for one in messages],
+        "screens": _joined([_listed(one.images) for one in messages]),
         "env_rewards": env_reward(episode),
         "info": dict(last.info),
     }
-    prompt, text = openrlhf.texts_of({k: inputs[k] for k in _TEXTS}, form)
-    return inputs | {"chat_prompt": prompt, "chat_text": text}
+
+
+def prompt_messages(episode: Episode) -> list[dict[str, str]]:
+    """The messages up to the last reply as `{role, content}`, without the turns in between.
+
+    These are the system message, those that precede the first turn, and that of the last turn.
+    """
+    *prompt, _ = replace(episode, turns=episode.turns[-1:]).messages()
+    return [{"role": message.role, "content": message.text} for message in prompt]
 
 
 def _listed(images: Sequence[Image]) -> Sequence[Image]:
@@ -88,19 +100,9 @@ def _only_image(images: Sequence[Image]) -> Any:
     return images[0] if images else None
 
 
-def _whole_conversation(episode: Episode) -> dict[str, Sequence[Any]]:
-    messages: list[dict[str, str]] = []
-    screens: list[Sequence[Image]] = []
-    if episode.instructions:
-        messages.append({"role": "system", "content": episode.instructions})
-    for turn in episode.turns:
-        count = turn.shown.count(IMAGE)
-        screens.append(_listed(turn.images[len(turn.images) - count :]))
-        messages.append({"role": "user", "content": turn.shown})
-        messages.append({"role": "assistant", "content": turn.reply})
-    is_fetched = any(isinstance(images, Fetched) for images in screens)
-    joined = Joined(screens) if is_fetched else [image for images in screens for image in images]
-    return {"chat_messages": messages, "screens": joined}
+def _joined(parts: Sequence[Sequence[Image]]) -> Sequence[Image]:
+    is_fetched = any(isinstance(images, Fetched) for images in parts)
+    return Joined(parts) if is_fetched else [image for images in parts for image in images]
 
 
 def max_batch_size(function: Any) -> int:

@@ -20,7 +20,7 @@ from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.rollout import reward_messages
 from agentrl.rollout.loaded_reward import RewardInfo
 from agentrl.rollout.pooled_process import PooledProcess
-from agentrl.rollout.reward_adapters import RewardInputs
+from agentrl.rollout.reward_adapters import RewardInputs, prompt_messages
 from agentrl.rollout.reward_messages import ProcessSpec
 from agentrl.rollout.reward_queue import SHORT_S, Queue, Results, ScoreRequest
 from agentrl.rollout.reward_signatures import RewardSpec
@@ -141,7 +141,7 @@ class RewardPool:
         if not isinstance(value, Episode):
             return job.id, pickled(value), prompt
         if self._needs_prompt:
-            prompt = self._form.prompt(value.instructions, value.turns[-1].shown)
+            prompt = self._form.prompt(prompt_messages(value))
         try:
             return job.id, pickled(value), prompt
         except Exception:  # of an object of the environment

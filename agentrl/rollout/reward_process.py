@@ -82,7 +82,7 @@ class _Job:
         """
         if self.inputs is None:
             assert self.episode is not None
-            form = QueryFormat(prompt=lambda system, message: self.prompt, end=end)
+            form = QueryFormat(prompt=lambda messages: self.prompt, end=end)
             self.inputs = inputs_of(self.episode, form)
         return dict(self.inputs)
 

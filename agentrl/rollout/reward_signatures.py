@@ -276,7 +276,7 @@ def _columns(inputs: list[RewardInputs]) -> dict[str, list[Any]]:
     names = dict.fromkeys(name for one in inputs for name in one if name != "prompt")
     columns = {name: [one.get(name) for one in inputs] for name in names}
     return columns | {
-        "prompts": [one.get("prompt") or _as_messages(one["shown"]) for one in inputs],
+        "prompts": [one.get("prompt") or _prompt(one) for one in inputs],
         "completions": [_completion(one) for one in inputs],
         "completion_ids": [one["response_ids"] for one in inputs],
     }
@@ -316,14 +316,27 @@ def _as_pil(value: Any) -> Any:
     return Image.fromarray(value) if getattr(value, "ndim", 0) == 3 else value
 
 
-def _as_messages(text: str) -> list[dict[str, Any]]:
-    first, *rest = text.split(IMAGE)
+def _prompt(inputs: RewardInputs) -> list[dict[str, Any]]:
+    """The last message, after the messages that precede the first turn if there are any."""
+    said, turns = inputs.get("chat_messages") or (), len(inputs["responses"])
+    earlier = said[: -2 * turns]
+    if all(message["role"] == "system" for message in earlier):
+        earlier = ()
+    return [
+        *(_with_parts(message["role"], message["content"]) for message in earlier),
+        _with_parts("user", inputs["shown"]),
+    ]
+
+
+def _with_parts(role: str, text: str) -> dict[str, Any]:
+    """A message with a part for each image, if it has any."""
+    first, *rest = text.split(IMAGE) if role != "assistant" else [text]
     parts: list[dict[str, Any]] = [{"type": "text", "text": first}] if first.strip() else []
     for piece in rest:
         parts.append({"type": "image"})
         if piece.strip():
             parts.append({"type": "text", "text": piece})
-    return [{"role": "user", "content": parts if rest else text}]
+    return {"role": role, "content": parts if rest else text}
 
 
 def _completion(inputs: RewardInputs) -> Any:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from agentrl.errors import (
@@ -86,6 +86,8 @@ class _History:
 
     instructions: str
     """The system message of the first turn."""
+    preceding: tuple[Message, ...] = ()
+    """The messages that precede it, without images."""
     turns: list[Turn] = field(default_factory=list)
     reset_info: Mapping[str, Any] = field(default_factory=dict)
     last: StepResult | None = None
@@ -183,6 +185,7 @@ def _episode(
         truncated_by=history.truncated_by if outcome is Outcome.TRUNCATED else None,
         device=phone_name(runner.device, runner.host) if runner.device else None,
         final_images=() if last is None or last.hidden else last.observation.images,
+        preceding=history.preceding,
     )
 
 
@@ -204,8 +207,13 @@ async def _play_turns(
         history.under_way = "the translator's message"
         message = await runner.message(step.observation)
         history.answered = step.observation
-        if message.system is not None and not history.turns:
-            history.instructions = message.system
+        shows = message.images
+        if not history.turns:
+            shows = message.all_images
+            if not step.hidden:
+                history.preceding = tuple(replace(one, images=()) for one in message.preceding)
+            if message.system is not None:
+                history.instructions = message.system
         history.under_way = "the player's answer"
         with boundary(EnvError, "the player's answer"):
             answer = await session.answer(message, step.info, step.env_observation)
@@ -216,12 +224,14 @@ async def _play_turns(
             return Outcome.TRUNCATED
         generated = time.perf_counter()
         if save_model_frame and not step.hidden:
-            new = answer.prompt.images[len(answer.prompt.images) - len(step.observation.images) :]
+            new = answer.prompt.images[len(answer.prompt.images) - len(shows) :]
             step = _without_step(step, tuple(map(save_model_frame, new)))
         history.under_way = f"{runner.id}.step()"
         is_last = len(history.turns) + 1 >= limits.max_turns
         result = await runner.act(answer.text, is_last=is_last)
-        after = result.after or _without_step(step, step.frames)
+        # A message that is repeated continues the turns before, not the messages before these.
+        repeated = step.frames[len(shows) - len(message.images) :]
+        after = result.after or _without_step(step, repeated)
         durations = {"generate": generated - started, "act": time.perf_counter() - generated}
         timings = {**after.timings, **durations}
         history.turns.append(_turn(message, answer, result, step, after, timings))

@@ -12,7 +12,12 @@ from agentrl.env import FirstObservation
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.open_model import open_encoder
-from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
+from agentrl.rollout.load_translator_and_players import (
+    compose_message,
+    instructions_for,
+    open_translator,
+    preceding_for,
+)
 from agentrl.rollout.make_env import env_config_for, env_registration, environment_class, own_kwargs
 
 log = logging.getLogger(__name__)
@@ -101,5 +106,6 @@ def _measured(
     for first in observations:
         instructions = instructions_for(env, translator, first.info)
         shown = translator.to_observation(first.observation, first.info)
-        prompt = Conversation(encoder, instructions).observe(translator.to_message(shown))
+        message = compose_message(env, translator, shown, preceding_for(translator, first.info))
+        prompt = Conversation(encoder, instructions).observe(message)
         yield _PromptLength(row=first.row, name=first.name, tokens=len(prompt.token_ids))

@@ -255,6 +255,8 @@ def _parts(snippet: str) -> Excerpt:
 def _texts(episode: Episode) -> Iterator[str]:
     yield episode.id
     yield episode.error or ""
+    for message in episode.preceding:
+        yield message.text
     for turn in episode.turns:
         yield turn.shown
         yield turn.reply

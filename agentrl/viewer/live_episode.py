@@ -11,7 +11,7 @@ import cv2
 from agentrl.errors import ConfigError
 from agentrl.training.evaluation.human_player import UndoRequested
 from agentrl.training.evaluation.interactive_play import GameStart, PlayInterface
-from agentrl.types import Image, Message, ScoredEpisode, Turn, without_placeholders
+from agentrl.types import Image, Message, ScoredEpisode, Turn
 
 _MAX_ANSWER = 10_000
 """Characters."""
@@ -147,8 +147,8 @@ class LiveEpisode:
 
     def _show_message(self, message: Message) -> None:
         self._change(
-            words=without_placeholders(message.text),
-            pictures=tuple(image.copy() for image in message.images),
+            words=message.transcript(),
+            pictures=tuple(image.copy() for image in message.all_images),
             seen=self._shown.seen + 1,
         )
 

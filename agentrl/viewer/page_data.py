@@ -15,7 +15,7 @@ from agentrl.replay.episode_summary import Filter, at, void_causes
 from agentrl.replay.touch_marks import touch_of
 from agentrl.text import printable
 from agentrl.training.evaluation.intervals import student_estimate
-from agentrl.types import Episode, Image, Turn
+from agentrl.types import Episode, Image, Turn, transcript_of
 
 _MAX_TEXT = 200_000
 """Characters of one text sent to a page."""
@@ -96,6 +96,7 @@ def episode(recorded: RecordedEpisode) -> dict[str, Any]:
         # The replies of scripted players have probability 1.
         "sampled": any(any(turn.reply_logprobs) for turn in played.turns),
         "instructions": shortened(played.instructions),
+        "preceding": shortened(transcript_of(played.preceding)),
         "reset_info": played.reset_info,
         "components": {name: list(values) for name, values in summary.components.items()},
         "played": [_turn(turn, number, summary) for number, turn in enumerate(played.turns)],

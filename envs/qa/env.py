@@ -151,10 +151,12 @@ class QA(gymnasium.Env[dict[str, Any], str]):
 
 
 def _reset_info(task: Task) -> dict[str, Any]:
-    """The info, the system message, and the row's columns for reward functions."""
+    """The info, the earlier messages, and the row's columns for reward functions."""
     row = {ROW: dict(task.row), IMAGE_COLUMN: task.image_column} if task.row else {}
     system = {} if task.system is None else {"system": task.system}
-    return _info(task) | row | system
+    earlier = [{"role": message.role, "content": message.text} for message in task.preceding]
+    preceding = {"preceding": earlier} if earlier else {}
+    return _info(task) | row | system | preceding
 
 
 def _info(task: Task) -> dict[str, Any]:

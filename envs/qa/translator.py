@@ -53,6 +53,12 @@ class QATranslator:
             return str(own)
         return self.instructions()
 
+    def preceding_messages(self, info: Mapping[str, Any]) -> tuple[Message, ...]:
+        """Return the earlier turns of the question's conversation."""
+        return tuple(
+            Message(role=one["role"], text=one["content"]) for one in info.get("preceding", ())
+        )
+
     def instructions(self) -> str:
         """How to answer a bare text; may be empty."""
         if self._instructions is not None:

@@ -250,13 +250,13 @@ def test_images_of_messages_may_be_in_a_column(tmp_path):
         ([{"role": "user", "content": 3}], "neither text nor parts"),
         ([{"role": "user", "content": [{"type": "video"}]}], "type 'video'"),
         (
-            [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}],
+            [{"role": "system", "content": "a"}, {"role": "assistant", "content": "b"}],
             "messages have the roles",
         ),
         ([{"role": "user", "content": "a"}], "no answer"),
     ],
 )
-def test_messages_without_exactly_one_question_are_bad_rows(tmp_path, messages, words):
+def test_messages_without_a_question_are_bad_rows(tmp_path, messages, words):
     path = write_jsonl(tmp_path / "a.jsonl", [{"messages": messages}])
     with pytest.raises(ConfigError, match=words):
         opened(path, grade="exact")

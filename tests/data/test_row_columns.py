@@ -194,7 +194,7 @@ def test_an_alpaca_row_keeps_its_instruction(folder):
     assert asked(folder, row) == ("Be brief.", "Count them.\na, b, c", 0)
     assert opened(folder, row).task(0).answer == "3"
     assert asked(folder, {**row, "input": ""})[1] == "Count them."
-    with pytest.raises(ConfigError, match="its history has earlier turns"):
-        opened(folder, {**row, "history": [["Hi", "Hello"]]})
+    with pytest.raises(ConfigError, match=r"its history is .*, not a list of \[question, reply\]"):
+        opened(folder, {**row, "history": ["Hi", "Hello"]})
     (_, first) = PromptRows(open_table(str(write_jsonl(folder / "b.jsonl", [row]))), "b").load(0)
     assert first.messages[0].text == "Count them.\na, b, c"

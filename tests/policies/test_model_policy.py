@@ -1,6 +1,7 @@
 import asyncio
 import base64
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,10 @@ async def test_a_server_receives_the_prompt_of_a_local_model(
     session = ChatPolicy(client, history=history).start_episode("play", 0)
     for turn, said in enumerate(("<memory>a <image></memory>up", "down", "left")):
         message = screen(turn) if turn != 1 else Message(role="user", text="dark")
+        if turn == 0:
+            earlier = screen(8), Message(role="assistant", text="I look."), screen(9)
+            earlier = (*earlier, Message(role="assistant", text="And I see."))
+            message = replace(message, preceding=earlier)
         server.answers.append(ok(reply(said)))
         answer = await session.answer(message, {})
         prompt = talk.observe(message)

@@ -12,7 +12,7 @@ from agentrl.data.open_table import open_table
 from agentrl.errors import ConfigError
 from agentrl.replay.preference_pairs import PairSettings, choices, choose, open_choices, write
 from agentrl.replay.recorder import Recorder
-from agentrl.types import Outcome, ScoredEpisode
+from agentrl.types import Message, Outcome, ScoredEpisode
 from tests.replay.episodes import episode, screen, turn
 
 WHOLE = History()
@@ -147,3 +147,30 @@ def test_mistakes_are_explained_and_leave_no_file(run, tmp_path, capsys, argumen
     assert cli.run(["pairs", str(run.path), str(path), *arguments[1:]]) == 2
     assert said.replace("\\", "") in capsys.readouterr().err
     assert not path.exists()
+
+
+@pytest.mark.parametrize("history", [WHOLE, History(turns=1), History(screens=1)])
+def test_messages_before_the_first_turn_are_in_every_prompt(tmp_path, history):
+    earlier = (
+        Message(role="user", text="<image>What?"),
+        Message(role="assistant", text="A <image>."),
+    )
+    with Recorder(tmp_path / "run", config="c0ffee") as recorder:
+        for number, last in enumerate(("left", "right")):
+            frames = [recorder.frame(screen(n)) for n in range(3)]
+            turns = (
+                turn(frames=(frames[0], frames[1]), shown="<image>Go.", reply="up"),
+                turn(frames=(frames[2],), shown="<image>On.", reply=last),
+            )
+            played = episode(f"train-00001-g000-m0{number}", turns=turns, preceding=earlier)
+            rewards = (0.0, float(-number))
+            scored = ScoredEpisode(episode=played, components={}, rewards=rewards)
+            recorder.episode(scored, split="train", step=1)
+    (row,) = rows_of(replay.open(tmp_path / "run"), tmp_path / "pairs.jsonl", history)
+    shown = ["<image>Go." if history == WHOLE else "Go.", "up", "<image>On."]
+    expected = shown[-1:] if history.turns else shown
+    assert texts(row["prompt"]) == ["Tap the cards.", "<image>What?", "A <image >.", *expected]
+    count = sum("<image>" in text for text in texts(row["prompt"]))
+    assert len(row["images"]) == count
+    assert texts(row["chosen"]) == ["left"]
+    assert texts(row["rejected"]) == ["right"]

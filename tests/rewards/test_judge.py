@@ -20,7 +20,7 @@ from agentrl.rollout.loaded_reward import load_rewards
 from agentrl.rollout.nodes.job_files import local_folders
 from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.rollout.scoring import RewardFunctions, score_or_void
-from agentrl.types import Episode, Outcome
+from agentrl.types import Episode, Message, Outcome
 from tests.policies.completions_server import ok, refusal, reply, serving
 from tests.replay.episodes import episode, screen, turn
 
@@ -76,6 +76,19 @@ def test_the_model_gets_the_rubric_the_transcript_and_each_turns_own_screens(
         np.testing.assert_array_equal(image, screen(number))
     asked = server.asked[-1]
     assert (asked["model"], asked["temperature"], asked["max_tokens"]) == ("toy", 0.0, 512)
+
+
+def test_the_transcript_begins_with_the_messages_before_the_first_turn(server):
+    earlier = (
+        Message(role="user", text="<image>What?"),
+        Message(role="assistant", text="A cat."),
+    )
+    Judge(server.url, "toy", images="ends").grade(played(preceding=earlier))
+    text, found = sent(server)
+    first, second = 'Before turn 1, user: "What?"', 'Before turn 1, assistant: "A cat."'
+    assert text.index(first) < text.index(second) < text.index("Turn 1. Shown")
+    assert len(found) == 4
+    np.testing.assert_array_equal(found[0], screen(9))
 
 
 def test_large_images_are_scaled_down(server):

@@ -58,13 +58,17 @@ def run(tmp_path):
 def test_the_chat_format_is_that_of_the_runs_model(tmp_path, tiny_vlm):
     names = f"{Path(__file__).parents[2]}/examples/extend/chat_format.py:Names"
     settings = [f"model.path={tiny_vlm}", "rollout.launcher=local"]
+    messages = [
+        {"role": "system", "content": "Be quick."},
+        {"role": "user", "content": "<image>Up?"},
+    ]
     for chat, prompt in (
-        ("auto", CHATML.prompt("Be quick.", "<image>Up?")),
+        ("auto", CHATML.prompt(messages)),
         (names, "Be quick.\n\nUSER: <image>Up?\nASSISTANT:"),
     ):
         job = configuration.load("frozen_lake", [*settings, f"model.chat={chat}"])
         (tmp_path / "config.yaml").write_text(configuration.to_yaml(job))
-        assert chat_format_of(tmp_path).prompt("Be quick.", "<image>Up?") == prompt
+        assert chat_format_of(tmp_path).prompt(messages) == prompt
     (tmp_path / "config.yaml").unlink()
     assert chat_format_of(tmp_path) is CHATML
 

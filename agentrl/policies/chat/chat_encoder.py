@@ -189,6 +189,29 @@ class ChatEncoder:
             return self.ids(opening)
         return self._question_ids(role, tuple(parts or ()))
 
+    def past_turn(
+        self, system: str | None, role: str, parts: Sequence[Piece], reply: str
+    ) -> tuple[int, ...]:
+        """The ids of a message and of a reply to it that was not sampled, up to the next message.
+
+        Args:
+            system: the system message, which may be empty, of a first message; None for a later
+                one.
+            role: the message's role.
+            parts: the message's content, see `content`.
+            reply: its text.
+        """
+        pieces = self._past_turn(system, role, parts, reply)
+        return self.ids(self._with_margins(pieces)) + self._closing
+
+    def _past_turn(
+        self, system: str | None, role: str, parts: Sequence[Piece], reply: str
+    ) -> tuple[Piece, ...]:
+        """A message and a reply as `past_turn` encodes them, up to the end token."""
+        chat = self.chat_format
+        prompt = chat.following(role, parts) if system is None else chat.first(system, role, parts)
+        return (*chat.before_past_reply(prompt), chat.past_reply(reply), self.end_id)
+
     def _with_margins(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         """The pieces with the text that the model's processor adds around images."""
         before, after = self.model_adapter.image_margins
@@ -213,14 +236,24 @@ class ChatEncoder:
             prompt=self._prompt_text, end=str(self._tokenizer.id_to_token(self.end_id))
         )
 
-    def _prompt_text(self, system: str, message: str) -> str:
-        """A prompt of one message as text, with special tokens and `<image>` for each image."""
+    def _prompt_text(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """A prompt as text, with special tokens and `<image>` for each image."""
+        chat, pieces = self.chat_format, list[Piece]()
+        system = "".join(one["content"] for one in messages if one["role"] == "system")
+        *past, last = (one for one in messages if one["role"] != "system")
+        for asked, reply in zip(past[::2], past[1::2], strict=True):
+            first = None if pieces else system
+            pieces += self._past_turn(first, asked["role"], [asked["content"]], reply["content"])
+            pieces += chat.closing()
+        parts = [last["content"]] if last["content"] else []
+        role = last["role"]
+        pieces += chat.following(role, parts) if pieces else chat.first(system, role, parts)
         texts: list[str] = []
-        for piece in self.chat_format.first(system, "user", [message] if message else []):
+        for piece in pieces:
             ids = piece if isinstance(piece, tuple) else (piece,)
             texts += [i if isinstance(i, str) else str(self._tokenizer.id_to_token(i)) for i in ids]
         # Replies begin with it, see `text`.
-        return "".join(texts).removesuffix(self.chat_format.reply_prefix)
+        return "".join(texts).removesuffix(chat.reply_prefix)
 
     def reply_ids(self, reply: str) -> tuple[int, ...]:
         """The ids of a reply with its end token, as if it were sampled.

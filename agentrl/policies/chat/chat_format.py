@@ -87,6 +87,20 @@ class ChatFormat(ABC):
             parts: the message's content, texts and images.
         """
 
+    def before_past_reply(self, prompt: Sequence[Piece]) -> tuple[Piece, ...]:
+        """Return a prompt of `first` or `following` with the header of a reply that is known.
+
+        A chat template may open a thought for the next reply, but not for past ones.
+        """
+        return tuple(prompt)
+
+    def past_reply(self, text: str) -> str:
+        """Return the text of a reply that was not sampled as it stands before later messages.
+
+        A chat template may leave out its thoughts.
+        """
+        return text
+
     def with_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> str:
         """Return the system message with the definitions of functions in it.
 

@@ -135,6 +135,8 @@ class Conversation:
         self._system = self._history.instructions(instructions)
         self._start: tuple[tuple[Piece, ...], tuple[int, ...]] = (), ()
         """What preceded the last first message, and its ids."""
+        self._preceding = Prompt(token_ids=(), images=())
+        """The turns before the first message, which are in every prompt."""
         self._turns: list[_Turn] = []
         self._prompt = Prompt(token_ids=(), images=())
         """The last one."""
@@ -152,12 +154,13 @@ class Conversation:
             ValueError: the number of `<image>` placeholders and of images differ.
         """
         assert not self._turns or self._turns[-1].answer, "the last prompt has no answer yet"
-        if message.system is not None and not self._turns:
-            self._system = self._history.instructions(message.system)
+        if not self._turns:
+            if message.system is not None:
+                self._system = self._history.instructions(message.system)
+            self._preceding = self._past_turns(message.preceding)
         self._turns.append(_Turn(message=self._history.with_memory(message)))
         turns = self._history.visible(self._turns)
-        token_ids: tuple[int, ...] = ()
-        images: tuple[Image, ...] = ()
+        token_ids, images = self._preceding.token_ids, self._preceding.images
         start = 0
         if len(self._turns) > 1:
             self._check(self._turns[-2].answer, ())
@@ -167,12 +170,30 @@ class Conversation:
                 images = self._prompt.images
         for position, turn in enumerate(turns[start:], start):
             shown = self._history.shown(turn.message, position, len(turns))
-            token_ids += self._question(turn, shown, is_first=position == 0) + turn.answer
+            is_first = position == 0 and not self._preceding.token_ids
+            token_ids += self._question(turn, shown, is_first=is_first) + turn.answer
             images += turn.message.images if shown is not None and shown.images else ()
         if self._has_images_at_edges:
             self._encoder.model_adapter.collapse_image_tokens(token_ids, images)
         self._prompt = Prompt(token_ids=token_ids, images=images)
         return self._prompt
+
+    def _past_turns(self, messages: Sequence[Message]) -> Prompt:
+        """The beginning of a prompt: questions and replies in turns, as the chat format has them.
+
+        Raises:
+            ValueError: the number of `<image>` placeholders and of images differ.
+        """
+        token_ids: tuple[int, ...] = ()
+        images: tuple[Image, ...] = ()
+        for asked, reply in zip(messages[::2], messages[1::2], strict=True):
+            parts, scaled = self._encoder.content(asked, self._scaled)
+            system = None if token_ids else self._system
+            ids = self._encoder.past_turn(system, asked.role, parts, reply.text)
+            self._check(ids, scaled)
+            token_ids += ids
+            images += scaled
+        return Prompt(token_ids=token_ids, images=images)
 
     def _check(self, token_ids: tuple[int, ...], images: Sequence[Image]) -> None:
         """Check that a part of a prompt has the tokens of its images and no others.

@@ -1,10 +1,10 @@
 """Encode conversations and texts that were not sampled, as if their replies were."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from agentrl.data.chat_messages import ChatMessage
-from agentrl.data.conversations import alternating
+from agentrl.data.chat_messages import ChatMessage, alternating
 from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -123,15 +123,11 @@ def encode_prompt(encoder: ChatEncoder, system: str, messages: Sequence[Message]
         encoder: encoder of the model.
         system: the system message; may be empty.
         messages: questions and replies in turns, with their images; it begins and ends with a
-            question. Replies (role `assistant`) are encoded again.
+            question. Replies (role `assistant`) are encoded as the chat template writes them.
 
     Raises:
         ValueError: the number of `<image>` placeholders and of images differ.
     """
+    *preceding, question = messages
     conversation = Conversation(encoder, system)
-    for message in messages:
-        if message.role == "assistant":
-            conversation.answer(encoder.reply_ids(message.text))
-        else:
-            prompt = conversation.observe(message)
-    return prompt
+    return conversation.observe(replace(question, preceding=tuple(preceding)))

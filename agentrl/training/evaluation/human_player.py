@@ -112,7 +112,7 @@ class HumanSession:
         text = await self._worker.call(self._player.reply, message)
         if text is None and not self._player.replies:
             raise ConfigError("nothing was played")
-        return None if text is None else answer_without_tokens(text, message.images)
+        return None if text is None else answer_without_tokens(text, message.all_images)
 
     def close(self) -> None:
         """End the episode."""

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -210,6 +211,9 @@ class _Games:
         self._rollouts, self._config, self._interface = rollouts, config, interface
         self._policy, self._label, self._greedy = policy, label, greedy
         self._is_human = policy == HUMAN
+        self._rules = self._shown_rules = ""
+        self._rules_of: Callable[[str], str] = lambda system: self._rules
+        """The rules of a game with a system message of its own."""
         self._num_recorded = 0
         self._recorded: EpisodeRequest | None = None
         """The last game; None if it is not recorded."""
@@ -231,15 +235,29 @@ class _Games:
             return open_translator(
                 replace(environment, translator_kwargs=instructed)
             ).instructions()
-        how: Callable[[], str] | None = getattr(translator, "answer_format", None)
-        return "" if how is None else strip_tags(how())
+        return _answer_format(translator)
+
+    def _rules_with(self, translator: Translator, system: str) -> str:
+        how = _answer_format(translator) if self._is_human else ""
+        return "\n\n".join(filter(None, (system, how)))
+
+    def _show_message(self, message: Message) -> None:
+        """Show a message, and before it the rules of its game if they are not shown yet."""
+        rules = self._rules_of(message.system) if message.system else self._rules
+        if rules != self._shown_rules:
+            self._shown_rules = rules
+            self._interface.show_instructions(rules)
+        self._interface.show_message(message)
 
     async def play(self, seed: int) -> ScoredEpisode:
         """Play until no other game is asked for; the last one that was recorded."""
         environment, interface = self._config.env, self._interface
         try:
             translator = open_translator(environment)
-            interface.show_instructions(self._instructions(translator))
+            self._rules = self._shown_rules = self._instructions(translator)
+            interface.show_instructions(self._rules)
+            if hasattr(translator, "system_message"):
+                self._rules_of = partial(self._rules_with, translator)
             if self._is_human:
                 interface.show_inputs(available_inputs(translator))
                 if reason := _why_no_undo(environment):
@@ -304,7 +322,7 @@ class _Games:
         if not self._is_human:
             name = None if self._policy == MODEL else self._policy
             player = await rollouts.policy(name, self._greedy, request.split)
-            return WatchedPolicy(player, interface.show_message, interface.is_stopping)
+            return WatchedPolicy(player, self._show_message, interface.is_stopping)
 
         def differs(turn: int) -> None:
             reason = f"the same actions led to another screen in turn {turn}: not repeatable"
@@ -314,7 +332,7 @@ class _Games:
         reader = open_translator(self._config.env, rollouts.resize_of)
         return HumanPolicy(
             _reader(reader, interface),
-            _shown_to_both(reader, interface.show_message),
+            _shown_to_both(reader, self._show_message),
             undone[:-1],
             undone[-1].seen if undone else "",
             differs,
@@ -386,6 +404,12 @@ class _Games:
             self._of_expert[last.seed] = scored
         scored = self._of_expert[last.seed]
         show(None if scored.episode.outcome.void else scored)
+
+
+def _answer_format(translator: Translator) -> str:
+    """How a person answers; empty if the translator does not say."""
+    how: Callable[[], str] | None = getattr(translator, "answer_format", None)
+    return "" if how is None else strip_tags(how())
 
 
 def _why_no_undo(environment: EnvConfig) -> str | None:

@@ -24,7 +24,7 @@ from agentrl.text import pluralize
 from agentrl.training import env_seeds
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised.reply_conversion import convert_replies
-from agentrl.types import IMAGE, Episode, Turn
+from agentrl.types import Episode, Turn
 
 log = logging.getLogger(__name__)
 
@@ -213,9 +213,9 @@ class DemonstrationFilter:
                 f"warm_start.recorded: {run.path} was recorded without the texts that were shown "
                 "(format 1); record it again"
             )
-        if any(IMAGE in turn.shown for turn in episode.turns):
+        if any(message.num_images for message in episode.messages()):
             self._check_frames(run.path, settings)
-        if (why := _skip_reason(run, episode.turns)) is not None:
+        if (why := _skip_reason(run, episode)) is not None:
             return why
         if self._environment.dialect is None:
             said = convert_replies(self._translator, episode, by_human=summary.label == _HUMAN)
@@ -271,22 +271,23 @@ def _without_tokens(turn: Turn) -> Turn:
     )  # fmt: skip
 
 
-def _skip_reason(run: replay.Run, turns: Sequence[Turn]) -> str | None:
+def _skip_reason(run: replay.Run, episode: Episode) -> str | None:
     """Why an episode cannot be used; None if it can."""
-    return next(_missing_parts(run, turns), None)
+    return next(_missing_parts(run, episode), None)
 
 
-def _missing_parts(run: replay.Run, turns: Sequence[Turn]) -> Iterator[str]:
+def _missing_parts(run: replay.Run, episode: Episode) -> Iterator[str]:
+    turns = episode.turns
     if not turns:
         yield "without a turn"
     elif all(turn.parse_error is not None for turn in turns):
         yield "without any valid action"
-    for turn in turns:
-        if not turn.shown:
+    for message in episode.messages():
+        if message.role == "user" and not message.text:
             yield "with a private screen"
-        elif turn.shown.count(IMAGE) != len(turn.frames):
+        elif message.num_images != len(message.frames):
             yield "with an image that was not recorded"
-        elif not all(map(run.has_frame, turn.frames)):
+        elif not all(map(run.has_frame, message.frames)):
             yield "with a missing image file"
 
 

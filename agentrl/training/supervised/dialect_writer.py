@@ -9,7 +9,7 @@ from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.replay.episode_encoding import to_plain
-from agentrl.rollout.load_translator_and_players import open_translator, with_prompt
+from agentrl.rollout.load_translator_and_players import compose_message, open_translator
 from agentrl.text import quoted
 from agentrl.types import Message, Observation, Turn, without_placeholders
 
@@ -63,7 +63,7 @@ class DialectWriter:
             self._reader.see(message.images)
         text = "" if message.images else without_placeholders(message.text)
         shown = Observation(images=message.images, text=text)
-        written = with_prompt(self._environment, self.translator.to_message(shown))
+        written = compose_message(self._environment, self.translator, shown)
         reply = turn.reply
         if turn.parse_error is None and not self._means(reply, turn.action):
             try:

@@ -24,7 +24,7 @@ from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.monitoring.progress import OnProgress
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.training.supervised.dialect_writer import DialectWriter
-from agentrl.types import Episode, Image, Message, TokenSequence, Turn
+from agentrl.types import Episode, Image, Message, TokenSequence, Turn, give_images
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -65,12 +65,14 @@ def rerender_demonstrations(
     for selected in chosen:
         instructions = instructions_for(environment, translator, selected.episode.reset_info)
         conversation = Conversation(encoder, instructions, history_of(environment))
-        turns = []
+        turns: list[Turn] = []
         if writer is not None:
             writer.begin_episode()
         for turn, reply in zip(selected.episode.turns, selected.replies, strict=True):
             # Load the images of one turn at a time: they have the device's full size.
-            message = Message(role="user", text=turn.shown, images=_images(selected.run, turn))
+            images = _images(selected.run, turn)
+            preceding, images = give_images(() if turns else selected.episode.preceding, images)
+            message = Message(role="user", text=turn.shown, images=images, preceding=preceding)
             if writer is not None:
                 message, reply = writer.rewritten(message, turn)
             # A reply that serves only as context may be longer than the model's limit.

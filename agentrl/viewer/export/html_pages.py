@@ -16,7 +16,7 @@ from agentrl.replay import Filter, RecordedEpisode, Run
 from agentrl.replay.episode_summary import at
 from agentrl.replay.touch_marks import touch_of
 from agentrl.text import format_signed, printable
-from agentrl.types import without_placeholders
+from agentrl.types import transcript_of, without_placeholders
 from agentrl.viewer.page_data import (
     episodes_of,
     rounded,
@@ -63,6 +63,7 @@ def episode_page(run: Run, recorded: RecordedEpisode) -> bytes:
         episode=episode,
         turns=[_turn(recorded, number, pictures) for number in range(len(episode.turns))],
         instructions=_shortened(episode.instructions),
+        preceding=_shortened(transcript_of(episode.preceding)),
         final_shown=_shortened(episode.final_shown),
         final=[pictures.uri(frame) for frame in episode.final_frames],
     )

@@ -13,7 +13,7 @@ from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import MAX_MEMORY_CHARS, Conversation, extract_memory
-from agentrl.policies.chat.encode_messages import encode_messages
+from agentrl.policies.chat.encode_messages import encode_messages, encode_prompt
 from agentrl.policies.tiny import tiny_tokenizer
 from agentrl.types import Image, Message
 from tests.policies.pictures import picture, screen
@@ -77,6 +77,34 @@ def test_prompts_equal_those_of_the_chat_template(
         reply = f"<think>{turn}</think>next"
         messages.append({"role": "assistant", "content": reply})
         talk.answer(encoder.reply_ids(reply))
+
+
+@pytest.mark.parametrize("system", ["", "Be short."])
+@pytest.mark.parametrize(
+    "template",
+    ["qwen2_5", "qwen2_5_vl", "qwen3", "qwen3_thinking_2507", "qwen3_vl", "qwen3_vl_thinking"],
+)
+def test_earlier_turns_equal_those_of_the_chat_template(
+    tiny_vlm: Path, tmp_path: Path, template: str, system: str
+) -> None:
+    """Thinking models open a thought for the next reply, and do not see those of past ones."""
+    from transformers import AutoTokenizer
+
+    folder = shutil.copytree(tiny_vlm, tmp_path / "model")
+    shutil.copy(TEMPLATES / f"{template}.jinja", folder / "chat_template.jinja")
+    encoder, tokenizer = ChatEncoder(folder), AutoTokenizer.from_pretrained(folder)
+    texts = ["What?", "<think>\nIt purrs.\n</think>\n\nA cat.", "Sure?", " Yes.", "And now?"]
+    said = [
+        Message(role=("user", "assistant")[number % 2], text=text)
+        for number, text in enumerate(texts)
+    ]
+    prompt = encode_prompt(encoder, system, said)
+    messages = [{"role": one.role, "content": one.text} for one in said]
+    messages = [{"role": "system", "content": system}] * bool(system) + messages
+    expected = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    # As text: the tiny model's tokenizer has a token for `user`, which stays text in messages.
+    assert tokenizer.decode(prompt.token_ids) == expected
+    assert encoder.query_format.prompt(messages) + encoder.chat_format.reply_prefix == expected
 
 
 @given(st.lists(sampled, min_size=1, max_size=4), hostile, st.integers(0, 3))

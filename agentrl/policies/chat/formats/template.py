@@ -63,6 +63,8 @@ class TemplateFormat(ChatFormat):
             raise self._unusable("a message is not in the prompt exactly once")
         self._has_system = self._writes_system()
         header, after = self._history(opening)
+        self._past_header = model.split(header)
+        self._next_header = model.split(opening.partition(_FIRST)[2])
         pieces = model.split(after.partition(_FIRST)[0])
         if not pieces or not isinstance(pieces[0], int):
             raise self._unusable(f"no special token ends a reply; {pieces[:1]} follows it")
@@ -102,6 +104,15 @@ class TemplateFormat(ChatFormat):
         """As the template writes it after a reply."""
         return self._fill("following", "", role, parts)
 
+    def before_past_reply(self, prompt: Sequence[Piece]) -> tuple[Piece, ...]:
+        """Return the prompt with the header that the template writes for past replies."""
+        return (*prompt[: len(prompt) - len(self._next_header)], *self._past_header)
+
+    def past_reply(self, text: str) -> str:
+        """Return the reply as the template writes it before a later message."""
+        found = self._written_reply(text)
+        return text if found is None else found
+
     def with_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> str:
         """Return the system message as the template writes it with the definitions in it."""
         plain = self._render([("system", _SYSTEM), ("user", _FIRST)])
@@ -118,22 +129,39 @@ class TemplateFormat(ChatFormat):
 
     def with_tool_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
         """Return the reply as the template writes it in the middle of a conversation."""
-        plain = self._render([("user", _FIRST), ("assistant", _REPLY), ("user", "qSECONDq")])
-        before, _, after = plain.partition(_REPLY)
         functions = [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]
         reply = {"tool_calls": [{"type": "function", "function": one} for one in functions]}
         spoken = _REPLY if text else ""
-        written = self._render(
-            [("user", _FIRST), ("assistant", spoken), ("user", "qSECONDq")], more={1: reply}
-        )
-        found = written.removeprefix(before).removesuffix(after)
-        if len(found) != len(written) - len(before) - len(after) or found == spoken:
+        found = self._written_reply(spoken, reply)
+        if found in (None, spoken):
             raise ConfigError(
                 f"the chat template of {self._model.path} does not write tool calls: write them "
                 "into the reply's text, or set model.chat=chatml, which writes them in <tool_call> "
                 "tags"
             )
         return found.replace(_REPLY, text, 1)
+
+    def _written_reply(
+        self, text: str, more: Mapping[str, Any] = MappingProxyType({})
+    ) -> str | None:
+        """What the template writes for a reply between two messages.
+
+        Args:
+            text: of the reply.
+            more: its further fields.
+
+        Returns:
+            None if the reply changes what stands around it.
+        """
+        plain, written = (
+            self._render([("user", _FIRST), ("assistant", said), ("user", "qSECONDq")], more=fields)
+            for said, fields in ((_REPLY, {}), (text, {1: more}))
+        )
+        before, _, after = plain.partition(_REPLY)
+        is_same = written.startswith(before) and written.endswith(after)
+        if not is_same or len(written) < len(before) + len(after):
+            return None
+        return written[len(before) : len(written) - len(after)]
 
     def opening(self) -> tuple[Piece, ...]:
         """What the template adds for a reply to follow."""

@@ -774,6 +774,14 @@ class Player {
             h("pre", { dir: "auto" }, this.record.instructions),
           )
         : null,
+      this.record.preceding
+        ? h(
+            "details",
+            { open: "" },
+            h("summary", {}, "Earlier messages"),
+            h("pre", { dir: "auto" }, this.record.preceding),
+          )
+        : null,
       list,
     ];
   }
