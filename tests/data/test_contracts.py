@@ -209,7 +209,7 @@ def test_a_column_that_a_trl_function_takes_is_missed_before_any_episode(folder)
     qa = EnvConfig(id="QA-v0", kwargs={"data": str(path)})
     with pytest.raises(
         ConfigError,
-        match=r"^rewards: trl_accuracy takes 'solution'.* are: answer, .*problem, ",
+        match=r"^rewards: trl_accuracy requires the column 'solution'.* Known: answer, .*problem, ",
     ):
         check_env_setup(Config(env=qa, rewards=reward))
     check_env_setup(Config(env=qa, rewards=[RewardConfig(function=f"{OURS}trl_format")]))
@@ -332,7 +332,7 @@ def test_a_row_that_no_trl_reward_scores_is_an_error_and_no_zero(folder):
 
 def test_a_column_that_a_trl_reward_needs_and_no_row_has_ends_the_job(folder):
     path = written(folder, {"problem": "?", "answer": "3"})
-    with pytest.raises(ConfigError, match=r"takes 'answr', which no .*did you mean 'answer'"):
+    with pytest.raises(ConfigError, match=r"requires the column 'answr'.*did you mean 'answer'"):
         scored(path, RIGHT, f"{OURS}trl_of_another_column")
 
 
