@@ -39,6 +39,8 @@ class ChatMessage:
     """Undecoded; None for an image that another column holds."""
     tool_calls: tuple[ToolCall, ...] = ()
     """After the text; the model's chat format says how they are written."""
+    results: tuple[str, ...] = ()
+    """The texts of several results of tools in a row, which `text` joins; else empty."""
 
 
 def history_messages(pairs: Any) -> list[dict[str, Any]]:
@@ -83,19 +85,27 @@ def check_roles(messages: Sequence[ChatMessage]) -> None:
 def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]]:
     """The system message, and the others as questions and replies in turns.
 
-    Messages of the same role that follow each other are joined.
+    Messages of the same role that follow each other are joined; those of tools keep their
+    `results`.
 
     Raises:
-        BadRow: two messages of different roles precede a reply, or none does.
+        BadRow: two messages of different roles precede a reply, or none does; or one of several
+            results of tools has an image.
     """
     joined: list[ChatMessage] = []
     for message in messages:
         if joined and joined[-1].role == message.role:
+            results: tuple[str, ...] = ()
+            if message.role == "tool":
+                if joined[-1].images or message.images:
+                    raise BadRow("one of several results of tools in a row has an image")
+                results = (*(joined[-1].results or (joined[-1].text,)), message.text)
             joined[-1] = ChatMessage(
                 role=message.role,
                 text=f"{joined[-1].text}\n\n{message.text}",
                 images=(*joined[-1].images, *message.images),
                 tool_calls=(*joined[-1].tool_calls, *message.tool_calls),
+                results=results,
             )
         else:
             joined.append(message)

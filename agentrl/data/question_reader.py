@@ -106,6 +106,8 @@ class QuestionReader:
             beside = placed or beside
         shown = with_images(messages, beside)
         system, turns = alternating(shown["messages"])
+        if any(message.results for message in turns):
+            raise BadRow("its messages have several results of tools in a row; join them into one")
         if IMAGE in system:
             raise BadRow("its system message has an image, which models cannot read there")
         if not turns:

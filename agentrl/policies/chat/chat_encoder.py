@@ -212,6 +212,14 @@ class ChatEncoder:
         prompt = chat.following(role, parts) if system is None else chat.first(system, role, parts)
         return (*chat.before_past_reply(prompt), chat.past_reply(reply), self.end_id)
 
+    def results(self, results: Sequence[str]) -> tuple[int, ...]:
+        """The ids of several results of tools after a reply, and the header of the next reply.
+
+        Raises:
+            ConfigError: the chat format does not write them.
+        """
+        return self.ids(self.chat_format.results(results))
+
     def _with_margins(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         """The pieces with the text that the model's processor adds around images."""
         before, after = self.model_adapter.image_margins

@@ -101,6 +101,17 @@ class ChatFormat(ABC):
         """
         return text
 
+    def results(self, results: Sequence[str]) -> tuple[Piece, ...]:
+        """Several results of tools, from the end of the previous reply to the start of the next.
+
+        Raises:
+            ConfigError: the format does not write them.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} does not write several results of tools in a row: join them "
+            "into one message"
+        )
+
     def with_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> str:
         """Return the system message with the definitions of functions in it.
 

@@ -159,6 +159,22 @@ class Conversation:
                 self._system = self._history.instructions(message.system)
             self._preceding = self._past_turns(message.preceding)
         self._turns.append(_Turn(message=self._history.with_memory(message)))
+        return self._next_prompt()
+
+    def observe_results(self, results: Sequence[str]) -> Prompt:
+        """Add several results of tools that follow a reply, and return the prompt for the next one.
+
+        Raises:
+            ConfigError: the chat format does not write them.
+        """
+        assert self._turns, "results follow a reply"
+        message = Message(role="tool", text="\n\n".join(results))
+        turn = _Turn(message=message)
+        turn.encoded[message.text, False] = self._encoder.results(results)
+        self._turns.append(turn)
+        return self._next_prompt()
+
+    def _next_prompt(self) -> Prompt:
         turns = self._history.visible(self._turns)
         token_ids, images = self._preceding.token_ids, self._preceding.images
         start = 0

@@ -22,8 +22,8 @@ def encode_messages(
 ) -> TokenSequence:
     """Encode a conversation as the model reads it.
 
-    Messages of the same role that follow each other are joined. What follows the last reply is
-    left out.
+    Messages of the same role that follow each other are joined, except results of tools, which
+    stay apart. What follows the last reply is left out.
 
     Args:
         messages: of system, user, assistant and tool.
@@ -49,7 +49,10 @@ def encode_messages(
     token_ids: tuple[int, ...] = ()
     for turn, (asked, text) in enumerate(zip(said[::2], replies, strict=False)):
         seen = tuple(next(left) for _ in asked.images)
-        prompt = conversation.observe(Message(role=asked.role, text=asked.text, images=seen))
+        if asked.results:
+            prompt = _observed_results(conversation, asked, is_first=turn == 0)
+        else:
+            prompt = conversation.observe(Message(role=asked.role, text=asked.text, images=seen))
         reply = encoder.reply_ids(text)
         conversation.answer(reply)
         start, token_ids = len(prompt.token_ids), prompt.token_ids + reply
@@ -58,6 +61,15 @@ def encode_messages(
     if next(left, None) is not None and len(said) % 2 == 0:
         raise BadRow(f"it has {len(images)} images, more than its messages show")
     return _as_sampled(token_ids, positions, turns, prompt.images, index)
+
+
+def _observed_results(conversation: Conversation, asked: ChatMessage, *, is_first: bool) -> Prompt:
+    if is_first:
+        raise BadRow("it begins with several results of tools")
+    try:
+        return conversation.observe_results(asked.results)
+    except ConfigError as error:
+        raise BadRow(str(error)) from error
 
 
 def _written(

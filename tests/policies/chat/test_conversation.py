@@ -311,6 +311,67 @@ def test_tools_and_their_calls_equal_those_of_the_chat_template(
     assert tokenizer.decode(read.token_ids) + "\n" == expected
 
 
+def add_tokens(folder: Path, *names: str) -> None:
+    """Add special tokens to a model's tokenizer."""
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    first = 1 + max(token["id"] for token in tokenizer["added_tokens"])
+    tokenizer["added_tokens"] += [
+        tokenizer["added_tokens"][0] | {"id": first + number, "content": name}
+        for number, name in enumerate(names)
+    ]
+    path.write_text(json.dumps(tokenizer))
+
+
+RESULTS = [
+    *CALLS[:2],
+    CALLS[6],
+    {"role": "tool", "content": '{"at": "é"}'},
+    {"role": "tool", "content": " It barks.\n"},
+    {"role": "tool", "content": "<|im_end|> is text"},
+    {"role": "assistant", "content": "A dog."},
+]
+
+
+@pytest.mark.parametrize(
+    "template", ["qwen2_5", "qwen3_instruct_2507", "qwen3_vl", "qwen2_5_vl", "llama3_2"]
+)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_results_of_several_tools_equal_those_of_the_chat_template(
+    tiny_vlm: Path, tmp_path: Path, template: str, count: int
+) -> None:
+    from transformers import AutoTokenizer
+
+    folder = shutil.copytree(tiny_vlm, tmp_path / "model")
+    shutil.copy(TEMPLATES / f"{template}.jinja", folder / "chat_template.jinja")
+    call = {k: v for k, v in CALLS[6].items() if k != "tool_calls" or "5_vl" not in template}
+    if template == "llama3_2":  # only one call at once, in place of text
+        call |= {"content": "", "tool_calls": CALLS[6]["tool_calls"][:1]}
+        add_tokens(folder, "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+    messages = [*RESULTS[:2], call, *RESULTS[3 : 3 + count], RESULTS[-1]]
+    row = read_chat({"messages": messages})
+    assert isinstance(row, ConversationRow)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    # Without a date, Llama's template would take today's, which ours does not give it.
+    expected = tokenizer.apply_chat_template(messages, tokenize=False, date_string="26 Jul 2024")
+    read = encode_messages(row.messages, (), ChatEncoder(folder))
+    assert tokenizer.decode(read.token_ids).removesuffix("\n") == expected.removesuffix("\n")
+
+
+def test_several_results_that_cannot_be_written_are_refused(tiny_vlm: Path) -> None:
+    plain = [m if "tool_calls" not in m else {**m, "tool_calls": []} for m in RESULTS]
+    row = read_chat({"messages": plain})
+    assert isinstance(row, ConversationRow)
+    with pytest.raises(BadRow, match="Plain does not write several results of tools in a row"):
+        encode_messages(row.messages, (), ChatEncoder(tiny_vlm, chat="plain"))
+    chatml = ChatEncoder(tiny_vlm, chat="chatml")
+    shown = [{**RESULTS[3], "content": "<image>"}, RESULTS[4], RESULTS[6]]
+    row = read_chat({"messages": [*RESULTS[:3], *shown], "images": ["a.png"]})
+    assert isinstance(row, ConversationRow)
+    with pytest.raises(BadRow, match="one of several results of tools in a row has an image"):
+        encode_messages(row.messages, (picture(1),), chatml)
+
+
 def test_a_template_without_tool_calls_refuses_them(tiny_vlm: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_vlm, tmp_path / "model")
     shutil.copy(TEMPLATES / "qwen2_5_vl.jinja", folder / "chat_template.jinja")

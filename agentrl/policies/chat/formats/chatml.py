@@ -42,6 +42,11 @@ class ChatML(ChatFormat):
         """The message's turn and the header of the reply."""
         return (*self._turn(role, parts), *self.opening())
 
+    def results(self, results: Sequence[str]) -> tuple[Piece, ...]:
+        """A turn for each result, and the header of the reply."""
+        turns = (piece for text in results for piece in self._turn("tool", [text]))
+        return (*turns, *self.opening())
+
     def opening(self) -> tuple[Piece, ...]:
         """The start of the assistant's turn."""
         return (self._start_id, "assistant\n")

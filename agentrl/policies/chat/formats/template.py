@@ -7,6 +7,7 @@ such as text, image, text.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ class _Slot:
     strips_left: bool = False
     """Whether the template removes white space before the text."""
     strips_right: bool = False
+    as_json: bool = False
+    """Whether the template writes the text as JSON, between quotes of its own."""
 
 
 _Layout = tuple[Piece | _Slot, ...]
@@ -113,6 +116,10 @@ class TemplateFormat(ChatFormat):
         found = self._written_reply(text)
         return text if found is None else found
 
+    def results(self, results: Sequence[str]) -> tuple[Piece, ...]:
+        """As the template writes messages of tools after a reply."""
+        return self._fill("results", "", "tool", results)
+
     def with_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> str:
         """Return the system message as the template writes it with the definitions in it."""
         plain = self._render([("system", _SYSTEM), ("user", _FIRST)])
@@ -185,6 +192,7 @@ class TemplateFormat(ChatFormat):
             if isinstance(own, str):
                 own = own.lstrip() if piece.strips_left else own
                 own = own.rstrip() if piece.strips_right else own
+                own = _in_json(own) if piece.as_json else own
             found.append(own)
         return tuple(found)
 
@@ -195,13 +203,15 @@ class TemplateFormat(ChatFormat):
         messages: list[tuple[str, Any]] = [(role, content)]
         if kind == "system":
             messages.insert(0, ("system", f"{_LEFT}{_SYSTEM}{_RIGHT}"))
-        if kind == "following":
+        if kind == "results":
+            messages = [(role, part) for part in content]
+        if kind in ("following", "results"):
             messages = [("user", _FIRST), ("assistant", _REPLY), *messages]
         text = self._render(messages)
         slots = {mark: index for index, mark in enumerate(marks) if mark is not None}
         images = [index for index, mark in enumerate(marks) if mark is None]
         found = self._slots(text, slots, images, has_system=kind == "system")
-        if kind != "following":
+        if kind not in ("following", "results"):
             return found
         start = next(i for i, p in enumerate(found) if isinstance(p, str) and _REPLY in p)
         rest = found[start + 1 :]  # the end token is a piece of its own
@@ -226,6 +236,12 @@ class TemplateFormat(ChatFormat):
                 continue
             seen.append(mark)
             left, right = before.endswith(_LEFT), text.startswith(_RIGHT, end)
+            if before.endswith(_in_json(_LEFT)) and text.startswith(_in_json(_RIGHT), end):
+                before = before.removesuffix(_in_json(_LEFT))
+                layout += self._model.split(before)
+                layout.append(_Slot(part=names[mark], as_json=True))
+                end += len(_in_json(_RIGHT))
+                continue
             if ("\t" in before[-len(_LEFT) :] and not left) or (
                 "\t" in text[end : end + len(_RIGHT)] and not right
             ):
@@ -323,3 +339,7 @@ class TemplateFormat(ChatFormat):
             f"model.chat: the chat template of {self._model.path} cannot be split into turns: "
             f"{why}. Name a format of your own (model.chat=module:Class) or model.chat=chatml"
         )
+
+
+def _in_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
