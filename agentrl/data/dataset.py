@@ -224,14 +224,17 @@ class Dataset:
         """Why rows are bad; and, if `shared`, the split position in [0, 1) of each other row."""
         bad: dict[int, str] = {}
         shares: dict[int, float] = {}
+        with_images: list[int] = []
         for index in range(len(self._table)):
             try:
                 row = self._parser.parse(self._table.row(index))
                 shares[index] = _share(row) if shared else 0.0
+                if row.images:
+                    with_images.append(index)
             except BadRow as error:
                 bad[index] = str(error)
         broken = image_loading.find_broken(
-            lambda: self._cells(list(shares)), self._root, self._broken
+            lambda: self._cells(with_images), self._root, self._broken
         )
         return dict(sorted((bad | broken).items())), shares
 

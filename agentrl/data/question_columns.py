@@ -99,11 +99,38 @@ def find_columns(
         raise _missing(name, "question", "problem", _any_of("problem", "messages"), have)
     if needs_answer and "answer" not in columns and "messages" not in columns:
         raise _missing(name, "answer", "answer", _any_of("answer"), have)
-    used = {*columns.values(), *rendered}
-    if "images" not in columns:
-        used |= set(numbered_image_columns(table).values())
-    _check_unused(name, have, keys, columns, used, rows)
+    for column in _unused(table, columns, rendered):
+        if lost := _what_is_lost(column, (row.get(column) for row in rows), keys, columns):
+            raise ConfigError(f"data={name}: {lost}")
     return columns
+
+
+def unfilled_columns(
+    table: Table, columns: Mapping[str, str], rendered: Collection[str]
+) -> tuple[str, ...]:
+    """Unused columns of which the first rows do not tell what they hold; see `check_unfilled`.
+
+    Args:
+        table: of rows.
+        columns: see `find_columns`.
+        rendered: columns that a template writes into the question.
+    """
+    rows = list(first_rows(table))
+    unused = _unused(table, columns, rendered)
+    return tuple(name for name in unused if all(_is_empty(row.get(name)) for row in rows))
+
+
+def check_unfilled(
+    row: Row, unfilled: Collection[str], keys: Mapping[str, str | None], columns: Mapping[str, str]
+) -> None:
+    """Check that a question does not lose what its row holds in one of `unfilled_columns`.
+
+    Raises:
+        BadRow: it does.
+    """
+    for column in unfilled:
+        if lost := _what_is_lost(column, [row.get(column)], keys, columns):
+            raise BadRow(lost)
 
 
 def _check_keys(table: Table, name: str, keys: Mapping[str, str | None]) -> None:
@@ -140,31 +167,33 @@ def _any_of(*contents: str) -> str:
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def _check_unused(
-    name: str,
-    have: Sequence[str],
-    keys: Mapping[str, str | None],
-    columns: Mapping[str, str],
-    used: Collection[str],
-    rows: Sequence[Row],
-) -> None:
-    """Check that no column with more than text is ignored, unless `keys` chooses what is used."""
-    used = {*used, *(column.partition(".")[0] for column in used)}
-    for column in have:
-        content = None if column in used else _content(row.get(column) for row in rows)
-        if content is None or content in keys or (content == "messages" and "problem" in keys):
-            continue
-        if content in _UNSEEN:
-            raise ConfigError(
-                f"data={name}: column {column} holds {content}, which no model is shown. To train "
-                f"without them, set keys={{{content}: null}}"
-            )
-        chosen = "problem" if content == "messages" and "problem" in columns else content
-        raise ConfigError(
-            f"data={name}: column {column} holds {content}, which the questions would lose. Use it "
-            f"with keys={{{content}: {column}}}, or leave it out with "
-            f"keys={{{chosen}: {columns.get(chosen, 'null')}}}"
+def _unused(table: Table, columns: Mapping[str, str], rendered: Collection[str]) -> tuple[str, ...]:
+    """The columns that make no part of a question."""
+    used = {*columns.values(), *rendered}
+    if "images" not in columns:
+        used |= set(numbered_image_columns(table).values())
+    used |= {column.partition(".")[0] for column in used}
+    return tuple(column for column in table.columns if column not in used)
+
+
+def _what_is_lost(
+    column: str, cells: Iterable[Any], keys: Mapping[str, str | None], columns: Mapping[str, str]
+) -> str | None:
+    """Say that an unused column holds more than text, unless `keys` chooses what is used."""
+    content = _content(cells)
+    if content is None or content in keys or (content == "messages" and "problem" in keys):
+        return None
+    if content in _UNSEEN:
+        return (
+            f"column {column} holds {content}, which no model is shown. To train without them, set "
+            f"keys={{{content}: null}}"
         )
+    chosen = "problem" if content == "messages" and "problem" in columns else content
+    return (
+        f"column {column} holds {content}, which the questions would lose. Use it with "
+        f"keys={{{content}: {column}}}, or leave it out with "
+        f"keys={{{chosen}: {columns.get(chosen, 'null')}}}"
+    )
 
 
 def _content(cells: Iterable[Any]) -> str | None:
@@ -189,6 +218,11 @@ def _kind(value: Any) -> str | None:
         return "messages"
     kinds = {_media(one) for one in values}
     return kinds.pop() if len(kinds) == 1 else None
+
+
+def is_conversation(text: str) -> bool:
+    """Whether a text is a list of messages in JSON."""
+    return text.lstrip()[:1] == "[" and _kind(text) == "messages"
 
 
 def _is_message(value: Any) -> bool:

@@ -17,7 +17,14 @@ from agentrl.data.chat_messages import (
     with_images,
 )
 from agentrl.data.prompt_templates import parse_template, template_variables
-from agentrl.data.question_columns import check_can_be_shown, find_columns, question_text
+from agentrl.data.question_columns import (
+    check_can_be_shown,
+    check_unfilled,
+    find_columns,
+    is_conversation,
+    question_text,
+    unfilled_columns,
+)
 from agentrl.data.row_columns import cell, numbered_image_columns
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import describe_error
@@ -70,6 +77,7 @@ class QuestionReader:
         rendered = set() if template is None else template_variables(template)
         self.columns = find_columns(table, name, keys, needs_answer=needs_answer, rendered=rendered)
         """Column names by content."""
+        self._unfilled = unfilled_columns(table, self.columns, rendered)
         self._numbered: Mapping[int, str] = {}
         if "images" not in self.columns and "images" not in keys:
             self._numbered = numbered_image_columns(table)
@@ -80,6 +88,7 @@ class QuestionReader:
         Raises:
             BadRow: it has none, its images do not fit, or the template fails.
         """
+        check_unfilled(row, self._unfilled, self._keys, self.columns)
         messages, has_messages = self._messages(row)
         check_roles(messages)
         roles, answers = [message.role for message in messages], list[str]()
@@ -135,9 +144,9 @@ class QuestionReader:
             value = self.cell(row, "messages")
         else:
             value = question_text(row, self.columns)
-            if isinstance(value, str):
+            if isinstance(value, str) and not is_conversation(value):
                 return read_conversation([{"role": "user", "content": value}]), False
-            if not isinstance(value, list | tuple):
+            if not isinstance(value, str | list | tuple):
                 raise BadRow(f"{self.columns['problem']} is {_kind(value)}, not text")
         return read_conversation(value), True
 

@@ -1,5 +1,6 @@
 """Tables of rows, and those of JSONL, JSON, CSV and Parquet files."""
 
+import codecs
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -150,13 +151,17 @@ def read_file(path: Path) -> Table:
         raise ConfigError(f"data={path}: must be a folder, or end in {', '.join(FILES)}")
     try:
         return readers[path.suffix.lower()](path)
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"data={path}: is not text in UTF-8; convert it: {error}") from None
+    except OSError as error:
         raise ConfigError(f"data={path}: cannot be read: {describe_error(error)}") from error
 
 
 def _jsonl(path: Path) -> Table:
     rows: list[tuple[int, Row | str]] = []
     with path.open("rb") as file:
+        if file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise ConfigError(f"data={path}: is text in UTF-16; convert it to UTF-8")
         for number, line in enumerate(file, 1):
             if line.strip():
                 rows.append((number, _parsed(line.removeprefix(b"\xef\xbb\xbf"))))

@@ -198,3 +198,52 @@ def test_an_alpaca_row_keeps_its_instruction(folder):
         opened(folder, {**row, "history": ["Hi", "Hello"]})
     (_, first) = PromptRows(open_table(str(write_jsonl(folder / "b.jsonl", [row]))), "b").load(0)
     assert first.messages[0].text == "Count them.\na, b, c"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("picture", "a.png", "column picture holds images, which the questions would lose"),
+        ("images", ["a.png"], "keys={images: images}, or leave it out with keys={images: image}"),
+        ("chat", [{"role": "user", "content": "Why?"}], "column chat holds messages"),
+        ("clip", "a.mp4", "column clip holds videos, which no model is shown"),
+    ],
+)
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_column_that_only_later_rows_fill_is_not_lost(folder, column, value, words, is_there):
+    empty = {column: None} if is_there else {}
+    rows = [{"question": f"How many? {n}", "answer": "1", "image": "a.png"} for n in range(30)]
+    rows = [row | empty for row in rows] + [{"question": "Why?", "answer": "2", column: value}]
+    with pytest.raises(ConfigError, match="1 of 31 rows are bad: line 31: ") as caught:
+        opened(folder, *rows)
+    assert words in str(caught.value)
+    content = "problem" if column == "chat" else "videos" if column == "clip" else "images"
+    keys = {content: {"problem": "question", "images": "image"}.get(content)}
+    assert len(opened(folder, *rows, keys=keys)) == 31
+
+
+def test_a_prompt_may_be_messages_in_json(folder):
+    row = {"prompt": json.dumps([{"role": "user", "content": "How many?"}]), "answer": "1"}
+    assert asked(folder, row) == ("", "How many?", 0)
+    assert asked(folder, row | {"prompt": "[1, 2] is what?"}) == (None, "[1, 2] is what?", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "coding", "words"),
+    [
+        ("rows.jsonl", "utf-16", "is text in UTF-16; convert it to UTF-8"),
+        ("rows.csv", "utf-16", "is not text in UTF-8; convert it"),
+        ("rows.csv", "latin1", "is not text in UTF-8; convert it"),
+        ("rows.jsonl", "utf-8-sig", None),
+        ("rows.json", "utf-16", None),
+    ],
+)
+def test_a_file_in_another_coding_is_an_error_that_says_so(tmp_path, name, coding, words):
+    row = json.dumps({"question": "Café?", "answer": "1"}, ensure_ascii=False)
+    text = {"rows.csv": "question,answer\nCafé?,1\n", "rows.json": f"[{row}]"}.get(name, row)
+    (tmp_path / name).write_bytes(text.encode(coding))
+    if words is None:
+        assert Dataset(open_table(str(tmp_path / name)), name).task(0).problem == "Café?"
+    else:
+        with pytest.raises(ConfigError, match=words):
+            open_table(str(tmp_path / name))
