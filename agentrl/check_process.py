@@ -15,7 +15,7 @@ from agentrl.supervised_process import adopt_orphans, describe_exit, kill_descen
 _LOADING = "loading"
 _TICK_S = 1.0
 _START_S = 30.0
-"""For the process to start, in addition to the deadline of a check."""
+"""How long the process may take to start, in addition to the deadline of a check."""
 
 
 def within_deadline(

@@ -129,7 +129,7 @@ _FOREIGN = {
     "openenv://": "agentrl.rollout.foreign_envs.openenv_client:OpenEnvClient",
     "pettingzoo:": "agentrl.rollout.foreign_envs.pettingzoo_game:PettingZooGame",
 }
-"""By a prefix of `env.id`, what makes such environments of the rest."""
+"""Entry points of environments whose id begins with a prefix; they get the rest of the id."""
 _PHONE_ARGUMENT = (
     '. An environment registered with an app takes `device: str = "virtual"` and opens it by '
     "agentrl.devices.open_device(device, apps=[...])"

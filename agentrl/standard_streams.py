@@ -10,7 +10,7 @@ import threading
 
 _STREAMS, _NUMBERS = ("stdin", "stdout", "stderr"), (0, 1, 2)
 _copies: dict[int, int] = {}
-"""By the number of a stream, another descriptor of its file."""
+"""Another descriptor of each stream's file, by the stream's number."""
 _lock = threading.Lock()
 
 

@@ -196,7 +196,7 @@ def _answer_from(written: bytes, computed_s: float, deadline_s: float) -> dict[s
     """
     lines = written.splitlines()
     if not lines:
-        return {"error": f"the truth is not parsed within {deadline_s:g} s"}
+        return {"error": f"the truth cannot be parsed within {deadline_s:g} s"}
     answer: dict[str, Any] = json.loads(lines[-1])
     if answer:
         return answer

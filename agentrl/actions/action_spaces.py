@@ -69,7 +69,7 @@ class DiscreteFormat:
         self, space: spaces.Discrete, names: Sequence[Any] | None = None, style: str = "tag"
     ) -> None:
         self.names = choice_names(names, int(space.n), "env.translator_kwargs.names")
-        """Of the actions, from the first."""
+        """Names of the actions, from the first."""
         self._calls = ActionSet(self.names, style)
         self._start = int(space.start)
 

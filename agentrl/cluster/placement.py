@@ -165,7 +165,7 @@ def unused_gpus(
     if train is not None:
         settings.append(f"train.ranks={len(best.ranks)}")
         settings.append(f"rollout.place={'together' if best.together else 'apart'}")
-    return f"{said}; {' '.join(settings)} uses {total - best.num_unused_gpus}"
+    return f"{said}; {' '.join(settings)} would use {total - best.num_unused_gpus}"
 
 
 def _alternatives(

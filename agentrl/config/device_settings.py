@@ -23,15 +23,15 @@ class DeadlinesConfig:
     connect_s: float = 10.0
     """To connect, or to reconnect after a failure."""
     command_s: float = 5.0
-    """For one command."""
+    """Deadline of one command."""
     frame_s: float = 5.0
-    """For one screenshot."""
+    """Deadline of one screenshot."""
     settle_s: float = 3.0
-    """For the screen to settle after an action."""
+    """How long the screen may take to settle after an action."""
     launch_s: float = 15.0
-    """For an app to come to the foreground."""
+    """How long an app may take to come to the foreground."""
     start_s: float = 30.0
-    """For all virtual phones to start."""
+    """How long all virtual phones may take to start."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""

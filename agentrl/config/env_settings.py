@@ -131,7 +131,7 @@ class RewardConfig:
     function: str = "???"
     """`module:name`, `path/file.py:name`, or a name of `agentrl list reward`."""
     weight: float = 1.0
-    """Its factor in the sum of rewards."""
+    """Factor of this function in the sum of rewards."""
     kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the function, besides the episode."""
     kind: Literal[

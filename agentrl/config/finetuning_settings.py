@@ -15,7 +15,7 @@ class DataConfig:
     """`*.jsonl`, `*.json`, `*.csv`, `*.parquet`, a folder, or `owner/name`; `DATA@SPLIT` names the
     split."""
     split: str | None = None
-    """Of a data set with several."""
+    """Split of the data set; not needed if there is only one."""
     name: str | None = None
     """Configuration (subset) of a data set of the Hub."""
     revision: str | None = None

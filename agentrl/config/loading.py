@@ -139,10 +139,9 @@ def resolve(source: Config | str | Path, overrides: Sequence[str] = ()) -> Confi
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """The configuration of a job that starts, whose files stay where they are.
+    """Return the configuration with absolute paths: an environment may change the current folder.
 
-    An environment may change the current folder of the process. The settings that name folders
-    become absolute; all other files are also found below the current folder of now.
+    Relative paths of other files are still looked up in the folder that is current now.
     """
 
     def absolute(path: str) -> str:

@@ -24,7 +24,8 @@ class OtherTrainer:
     defaults: Mapping[str, Any]
     """The trainer's defaults, by its keys."""
     keys: Mapping[str, str]
-    """By its keys or patterns: ours, `~NAME` if several determine it, or `no: ` and the reason."""
+    """Our key, `~NAME` if several settings determine it, or `no: ` and the reason; by their key or
+    pattern."""
 
     def counterpart(self, key: str) -> tuple[str, str]:
         """Return our key or `~NAME`, or else the reason why there is none.

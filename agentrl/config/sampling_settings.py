@@ -88,9 +88,9 @@ class MixtureConfig:
     """
 
     name: str = "???"
-    """Of its metrics, `env/NAME/...`: letters, digits, `.`, `_`, `+` and `-`."""
+    """Name in the metrics, `env/NAME/...`: letters, digits, `.`, `_`, `+` and `-`."""
     weight: float = 1.0
-    """Its share of the groups is this, divided by the sum of all weights; see also `sampling`."""
+    """Share of the groups, relative to the sum of all weights; see also `sampling`."""
     env: dict[str, Any] = field(default_factory=dict)
     """What differs from the section `env`, such as `{kwargs: {boxes: 2}}`; `kwargs` and
     `translator_kwargs` are merged. With another `id` it is the whole section instead, and nothing

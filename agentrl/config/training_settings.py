@@ -69,7 +69,7 @@ class WarmStartConfig:
     weight_decay: float = 0.0
     """AdamW's weight decay, on weights of two and more dimensions: not on norms and biases."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
-    """Of AdamW."""
+    """AdamW's decay rates of the two moments."""
     lr_warmup_steps: int = 50
     """Optimizer steps of linear learning-rate warmup."""
     lr_final_ratio: float = 0.1
@@ -125,7 +125,7 @@ class OptimConfig:
     weight_decay: float = 0.0
     """AdamW's weight decay, on weights of two and more dimensions: not on norms and biases."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.99])
-    """Of AdamW."""
+    """AdamW's decay rates of the two moments."""
     grad_clip: float = 1.0
     """Largest gradient norm."""
     lr_warmup_steps: int = 0

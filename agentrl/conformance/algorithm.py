@@ -15,7 +15,7 @@ from agentrl.conformance.support.loss_invariants import sample_tokens
 from agentrl.conformance.support.sample_steps import Groups, sample_steps
 
 _SPREADS = (0.0, 0.5, 1e4)
-"""Of the log-ratios of tokens."""
+"""Standard deviations of the log-ratios of tokens."""
 
 
 def config_of(target: type[Algorithm], settings: Mapping[str, Any]) -> AlgorithmConfig:

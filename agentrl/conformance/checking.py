@@ -23,7 +23,7 @@ from agentrl.errors import (
 from agentrl.findings import Finding, ok, wrong
 
 _DEADLINE_S = 120.0
-"""For each check of a job's classes."""
+"""Deadline of each check of a job's own classes."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

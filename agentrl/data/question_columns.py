@@ -1,4 +1,4 @@
-"""The columns of a data set that make a question, and those that it would lose without a word."""
+"""The columns of a data set that make a question, and a check that no others are ignored."""
 
 import io
 import json
@@ -190,7 +190,7 @@ def _what_is_lost(
         )
     chosen = "problem" if content == "messages" and "problem" in columns else content
     return (
-        f"column {column} holds {content}, which the questions would lose. Use it with "
+        f"column {column} holds {content}, but the questions do not use it. Use it with "
         f"keys={{{content}: {column}}}, or leave it out with "
         f"keys={{{chosen}: {columns.get(chosen, 'null')}}}"
     )

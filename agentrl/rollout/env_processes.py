@@ -38,11 +38,11 @@ log = logging.getLogger(__name__)
 _ITS_PROCESS = "its process (env.processes)"
 _START_S = 60.0
 _ANSWER_S = 2.0
-"""For a process to show that it does not hang."""
+"""How long a process may take to show that it does not hang."""
 _END_S = 5.0
-"""For a process to end once nothing keeps it."""
+"""How long a process may take to end once nothing keeps it."""
 _MEMORY_CHECK_S = 10.0
-"""How often the memory of a process is looked at."""
+"""Seconds between measurements of a process's memory."""
 _GROWTH_BYTES = 1 << 30
 """Growth that is reported, if it also doubles the memory."""
 
@@ -60,11 +60,11 @@ class EnvProcesses:
         count = 0 if isinstance(count, str) else count
         self._processes: list[tuple[subprocess.Popen[bytes], str] | None] = [None] * count
         self._calls: dict[str, int] = defaultdict(int)
-        """By URL of a process, the number of calls that it is executing."""
+        """Number of calls that a process is executing, by its URL."""
         self._memory: dict[str, tuple[float, int]] = {}
-        """By URL of a process, when its memory was last looked at, and what it is compared with."""
+        """When the memory of a process was last measured, and the baseline; by URL."""
         self._replaced: dict[str, int] = {}
-        """By URL of a process that has ended and was replaced, its return code."""
+        """Return codes of processes that have ended and were replaced, by URL."""
         self._killed: set[str] = set()
         """URLs of processes that were killed because they hung."""
         self._turns = itertools.cycle(range(count))

@@ -63,7 +63,7 @@ class FieldSender:
         self._ahead = id, self._pack(episode)
 
     def _take(self, id: int) -> _Packed | None:
-        """What was prepared, if it is for this job."""
+        """Return what was prepared, if it is for this job."""
         (ahead, packed), self._ahead = self._ahead, (0, None)
         if packed is not None and ahead != id:
             self._free.append(packed[0])

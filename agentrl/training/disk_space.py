@@ -20,14 +20,14 @@ GB = 10**9
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class DiskPlan:
-    """The bytes that a job is going to write."""
+    """The sizes of the files that a job is going to write."""
 
     checkpoint: int
-    """Of one checkpoint."""
+    """Bytes of one checkpoint."""
     num_checkpoints: int
-    """At the same time: those that are kept, the best one, and the one that is being written."""
+    """Checkpoints at the same time: those kept, the best one, and the one being written."""
     model: int
-    """Of the exported model."""
+    """Bytes of the exported model."""
     recordings: int
     """Recorded episodes and frames: the limit `run.keep_gb`; 0 without one."""
 

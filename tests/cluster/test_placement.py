@@ -80,12 +80,12 @@ def test_each_gpu_has_its_engine_and_rank(layout, expected):
 @pytest.mark.parametrize(
     ("gpus", "each", "settings", "said"),
     [
-        ([12], 1, {"ranks": 5}, "7 of 12 GPUs .*actors=12 train.ranks=12 .*together uses 12"),
-        ([12], 4, {"ranks": 2, "actors": 2}, "2 of 12 .*actors=2 train.ranks=4 .*apart uses 12"),
+        ([12], 1, {"ranks": 5}, "7 of 12 GPUs .*actors=12 train.ranks=12 .*together would use 12"),
+        ([12], 4, {"ranks": 2, "actors": 2}, "2 of 12 .*actors=2 .*ranks=4 .*apart would use 12"),
         ([12], 5, {"actors": 2}, None),
-        ([4, 4], 3, {"actors": 1, "ranks": 4}, "1 of 8 .*actors=1 train.ranks=5 .* uses 8"),
-        ([5], 1, {"shared": ROWS}, "1 of 5 .*actors=3 train.ranks=2 .*apart uses 5"),
-        ([3, 3], 1, {"shared": TENSORS, "ranks": 2, "actors": 1}, "3 of 6 .* uses 6"),
+        ([4, 4], 3, {"actors": 1, "ranks": 4}, "1 of 8 .*actors=1 train.ranks=5 .* would use 8"),
+        ([5], 1, {"shared": ROWS}, "1 of 5 .*actors=3 train.ranks=2 .*apart would use 5"),
+        ([3, 3], 1, {"shared": TENSORS, "ranks": 2, "actors": 1}, "3 of 6 .* would use 6"),
         ([0], 1, {}, None),
     ],
 )
@@ -102,7 +102,7 @@ def test_engines_on_several_gpus_leave_none_unused_where_they_need_not():
     assert [plan([12], each).num_unused_gpus for each in (4, 5, 7)] == [0, 0, 0]
     rollout = RolloutConfig(actors=5)
     found = unused_gpus(plan_layout(nodes_with(12), rollout, None, 2), rollout, None, 2)
-    assert found == "2 of 12 GPUs are unused; rollout.actors=6 uses 12"
+    assert found == "2 of 12 GPUs are unused; rollout.actors=6 would use 12"
 
 
 @pytest.mark.parametrize(

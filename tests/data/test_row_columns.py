@@ -203,7 +203,7 @@ def test_an_alpaca_row_keeps_its_instruction(folder):
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("picture", "a.png", "column picture holds images, which the questions would lose"),
+        ("picture", "a.png", "column picture holds images, but the questions do not use it"),
         ("images", ["a.png"], "keys={images: images}, or leave it out with keys={images: image}"),
         ("chat", [{"role": "user", "content": "Why?"}], "column chat holds messages"),
         ("clip", "a.mp4", "column clip holds videos, which no model is shown"),

@@ -86,7 +86,7 @@ def test_an_answer_that_waited_for_a_cpu_is_tried_again(computed_s, known):
 
 def test_a_truth_not_parsed_in_time_is_an_error():
     assert math_verifier._answer_from(b"", 0.1, 5.0) == {
-        "error": "the truth is not parsed within 5 s"
+        "error": "the truth cannot be parsed within 5 s"
     }
 
 

@@ -24,7 +24,7 @@ _LONG = (
     "gymnasium's checker", "reset after episode", "memory", "two instances", "another process",
 )  # fmt: skip
 """Checks that `quick` leaves out, besides those of players: they play most."""
-_SLOW = "no call may block; if it is slow, raise --deadline, or check only a few steps by --quick"
+_SLOW = "no call may block; if it is slow, raise --deadline, or check only a few steps with --quick"
 
 
 def check_environment(
@@ -72,7 +72,7 @@ def check_environment(
             finding = None if time.monotonic() > end else run(what)
             if finding is None or (finding.state == "wrong" and time.monotonic() > end):
                 text = f"not checked within {limit_s:g} s: {', '.join(names[number:])}"
-                fix = "raise --limit, or check only a few steps by --quick"
+                fix = "raise --limit, or check only a few steps with --quick"
                 yield note("time limit", text, fix)
                 return
             if finding.state == "wrong":  # it may not have let go of the phone

@@ -95,5 +95,5 @@ def _space_of(schema: dict[str, Any]) -> spaces.Dict:
         elif kind in ("string", "boolean"):
             found[name] = AnyText() if kind == "string" else spaces.Discrete(2)
         elif name in schema.get("required", ()):
-            raise ConfigError(f"env.id: actions need {name!r}, which is neither number nor text")
+            raise ConfigError(f"env.id: actions need {name!r}, which is not a number or a text")
     return spaces.Dict(found)

@@ -50,7 +50,8 @@ class PettingZooGame(gymnasium.Env[Any, Any]):
         self._game = parallel_to_aec(game) if isinstance(game, ParallelEnv) else game
         agents = list(self._game.possible_agents)
         if agent not in (None, ALL, *agents):
-            raise ConfigError(f"env.kwargs.agent={agent}{known_names(str(agent), [*agents, ALL])}")
+            hint = known_names(str(agent), [*agents, ALL])
+            raise ConfigError(f"env.kwargs.agent={agent}: no such agent{hint}")
         self._own = agents if agent == ALL else [agent or agents[0]]
         self._others = _random_action if others is None else registry.load(others)
         self.action_space = self._game.action_space(self._own[0])
@@ -68,7 +69,7 @@ class PettingZooGame(gymnasium.Env[Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """See gymnasium.Env.step; the reward is what was won until the next turn."""
+        """See gymnasium.Env.step; the reward is the sum until the policy's next turn."""
         self._game.step(action)
         return self._until_own_turn()
 
