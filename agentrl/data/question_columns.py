@@ -108,7 +108,7 @@ def find_columns(
 def unfilled_columns(
     table: Table, columns: Mapping[str, str], rendered: Collection[str]
 ) -> tuple[str, ...]:
-    """Unused columns of which the first rows do not tell what they hold; see `check_unfilled`.
+    """Unused columns whose content the first rows do not show; see `check_unfilled`.
 
     Args:
         table: of rows.
