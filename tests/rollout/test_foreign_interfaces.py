@@ -7,13 +7,20 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http import HTTPStatus
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pettingzoo
 import pytest
+from gymnasium import spaces
+from pettingzoo import AECEnv
 from pettingzoo.classic.rps import rps
+from websockets.http11 import Request, Response
+from websockets.sync.server import ServerConnection, serve
 
 from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError, EnvError
@@ -209,3 +216,92 @@ def test_an_openenv_action_has_the_fields_of_the_schema_and_a_refusal_changes_no
 def test_no_server_and_another_server_are_named() -> None:
     with pytest.raises(EnvError, match=r"openenv://127\.0\.0\.1:1: no OpenEnv server"):
         make_env(EnvConfig(id="openenv://127.0.0.1:1"))
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[..., str]]:
+    """Starts servers that give one answer to everything, and returns the ids of environments."""
+    with ExitStack() as servers:
+
+        def start(answer: object, schema: object = SCHEMA) -> str:
+            def respond(connection: ServerConnection, request: Request) -> Response | None:
+                is_schema = request.path == "/schema"
+                return connection.respond(HTTPStatus.OK, json.dumps(schema)) if is_schema else None
+
+            def handle(connection: ServerConnection) -> None:
+                for _ in connection:
+                    connection.send(json.dumps(answer))
+
+            server = servers.enter_context(serve(handle, "127.0.0.1", 0, process_request=respond))
+            servers.callback(server.shutdown)
+            Thread(target=server.serve_forever, daemon=True).start()
+            return f"openenv://127.0.0.1:{server.socket.getsockname()[1]}"
+
+        yield start
+
+
+SCHEMA = {"action": {"properties": {"number": {"type": "integer"}}}}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [1], None, {"type": "state", "data": {}}, {"type": "error", "data": "late"},
+        {"type": "observation"}, {"type": "observation", "data": {"reward": 1}},
+        {"type": "observation", "data": {"observation": "text"}},
+        {"type": "observation", "data": {"observation": {}, "reward": "much"}},
+    ],
+)  # fmt: skip
+def test_an_answer_in_another_form_is_an_error_that_shows_it(answering, answer) -> None:
+    game = make_env(EnvConfig(id=answering(answer)))
+
+    def play() -> None:
+        game.reset(seed=1)
+        game.step({"number": 1})
+
+    with pytest.raises(EnvError, match="is not an answer of OpenEnv; the server may have another"):
+        play()
+    game.close()
+
+
+@pytest.mark.parametrize("schema", [[1], {"actions": {}}, {"action": None}])
+def test_a_server_with_another_schema_is_named(answering, schema) -> None:
+    with pytest.raises(EnvError, match="no OpenEnv server"):
+        make_env(EnvConfig(id=answering(None, schema)))
+
+
+class MaskedInInfo(AECEnv):
+    """Two agents, who may only take the action that the info allows."""
+
+    metadata = {"name": "masked_v0", "render_modes": [], "is_parallelizable": False}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        self.possible_agents = ["first", "second"]
+
+    def observation_space(self, agent):
+        return spaces.Discrete(10)
+
+    def action_space(self, agent):
+        return spaces.Discrete(3)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.turn, self.agent_selection = [*self.possible_agents], 0, "first"
+        self.rewards = self._cumulative_rewards = dict.fromkeys(self.agents, 0)
+        self.terminations = self.truncations = dict.fromkeys(self.agents, False)
+        self.infos = {agent: {"action_mask": np.array([0, 1, 0], np.int8)} for agent in self.agents}
+
+    def observe(self, agent):
+        return self.turn
+
+    def step(self, action):
+        assert action == 1
+        self.turn += 1
+        self.agent_selection = self.possible_agents[self.turn % 2]
+
+
+def test_the_others_play_legal_moves_where_the_mask_is_in_the_info() -> None:
+    game = make_env(EnvConfig(id=f"pettingzoo:{ME}:MaskedInInfo"))
+    _, info = game.reset(seed=1)
+    for _ in range(8):
+        np.testing.assert_array_equal(info["action_mask"], [0, 1, 0])
+        *_, info = game.step(1)

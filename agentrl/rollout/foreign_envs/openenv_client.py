@@ -3,6 +3,7 @@
 import json
 import urllib.request
 from contextlib import ExitStack
+from http.client import HTTPException
 from typing import Any
 
 import gymnasium
@@ -14,6 +15,10 @@ from websockets.sync.client import connect
 from agentrl.data.observations import AnyText
 from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.env_server import MAX_BYTES, OpaqueSpace
+from agentrl.text import quoted
+
+_MALFORMED = (AttributeError, KeyError, TypeError)
+"""Errors of reading an answer in another form."""
 
 
 class OpenEnvClient(gymnasium.Env[Any, Any]):
@@ -41,7 +46,7 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
             url = f"http://{agentrl_target}/schema"
             with urllib.request.urlopen(url, timeout=agentrl_deadline_s) as answer:
                 self.action_space = _space_of(json.loads(answer.read(MAX_BYTES))["action"])
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, *_MALFORMED, HTTPException) as error:
             raise EnvError(f"openenv://{agentrl_target}: no OpenEnv server: {error!r}") from error
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -55,7 +60,11 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
         answer = self._ask("step", plain)
         self._seen = answer = {**self._seen, "reward": 0.0, **answer}
         info = {"refused": answer.pop("refused", None)} | (answer.get("metadata") or {})
-        return answer["observation"], float(answer["reward"] or 0), answer["done"], False, info
+        try:
+            reward = float(answer["reward"] or 0)
+        except (TypeError, ValueError):
+            raise self._malformed("step", answer) from None
+        return answer["observation"], reward, answer["done"], False, info
 
     def close(self) -> None:
         """End the session on the server."""
@@ -73,14 +82,25 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
         except (OSError, ValueError, WebSocketException) as error:
             self.close()
             raise EnvError(f"openenv://{self._target}: {what}: {error!r}") from error
-        found: dict[str, Any] = answer.get("data", {})
-        if answer.get("type") == "observation":
-            own = found["observation"].pop("metadata", None)
-            return {**found, "metadata": found.get("metadata") or own}
-        if what == "step" and found.get("code") == "VALIDATION_ERROR":  # the agent's mistake
-            return {"refused": json.dumps(found.get("errors"), default=str)[:500]}
+        try:
+            found: dict[str, Any] = answer["data"]
+            if answer["type"] == "observation":
+                own = found["observation"].pop("metadata", None)
+                return {"done": False, **found, "metadata": found.get("metadata") or own}
+            if what == "step" and found["code"] == "VALIDATION_ERROR":  # the agent's mistake
+                return {"refused": json.dumps(found.get("errors"), default=str)[:500]}
+            why = f"{found['code']}: {found['message']}"
+        except _MALFORMED:
+            raise self._malformed(what, answer) from None
         self.close()
-        raise EnvError(f"openenv://{self._target}: {what}: {found['code']}: {found['message']}")
+        raise EnvError(f"openenv://{self._target}: {what}: {why}")
+
+    def _malformed(self, what: str, answer: Any) -> EnvError:
+        self.close()
+        return EnvError(
+            f"openenv://{self._target}: {what}: {quoted(answer, 200)} is not an answer of OpenEnv; "
+            "the server may have another version"
+        )
 
 
 def _space_of(schema: dict[str, Any]) -> spaces.Dict:

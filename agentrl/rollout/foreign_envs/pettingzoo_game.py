@@ -4,7 +4,6 @@ from functools import partial
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pettingzoo
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import parallel_to_aec
@@ -53,7 +52,7 @@ class PettingZooGame(gymnasium.Env[Any, Any]):
             hint = known_names(str(agent), [*agents, ALL])
             raise ConfigError(f"env.kwargs.agent={agent}: no such agent{hint}")
         self._own = agents if agent == ALL else [agent or agents[0]]
-        self._others = _random_action if others is None else registry.load(others)
+        self._others = None if others is None else registry.load(others)
         self.action_space = self._game.action_space(self._own[0])
         self.observation_space = self._game.observation_space(self._own[0])
         if any(self._game.action_space(one) != self.action_space for one in self._own):
@@ -78,22 +77,24 @@ class PettingZooGame(gymnasium.Env[Any, Any]):
         while self._game.agents:
             agent = self._game.agent_selection
             observation, reward, terminated, truncated, info = self._game.last()
-            is_out, mask = terminated or truncated, _mask_of(observation)
+            is_out, mask = terminated or truncated, _mask_of(observation, info)
             if agent in self._own:
                 total, ends, seen = total + float(reward), (terminated, truncated), observation
                 known = {**info, "agent": agent, **({} if mask is None else {"action_mask": mask})}
                 if not is_out:
                     break
             space = self._game.action_space(agent)
-            action = None if is_out else self._others(observation, space, agent, self.np_random)
+            if is_out:
+                action = None
+            elif self._others is None:
+                space.seed(int(self.np_random.integers(2**31)))
+                action = space.sample(mask=mask)
+            else:
+                action = self._others(observation, space, agent, self.np_random)
             self._game.step(action)
         return seen, total, *ends, known
 
 
-def _mask_of(observation: Any) -> Any:
-    return observation.get("action_mask") if isinstance(observation, dict) else None
-
-
-def _random_action(observation: Any, space: Any, agent: str, rng: np.random.Generator) -> Any:
-    space.seed(int(rng.integers(2**31)))
-    return space.sample(mask=_mask_of(observation))
+def _mask_of(observation: Any, info: Any) -> Any:
+    own = observation.get("action_mask") if isinstance(observation, dict) else None
+    return info.get("action_mask") if own is None else own
