@@ -68,10 +68,11 @@ class DiscreteFormat:
     def __init__(
         self, space: spaces.Discrete, names: Sequence[Any] | None = None, style: str = "tag"
     ) -> None:
-        self.names = choice_names(names, int(space.n), "env.translator_kwargs.names")
+        self._start = int(space.start)
+        key = "env.translator_kwargs.names"
+        self.names = choice_names(names, int(space.n), key, self._start)
         """Names of the actions, from the first."""
         self._calls = ActionSet(self.names, style)
-        self._start = int(space.start)
 
     def describe(self) -> str:
         """All names, or the first and the last if there are many."""
@@ -122,8 +123,8 @@ class MultiDiscreteFormat:
                 f"component of {space}"
             )
         self._names = [
-            choice_names(part, count, f"env.translator_kwargs.names[{k}]")
-            for k, (part, count) in enumerate(zip(given, counts, strict=True))
+            choice_names(part, count, f"env.translator_kwargs.names[{k}]", start)
+            for k, (part, count, start) in enumerate(zip(given, counts, self._starts, strict=True))
         ]
         self._parameters = parameter_names(parameters, len(counts))
         self._calls = ActionSet([f"act({', '.join(self._parameters)})"], style)

@@ -17,19 +17,20 @@ _MOST_CHARACTERS = 40
 """Most characters of an alphabet that a message shows."""
 
 
-def choice_names(given: Any, count: int, key: str) -> Sequence[str]:
-    """The names of a space's choices; their numbers if none are given.
+def choice_names(given: Any, count: int, key: str, start: int = 0) -> Sequence[str]:
+    """The names of a space's choices; the numbers that the space has for them if none are given.
 
     Args:
         given: as in the configuration.
         count: number of choices, at most 2**63.
         key: of the setting, for messages.
+        start: number of the first choice.
 
     Raises:
         ConfigError: they are not as many unique names, or contain a delimiter.
     """
     if given is None:
-        return Numbers(count)
+        return Numbers(count, start)
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ConfigError(f"{key}={given!r}: must be a list of {count} names")
     names = tuple(str(name).strip() for name in given)

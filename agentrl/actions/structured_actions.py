@@ -130,13 +130,18 @@ def _describe(space: "gymnasium.Space[Any]", names: Any, name: str) -> str:
     Raises:
         ConfigError: it has no format, or the names do not fit.
     """
+    if isinstance(space, spaces.Dict) and not all(isinstance(key, str) for key in space.spaces):
+        raise ConfigError(
+            f"the action space has the keys {list(space.spaces)}, which no JSON object has: write "
+            "a translator (docs/extending.md)"
+        )
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inside = "; ".join(_describe(part, given, key) for key, part, given in _parts(space, names))
         kind = "an object" if isinstance(space, spaces.Dict) else f"a list of {len(space.spaces)}"
         return f"{name} {kind} ({inside})" if name else inside
     if isinstance(space, spaces.Discrete):
         key = f"env.translator_kwargs.names.{name}"
-        return f"{name} one of {listed(choice_names(names, int(space.n), key))}"
+        return f"{name} one of {listed(choice_names(names, int(space.n), key, int(space.start)))}"
     if names is not None:
         raise ConfigError(
             f"env.translator_kwargs.names.{name}={names}: {space} has no named choices"
@@ -185,13 +190,15 @@ def _read(space: "gymnasium.Space[Any]", names: Any, value: Any, name: str) -> A
         return tuple(_read(part, own, one, f"{name}[{k}]") for (k, part, own), one in values)
     if isinstance(space, spaces.Discrete):
         word = value if isinstance(value, str) else json.dumps(value)
-        return int(space.start) + read_choice(word, choice_names(names, int(space.n), ""), name)
+        start = int(space.start)
+        return start + read_choice(word, choice_names(names, int(space.n), "", start), name)
     if isinstance(space, spaces.Text):
         if not isinstance(value, str):
             raise ActionError(f"{name} is {quoted(value)}, not a text")
         return read_text(value, space)
     low, high, whole = _bounds(space)
-    return np.array(_read_numbers(value, low, high, whole, name), dtype=space.dtype)
+    numbers = np.array(_read_numbers(value, low, high, whole, name), dtype=space.dtype)
+    return numbers.reshape(low.shape)  # also of one without numbers
 
 
 def _read_numbers(value: Any, low: Any, high: Any, whole: bool, name: str) -> Any:
@@ -216,8 +223,8 @@ def _write(space: "gymnasium.Space[Any]", names: Any, value: Any) -> str:
         values = zip(_parts(space, names), value, strict=True)
         return "[" + ", ".join(_write(part, own, one) for (_, part, own), one in values) + "]"
     if isinstance(space, spaces.Discrete):
-        index = int(value) - int(space.start)
-        choice = choice_names(names, int(space.n), "")[index]
+        start = int(space.start)
+        choice = choice_names(names, int(space.n), "", start)[int(value) - start]
         return choice if names is None else json.dumps(choice, ensure_ascii=False)
     if isinstance(space, spaces.Text):
         return json.dumps(str(value), ensure_ascii=False)

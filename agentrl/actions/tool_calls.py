@@ -21,8 +21,8 @@ from agentrl.text import action_tag_content, did_you_mean, quoted, tag_content
 
 Style = Literal["tag", "tool"]
 STYLES: tuple[Style, ...] = get_args(Style)
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
-"""Below 2**64."""
+_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+"""Of 19 digits at most."""
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL | re.ASCII)
 _ARGUMENT = re.compile(r'((?:"(?:[^"\\]|\\.)*+"|[^",])*+),', re.DOTALL)
 
@@ -37,13 +37,13 @@ class ActionCall:
 
 
 class Numbers(Sequence[str]):
-    """The numbers from 0 to `count` - 1 as text: names of choices that have none.
+    """`count` numbers from `start` as text: names of choices that have none.
 
     They are never listed, as there may be 2**62 of them.
     """
 
-    def __init__(self, count: int) -> None:
-        self._range = range(count)
+    def __init__(self, count: int, start: int = 0) -> None:
+        self._range = range(start, start + count)
 
     def __len__(self) -> int:
         return len(self._range)
@@ -60,17 +60,17 @@ class Numbers(Sequence[str]):
         return isinstance(name, str) and bool(_NUMBER.fullmatch(name)) and int(name) in self._range
 
     def index(self, name: str, *bounds: int) -> int:
-        """The number that a text spells.
+        """The place of the number that a text spells.
 
         Raises:
             ValueError: it is none of them.
         """
         if name not in self:
             raise ValueError(f"{name!r} is not one of {self}")
-        return int(name)
+        return self._range.index(int(name))
 
     def __str__(self) -> str:
-        return f"0 to {len(self) - 1}"
+        return f"{self._range.start} to {self._range.stop - 1}"
 
 
 class _NumberForms(Mapping[str, str]):
@@ -89,6 +89,9 @@ class _NumberForms(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    def __str__(self) -> str:
+        return str(self._numbers)
 
 
 class ActionSet:
@@ -202,7 +205,7 @@ class ActionSet:
 
     def _known(self, text: str) -> str:
         if isinstance(self._forms, _NumberForms):
-            return f"the actions are the numbers from 0 to {len(self._forms) - 1}"
+            return f"the actions are the numbers from {self._forms}"
         return f"the actions are {', '.join(self._forms.values())}{did_you_mean(text, self._forms)}"
 
 

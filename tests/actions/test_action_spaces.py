@@ -17,6 +17,8 @@ SPACES = {
     "discrete": (Discrete(3, start=-1), {"names": ["go left", "stay", "go right"]}),
     "numbered": (Discrete(40), {}),
     "multi": (MultiDiscrete([2, 3]), {"names": [["a", "b"], [1, 2, 3]], "parameters": ["x", "y"]}),
+    "numbered from below 0": (Discrete(3, start=-1), {}),
+    "numbered from 1": (MultiDiscrete([2, 3], start=[1, -1]), {}),
     "binary": (MultiBinary(3), {}),
     "box": (Box(np.float32([-1, 0]), np.float32([1, np.inf])), {"parameters": ["turn", "gas"]}),
     "whole": (Box(0, 255, (2,), np.uint8), {}),
@@ -27,6 +29,7 @@ SPACES = {
         Dict({
             "move": Discrete(2, start=5), "turn": Discrete(3, start=-1), "say": Text(9),
             "aim": Box(-1, 1, (2, 2)), "keys": MultiBinary(3), "gas": Box(0, 1, ()),
+            "none": Box(0, 1, (0, 2)),
             "more": Dict({"a b": Tuple([Discrete(2), MultiDiscrete([2, 3], start=[1, 0])])}),
         }),
         {"names": {"move": ["left", "right"], "more": {"a b": [["no", "yes"], None]}}},
@@ -81,6 +84,8 @@ def test_every_written_action_is_parsed_back(name: str, style: str, seed: int) -
         ("text", "a" * 13, "has 13 characters, must have 1 to 12"),
         ("huge", f"{2**62}", f"the actions are the numbers from 0 to {2**62 - 1}"),
         ("huge", "01", "the actions are the numbers"),
+        ("numbered from below 0", "2", "the actions are the numbers from -1 to 1"),
+        ("numbered from 1", "act(0, 0)", "a0 is '0'; it must be one of 1 to 2"),
         ("huge choices", f"act({2**62}, 1)", f"a0 is .* must be one of 0 to {2**62 - 1}"),
         ("tuple", "act(1, 2)", "is not a JSON object"),
         ("tuple", '{"go": 1}', "the action lacks far"),
@@ -107,6 +112,7 @@ def test_an_invalid_action_is_an_error_with_its_reason(name: str, call: str, mes
         (Discrete(2), {"names": ["jump (high)", "duck"]}, "contains a bracket"),
         (MultiDiscrete([2]), {"names": [["a, b", "c"]]}, "contains a bracket"),
         (Discrete(2), {"parameters": ["x"]}, "has no components"),
+        (Dict({0: Discrete(2)}), {}, "which no JSON object has"),
         (MultiDiscrete([2, 2]), {"names": [["a", "b"]]}, "must be 2 lists"),
         (MultiDiscrete([2, 2]), {"parameters": ["x", "x"]}, "unique"),
         (MultiDiscrete([2, 2]), {"parameters": ["x", "y z"]}, "identifiers"),
@@ -145,7 +151,7 @@ def test_a_structured_action_is_plain_json_in_either_style() -> None:
     described = action_format_for(space, **settings).describe()
     assert "move one of left, right" in described
     assert "aim a list of 2 x 2 numbers from -1 to 1" in described
-    assert "turn one of 0 to 2" in described
+    assert "turn one of -1 to 1" in described
 
 
 def test_a_random_player_plays_spaces_of_any_size_and_depth() -> None:
@@ -153,3 +159,17 @@ def test_a_random_player_plays_spaces_of_any_size_and_depth() -> None:
         space, settings = SPACES[name]
         said = RandomPlayer(space, **settings).reply({}, np.random.default_rng(1))
         assert space.contains(action_format_for(space, **settings).parse(said))
+
+
+@pytest.mark.parametrize(
+    ("space", "reply", "action"),
+    [
+        (Discrete(3, start=1), "1", 1),
+        (MultiDiscrete([3], start=[1]), "act(1)", [1]),
+        (Dict({"a": Discrete(3, start=1)}), '{"a": 1}', {"a": 1}),
+    ],
+)
+def test_numbers_are_those_of_the_environment(
+    space: gymnasium.Space[Any], reply: str, action: Any
+) -> None:
+    assert action_format_for(space).parse(f"<action>{reply}</action>") == action
