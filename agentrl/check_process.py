@@ -101,7 +101,7 @@ def findings_in_process(
         child.join()
         how = describe_exit(child.exitcode or 0)
         fix = "it must neither exit nor crash; env.processes limits the damage of an environment"
-        yield wrong(what, f"it ended its process with {how}", fix)
+        yield wrong(what, f"its process ended with {how}", fix)
     finally:
         kill_descendants(child.pid or 0)
         child.kill()

@@ -250,11 +250,12 @@ def describe_error(cause: BaseException) -> str:
     return f"{type(cause).__name__}: {message_of(cause)}{location}"
 
 
-_NOT_USERS = (
-    str(Path(__file__).parent),
-    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-    "<",
+# Not its `data`, which is the prefix of Python and may be /usr, where users have files, too.
+INSTALLED = tuple(
+    sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
 )
+"""The folders of Python and of its packages."""
+_NOT_USERS = (str(Path(__file__).parent), *INSTALLED, "<")
 """How the paths of code begin that is not the user's."""
 
 

@@ -2,11 +2,10 @@
 
 import ast
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentrl.errors import ConfigError
+from agentrl.errors import INSTALLED, ConfigError
 
 
 def check_imports(file: Path) -> None:
@@ -24,7 +23,7 @@ def check_imports(file: Path) -> None:
         for name in _imported_names(files.pop()):
             beside = next((path for path in _places(file.parent, name) if path.is_file()), None)
             loaded = getattr(sys.modules.get(name), "__file__", None)
-            if beside is None or loaded is None or loaded.startswith(_INSTALLED):
+            if beside is None or loaded is None or loaded.startswith(INSTALLED):
                 continue
             other = Path(loaded).resolve()
             if other != beside and other.read_bytes() != beside.read_bytes():  # nodes have copies
@@ -35,9 +34,6 @@ def check_imports(file: Path) -> None:
             if beside not in seen:
                 seen.add(beside)
                 files.append(beside)
-
-
-_INSTALLED = tuple({path for path in sysconfig.get_paths().values() if path})
 
 
 def _places(folder: Path, name: str) -> tuple[Path, ...]:

@@ -12,7 +12,6 @@ import os
 import pkgutil
 import re
 import sys
-import sysconfig
 import threading
 import time
 import traceback
@@ -25,7 +24,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from agentrl.alarm import alarm
-from agentrl.errors import ConfigError, describe_error, must_propagate
+from agentrl.errors import INSTALLED, ConfigError, describe_error, must_propagate
 from agentrl.files import check_links
 from agentrl.import_clashes import check_imports
 from agentrl.text import did_you_mean, known_names
@@ -53,8 +52,7 @@ def _dotted_name(path: Path) -> str | None:
 
 def _is_name_of_another(name: str, path: Path) -> bool:
     """Whether Python or an installed package has another module of this name; not imported."""
-    installed = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    spec = PathFinder.find_spec(name, installed)
+    spec = PathFinder.find_spec(name, INSTALLED)
     return spec is not None and spec.origin != str(path)
 
 

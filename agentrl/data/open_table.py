@@ -2,13 +2,12 @@
 
 import re
 import sys
-import sysconfig
 from dataclasses import replace
 from pathlib import Path
 
 from agentrl.data.hugging_face import Selection, open_hugging_face
 from agentrl.data.tables import FILES, FirstRows, Table, read_file
-from agentrl.errors import ConfigError
+from agentrl.errors import INSTALLED, ConfigError
 
 _AT_SPLIT = re.compile(r"(.+)@([\w.-]+)")
 
@@ -82,10 +81,9 @@ def find_local(data: str) -> Path | None:
         ConfigError: it is not a valid path.
     """
     # Folders of installed libraries could match a hub id.
-    libraries = tuple(sysconfig.get_paths().values())
     for folder in (
         "",
-        *(own for own in sys.path if isinstance(own, str) and not own.startswith(libraries)),
+        *(own for own in sys.path if isinstance(own, str) and not own.startswith(INSTALLED)),
     ):
         path = Path(folder, data).expanduser()
         try:

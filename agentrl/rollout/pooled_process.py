@@ -328,7 +328,7 @@ class PooledProcess:
         if late:
             how = f"no result within {queue.spec.deadline}; its process was ended"
         else:
-            how = f"it ended its process with {describe_exit(process.returncode)}"
+            how = f"its process ended with {describe_exit(process.returncode)}"
         error = RewardError(f"{name}: {how}")
         guilty, again = list[ScoreRequest](), list[ScoreRequest]()
         with queue.changed:

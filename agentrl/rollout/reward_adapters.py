@@ -11,7 +11,7 @@ import numpy as np
 
 from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW, env_reward
-from agentrl.errors import ConfigError, RewardError, describe_error
+from agentrl.errors import ConfigError, RewardError, message_of, users_location
 from agentrl.rollout.sent_episode import Fetched, FirstItem, Joined
 from agentrl.types import Episode, Image
 
@@ -145,7 +145,9 @@ def _check_row(name: str, row: Any) -> RewardRow | RewardError:
             return RewardError(f"{name}: {str(row['error'])[:500]}")
         return _to_floats(row)
     except BaseException as error:  # a user's function may return anything
-        return RewardError(f"{name}: {describe_error(error)}")
+        location = users_location(error)
+        kind = f"{type(error).__name__}: " if location else ""
+        return RewardError(f"{name}: {kind}{message_of(error)}{location}")
 
 
 def _to_floats(row: Any) -> RewardRow:

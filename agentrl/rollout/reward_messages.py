@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from agentrl import errors, registry
 from agentrl.data.reward_inputs import MissingInfo
-from agentrl.errors import AgentRLError, RewardError
+from agentrl.errors import INSTALLED, AgentRLError, RewardError
 from agentrl.rollout.reward_signatures import RewardSpec
 
 FIELDS = 3
@@ -69,11 +68,10 @@ def error_of(failure: Failure) -> AgentRLError:
 
 def users_modules() -> dict[str, str]:
     """The files of imported modules that belong neither to Python's packages nor to agentrl."""
-    installed = tuple(sysconfig.get_paths().values())
     return {
         name: file
         for name, file in registry.module_files().items()
-        if not file.startswith(installed) and name.partition(".")[0] != "agentrl"
+        if not file.startswith(INSTALLED) and name.partition(".")[0] != "agentrl"
     }
 
 

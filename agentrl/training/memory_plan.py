@@ -225,7 +225,7 @@ class MemoryPlanner:
         if card is not None and playing:
             beside = sum(learner.values()) if layout.together else 0.0
             share = cls.memory_share(arguments, 1 - beside / card)
-            playing = playing | {"engine: leaves free": max(0.0, (1 - share) * card - beside)}
+            playing = playing | {"engine: left free": max(0.0, (1 - share) * card - beside)}
         return MemoryPlan(
             card=card,
             layout=layout,

@@ -308,7 +308,7 @@ def test_a_file_that_cannot_be_loaded_is_a_failed_check(
 @pytest.mark.parametrize(
     ("body", "options", "reason"),
     [
-        ("import os; os._exit(3)", (), "it ended its process with exit code 3"),
+        ("import os; os._exit(3)", (), "its process ended with exit code 3"),
         ("import time; time.sleep(60)", ("--deadline", "1"), "not finished within 1 s"),
     ],
 )

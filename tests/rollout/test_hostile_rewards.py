@@ -30,7 +30,7 @@ def test_a_process_that_a_function_forks_does_not_score_episodes(name):
 
 def test_a_function_that_closes_the_connections_voids_its_own_episode_only(capfd):
     scored, next_total = scores("closes_descriptors")
-    assert str(scored[2]) == "reward closes_descriptors: it ended its process with exit code 1"
+    assert str(scored[2]) == "reward closes_descriptors: its process ended with exit code 1"
     assert [one.total for one in scored if one is not scored[2]] == [1.0] * 5
     assert next_total == 1.0
     assert "closed file descriptors that it had not opened" in capfd.readouterr().err

@@ -63,7 +63,7 @@ def test_functions_that_use_math_verify_as_other_projects_do_score_right_answers
 def test_a_call_that_ends_its_process_or_never_ends_voids_its_own_episode_only(name, caplog):
     with functions(f"rewards:{name}", deadline_s=1.5) as rewards:
         for bad, why in (
-            ("exit", "it ended its process with exit code 3"),
+            ("exit", "its process ended with exit code 3"),
             ("regex", r"no result within rollout\.reward_deadline_s=1\.5 s"),
         ):
             episodes = [replying(bad if member == 3 else "", member) for member in range(6)]
@@ -77,7 +77,7 @@ def test_prints_log_records_and_the_place_of_a_crash_appear(capfd, caplog):
     with functions("rewards:behaves") as rewards:
         rewards.score(replying("print"))
         assert ("a_reward", 30, "logged by a reward") in caplog.record_tuples
-        with pytest.raises(RewardError, match="behaves: it ended its process with signal SIGSEGV"):
+        with pytest.raises(RewardError, match="behaves: its process ended with signal SIGSEGV"):
             rewards.score(replying("crash"))
         assert rewards.score(replying("")).total == 1.0
     out, err = capfd.readouterr()

@@ -260,7 +260,7 @@ def test_engines_that_do_not_fit_beside_moments_may_beside_those_in_8_bits(tmp_p
     found = four.plan(40e9, replace(memory, moments=memory.moments / 4))
     assert found.problems == []
     beside = 4.15e9 + 3.81e9 + 15.23e9 / 4 + 1e9  # vLLM takes 63% of a GPU with 68% free
-    assert found.playing["engine: leaves free"] == pytest.approx(0.37 * 40e9 - beside)
+    assert found.playing["engine: left free"] == pytest.approx(0.37 * 40e9 - beside)
 
 
 @pytest.mark.parametrize(("size", "state"), [("3B", 38.4), ("7B", 92.7), ("72B", 874.0)])

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
 from agentrl.data.open_table import find_local, split_in
 from agentrl.data.prompt_templates import find_template
-from agentrl.errors import ConfigError
+from agentrl.errors import INSTALLED, ConfigError
 
 _PACKAGE = Path(configuration.__file__).resolve().parents[1]
 
@@ -98,8 +97,7 @@ def _code(tree: Mapping[str, Any]) -> Iterator[Path]:
 
 def _not_installed(*paths: str) -> list[Path]:
     """The paths that do not belong to Python or its packages."""
-    installed = tuple(sysconfig.get_paths().values())
-    return [Path(path).resolve() for path in paths if not path.startswith(installed)]
+    return [Path(path).resolve() for path in paths if not path.startswith(INSTALLED)]
 
 
 def _named_data(texts: Iterable[str]) -> Iterator[Path]:
