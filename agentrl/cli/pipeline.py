@@ -50,7 +50,10 @@ def pipeline(
     if dry_run:
         if resume:
             raise ConfigError("--dry-run checks a file, not a pipeline that has started")
-        for name in stages.check_pipeline(source, settings):
+        from agentrl.conformance import check_own_classes
+
+        for name, job in stages.check_pipeline(source, settings).items():
+            check_own_classes(job.algorithm)
             typer.echo(f"stage {name}")
         typer.echo("# All checks pass; data of earlier stages is checked when a stage starts.")
         suggest(("pipeline", source, *settings), prefix="# ")

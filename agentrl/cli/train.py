@@ -16,7 +16,7 @@ from agentrl.cli.terminal import announce, suggest
 from agentrl.text import shown_path
 
 if TYPE_CHECKING:
-    from agentrl.config import AlgorithmConfig, Config
+    from agentrl.config import Config
 
 _WIDTH = 120
 """Of a line of the plan."""
@@ -78,7 +78,9 @@ def _print_plan(options: JobOptions) -> None:
 
     warm_start_pending = run is None or checkpoint_store.latest(run) is None
     plan = resolve(job, run=run, warm_start_pending=warm_start_pending)
-    _check_own_classes(job.algorithm)
+    from agentrl.conformance import check_own_classes  # imports torch, which the plan has checked
+
+    check_own_classes(job.algorithm)
     for part, values in plan.items():
         flow = None if part == "config" else False  # the settings in few lines
         text = yaml.safe_dump(
@@ -95,17 +97,3 @@ def _print_plan(options: JobOptions) -> None:
     command = ("train", run, "--resume") if run else ("train", options.config, *options.settings)
     typer.echo("# All checks pass. Settings that are not shown have their defaults.")
     suggest(command, (*command, "--print-config"), prefix="# ")
-
-
-def _check_own_classes(algorithm: "AlgorithmConfig") -> None:
-    """Run the checks of `agentrl check` on an algorithm and a loss that are the user's own.
-
-    Raises:
-        ConfigError: one fails.
-    """
-    from agentrl.conformance import check_configured  # imports torch, which the plan has checked
-    from agentrl.extension_points import ALGORITHM, LOSS
-
-    for point, section in ((LOSS, algorithm.loss), (ALGORITHM, algorithm)):
-        if not point.target(section.name).startswith("agentrl."):
-            check_configured(point.kind, section)

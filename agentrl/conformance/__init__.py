@@ -18,13 +18,13 @@ checks depend on the target has a function `checks_of(target, settings)` instead
 `agentrl.conformance.fixtures` has pytest fixtures.
 """
 
-from agentrl.conformance.checking import Check, check_configured, checks, findings, next_command
+from agentrl.conformance.checking import Check, check_own_classes, checks, findings, next_command
 from agentrl.conformance.listing import Listed, listed, point_of, points
 
 __all__ = [
     "Check",
     "Listed",
-    "check_configured",
+    "check_own_classes",
     "checks",
     "findings",
     "listed",

@@ -20,7 +20,9 @@ from agentrl.errors import (
     message_of,
     users_location,
 )
+from agentrl.extension_points import ALGORITHM, LOSS
 from agentrl.findings import Finding, ok, wrong
+from agentrl.registry import ExtensionPoint
 
 _DEADLINE_S = 120.0
 """Deadline of each check of a job's own classes."""
@@ -82,25 +84,28 @@ def checks(kind: str, target: Any, *settings: str) -> list[Check]:
     return _checks(module, found, given)
 
 
-def check_configured(kind: str, config: Any) -> None:
-    """Check a class with the settings of a job, in this process; texts about it may be missing.
+def check_own_classes(algorithm: "configuration.AlgorithmConfig") -> None:
+    """Check the algorithm and the loss of a job, in this process, if they are the user's own.
 
-    Args:
-        kind: `algorithm` or `loss`.
-        config: the section of the job that names the class.
+    Texts about them may be missing.
 
     Raises:
         ConfigError: a check fails.
     """
-    point = point_of(kind)
-    made = _checks(_module_of(kind), point.resolve(config.name), config)
+    for point, section in ((LOSS, algorithm.loss), (ALGORITHM, algorithm)):
+        if not point.target(section.name).startswith("agentrl."):
+            _check_configured(point, section)
+
+
+def _check_configured(point: ExtensionPoint, config: Any) -> None:
+    made = _checks(_module_of(point.kind), point.resolve(config.name), config)
     needed = [check for check in made if check.name != "description"]
     for found in _results(needed, _DEADLINE_S):
         if found.state == "wrong":
             raise ConfigError(
                 f"{point.setting}={config.name}: the check {found.what!r} fails: "
-                f"{found.detail.rstrip('.')}. agentrl check {kind} {config.name} KEY=VALUE ... "
-                "runs all checks"
+                f"{found.detail.rstrip('.')}. All checks: agentrl check {point.kind} "
+                f"{config.name} KEY=VALUE ..."
             )
 
 

@@ -197,20 +197,25 @@ class StagedRun:
         trees = [self._shared, given, stage.settings]
         return configuration.load_merged(stage.base, trees, own, self._where)
 
-    def check(self, started: Collection[str] = ()) -> None:
+    def check(self, started: Collection[str] = ()) -> dict[str, Config]:
         """Check each stage as its command does, as far as its inputs exist before it starts.
 
         Args:
             started: names of stages that are left out.
 
+        Returns:
+            The configuration of each stage that was checked.
+
         Raises:
             ConfigError: the first thing that is missing or invalid.
         """
+        checked = {}
         for stage in self.stages:
             if stage.name in started:
                 continue
             made = {"run": {"name": None}}
             config = self._config(replace(stage, settings=_without_results(stage)), made)
+            checked[stage.name] = config
             try:
                 if not stage.follows:
                     JOBS[stage.job]().check(config, restored=False)
@@ -221,6 +226,7 @@ class StagedRun:
                     open_translator(config.env)
             except ConfigError as error:
                 raise ConfigError(f"{self._where}: stage {stage.name}: {error}") from error
+        return checked
 
     def continued(self, folder: Path, overrides: Sequence[str]) -> "StagedRun":
         """This pipeline with other settings of stages that have not started; checks these.
@@ -352,16 +358,15 @@ def run_pipeline(
     return folder
 
 
-def check_pipeline(source: str | Path, overrides: Sequence[str] = ()) -> list[str]:
-    """Check the stages of a file without running them; their names.
+def check_pipeline(source: str | Path, overrides: Sequence[str] = ()) -> dict[str, Config]:
+    """Check the stages of a file without running them; their configurations by name.
 
     Raises:
         ConfigError: see `run_pipeline`.
     """
     where = _found(source)
     pipeline = StagedRun(_read(where), overrides, where)
-    pipeline.check()
-    return [stage.name for stage in pipeline.stages]
+    return pipeline.check()
 
 
 def stored_pipeline(folder: Path) -> StagedRun:

@@ -11,7 +11,7 @@ import yaml
 
 from agentrl import cli
 from agentrl.config import algorithm_config
-from agentrl.conformance import check_configured, checks, findings
+from agentrl.conformance import check_own_classes, checks, findings
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.extension_points import LOSS
 from tests.algorithms.played import advantages_of, numbers, played
@@ -166,7 +166,7 @@ def test_a_job_s_own_class_is_checked_with_the_job_s_settings(copied):
         given = {"loss": {"name": target, "epsilon": 0.3}} if kind == "loss" else {"quantile": 0.3}
         config = algorithm_config("grpo" if kind == "loss" else target, **given)
         with pytest.raises(ConfigError, match=re.escape(said)) as raised:
-            check_configured(kind, config.loss if kind == "loss" else config)
+            check_own_classes(config)
         assert f"{target}: the check '" in str(raised.value)
 
 
@@ -178,6 +178,11 @@ def test_a_dry_run_checks_the_job_s_own_classes(copied, tmp_path, monkeypatch, c
     assert cli.run(["train", "frozen_lake", *job, named, "--dry-run"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
+    assert f"ConfigError: {named}: the check 'Tokens with advantage 0" in printed.err
+    stages = [{"name": "rl", "job": "train", "config": "frozen_lake", "warm_start": None}]
+    Path("stages.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    assert cli.run(["pipeline", "stages.yaml", *job[:2], named, "--dry-run"]) == 2
+    printed = capsys.readouterr()
     assert f"ConfigError: {named}: the check 'Tokens with advantage 0" in printed.err
 
 

@@ -235,7 +235,7 @@ def test_data_settings_of_a_stage_without_data_are_refused(file):
 
 
 def test_a_dry_run_names_the_stages(file, capsys):
-    assert check_pipeline(file) == ["copy", "rl", "distill"]
+    assert list(check_pipeline(file)) == ["copy", "rl", "distill"]
     assert cli.run(["pipeline", str(file), "--dry-run"]) == 0
     assert "stage distill" in capsys.readouterr().out
 
