@@ -13,8 +13,8 @@ CONFIG ?= configs/number_game.yaml
 PYTEST_ARGS ?=
 # More at a time than two cores, as most of them wait; a file in one process, the longest first.
 # They drive real processes against deadlines, which a machine that others use as well may miss:
-# a test that fails is tried twice again, and the summary names it (RERUN).
-PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder --reruns 2 --reruns-delay 2 -r aR \
+# a test that fails is tried twice again, and the summary names it (RERUN). All together have 90 minutes.
+PYTEST := timeout --foreground --signal=INT --kill-after=60 90m $(BIN)/pytest --dist loadfile --no-loadscope-reorder --reruns 2 --reruns-delay 2 -r aR \
 	--durations=25
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 LOG := $(VENV)/setup.log

@@ -18,6 +18,7 @@ from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.device_opener import DeviceOpener
 from agentrl.errors import DeviceError
 from agentrl.virtual_phone import spawn
+from tests.leftovers import pytest_runtest_call  # noqa: F401 - a hook
 from tests.wheel import build_wheel
 
 # Nothing here is on the hub: without this, each look for it would be repeated for half a minute.
