@@ -168,7 +168,7 @@ def test_an_environment_that_hangs_is_reported_in_time() -> None:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("end", "ended its process with exit code 0"),
+        ("end", "its process ended with exit code 0"),
         pytest.param("lock", "no other thread could run", marks=pytest.mark.slow),
     ],
 )
