@@ -54,7 +54,8 @@ class Accuracy:
 class R1V(Accuracy):
     r"""R1-V's reward: weighted sum of accuracy and format; a batch function.
 
-    The accuracy is math-verify's; an answer that is not math is right if the text is equal. The
+    The accuracy is math-verify's; an answer that is not math is right if the text is equal. Unlike
+    R1-V's own function, it ignores units, so that `140` is right where the answer is `140°`. The
     format is `<think>...</think><answer>...</answer>`, or `<think>` and a `\boxed{...}`.
 
     Args:
