@@ -77,7 +77,8 @@ class Misbehaving(gymnasium.Env):
             os.umask(0o007)
         if fault == "leaves a process":
             code = "import os, time; os.setsid(); time.sleep(600)"
-            child = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", code])
+            # Not by fork(), which may crash in the threads of libraries that other tests load.
+            child = os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ)
             (self.folder / f"{child}.child").touch()
 
     def _note(self, what):

@@ -15,7 +15,7 @@ from agentrl.virtual_phone.shell.interpreter import CommandContext
 
 _SWAPPED = frozenset("+?|(){}")
 _SAME = {"<": r"\b(?=\w)", ">": r"\b(?<=\w)", **{c: f"\\{c}" for c in "bBwWsSdD"}}
-_TOKEN = re.compile(r"\\(.)|(\[\^?\]?(?:\[:\w+:\]|[^]])*\])|(.)", re.DOTALL)
+_TOKEN = re.compile(r"\\(.)|(\[\^?\]?+(?:\[:\w+:\]|[^]])*\])|(.)", re.DOTALL)
 """An escaped character, a bracket expression, or another character."""
 
 
