@@ -1,4 +1,4 @@
-"""End what a failing test has started, so that no test waits for a process that nobody ends."""
+"""End what a failing test has started, so that no test waits for a process without end."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ _leave = subprocess.Popen.__exit__
 
 
 def _kill_and_leave(process: Any, kind: Any, error: Any, traceback: Any) -> None:
-    """Without this, `with subprocess.Popen` would wait for a server that nobody has told to end."""
+    """Without this, `with subprocess.Popen` would wait for a server that was never stopped."""
     if kind is not None:
         process.kill()
     _leave(process, kind, error, traceback)
