@@ -1,0 +1,59 @@
+"""A scripted player for the rooms of MiniGrid, which are Gymnasium environments of their own."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from agentrl.actions.action_spaces import action_format_for
+from agentrl.types import Image
+
+_LEFT, _RIGHT, _FORWARD = 0, 1, 2
+_AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
+"""The next square to the right or below, by the agent's direction."""
+
+
+class Walker:
+    """Walks to the green goal of an empty room, by the shortest way, from its picture.
+
+    Args:
+        action_space: of the environment; filled in automatically.
+        names: as for the translator, like all that follow.
+        parameters: of the components.
+        style: `tag` or `tool`.
+    """
+
+    def __init__(
+        self,
+        action_space: gymnasium.Space[Any],
+        names: Any = None,
+        parameters: Sequence[str] | None = None,
+        style: str = "tag",
+    ) -> None:
+        self._action_format = action_format_for(action_space, names, parameters, style)
+
+    def reply(
+        self, info: Mapping[str, Any], rng: np.random.Generator, observation: Mapping[str, Any]
+    ) -> str:
+        """Go forward if that leads closer, else turn towards the goal.
+
+        Args:
+            info: is not used.
+            rng: is not used.
+            observation: of `RGBImgObsWrapper`: the `image` of the whole room, and the agent's
+                `direction`.
+        """
+        picture, facing = observation["image"], int(observation["direction"])
+        away = _center(picture, 1) - _center(picture, 0)  # the goal is green, the agent is red
+        closer = [np.dot(away, ahead) > picture.shape[0] / 20 for ahead in _AHEAD]
+        if closer[facing]:
+            return self._action_format.format(_FORWARD)
+        return self._action_format.format(_RIGHT if closer[(facing + 1) % 4] else _LEFT)
+
+
+def _center(picture: Image, channel: int) -> np.ndarray:
+    """The mean position, right and down in pixels, of what has this color alone."""
+    rest = np.delete(picture, channel, axis=2).max(axis=2)
+    rows, columns = np.nonzero((picture[..., channel] > 150) & (rest < 100))
+    return np.array([columns.mean(), rows.mean()])
