@@ -239,7 +239,7 @@ class PooledProcess:
         except (OSError, EOFError):
             pass
         except Exception:  # a function wrote into the connection
-            log.exception("the process of reward functions sent something else than scores")
+            log.exception("the process of reward functions sent something other than scores")
         finally:
             selector.close()
             sender.close()
