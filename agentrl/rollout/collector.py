@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentrl.errors import EnvCrashed, EnvLost, WorldError
+from agentrl.errors import EnvCrashed, EnvError, EnvLost, RewardError, WorldError
 from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.make_env import Split
 from agentrl.rollout.run_episode import EpisodeRequest
@@ -175,7 +175,7 @@ class Collector:
 
         Raises:
             WorldError: more than half of the episodes are void, or a slot raised it.
-            RewardError: a slot raised it.
+            RewardError: a slot raised it, or most episodes are void as none can be scored.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -189,7 +189,10 @@ class Collector:
         void = [e for e in episodes if e.episode.outcome.void]
         if 2 * len(void) > len(episodes):
             # The episodes that survived would be a biased sample.
-            raise WorldError(
+            kinds = {cause(e.episode.outcome, e.episode.error) for e in void}
+            # The same code would fail again, if nothing but code has failed.
+            kind = {UNSCORED: RewardError, EnvError.__name__: EnvError}.get(kinds.pop() or "")
+            raise (WorldError if kinds or kind is None else kind)(
                 f"{len(void)} of {len(episodes)} episodes are void (failed through no fault of the "
                 f"agent): {_causes(void)}"
             )

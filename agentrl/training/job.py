@@ -15,6 +15,7 @@ from agentrl.files import lock_folder, remove_partial_files
 from agentrl.policies.models.model_source import model_origin
 from agentrl.text import shown_path
 from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.job_failure import may_pass, recorded_failure
 from agentrl.training.run_folder import RunFolder, RunState, job_name, read_summary
 
 log = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ def run_job(
                 remove_partial_files(killed)
             begun(settings)
         command = None if is_stage else job.command
-        with _resume_hint(folder, command, resumed=resume is not None):
+        with recorded_failure(run), _resume_hint(folder, command, resumed=resume is not None):
             run_with_restarts(job, settings, folder, checked, resumed=resume is not None)
     return replay.Run(run)
 
@@ -157,7 +158,7 @@ def _record_restart(folder: RunFolder, step: int, error: AgentRLError) -> None:
 
 @contextmanager
 def _resume_hint(folder: RunFolder, command: str | None, *, resumed: bool) -> Iterator[None]:
-    """Log how to resume a run that fails or is interrupted, unless that would fail again."""
+    """Log what a run that fails or is interrupted has saved, and how to resume it if that helps."""
     run = folder.path
     try:
         yield
@@ -170,14 +171,13 @@ def _resume_hint(folder: RunFolder, command: str | None, *, resumed: bool) -> It
                 f"{run}: the run's folder was removed, or its disk unmounted, while the job ran. "
                 "What it had recorded cannot be resumed"
             ) from error
-        logs = (
-            f" (logs of engines and phones: {shown_path(run / 'logs')})"
-            if (run / "logs").is_dir()
-            else ""
-        )
         saved = _progress_saved(run)
-        hint = "" if command is None else f"; resume with: {command} --resume {shown_path(run)}"
-        log.warning("%s%s%s", saved, hint, logs)
+        hint = "" if command is None else f"resume with: {command} --resume {shown_path(run)}"
+        if hint and not may_pass(error):
+            # Nothing is lost by starting again, where nothing was saved.
+            is_saved = checkpoint_store.latest(run) is not None
+            hint = f"once its cause is removed, {hint}" if is_saved else "remove its cause first"
+        log.warning("%s%s (logs: %s)", saved, hint and f"; {hint}", shown_path(run / "logs"))
         raise
 
 

@@ -21,7 +21,7 @@ from agentrl.config.loading import RUN_PROMPT
 from agentrl.data.prompt_templates import find_template
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.training.monitoring.metrics_file import METRICS_FILE, read_metrics
+from agentrl.training.monitoring.metrics_file import JOB_LOG, METRICS_FILE, read_metrics
 
 log = logging.getLogger(__name__)
 
@@ -252,7 +252,8 @@ class RunFolder:
     def remove_if_empty(self) -> None:
         """Remove the folder of a job that failed before it recorded, logged or kept anything."""
         kept = ("episodes", "checkpoints", "logs", "model")
-        files = (file for name in kept for file in (self.path / name).rglob("*") if file.is_file())
+        files = {file for name in kept for file in (self.path / name).rglob("*") if file.is_file()}
+        files.discard(self.path / JOB_LOG)
         if not self.has_begun and not any(file.stat().st_size for file in files):
             shutil.rmtree(self.path, ignore_errors=True)
 

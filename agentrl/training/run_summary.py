@@ -16,6 +16,7 @@ from agentrl.replay.episode_summary import Summary
 from agentrl.replay.run_index import RunIndex
 from agentrl.text import printable
 from agentrl.training.evaluation.intervals import Estimate, estimate, student_estimate
+from agentrl.training.job_failure import JobFailure, read_failure
 from agentrl.training.monitoring.metrics_file import (
     METRICS_FILE,
     STAGE_FILE,
@@ -24,7 +25,7 @@ from agentrl.training.monitoring.metrics_file import (
 )
 from agentrl.training.monitoring.result_tables import format_duration
 
-State = Literal["running", "finished", "stopped"]
+State = Literal["running", "finished", "failed", "stopped"]
 ENDS = ("before", "after")
 _COMPARED = ("reward", "success", "accuracy", "score", "loss", "token_accuracy", "unscored")
 _RESULT = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
@@ -68,6 +69,8 @@ class RunSummary:
     """The stage that a running job is in, such as `warm start`; None for other runs."""
     started: float
     """Seconds since 1970."""
+    failure: JobFailure | None
+    """The error that ended the job; None for other runs."""
     seconds: float
     """Wall-clock time of the finished stages."""
     metric: str | None
@@ -108,6 +111,7 @@ class RunSummary:
             "environment": self.environment, "algorithm": self.algorithm, "seed": self.seed,
             "step": self.step, "steps": self.steps, "state": self.state, "stage": self.stage,
             "started": self.started, "seconds": round(self.seconds, 1), "metric": self.metric,
+            "error": None if self.failure is None else str(self.failure),
             "before": _json(self.before), "after": _json(self.after), "result": self.result,
         }  # fmt: skip
 
@@ -189,6 +193,7 @@ def summarize(
         state=job,
         stage=job_stage(run),
         started=_started(run),
+        failure=read_failure(run) if job == "failed" else None,
         seconds=seconds or sum(one.seconds for one in played),
         metric=metric,
         before=before,
@@ -199,13 +204,15 @@ def summarize(
 
 
 def job_state(run: Path) -> State | None:
-    """`running`, `finished`, or `stopped` before its end; None if the run has no job.
+    """`running`, `finished`, `failed` through an error, or `stopped`; None if the run has no job.
 
     A job writes `summary.json` when it ends; if it was resumed since, `state.json` is ahead of it.
     """
     worked_in = is_locked(run)
     if worked_in is None or worked_in:
         return "running" if worked_in else None
+    if read_failure(run) is not None:
+        return "failed"
     summary, state = _read(run / "summary.json"), _read(run / "state.json")
     if "policy" in summary:  # an evaluation, which adds its results when it ends
         return "finished" if "reward" in summary else "stopped"

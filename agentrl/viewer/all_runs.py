@@ -14,12 +14,21 @@ from typing import Any
 from agentrl.errors import ConfigError
 from agentrl.files import is_locked, lock_folder
 from agentrl.text import printable, quoted
+from agentrl.training.job_failure import ERROR_FILE
 from agentrl.training.run_summary import ARCHIVE, find_runs, job_stage, job_state, summarize
 from agentrl.viewer.run_overview import MetricHistory
 
 _OWN = ("run", "seed")
 """Sections in which runs of one experiment differ: seeds of one configuration form a group."""
-_FILES = ("config.yaml", "command", "state.json", "summary.json", "evaluations.jsonl", "episodes")
+_FILES = (
+    "config.yaml",
+    "command",
+    "state.json",
+    "summary.json",
+    "evaluations.jsonl",
+    "episodes",
+    ERROR_FILE,
+)
 MAX_CHOSEN = 100
 """Runs whose curves are drawn together."""
 

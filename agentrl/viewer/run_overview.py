@@ -4,7 +4,7 @@ import json
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,7 @@ from agentrl.replay.jsonl import JsonlTail
 from agentrl.replay.run_layout import audit_file
 from agentrl.text import printable
 from agentrl.training.monitoring.metric_descriptions import SECTIONS, describe
-from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, is_number
+from agentrl.training.monitoring.metrics_file import EVALUATION, JOB_LOG, METRICS_FILE, is_number
 from agentrl.training.monitoring.progress import TRAINING_STAGES
 from agentrl.training.run_summary import summarize
 from agentrl.types import UNSCORED
@@ -54,6 +54,8 @@ def overview(run: Run) -> dict[str, Any]:
         "command": _read(run.path / "command"),
         "job": line.state,
         "stage": line.stage,
+        "failure": None if line.failure is None else asdict(line.failure),
+        "log": (run.path / JOB_LOG).is_file(),
         "headline": line.headline,
         "steps": line.steps,
         "plays": rows_by_label(run),

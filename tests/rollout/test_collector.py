@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.errors import RewardError, WorkerLost, WorldError
+from agentrl.errors import EnvError, RewardError, WorkerLost, WorldError
 from agentrl.rollout.collector import (
     CollectionProgress,
     Collector,
@@ -285,3 +285,22 @@ def test_void_shares_are_relative_to_all_played_episodes():
     }  # fmt: skip
     nothing = {"void": 0, "void_share": 0, "context_full": 0}
     assert CollectionProgress().void_metrics() == nothing
+
+
+@pytest.mark.parametrize(
+    ("errors", "kind"),
+    [
+        (["RewardError: no key"] * 2, RewardError),
+        (["EnvError: my_game raised"] * 2, EnvError),
+        (["RewardError: no key", "DeviceOffline: gone"], WorldError),
+    ],
+)
+async def test_play_that_is_mostly_void_names_the_code_that_failed(errors, kind):
+    requests = requests_of_step("eval", 0, [1, 2], 1)
+
+    async def play(request):
+        return replace(episode_of(request, Outcome.ENV_ERROR), error=errors[request.seed - 1])
+
+    with pytest.raises(WorldError) as raised:
+        await collect(play, requests, max_refills=0)
+    assert raised.type is kind

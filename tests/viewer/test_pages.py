@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from statistics import fmean
 
 import cv2
@@ -12,13 +13,14 @@ from playwright.sync_api import expect
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, DeviceOffline
 from agentrl.files import lock_folder
 from agentrl.replay.preference_pairs import choices
 from agentrl.replay.pruning import Pruner
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file
+from agentrl.training.job_failure import recorded_failure
 from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.viewer_server import ViewerServer
@@ -42,6 +44,22 @@ def test_the_overview_summarizes_the_run(small, open_page):
     expect(page.get_by_role("link", name="DeviceOffline")).to_be_visible()
     page.get_by_role("link", name="after sampled").click()
     expect(page.get_by_text("4 of 17 episodes")).to_be_visible()
+
+
+def test_a_failed_job_and_void_episodes_say_why(serve, open_page, tmp_path):
+    run = runs.run(tmp_path / "run")
+    error = DeviceOffline("adb:1 is offline")
+    with suppress(DeviceOffline), lock_folder(run), recorded_failure(run):
+        raise error
+    served = serve(run)
+    page = open_page(served.url)
+    expect(page.get_by_role("alert")).to_contain_text("DeviceOffline adb:1 is offline")
+    expect(page.get_by_role("alert")).to_contain_text("Resume it with agentrl train …/run --resume")
+    expect(page.get_by_text("failed after 0 steps")).to_be_visible()
+    page.get_by_role("link", name="job.log").click()
+    expect(page.get_by_text("DeviceOffline: adb:1 is offline")).to_be_visible()
+    page.goto(f"{served.url}/episodes?outcome=device_error")
+    expect(page.get_by_text("net-3fa2c1 is gone")).to_be_visible()
 
 
 def test_the_overview_lists_the_worst_cases_of_an_audit(serve, open_page, tmp_path):

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from agentrl.cli.command_help import complete_run
 from agentrl.cli.terminal import print_table, suggest, table_width
+from agentrl.text import one_line, shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = ("started", "seed", "algorithm", "time", "environment", "steps", "state")
 """Columns that a narrow terminal leaves out, in this order."""
+_ERRORS_SHOWN = 3
+_LONGEST_ERROR = 300
 
 
 def runs(
@@ -37,6 +40,7 @@ def runs(
     Example: agentrl runs --environment FrozenLake
     """
     from agentrl.config.bounds import path_of
+    from agentrl.training.job_failure import ERROR_FILE
     from agentrl.training.run_summary import find_runs, summarize
 
     path = path_of(folder, "folder")
@@ -53,6 +57,9 @@ def runs(
         typer.echo(f"No runs{of} in {path}.")
         return
     print_runs(shown)
+    for one in [one for one in shown if one.failure][:_ERRORS_SHOWN]:
+        message, file = one_line(str(one.failure), _LONGEST_ERROR), one.path / ERROR_FILE
+        typer.echo(f"{one.name} failed: {message} (traceback: {shown_path(file)})")
     suggest(("view", folder), ("view", shown[0].path))
 
 
@@ -75,6 +82,7 @@ def print_runs(found: "Sequence[RunSummary]") -> None:
 def _row(one: "RunSummary") -> dict[str, str]:
     from agentrl.training.monitoring.result_tables import format_duration
 
+    failed_with = None if one.failure is None else one.failure.type
     return {
         "run": one.name,
         "environment": one.environment,
@@ -83,6 +91,6 @@ def _row(one: "RunSummary") -> dict[str, str]:
         "steps": str(one.step) if one.steps in (None, one.step) else f"{one.step}/{one.steps}",
         "result (95% interval)": one.result,
         "time": format_duration(one.seconds),
-        "state": ": ".join(filter(None, (one.state, one.stage))),
+        "state": ": ".join(filter(None, (one.state, failed_with, one.stage))),
         "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(one.started)),
     }

@@ -32,6 +32,7 @@ from agentrl.training import env_seeds, preflight
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.evaluation.intervals import estimate, student_estimate
 from agentrl.training.evaluation.shared_rollouts import SharedRollouts
+from agentrl.training.job_failure import recorded_failure
 from agentrl.training.model_to_play import (
     check_checkpoint,
     checkpoint_of,
@@ -536,7 +537,7 @@ async def _play_and_record(
     }
     with lock_folder(folder.path):
         folder.write_summary(summary)  # the viewer shows it while episodes are played
-        with folder.removed_if_empty():
+        with recorded_failure(folder.path), folder.removed_if_empty():
             found = await _evaluate(rollouts, job, folder.path, header.get("task"))
         audit = {"audit": found.audit} if found.audit else {}
         folder.write_summary({**summary, **found.summary(), **audit})

@@ -8,6 +8,8 @@ from typing import Any, TypeGuard
 METRICS_FILE = "metrics.jsonl"
 STAGE_FILE = "stage"
 """The file with the name of a running job's current stage."""
+JOB_LOG = "logs/job.log"
+"""The log of what a job says on the console."""
 EVALUATION = "evaluation"
 """The stage of evaluations during training."""
 

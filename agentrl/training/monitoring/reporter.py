@@ -6,10 +6,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from agentrl.training.monitoring.guarded_logger import open_guarded
+from agentrl.training.monitoring.guarded_logger import GuardedLogger, open_guarded
+from agentrl.training.monitoring.job_log import LogFileDisplay
 from agentrl.training.monitoring.learning_curve import draw_curve
 from agentrl.training.monitoring.logger import open_loggers
-from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, read_metrics
+from agentrl.training.monitoring.metrics_file import EVALUATION, JOB_LOG, METRICS_FILE, read_metrics
 from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork
 from agentrl.training.monitoring.resource_usage import ResourceUsage
 from agentrl.training.monitoring.result_tables import flatten_results
@@ -42,6 +43,7 @@ class Reporter:
         run.mkdir(parents=True, exist_ok=True)
         self._run = run
         self._loggers = open_loggers(run, loggers, amounts, open_guarded)
+        self._loggers.append(GuardedLogger(JOB_LOG, lambda: LogFileDisplay(run, amounts)))
         self._stage = "start"
         self._step = 0
         self._closed = False

@@ -115,7 +115,7 @@ def _job(run: Run, about: Mapping[str, Any]) -> str | None:
     done = str(state.get("step", 0))
     with suppress(ConfigError):  # a configuration of another version: the total is unknown
         done += f" of {configuration.load(run.path / 'config.yaml').train.steps}"
-    status = {"running": "running, at", "finished": "finished after"}.get(
+    status = {"running": "running, at", "finished": "finished after", "failed": "failed after"}.get(
         about["job"], "stopped after"
     )
     return f"{status} {done} steps"

@@ -92,7 +92,7 @@ const bar = h(
     h(
       "select",
       { name: "state", onchange: (event) => keep("state", event.target.value, list) },
-      ["", "running", "finished", "stopped"].map((name) =>
+      ["", "running", "finished", "failed", "stopped"].map((name) =>
         h("option", { value: name, selected: name === (query.get("state") ?? "") }, name || "all"),
       ),
     ),
@@ -293,7 +293,8 @@ function list() {
             ? h(
                 "span",
                 {
-                  class: `badge ${run.state === "running" ? "success" : run.state === "stopped" ? "void" : "plain"}`,
+                  class: `badge ${run.state === "running" ? "success" : ["failed", "stopped"].includes(run.state) ? "void" : "plain"}`,
+                  title: run.error ?? null,
                 },
                 run.state,
               )

@@ -191,6 +191,13 @@ export function failed(error) {
   );
 }
 
+/** What made an episode void, after its cause. */
+export function voidReason(row) {
+  if (!row.void || !row.error) return null;
+  const said = row.error.startsWith(`${row.cause}: `) ? row.error.slice(row.cause.length + 2) : row.error;
+  return h("span", { class: "reason", title: row.error }, h("bdi", {}, said));
+}
+
 /** Colors are for success and for what is void: most episodes of an untrained model have no success. */
 export function outcomeBadge(row) {
   const kind = row.void ? "void" : row.success === true ? "success" : "plain";

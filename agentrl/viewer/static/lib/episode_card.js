@@ -1,5 +1,5 @@
 // Episodes as people see them in lists: star, note, and a card with the last screen.
-import { failed, frame, get, h, icon, named, outcomeBadge, post, replace, signed } from "./dom.js";
+import { failed, frame, get, h, icon, named, outcomeBadge, post, replace, signed, voidReason } from "./dom.js";
 
 const address = (row) => `/episodes/${encodeURIComponent(row.id)}`;
 /** Room around the window within which screens are loaded. */
@@ -161,6 +161,7 @@ function card(row) {
       { href: address(row), "aria-label": `${row.id}, ${row.void ? "void" : `reward ${signed(row.total)}`}` },
       h("span", { class: "shot" }),
       h("span", { class: "line" }, h("b", {}, row.void ? "–" : signed(row.total)), outcomeBadge(row)),
+      voidReason(row),
       h("span", { class: "faint" }, `${named(row.label)}, step ${row.step}, seed ${row.seed}`),
       row.note ? h("span", { class: "note" }, h("bdi", {}, row.note)) : null,
     ),

@@ -1,4 +1,4 @@
-// The logs of a run's engines, workers and phones.
+// The logs of a run's job, engines, workers and phones.
 import { get, h, number, replace, placeholder } from "../lib/dom.js";
 
 export async function logs(place, chosen) {
@@ -34,7 +34,7 @@ export async function logs(place, chosen) {
             placeholder(
               "empty",
               "No logs",
-              "Engines, workers and phones write them when the job runs in Ray. What the job itself prints is in its terminal.",
+              "The job writes one; engines, workers and phones do, too, when it runs in Ray.",
             ),
           ),
     );

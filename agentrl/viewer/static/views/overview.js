@@ -23,10 +23,16 @@ const JOB = {
   running: (step, steps, left, stage) =>
     `running${stage ? `: ${stage}` : ""}, ${step ? `${of(step, steps)} done` : "no training step done yet"}${left ? `, about ${seconds(left)} left` : ""}`,
   finished: (step) => `finished after ${of(step)}`,
+  failed: (step, steps) => `failed after ${of(step, steps)}`,
   stopped: (step, steps) => `stopped after ${of(step, steps)}`,
 };
 
-const EVALUATION = { running: "running", finished: "finished", stopped: "stopped before finishing" };
+const EVALUATION = {
+  running: "running",
+  finished: "finished",
+  failed: "failed",
+  stopped: "stopped before finishing",
+};
 
 /** Shown instead of a curve that is zero everywhere. */
 const NONE = { "Void episodes": "Void episodes: none so far." };
@@ -97,10 +103,28 @@ function draw(place, drawn, charts, withoutAny, options = {}) {
 
 function withoutCurves(run) {
   if (evaluation(run)) return results(evaluation(run));
+  if (run.job === "failed")
+    return placeholder("empty", "The run failed before its first step", "The error is above.");
   if (run.job !== "stopped")
     return placeholder("empty", "No curves yet", "They begin when the first training step has finished.");
-  const resume = `${run.command?.trim() || "agentrl train"} …/${run.name} --resume`;
-  return placeholder("empty", "The run stopped before its first step", `Resume it with ${resume}`);
+  return placeholder("empty", "The run stopped before its first step", `Resume it with ${resume(run)}`);
+}
+
+const resume = (run) => `${run.command?.trim() || "agentrl train"} …/${run.name} --resume`;
+
+/** The error that ended the job, and what to do. */
+function failure(run) {
+  if (!run.failure) return null;
+  const { type, message, traceback, may_pass: mayPass } = run.failure;
+  return h(
+    "div",
+    { class: "notice", role: "alert" },
+    h("b", {}, h("bdi", {}, type)),
+    " ",
+    h("bdi", {}, message),
+    mayPass && !evaluation(run) ? h("p", {}, `Resume it with ${resume(run)}`) : null,
+    h("details", {}, h("summary", {}, "Traceback"), h("pre", {}, traceback)),
+  );
 }
 
 /** The summary of an evaluation; null for training. */
@@ -154,6 +178,7 @@ function heading(run) {
   const void_ = Object.values(run.causes).reduce((sum, count) => sum + count, 0);
   return [
     h("h1", {}, h("bdi", {}, run.name)),
+    failure(run),
     run.headline ? h("p", { class: "headline" }, run.headline.replaceAll("->", "→")) : null,
     h(
       "dl",
@@ -170,6 +195,7 @@ function heading(run) {
         : null,
       run.state?.restarts?.length ? fact("restarts", restarts(run.state.restarts), "bad") : null,
       run.command ? fact("command", run.command.trim()) : null,
+      run.log ? fact("log", h("a", { href: "/logs/job.log" }, "job.log")) : null,
       ...(unplayed(run) ? [] : played(run, void_)),
     ),
     awaitsEpisodes(run) ? placeholder("empty", "No episodes yet", "They appear here as they end.") : null,
@@ -177,7 +203,7 @@ function heading(run) {
 }
 
 /** Whether no episode has ended yet, but one may. */
-const awaitsEpisodes = (run) => !run.count && !unplayed(run) && run.job !== "stopped";
+const awaitsEpisodes = (run) => !run.count && !unplayed(run) && !["failed", "stopped"].includes(run.job);
 
 /** Whether the job trains on a data set, without episodes. */
 const unplayed = (run) =>

@@ -33,7 +33,11 @@ export async function phones(place) {
     if (!found.length) {
       const { job } = await get("/api/run/name");
       const ended =
-        { finished: "The job has finished.", stopped: "The job stopped before finishing." }[job] ?? "";
+        {
+          finished: "The job has finished.",
+          failed: "The job failed.",
+          stopped: "The job stopped before finishing.",
+        }[job] ?? "";
       replace(
         wall,
         placeholder(
