@@ -1,7 +1,6 @@
 """Text for messages: safe and shortened values, suggestions, names of phones; hosts and hashes."""
 
 import difflib
-import ipaddress
 import re
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -184,16 +183,6 @@ def format_signed(value: float) -> str:
 def retry_after_s(header: str | None) -> float:
     """Seconds of a `Retry-After` header; 0 if it is missing, a date, or invalid."""
     return float(header) if header is not None and header.isascii() and header.isdigit() else 0.0
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def hash_fraction(text: str) -> float:

@@ -153,6 +153,18 @@ def _check_name(name: str) -> None:
         raise ConfigError(f"{name!r} is the name of an existing module; choose another one")
 
 
+def standalone_program() -> str:
+    """The environment server as one file, which needs no agentrl."""
+    from agentrl import web_access
+    from agentrl.rollout import env_server
+
+    server, checks = (
+        Path(str(one.__file__)).read_text("utf-8") for one in (env_server, web_access)
+    )
+    lines = server.splitlines(keepends=True)
+    return "".join(checks if one.startswith("from agentrl.web_access") else one for one in lines)
+
+
 def serve(
     environment: Annotated[
         str,
@@ -183,7 +195,7 @@ def serve(
     from agentrl.rollout import env_server
 
     if program:
-        typer.echo(Path(env_server.__file__).read_text(encoding="utf-8"), nl=False)
+        typer.echo(standalone_program(), nl=False)
         return
     if not environment:
         raise ConfigError("ENVIRONMENT is missing; give an id, module:Class or path/file.py:Class.")

@@ -16,7 +16,7 @@ import stat
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -32,6 +32,7 @@ FOLDER = Path("~/.cache/agentrl/pictures")
 _FEW = 500
 """Below this many images, decoding them is faster than the cache."""
 
+_T = TypeVar("_T")
 Cell = tuple[int, Any]
 """The index of a row, and one of its undecoded images."""
 _MAX_PIXELS = 64_000_000
@@ -67,13 +68,28 @@ def load_image(value: Any, root: Path) -> Image:
         return _checked(value)
     if isinstance(value, PIL.Image.Image):
         return _decoded(value)
+    return _opened(value, root, _decoded)
+
+
+def count_pixels(value: Any) -> int:
+    """The number of pixels of an image in a data URI, which is not decoded.
+
+    Raises:
+        ImageError: it is not an image in a data URI, or a larger one than are loaded.
+    """
+    if not is_data_uri(value):
+        raise ImageError("an image must be a data URI")  # and never a path on this machine
+    return _opened(value, Path(), _bounded_pixels)
+
+
+def _opened(value: Any, root: Path, read: Callable[[PIL.Image.Image], _T]) -> _T:
     found = image_source(value, root)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as: a broken EXIF block, a large image
             held = _regular(found, value) if isinstance(found, Path) else io.BytesIO(found)
             with PIL.Image.open(held, formats=_FORMATS) as opened:
-                return _decoded(opened)
+                return read(opened)
     except FileNotFoundError:
         raise ImageError(f"{value}: no such file in {root}") from None
     except ImageError:
@@ -158,9 +174,14 @@ def _unpacked(text: str, value: Any) -> bytes:
         raise ImageError(f"{quoted(value, 80)}: broken base64: {error}") from None
 
 
-def _decoded(image: PIL.Image.Image) -> Image:
+def _bounded_pixels(image: PIL.Image.Image) -> int:
     if image.width * image.height > _MAX_PIXELS:
         raise ImageError(f"{image.width}x{image.height} pixels; the maximum is {_MAX_PIXELS:,}")
+    return image.width * image.height
+
+
+def _decoded(image: PIL.Image.Image) -> Image:
+    _bounded_pixels(image)
     upright = PIL.ImageOps.exif_transpose(image)
     if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
         shown = upright.convert("RGBA")

@@ -20,12 +20,11 @@ from agentrl.errors import DeviceError, DeviceTimeout
 from agentrl.phone_page.page_app import PagedApp
 from agentrl.phone_page.page_messages import LONGEST
 from agentrl.phone_page.page_socket import PageConnection
+from agentrl.web_access import MAX_CONNECTIONS, foreign_request
 
 log = logging.getLogger(__name__)
 
 _LOOPBACK = "127.0.0.1"
-_NAMES = ("localhost", _LOOPBACK)
-"""Host names by which a phone reaches this machine: its own end of the tunnel."""
 _START_S = 10.0
 _STOP_S = 5.0
 _PING_S = 5.0
@@ -114,7 +113,7 @@ class _Running(uvicorn.Server):
                 log_config=None,
                 log_level="warning",  # lower levels log URLs, which contain the token
                 access_log=False,
-                limit_concurrency=1024,
+                limit_concurrency=MAX_CONNECTIONS,
                 timeout_keep_alive=5,
                 timeout_graceful_shutdown=1,
                 server_header=False,
@@ -191,20 +190,11 @@ def _answer(headers: Mapping[str, str], body: bytes, media_type: str) -> Respons
 
 
 def _is_own(headers: Mapping[str, str], *, needs_origin: bool) -> bool:
-    """Whether a request names this machine as host and comes from one of our pages.
-
-    Checking the host prevents DNS rebinding; checking the origin excludes other pages in the same
-    browser.
-    """
-    host = headers.get("host", "")
-    if host.rpartition(":")[0] not in _NAMES:
-        _refuse(f"unexpected host {host[:80]!r}")
-        return False
-    origin = headers.get("origin")
-    if origin != f"http://{host}" and (needs_origin or origin is not None):
-        _refuse(f"unexpected origin {str(origin)[:80]!r}")
-        return False
-    return True
+    """Whether a request comes from one of our pages; a phone names its own end of the tunnel."""
+    why = foreign_request(headers, _LOOPBACK, needs_origin=needs_origin)
+    if why is not None:
+        _refuse(why)
+    return why is None
 
 
 def _refuse(why: str) -> None:

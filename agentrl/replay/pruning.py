@@ -50,7 +50,7 @@ class Pruned:
     bytes: int
     """Bytes freed, of episodes and frames."""
     recent: int
-    """Training episodes over the limit that were recorded too recently to be removed."""
+    """Training episodes over the limit that were recorded or copied too recently to be removed."""
     waiting: int
     waiting_bytes: int
     """Frames that no kept episode shows, but that were touched too recently to be removed."""
@@ -157,7 +157,8 @@ class Pruner:
         for held in sorted(training, key=lambda held: (held.time, held.id)):
             if ledger.bytes <= keep_bytes or held.time > recorded_before:
                 break
-            going.append(ledger.drop(held.id))
+            if not self._is_recent(held, recorded_before):
+                going.append(ledger.drop(held.id))
         return going
 
     def _num_recent(self, keep_bytes: float, recorded_before: float) -> int:
@@ -165,7 +166,12 @@ class Pruner:
         if ledger.bytes <= keep_bytes:
             return 0
         training = (held for held in ledger.episodes.values() if held.split == "train")
-        return sum(held.time > recorded_before for held in training)
+        return sum(self._is_recent(held, recorded_before) for held in training)
+
+    def _is_recent(self, held: KeptEpisode, recorded_before: float) -> bool:
+        """Whether an episode, or its file in a copied run, was written after a time."""
+        written = max(held.time, _touched_at(episode_file(self._run, held.id)))
+        return written > recorded_before
 
     def _note(self, going: Collection[KeptEpisode], now: float) -> None:
         if not going:

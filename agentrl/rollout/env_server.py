@@ -1,7 +1,7 @@
-"""Serve a Gymnasium environment over HTTP. This file is self-contained.
+"""Serve a Gymnasium environment over HTTP, also where agentrl is not installed.
 
-It needs Python 3.9, numpy and gymnasium, but not agentrl: copy it to where the environment can be
-imported, and run
+`agentrl serve-env --program` prints this file as a program that needs Python 3.9, numpy and
+gymnasium: copy it to where the environment can be imported, and run
 
     python serve_env.py module:Class --port 8100
 
@@ -20,6 +20,7 @@ import os
 import queue
 import re
 import signal
+import socket
 import struct
 import sys
 import threading
@@ -28,12 +29,15 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from agentrl.web_access import foreign_request, is_loopback
 
 VERSION = 1
 """Of the protocol; client and server must have the same."""
@@ -45,8 +49,11 @@ LONGEST_ERROR = 2000
 """Most characters of the text of an error."""
 _GONE = 410
 """HTTP status of requests for an environment that there is no more."""
-LOCAL = ("127.0.0.1", "::1", "localhost")
-
+_MAX_UNUSED = 64
+"""Connections that have not sent a request; with one more, the oldest is closed."""
+_FIRST_REQUEST_S = 30.0
+"""How long a new connection may be silent."""
+_IDLE_CONNECTION_S = 3600.0
 
 _OLD_GYM = (
     ", as environments of the old gym package do: adapt it to gymnasium.Env, or wrap it in "
@@ -371,15 +378,38 @@ class EnvServer(ThreadingHTTPServer):
         idle_s: float = 900.0,
         deadline_s: float = 300.0,
     ) -> None:
-        if address[0] not in LOCAL and not token:
+        if not is_loopback(address[0]) and not token:
             raise InvalidRequest(
                 f"{address[0]} is reachable from other machines: set AGENTRL_ENV_TOKEN"
             )
         super().__init__(address, RequestHandler)
         self.make, self.token, self.most = make, token, most
-        self.idle_s, self.deadline_s = idle_s, deadline_s
+        self.idle_s, self.deadline_s, self.host = idle_s, deadline_s, address[0]
+        self._unused: dict[Any, None] = {}
         self._env_threads: dict[str, EnvThread] = {}
         self._lock = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own."""
+        with self._lock:
+            self._unused[request] = None
+            oldest = next(iter(self._unused)) if len(self._unused) > _MAX_UNUSED else request
+            if oldest is not request:
+                del self._unused[oldest]
+        if oldest is not request:
+            with suppress(OSError):  # it has just been closed
+                oldest.shutdown(socket.SHUT_RDWR)  # ends its thread, which reads from it
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.note_use(request)
+        super().shutdown_request(request)
+
+    def note_use(self, connection: Any) -> None:
+        """Note that a connection has sent a request."""
+        with self._lock:
+            self._unused.pop(connection, None)
 
     def service_actions(self) -> None:
         """Close idle environments."""
@@ -471,7 +501,7 @@ class RequestHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = 1 << 16
-    timeout = 3600
+    timeout = _FIRST_REQUEST_S
 
     server: EnvServer
 
@@ -495,6 +525,8 @@ class RequestHandler(BaseHTTPRequestHandler):
 
     def _message(self) -> dict[str, Any]:
         close, self.close_connection = self.close_connection, True
+        if why := foreign_request(self.headers, self.server.host):
+            raise PermissionError(why)
         given = self.headers.get("Authorization", "")
         expected = f"Bearer {self.server.token}"
         if self.server.token and not hmac.compare_digest(given.encode(), expected.encode()):
@@ -503,6 +535,8 @@ class RequestHandler(BaseHTTPRequestHandler):
         if not 0 <= size <= MAX_BYTES:
             raise InvalidRequest(f"a message must have from 0 to {MAX_BYTES} bytes, not {size}")
         message = unpack(self.rfile.read(size))
+        self.server.note_use(self.connection)
+        self.connection.settimeout(_IDLE_CONNECTION_S)
         self.close_connection = close  # an unread body would be taken for the next request
         if not isinstance(message, dict):
             raise InvalidRequest("a message must be a dictionary")

@@ -28,6 +28,8 @@ INPUT_NAMES = (
     "env_rewards", "info",
 )  # fmt: skip
 """The names that `inputs_of` gives besides those of the row's columns."""
+SENT_IMAGES = ("images", "screens")
+"""The inputs that hold images; `agentrl serve-reward` receives them as data URIs."""
 _MAX_BATCH_SIZE = 64
 """Maximum number of episodes per call, unless the function has an attribute `max_batch_size`."""
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from agentrl import registry
+from agentrl.data.image_loading import load_image
 from agentrl.data.openrlhf import QueryFormat
 from agentrl.errors import (
     AgentRLError,
@@ -35,7 +36,14 @@ from agentrl.errors import (
 from agentrl.rollout import reward_messages
 from agentrl.rollout.loaded_reward import LoadedReward, load_rewards
 from agentrl.rollout.process_guard import ProcessGuard
-from agentrl.rollout.reward_adapters import RewardInputs, awaited, inputs_of, per_turn, score_batch
+from agentrl.rollout.reward_adapters import (
+    SENT_IMAGES,
+    RewardInputs,
+    awaited,
+    inputs_of,
+    per_turn,
+    score_batch,
+)
 from agentrl.rollout.reward_messages import (
     FIELDS,
     MAX_IDS,
@@ -84,6 +92,10 @@ class _Job:
             assert self.episode is not None
             form = QueryFormat(prompt=lambda messages: self.prompt, end=end)
             self.inputs = inputs_of(self.episode, form)
+        elif self.episode is None:  # of a reward server; decoded here, as the call has a deadline
+            for name in SENT_IMAGES:
+                if images := self.inputs.get(name):
+                    self.inputs[name] = [load_image(image, Path()) for image in images]
         return dict(self.inputs)
 
 

@@ -16,28 +16,33 @@ import asyncio
 import hmac
 import json
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import closing
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from agentrl.config import RewardConfig
 from agentrl.data import image_loading, openrlhf
 from agentrl.data.openrlhf import CHATML
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
-from agentrl.rollout.reward_adapters import OVERALL, RewardInputs
+from agentrl.rollout.reward_adapters import OVERALL, SENT_IMAGES, RewardInputs
 from agentrl.rollout.reward_pool import RewardPool
 from agentrl.rollout.reward_signatures import RewardSpec
-from agentrl.text import is_loopback, printable
+from agentrl.text import printable
+from agentrl.web_access import MAX_CONNECTIONS, foreign_request, is_loopback
 
 log = logging.getLogger(__name__)
 
 _MAX_BYTES = 256 << 20
 """Maximum bytes of a request: about 64 episodes with their images."""
+_MAX_IMAGES = 2048
+"""Maximum number of images of a request."""
+_MAX_PIXELS = 512_000_000
+"""Maximum pixels of a request, and of all requests that are scored at a time: 1.5 GB, or about 200
+screens of a phone."""
 
 
 class _Refused(Exception):
@@ -54,37 +59,45 @@ class RewardServer:
     Args:
         name: name of the function.
         pool: of the function.
+        host: the address that the server listens on.
         token: token that requests must send; None accepts every request.
     """
 
-    def __init__(self, name: str, pool: RewardPool, token: str | None = None) -> None:
-        self._name, self._pool, self._token = name, pool, token
+    def __init__(self, name: str, pool: RewardPool, host: str, token: str | None = None) -> None:
+        self._name, self._pool, self._host, self._token = name, pool, host, token
+        self._free_pixels, self._scored = _MAX_PIXELS, asyncio.Condition()
 
     def application(self) -> FastAPI:
         """The ASGI application."""
         app = FastAPI(title="agentrl reward server", docs_url=None, redoc_url=None)
+        app.middleware("http")(self._guard)
         app.add_api_route("/score", self._score, methods=["POST"])
         app.add_api_route("/get_reward", self._get_reward, methods=["POST"])
         app.add_api_route("/health", self._health, methods=["GET"])
         return app
+
+    async def _guard(
+        self, request: Request, answer: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        if (why := foreign_request(request.headers, self._host)) is not None:
+            return JSONResponse({"error": why}, status_code=403)
+        return await answer(request)
 
     async def _health(self) -> JSONResponse:
         return JSONResponse({"function": self._name})
 
     async def _score(self, request: Request) -> JSONResponse:
         try:
-            inputs = _inputs(await self._body(request))
-            return JSONResponse({"rows": await self._rows(inputs)})
+            # In a thread, as other requests are answered meanwhile.
+            inputs, pixels = await asyncio.to_thread(_inputs, await self._body(request))
+            async with self._room(pixels):
+                return JSONResponse({"rows": await self._rows(inputs)})
         except _Refused as refused:
             return JSONResponse({"error": printable(str(refused))}, status_code=refused.status)
 
     async def _get_reward(self, request: Request) -> JSONResponse:
         try:
-            content = _parsed(await self._body(request))
-            try:
-                inputs = openrlhf.inputs_of_request(content)
-            except ValueError as error:
-                raise _Refused(400, str(error)) from None
+            inputs = await asyncio.to_thread(_openrlhf_inputs, await self._body(request))
             rows = await self._rows(inputs)
             failed = [row.get("error", "returned None") for row in rows if OVERALL not in row]
             if failed:
@@ -107,6 +120,19 @@ class RewardServer:
                 )
         return bytes(body)
 
+    @asynccontextmanager
+    async def _room(self, pixels: int) -> AsyncIterator[None]:
+        """Wait until there is memory for a request's images."""
+        async with self._scored:
+            await self._scored.wait_for(lambda: pixels <= self._free_pixels)
+            self._free_pixels -= pixels
+        try:
+            yield
+        finally:
+            async with self._scored:
+                self._free_pixels += pixels
+                self._scored.notify_all()
+
     async def _rows(self, inputs: list[RewardInputs]) -> list[Mapping[str, Any]]:
         answers = [asyncio.wrap_future(one) for one in self._pool.submit_all(inputs)]
         rows: list[Mapping[str, Any]] = []
@@ -124,8 +150,8 @@ class RewardServer:
         return rows
 
 
-def _inputs(body: bytes) -> list[RewardInputs]:
-    """The episodes of a request, with images as arrays.
+def _inputs(body: bytes) -> tuple[list[RewardInputs], int]:
+    """The episodes of a request, with images as data URIs, and how many pixels these have.
 
     Raises:
         _Refused: it is not a valid request.
@@ -133,14 +159,38 @@ def _inputs(body: bytes) -> list[RewardInputs]:
     inputs = _parsed(body).get("inputs")
     if not isinstance(inputs, list) or not all(isinstance(episode, dict) for episode in inputs):
         raise _Refused(400, 'must be {"inputs": [{...}, ...]}')
+    images: list[Any] = []
     for episode in inputs:
-        for name in ("images", "screens"):
-            images = episode.get(name)
-            if not isinstance(images, list | None):
+        for name in SENT_IMAGES:
+            listed = episode.get(name)
+            if not isinstance(listed, list | None):
                 raise _Refused(400, f"{name} must be a list of data URIs")
-            if images or name == "images":
-                episode[name] = [_image(image) for image in images or ()]
-    return inputs
+            images += listed or ()
+        episode["images"] = episode.get("images") or []
+    return inputs, _pixels(images)
+
+
+def _pixels(images: Sequence[Any]) -> int:
+    """How many pixels the images of a request have together."""
+    if len(images) > _MAX_IMAGES:
+        raise _Refused(413, f"{len(images)} images; the maximum is {_MAX_IMAGES} at once")
+    try:
+        pixels = sum(map(image_loading.count_pixels, images))
+    except image_loading.ImageError as error:
+        raise _Refused(400, str(error)) from None
+    if pixels > _MAX_PIXELS:
+        raise _Refused(
+            413, f"images of {pixels:,} pixels; the maximum is {_MAX_PIXELS:,}: send fewer episodes"
+            " at once (max_batch_size), or smaller images",
+        )  # fmt: skip
+    return pixels
+
+
+def _openrlhf_inputs(body: bytes) -> list[RewardInputs]:
+    try:
+        return openrlhf.inputs_of_request(_parsed(body))
+    except ValueError as error:
+        raise _Refused(400, str(error)) from None
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
@@ -149,15 +199,6 @@ def _parsed(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _Refused(400, f"invalid JSON: {describe_error(error)}") from None
     return content if isinstance(content, dict) else {}
-
-
-def _image(image: Any) -> Any:
-    if not image_loading.is_data_uri(image):
-        raise _Refused(400, "an image must be a data URI")  # and never a path on this machine
-    try:
-        return image_loading.load_image(image, Path())
-    except image_loading.ImageError as error:
-        raise _Refused(400, str(error)) from None
 
 
 def serve(
@@ -195,10 +236,11 @@ def serve(
                 "served takes reward_inputs, reward_input, data_source, data_sources, completions "
                 "or queries first; for another name of a list of inputs, pass --batch"
             )
-        application = RewardServer(config.function, pool, token).application()
+        application = RewardServer(config.function, pool, host, token).application()
         settings = uvicorn.Config(
-            application, host=host, port=port, log_level="warning", access_log=False
-        )
+            application, host=host, port=port, log_level="warning", access_log=False,
+            limit_concurrency=MAX_CONNECTIONS,
+        )  # fmt: skip
         _AnnouncingServer(settings, ready).run()
 
 

@@ -1,8 +1,7 @@
-"""Access control for the viewer: host names, origins, the token, and security headers."""
+"""Access control for the viewer: who may send a request, the token, and security headers."""
 
 import hmac
 import logging
-import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -11,7 +10,7 @@ from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
 from agentrl.errors import AgentRLError
-from agentrl.text import is_loopback
+from agentrl.web_access import foreign_request, is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +27,6 @@ _HEADERS: Final = {
 }
 _TOKEN_HEADER = "x-agentrl-token"
 _NO_TOKEN = "the token is missing; open the address that the server printed"
-_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
-"""A name or an address (IPv6 in brackets), and a port."""
-_OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class AccessGuard:
@@ -44,22 +40,14 @@ class AccessGuard:
     def __init__(self, host: str, port: int) -> None:
         self.token = secrets.token_urlsafe(24)
         self.is_loopback = is_loopback(host)
-        self._names = _OWN_NAMES | {f"[{host}]" if ":" in host else host}
+        self._host = host
         # Browsers send cookies to every port of a host, so two servers must not share a name.
         self.cookie = f"agentrl-{port}"
 
     def refusal(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> str | None:
-        """The reason for refusing a request; None to accept it.
-
-        The host name exposes a foreign name that resolves to this server (DNS rebinding); the
-        origin exposes a foreign page in the same browser.
-        """
-        host = headers.get("host", "")
-        if self.is_loopback and _name_of(host) not in self._names:
-            return f"not a name of this server: {host[:80]!r}"
-        origin = headers.get("origin")
-        if origin is not None and origin.partition("//")[2] != host:
-            return f"request from a page of another server: {origin[:80]!r}"
+        """The reason for refusing a request; None to accept it."""
+        if (why := foreign_request(headers, self._host)) is not None:
+            return why
         if not self.is_loopback and not self.knows(cookies.get(self.cookie, "")):
             return _NO_TOKEN
         return None
@@ -67,12 +55,6 @@ class AccessGuard:
     def knows(self, token: str) -> bool:
         """Whether this is the token (compared in constant time)."""
         return hmac.compare_digest(token.encode(), self.token.encode())
-
-
-def _name_of(host: str) -> str | None:
-    """The host without its port; None if it is malformed."""
-    match = _HOST.fullmatch(host)
-    return match and match[1]
 
 
 async def guard_requests(

@@ -30,6 +30,7 @@ from agentrl.viewer.live_chat import LiveChat
 from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.runs_app import runs_application
 from agentrl.viewer.server_app import application
+from agentrl.web_access import MAX_CONNECTIONS
 
 DEFAULT_PORT = 8200
 _NEXT_PORTS = 20
@@ -244,7 +245,7 @@ class WebServer:
         self._pages = make(self.guard)
         config = uvicorn.Config(
             self._pages, log_level="warning", access_log=False, server_header=False,
-            timeout_graceful_shutdown=_GRACE_S, lifespan="off",
+            timeout_graceful_shutdown=_GRACE_S, lifespan="off", limit_concurrency=MAX_CONNECTIONS,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
         # Not a daemon thread, so its worker threads are not either: the process must wait for them

@@ -1,6 +1,7 @@
 """Pruning: what is removed, what is kept, and that running recorders and readers lose nothing."""
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -121,7 +122,7 @@ def test_episodes_of_a_run_that_has_just_ended_are_not_removed_yet_and_it_says_s
     assert pruned(folder, 1.0).recent == 1
     assert pruned(folder, EVERYTHING).recent == 0
     assert agentrl(["prune", str(folder), "--keep-gb", "0"]) == 0
-    assert "1 training episode over the limit: recorded within the last 60 s" in (
+    assert "1 training episode over the limit: recorded or copied within the last 60 s" in (
         capsys.readouterr().out
     )
     assert agentrl(["prune", str(folder), "--keep-gb", "1"]) == 0
@@ -283,6 +284,19 @@ def test_recently_recorded_episodes_stay(run):
     assert "now" not in ids(found)
     assert found.training_left
     assert not found.is_short
+
+
+def test_episodes_of_a_copied_run_stay_until_their_files_are_no_longer_recent(run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy, copy_function=shutil.copyfile)  # as cp -r does: with new times
+    before = contents(copy)
+    found = pruned(copy, 1.0)
+    assert (ids(found), found.recent) == ([], 4)
+    assert contents(copy) == before
+    assert len(replay.open(copy).episodes()) == 6
+    age(copy)
+    assert len(ids(pruned(copy, 1.0))) == 4
+    assert not list(copy.rglob("train*.json.gz"))
 
 
 def test_invalid_removal_lines_remove_nothing(run, tmp_path):

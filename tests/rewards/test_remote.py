@@ -1,4 +1,6 @@
+import base64
 import http.server
+import io
 import json
 import os
 import re
@@ -12,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from agentrl import cli
@@ -179,6 +182,69 @@ def test_an_invalid_request_is_rejected_with_a_message(server):
         assert answer.status_code == 400
         assert words in answer.json()["error"]
     assert httpx.get(f"{server}/health").json() == {"function": "theirs.py:compute_score"}
+
+
+def png(width, height):
+    held = io.BytesIO()
+    PIL.Image.new("1", (width, height)).save(held, "PNG")
+    return "data:image/png;base64," + base64.b64encode(held.getvalue()).decode()
+
+
+def test_large_images_of_a_request_are_decoded_beside_the_server_within_the_deadline(server):
+    import httpx
+
+    large = {"response": "42", "ground_truth": "42", "images": [png(8000, 8000)] * 3}
+    with ThreadPoolExecutor() as pool:
+        scored = pool.submit(httpx.post, f"{server}/score", json={"inputs": [large]}, timeout=30)
+        slowest = 0.0
+        while not scored.done():
+            began = time.monotonic()
+            httpx.get(f"{server}/health").raise_for_status()
+            slowest = max(slowest, time.monotonic() - began)
+    (row,) = scored.result().json()["rows"]
+    assert row == {"overall": 1.5, "bright": 0.0} or "no result within --deadline" in row["error"]
+    assert slowest < 1.0
+
+
+@pytest.mark.parametrize(
+    ("images", "words"),
+    [
+        ([png(8000, 8000)] * 9, "images of 576,000,000 pixels; the maximum is 512,000,000"),
+        ([png(1, 1)] * 2049, "2049 images; the maximum is 2048"),
+        ([png(8001, 8000)], "8001x8000 pixels; the maximum is 64,000,000"),
+        (["data:image/png;base64,AAAA"], "not recognized as PNG"),
+    ],
+)
+def test_too_many_or_too_large_images_are_refused(server, images, words):
+    import httpx
+
+    halves = [{"response": "42", "images": images[:5]}, {"response": "42", "screens": images[5:]}]
+    answer = httpx.post(f"{server}/score", json={"inputs": halves})
+    assert answer.status_code in (400, 413)
+    assert words in answer.json()["error"]
+
+
+def test_an_image_that_cannot_be_decoded_voids_only_its_episode(server):
+    import httpx
+
+    broken = png(300, 300)[:-40]
+    sent = [
+        {"response": "42", "ground_truth": "42", "images": [one]} for one in (png(3, 3), broken)
+    ]
+    good, bad = httpx.post(f"{server}/score", json={"inputs": sent}).json()["rows"]
+    assert good == {"overall": 1.5, "bright": 0.0}
+    assert "ImageError" in bad["error"]
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
+def test_a_request_that_a_web_page_may_have_caused_is_refused(server, headers):
+    import httpx
+
+    for path in ("score", "get_reward"):
+        answer = httpx.post(f"{server}/{path}", content=b"{}", headers=headers)
+        assert answer.status_code == 403
+        assert "server: " in answer.json()["error"]
+    assert httpx.get(f"{server}/health", headers={"Origin": server}).status_code == 200
 
 
 def test_a_token_is_required_if_one_is_set(tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from agentrl.cli.envs import standalone_program
 from agentrl.config import Config, EnvConfig
 from agentrl.data.observations import AnyText
 from agentrl.errors import ConfigError, EnvError, WorldError
@@ -78,7 +79,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a copy of the server program, without agentrl."""
     (tmp_path / "game.py").write_text(GAME)
     program = tmp_path / "copied.py"
-    program.write_text(Path(env_server.__file__).read_text())
+    program.write_text(standalone_program())
     running: list[subprocess.Popen[str]] = []
 
     def begin(*arguments: str, **variables: str) -> tuple[str, subprocess.Popen[str]]:
@@ -315,6 +316,40 @@ def test_a_wrong_token_is_refused(start: Start, remote, monkeypatch) -> None:
     remote(url)
     with pytest.raises(InvalidRequest, match="AGENTRL_ENV_TOKEN"):
         env_server.EnvServer(gymnasium.Env, ("0.0.0.0", 0))
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}]
+)
+def test_a_request_that_a_web_page_may_have_caused_is_refused(start: Start, headers) -> None:
+    url, _ = start()
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    with closing(connection):
+        body = pack({"key": "0" * 32, "kwargs": {}})
+        connection.request("POST", "/open", body, {"Content-Type": "text/plain", **headers})
+        answer = connection.getresponse()
+        assert answer.status == 403
+        assert "server: " in unpack(answer.read())["error"]
+    connection.request("POST", "/open", body, {"Origin": url})
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def test_half_open_connections_take_few_threads_and_keep_no_client_out(
+    start: Start, remote
+) -> None:
+    url, process = start()
+    address, threads = urlsplit(url), Path(f"/proc/{process.pid}/task")
+    before, env = len(list(threads.iterdir())), remote(url)
+    with ExitStack() as opened:
+        for number in range(600):
+            connection = socket.create_connection((address.hostname, address.port), 10)
+            opened.enter_context(connection)
+            connection.send(b"POST /open HTTP/1.1\r\n" if number % 2 else b"")
+        env.reset(seed=1)
+        remote(url).reset(seed=2)
+        assert len(list(threads.iterdir())) - before < 80
+        env.step(PLAY)
 
 
 @pytest.mark.parametrize(

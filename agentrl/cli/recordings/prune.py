@@ -55,8 +55,9 @@ def prune(
     )
     if pruned.recent:
         typer.echo(
-            f"{pluralize(pruned.recent, 'training episode')} over the limit: recorded within the "
-            f"last {SETTLED_S:g} s, and a resumed job may be replacing them; prune again later"
+            f"{pluralize(pruned.recent, 'training episode')} over the limit: recorded or copied "
+            f"within the last {SETTLED_S:g} s, and a resumed job may be replacing them; prune "
+            "again later"
         )
     elif not pruned.episodes and pruned.kept_bytes <= keep_gb * GB:
         typer.echo("nothing to remove: its episodes and frames are within the limit")

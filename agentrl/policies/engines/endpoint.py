@@ -24,7 +24,8 @@ from agentrl.errors import (
 )
 from agentrl.policies.engines import chat_completions
 from agentrl.policies.engines.engine import Completion, Sampling
-from agentrl.text import did_you_mean, is_loopback, quoted, retry_after_s
+from agentrl.text import did_you_mean, quoted, retry_after_s
+from agentrl.web_access import is_loopback
 
 log = logging.getLogger(__name__)
 

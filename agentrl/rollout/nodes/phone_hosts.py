@@ -17,7 +17,8 @@ from agentrl.devices.adb.serial_addresses import is_network_serial
 from agentrl.devices.device_sources import CONNECTED, num_virtual
 from agentrl.errors import ConfigError
 from agentrl.rollout.nodes.shared_phone_pool import open_settings
-from agentrl.text import is_loopback, pluralize
+from agentrl.text import pluralize
+from agentrl.web_access import is_loopback
 
 _T = TypeVar("_T")
 _WITHOUT = ". Start Ray there, or leave it out: 'devices.hosts={{{}: false}}'"

@@ -1,0 +1,59 @@
+"""The check that every server makes of a request first: neither foreign name nor foreign page.
+
+`agentrl serve-env --program` prints this file within the environment server, so it needs the
+standard library of Python 3.9 only.
+"""
+
+import ipaddress
+import re
+from typing import Protocol
+
+MAX_CONNECTIONS = 512
+"""Open connections of a server on asyncio; requests beyond them are answered with 503."""
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
+"""A name or an address (IPv6 in brackets), and a port."""
+_OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Headers(Protocol):
+    """The headers of a request, whatever their case."""
+
+    def get(self, name: str, /) -> "str | None":
+        """The value of a header; None without it."""
+
+
+def foreign_request(
+    headers: Headers, listens_on: str, *, needs_origin: bool = False
+) -> "str | None":
+    """The reason for refusing a request that another web page may have caused; None to accept it.
+
+    On loopback, the host name exposes a foreign name that resolves to this machine (DNS rebinding).
+    Beyond loopback, servers have many names, and a token. The origin exposes a foreign page in the
+    same browser; other programs send none.
+
+    Args:
+        headers: of the request.
+        listens_on: the address that the server listens on.
+        needs_origin: whether only pages of this server may send it.
+    """
+    host, origin = headers.get("host") or "", headers.get("origin")
+    if is_loopback(listens_on):
+        name = _HOST.fullmatch(host)
+        own = f"[{listens_on}]" if ":" in listens_on else listens_on
+        if name is None or name[1] not in _OWN_NAMES | {own}:
+            return f"not a name of this server: {host[:80]!r}"
+    if origin is None and not needs_origin:
+        return None
+    if origin is None or origin.partition("//")[2] != host:
+        return f"request from a page of another server: {str(origin)[:80]!r}"
+    return None
