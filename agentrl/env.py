@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from agentrl import registry
-from agentrl.errors import ConfigError, boundary, message_of
+from agentrl.errors import ConfigError, boundary, message_of, with_short_mistakes
 from agentrl.extension_points import ENV
 from agentrl.text import did_you_mean, list_names
 from agentrl.types import Message, Observation
@@ -344,6 +344,7 @@ def apps() -> list[str]:
     return sorted({entry.app for entry in _ENVS.values() if entry.app is not None})
 
 
+@with_short_mistakes
 def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -> Translator:
     """Make the translator of an environment.
 
@@ -385,6 +386,7 @@ def translator_for(entry: EnvRegistration, kwargs: Mapping[str, Any]) -> Transla
     return translator
 
 
+@with_short_mistakes
 def make(id: str, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
     """Make an environment.
 

@@ -33,11 +33,16 @@
 """
 
 import asyncio
+import functools
 import sysconfig
 import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class AgentRLError(Exception):
@@ -46,6 +51,10 @@ class AgentRLError(Exception):
 
 class ConfigError(AgentRLError):
     """A user's mistake: the message names the setting, its value, and what to do."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython and notebooks show: the message is all that there is to know."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 class InvalidArgument(ConfigError):
@@ -214,6 +223,22 @@ class boundary:
             return
         name = self._what() if callable(self._what) else self._what
         raise self._error(f"{name}: {describe_error(cause)}") from cause
+
+
+def with_short_mistakes(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Let a user's mistake leave a function without the frames of agentrl, which say nothing.
+
+    What foreign code raised stays with it as its cause.
+    """
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except ConfigError as error:
+            raise error.with_traceback(None)  # noqa: B904 -- its own cause stays
+
+    return call
 
 
 def must_propagate(cause: BaseException) -> bool:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from agentrl.errors import ConfigError
 
+StrPath = str | os.PathLike[str]
+"""A path as users give it; a `Run` is one, too."""
 _PACKAGE = Path(__file__).resolve().parent
 _LINKED = ("envs", "rewards", "configs")
 _LOCK = ".lock"

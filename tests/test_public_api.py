@@ -11,9 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 
 import agentrl
 from agentrl import event_loop
+from agentrl.errors import ConfigError
 
 USER_FILE = Path(__file__).with_name("user_file.py")
 
@@ -35,6 +38,26 @@ def test_a_users_file_passes_pyright(tmp_path: Path) -> None:
         [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=170
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_a_mistake_from_python_ends_with_its_message_after_the_users_line(tmp_path: Path) -> None:
+    file = tmp_path / "job.py"
+    file.write_text('import agentrl\n\nagentrl.train("frozen_lake", overrides=["train.stepz=3"])\n')
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=100)
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith("agentrl.errors.ConfigError: train.stepz=3: ")
+    assert "Did you mean: 'steps'?" in lines[-1]
+    assert str(file) in lines[1]
+    assert len(lines) <= 7, done.stderr
+
+
+def test_a_mistake_in_a_notebook_is_one_line() -> None:
+    shell = InteractiveShell.instance()
+    with pytest.raises(ConfigError) as raised:
+        agentrl.load_config("frozen_lake", ["train.stepz=3"])
+    with capture_output() as shown:
+        shell.showtraceback(raised._excinfo)
+    assert shown.stdout.strip() == f"ConfigError: {raised.value}"
 
 
 async def test_evaluate_and_play_work_inside_a_running_event_loop(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from agentrl.config.env_settings import RewardConfig
 from agentrl.config.sampling_settings import SamplerConfig, select_sampler
 from agentrl.config.sections import Config
 from agentrl.config.value_types import find_mistyped
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, with_short_mistakes
+from agentrl.files import StrPath
 from agentrl.text import did_you_mean, known_names, list_names
 
 _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)
@@ -78,14 +79,15 @@ def packaged_job(env: str, model: str) -> Path | None:
     return None
 
 
-def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
+@with_short_mistakes
+def load(source: StrPath, overrides: Sequence[str] = ()) -> Config:
     """Read a YAML file or a packaged configuration and apply `key=value` overrides.
 
     Raises:
         ConfigError: an unknown key, a wrong type or value, a missing one (`???`), or a file that
             is not YAML.
     """
-    path = find(str(source))
+    path = find(os.fspath(source))
     own = [] if _is_in_package(path) else [str(path.parent.absolute())]
     config = _merge(path, overrides, own)
     config.run.search_path = config.run.search_path or own
@@ -115,7 +117,7 @@ def load_merged(
         first = OmegaConf.create() if base is None else OmegaConf.load(find(base))
         tree = OmegaConf.merge(first, *(OmegaConf.create(dict(one)) for one in trees))
     except _UNFIT as error:
-        raise ConfigError(f"{where}: {_first_line(error)}") from error
+        raise ConfigError(f"{where}: {_first_line(error)}") from None
     config = _merged(cast(DictConfig, tree), overrides, where, own)
     config.run.search_path = config.run.search_path or own
     config.validate()
@@ -123,7 +125,7 @@ def load_merged(
     return config
 
 
-def resolve(source: Config | str | Path, overrides: Sequence[str] = ()) -> Config:
+def resolve(source: Config | StrPath, overrides: Sequence[str] = ()) -> Config:
     """A configuration as given, or loaded by file or packaged name, with overrides applied.
 
     Raises:
@@ -172,7 +174,7 @@ def _merge(path: Path, overrides: Sequence[str], search_path: Sequence[str]) -> 
         tree = OmegaConf.load(path)
     except (*_UNFIT, OSError) as error:
         remedy = "Restore the file, or start a new run" if _belongs_to_run(path) else "Correct it"
-        raise ConfigError(f"{unreadable(path, error)}. {remedy}.") from error
+        raise ConfigError(f"{unreadable(path, error)}. {remedy}.") from None
     if not isinstance(tree, DictConfig):
         raise ConfigError(f"{path}: must contain keys and values, not {type(tree).__name__}")
     if _belongs_to_run(path):
@@ -196,7 +198,7 @@ def read_yaml(path: Path) -> Any:
     try:
         return OmegaConf.to_container(OmegaConf.load(path))
     except (*_UNFIT, OSError) as error:
-        raise ConfigError(f"{unreadable(path, error)}. Correct it.") from error
+        raise ConfigError(f"{unreadable(path, error)}. Correct it.") from None
 
 
 def unreadable(path: Path, error: Exception) -> str:
@@ -246,7 +248,7 @@ def _merged(
             )
         return cast(Config, OmegaConf.to_object(merged))
     except _UNFIT as error:
-        raise ConfigError(_error_message(error, tree, overrides, path)) from error
+        raise ConfigError(_error_message(error, tree, overrides, path)) from None
 
 
 def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
@@ -343,7 +345,7 @@ def _read(overrides: Sequence[str]) -> DictConfig:
         try:
             trees.append(_spelled_out(OmegaConf.from_dotlist([override])))
         except _UNFIT as error:
-            raise ConfigError(f"{override}: cannot be read: {_first_line(error)}") from error
+            raise ConfigError(f"{override}: cannot be read: {_first_line(error)}") from None
     return cast(DictConfig, OmegaConf.merge(*trees))
 
 
@@ -356,7 +358,7 @@ def arguments(overrides: Sequence[str]) -> dict[str, Any]:
     try:
         return cast(dict[str, Any], OmegaConf.to_container(_read(overrides)))
     except _UNFIT as error:
-        raise ConfigError(f"{', '.join(overrides)}: {_first_line(error)}") from error
+        raise ConfigError(f"{', '.join(overrides)}: {_first_line(error)}") from None
 
 
 def _make_importable(folders: Any) -> None:
@@ -382,7 +384,7 @@ def from_dict(tree: dict[str, Any]) -> Config:
     try:
         config = cast(Config, OmegaConf.to_object(_over_defaults(OmegaConf.create(), given)))
     except (OmegaConfBaseException, TypeError, ValueError) as error:
-        raise ConfigError(_type_message(given) or _first_line(error)) from error
+        raise ConfigError(_type_message(given) or _first_line(error)) from None
     config.validate()
     _make_importable(config.run.search_path)
     return config
@@ -402,7 +404,7 @@ def load_rewards(path: Path) -> list[RewardConfig]:
     try:
         rewards = from_dict({"rewards": given}).rewards
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ConfigError(f"{path}: {error}") from None
     if not rewards:
         raise ConfigError(f"{path}: has no rewards; write {{function: ..., kwargs: {{...}}}}")
     return rewards

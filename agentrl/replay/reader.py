@@ -17,7 +17,7 @@ import numpy as np
 
 from agentrl.config import missing_run, read_yaml
 from agentrl.config.bounds import path_of
-from agentrl.errors import ConfigError, EpisodeRemoved
+from agentrl.errors import ConfigError, EpisodeRemoved, with_short_mistakes
 from agentrl.files import open_regular
 from agentrl.notebook_html import picture_of, table
 from agentrl.replay.episode_encoding import from_json
@@ -372,6 +372,7 @@ def _refuse_removed(summary: Summary) -> None:
         )
 
 
+@with_short_mistakes
 def open(run: str | os.PathLike[str], *, may_be_unplayed: bool = False) -> Run:
     """Open a run's folder.
 

@@ -11,7 +11,7 @@ from agentrl import config as configuration
 from agentrl import event_loop, replay
 from agentrl.config import Config, ModelConfig
 from agentrl.errors import AgentRLError, ClusterError, ConfigError, LearnerLost
-from agentrl.files import lock_folder, remove_partial_files
+from agentrl.files import StrPath, lock_folder, remove_partial_files
 from agentrl.policies.models.model_source import model_origin
 from agentrl.text import shown_path
 from agentrl.training.checkpoints import checkpoint_store
@@ -58,9 +58,9 @@ class Job(Protocol[T]):
 
 def run_job(
     job: Job[T],
-    config: Config | str | Path,
+    config: Config | StrPath,
     overrides: Sequence[str],
-    resume: str | Path | None,
+    resume: StrPath | None,
     begun: Callable[[Config], None],
     *,
     is_stage: bool = False,

@@ -15,8 +15,8 @@ import agentrl
 from agentrl import config as configuration
 from agentrl import replay
 from agentrl.config import Config
-from agentrl.errors import ConfigError
-from agentrl.files import lock_folder, write_durably
+from agentrl.errors import ConfigError, with_short_mistakes
+from agentrl.files import StrPath, lock_folder, write_durably
 from agentrl.replay import preference_pairs, tables_export
 from agentrl.rollout.load_translator_and_players import history_of, open_translator
 from agentrl.text import did_you_mean, known_names, quoted
@@ -315,11 +315,12 @@ class StagedRun:
         return [row for row in rows if row is not None]
 
 
+@with_short_mistakes
 def run_pipeline(
-    source: str | Path,
+    source: StrPath,
     *,
     overrides: Sequence[str] = (),
-    resume: str | Path | None = None,
+    resume: StrPath | None = None,
     begun: Callable[[Stage, Path], None] = lambda stage, run: None,
 ) -> Path:
     """Run the stages of a file, one after the other, or continue.
@@ -358,7 +359,7 @@ def run_pipeline(
     return folder
 
 
-def check_pipeline(source: str | Path, overrides: Sequence[str] = ()) -> dict[str, Config]:
+def check_pipeline(source: StrPath, overrides: Sequence[str] = ()) -> dict[str, Config]:
     """Check the stages of a file without running them; their configurations by name.
 
     Raises:
@@ -388,7 +389,7 @@ def _as_text(tree: Any) -> str:
     return json.dumps(tree, default=str, ensure_ascii=False)
 
 
-def _found(source: str | Path) -> Path:
+def _found(source: StrPath) -> Path:
     """A file, or one that comes with agentrl, by its name."""
     packaged = _PACKAGED / f"{source}.yaml"
     is_name = Path(source).name == str(source) and not Path(source).exists()

@@ -20,7 +20,7 @@ from agentrl.config import Config, EnvConfig, RunConfig, missing_run
 from agentrl.config.loading import RUN_PROMPT
 from agentrl.data.prompt_templates import find_template
 from agentrl.errors import ConfigError
-from agentrl.files import write_durably
+from agentrl.files import StrPath, write_durably
 from agentrl.training.monitoring.metrics_file import JOB_LOG, METRICS_FILE, read_metrics
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ def _is_writable(path: Path) -> bool:
     return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
 
 
-def job_name(source: Config | str | Path, config: Config) -> str:
+def job_name(source: Config | StrPath, config: Config) -> str:
     """The first part of the names of a job's runs.
 
     Args:
@@ -388,9 +388,7 @@ class RunFolder:
         write_durably(self.path / "summary.json", json.dumps(results, indent=2) + "\n")
 
 
-def open_target(
-    target: Config | str | Path, overrides: Sequence[str]
-) -> tuple[Config, Path | None]:
+def open_target(target: Config | StrPath, overrides: Sequence[str]) -> tuple[Config, Path | None]:
     """The target's configuration, and the run's folder if the target is one; paths are absolute."""
     if isinstance(target, Config) or not Path(target).is_dir():
         return configuration.with_absolute_paths(configuration.resolve(target, overrides)), None
@@ -400,7 +398,7 @@ def open_target(
     return configuration.with_absolute_paths(config), run
 
 
-def check_names_env(config: Config, target: Config | str | Path, overrides: Sequence[str]) -> None:
+def check_names_env(config: Config, target: Config | StrPath, overrides: Sequence[str]) -> None:
     """Check that a job that trained on a data set is not played on the default environment.
 
     Raises:

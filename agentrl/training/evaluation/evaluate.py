@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,9 +20,9 @@ from agentrl import event_loop
 from agentrl.config import Config, parse_loggers
 from agentrl.data.reward_inputs import ROW
 from agentrl.data.row_columns import cell
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.extension_points import LOGGER
-from agentrl.files import lock_folder
+from agentrl.files import StrPath, lock_folder
 from agentrl.notebook_html import table
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.make_env import Split
@@ -373,8 +374,9 @@ class _EvaluatedPolicy:
         return config
 
 
+@with_short_mistakes
 def evaluate(
-    target: Config | str | Path,
+    target: Config | StrPath,
     *,
     episodes: int | None = None,
     policy: str = "model",
@@ -405,6 +407,8 @@ def evaluate(
         ConfigError: something named does not exist, or the server does not answer.
         WorldError: more than half of the episodes are void, or no phone is left.
     """
+    if not isinstance(target, Config):
+        target = os.fspath(target)
     config, run = open_target(target, overrides)
     check_names_env(config, target, overrides)
     count = config.eval.episodes if episodes is None else episodes
@@ -446,7 +450,7 @@ class EvaluationJob:
 def check_evaluation(
     config: Config,
     run: Path | None,
-    target: Config | str | Path,
+    target: Config | StrPath,
     player: str | None,
     greedy: bool = False,
     checkpoint: str | None = None,

@@ -19,6 +19,7 @@ from agentrl.config import Config, EnvConfig, EvalConfig
 from agentrl.config.bounds import largest
 from agentrl.env import Translator
 from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
+from agentrl.files import StrPath
 from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.make_env import Split, env_registration
@@ -106,7 +107,7 @@ class GameStart:
 
 
 def play(
-    target: Config | str | Path,
+    target: Config | StrPath,
     interface: PlayInterface,
     *,
     policy: str = HUMAN,
@@ -172,7 +173,7 @@ def play(
 
 
 def training_command(
-    target: Config | str | Path, overrides: Sequence[str], folder: str | Path
+    target: Config | StrPath, overrides: Sequence[str], folder: StrPath
 ) -> str | None:
     """The command that trains on what a person played; None without a configuration to train with.
 

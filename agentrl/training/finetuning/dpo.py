@@ -1,22 +1,23 @@
 """Training on pairs of a better and a worse answer: DPO, IPO and SimPO."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from agentrl import replay
 from agentrl.config import Config, FinetuningConfig
 from agentrl.data.conversations import OfflineRow, ReadRow, read_preference
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, with_short_mistakes
+from agentrl.files import StrPath
 from agentrl.training.finetuning.offline_dataset import Encode, encode_pair
 from agentrl.training.finetuning.offline_job import Examples, OfflineJob
 from agentrl.training.job import run_job
 
 
+@with_short_mistakes
 def dpo(
-    config: Config | str | Path,
+    config: Config | StrPath,
     *,
     overrides: Sequence[str] = (),
-    resume: str | Path | None = None,
+    resume: StrPath | None = None,
     begun: Callable[[Config], None] = lambda config: None,
 ) -> replay.Run:
     """Train a model on pairs of answers; or resume a run.

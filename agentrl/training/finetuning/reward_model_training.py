@@ -1,11 +1,12 @@
 """Training a reward model on pairs of answers, or on labeled replies."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from agentrl import replay
 from agentrl.config import Config, FinetuningConfig, RewardModelConfig
 from agentrl.data.conversations import OfflineRow, ReadRow, read_labeled, read_preference
+from agentrl.errors import with_short_mistakes
+from agentrl.files import StrPath
 from agentrl.training.finetuning.offline_dataset import (
     Encode,
     encode_compared,
@@ -15,11 +16,12 @@ from agentrl.training.finetuning.offline_job import OfflineJob
 from agentrl.training.job import run_job
 
 
+@with_short_mistakes
 def train_reward_model(
-    config: Config | str | Path,
+    config: Config | StrPath,
     *,
     overrides: Sequence[str] = (),
-    resume: str | Path | None = None,
+    resume: StrPath | None = None,
     begun: Callable[[Config], None] = lambda config: None,
 ) -> replay.Run:
     """Train a reward model; or resume a run.

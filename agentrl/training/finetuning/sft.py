@@ -1,21 +1,23 @@
 """Supervised fine-tuning on conversations."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from agentrl import replay
 from agentrl.config import Config, FinetuningConfig
 from agentrl.data.conversations import OfflineRow, ReadRow, read_chat
+from agentrl.errors import with_short_mistakes
+from agentrl.files import StrPath
 from agentrl.training.finetuning.offline_dataset import Encode, encode_learned
 from agentrl.training.finetuning.offline_job import OfflineJob
 from agentrl.training.job import run_job
 
 
+@with_short_mistakes
 def sft(
-    config: Config | str | Path,
+    config: Config | StrPath,
     *,
     overrides: Sequence[str] = (),
-    resume: str | Path | None = None,
+    resume: StrPath | None = None,
     begun: Callable[[Config], None] = lambda config: None,
 ) -> replay.Run:
     """Fine-tune a model on conversations; or resume a run; the arguments are those of `train`.

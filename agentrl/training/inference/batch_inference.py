@@ -1,6 +1,7 @@
 """Answer the rows of a data set with a model; a job that was killed continues."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,8 +14,14 @@ from agentrl.data.open_table import open_table
 from agentrl.data.prompt_rows import PromptRows
 from agentrl.data.prompt_templates import find_template
 from agentrl.data.row_writers import RowWriter
-from agentrl.errors import ConfigError, EndpointRefused, EndpointUnreachable, EngineError
-from agentrl.files import atomic_replace, remove_partial_files, sync
+from agentrl.errors import (
+    ConfigError,
+    EndpointRefused,
+    EndpointUnreachable,
+    EngineError,
+    with_short_mistakes,
+)
+from agentrl.files import StrPath, atomic_replace, remove_partial_files, sync
 from agentrl.policies.model_policy import turn_seed
 from agentrl.text import encodable, one_line
 from agentrl.training.inference.inference_model import (
@@ -133,10 +140,11 @@ class InferenceResult:
     """Of this run, since its engines had started."""
 
 
+@with_short_mistakes
 def infer(
-    model: str,
+    model: StrPath,
     data: str | PromptSource,
-    out: str | Path,
+    out: StrPath,
     *,
     n: int = 1,
     greedy: bool = False,
@@ -170,7 +178,7 @@ def infer(
     """
     out = Path(out)
     _check_number(n, greedy)
-    target = open_inference_target(model, overrides, checkpoint)
+    target = open_inference_target(os.fspath(model), overrides, checkpoint)
     source = data if isinstance(data, PromptSource) else PromptSource(data=data)
     rows = source.open()
     writer = RowWriter(out, rows.table, _COLUMNS)
@@ -201,7 +209,7 @@ def _check_number(n: int, greedy: bool) -> None:
         raise ConfigError(f"n={n}: {why}")
 
 
-def journal_of(out: str | Path) -> Path:
+def journal_of(out: StrPath) -> Path:
     """Where the finished rows of a job are recorded until all are."""
     return Path(out).with_name(f"{Path(out).name}.journal")
 

@@ -14,7 +14,8 @@ from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
-from agentrl.errors import ConfigError
+from agentrl.errors import ConfigError, with_short_mistakes
+from agentrl.files import StrPath
 from agentrl.policies.chat.template_probe import check_template
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.policies.open_model import open_encoder
@@ -41,11 +42,12 @@ from agentrl.weight_sync.transport_choice import TransportChoice
 log = logging.getLogger(__name__)
 
 
+@with_short_mistakes
 def train(
-    config: Config | str | Path,
+    config: Config | StrPath,
     *,
     overrides: Sequence[str] = (),
-    resume: str | Path | None = None,
+    resume: StrPath | None = None,
     begun: Callable[[Config], None] = lambda config: None,
 ) -> replay.Run:
     """Run a whole training job, or resume one.
