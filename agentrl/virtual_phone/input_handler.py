@@ -60,7 +60,7 @@ class InputHandler:
         elif self._display.shown.front is None:
             tile = drawing.tile_at(x, y, len(phone.tasks.apps))
             if tile is not None:
-                phone.tasks.launch(list(phone.tasks.apps)[tile], {})
+                phone.tasks.bring_to_front(list(phone.tasks.apps)[tile])
         else:
             self._feed(*(("status_bar",) if y < 0 else ("touch", x, y)))
 

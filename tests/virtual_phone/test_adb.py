@@ -123,7 +123,7 @@ def test_exec_in_stores_what_was_sent(phones: VirtualPhones) -> None:
         ("monkey -p org.agentrl.probe 1", "Events injected: 1"),
         ("dumpsys activity activities", "mResumedActivity: ActivityRecord{"),
         ("am start -n no.such/.App", "Error type 3"),
-        ("am start -n org.agentrl.probe/.Main --es refuse 1", "refuses its extras: refuse=1"),
+        ("am start -S -n org.agentrl.probe/.Main --es refuse 1", "refuses its extras: refuse=1"),
     ],
 )
 def test_commands_answer_as_on_a_real_phone(
@@ -139,7 +139,7 @@ def test_adb_logcat_prints_log_entries(phones: VirtualPhones) -> None:
 
 def test_one_snapshot_starts_many_phones_from_the_same_state(phones: VirtualPhones) -> None:
     first, second = phones.serials
-    script = f"am start -n org.agentrl.probe/.Main --es level 3; input tap 99 99; cat {STATE}"
+    script = f"am start -S -n org.agentrl.probe/.Main --es level 3; input tap 99 99; cat {STATE}"
     state = adb_on(first, "shell", script).splitlines()[-1]
     saved = adb_on(first, "shell", "cmd agentrl dump")
     assert adb_on(second, "shell", "cmd agentrl load", input=saved) == b""

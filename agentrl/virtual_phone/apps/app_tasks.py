@@ -98,26 +98,44 @@ class AppTasks:
         self.on_process_change(package)
         self._to_front(package)
 
+    def reopen(self, package: str, component: str = "") -> bool:
+        """Bring the task of an app to the front as it was left; returns whether there is one.
+
+        Args:
+            package: package of the app.
+            component: component to show; by default whatever the task shows.
+        """
+        if package not in self.running and package not in self.pages:
+            return False
+        task = self.find(package)
+        if task is None or component not in ("", task.component):
+            return False
+        self._to_front(package)
+        return True
+
     def bring_to_front(self, package: str, activity: str | None = None, *, text: str = "") -> None:
         """Bring any package to the front; one that is not installed becomes a page.
 
         Args:
             package: package to bring to the front.
             activity: activity of the page.
-            text: text on the page.
+            text: text on the page; with a text, the page is always a new one.
         """
         if package == LAUNCHER:
             self.go_home()
-        elif package in self.running:
-            self._to_front(package)
-        else:
-            if package not in self.apps:
-                self._make_page(package, activity)
-            self.launch(package, {} if package in self.apps else {"text": text})
+        elif package in self.apps:
+            if not self.reopen(package):
+                self.launch(package, {})
+        elif text or not self.reopen(
+            package, component_name(package, activity) if activity else ""
+        ):
+            self._make_page(package, activity)
+            self.launch(package, {"text": text})
 
     def stop(self, package: str) -> None:
         """Stop an app and remove its published state."""
         self.running.discard(package)
+        self.pages.pop(package, None)
         self.crashed.discard(package)
         if package in self.stack:
             self.stack.remove(package)

@@ -20,6 +20,12 @@ _VALUES = frozenset((
     "-n", "-a", "-c", "-d", "-f", "-t", "-p", "--user", "--display", "--windowingMode",
     "--activityType",
 ))  # fmt: skip
+_CLEAR_TASK, _CLEAR_TOP = 0x8000, 0x4000000
+_DELIVERED = (
+    "Warning: Activity not started, intent has been delivered to currently running top-most "
+    "instance."
+)
+_BROUGHT_TO_FRONT = "Warning: Activity not started, its current task has been brought to the front"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +38,16 @@ class Intent:
     data: str = ""
     package: str = ""
     extras: dict[str, str] = field(default_factory=dict)
+    bits: int = 0
+    """Value of `-f`."""
     flags: set[str] = field(default_factory=set)
+    """Options without a value."""
+
+    @property
+    def starts_afresh(self) -> bool:
+        """Whether a running app is stopped or its task cleared first."""
+        cleared = {"-S", "--activity-clear-task", "--activity-clear-top"}
+        return bool(self.flags & cleared or self.bits & (_CLEAR_TASK | _CLEAR_TOP))
 
     def __str__(self) -> str:
         """As `am` prints it."""
@@ -46,7 +61,7 @@ def read_intent(arguments: list[str]) -> Intent:
     """Parse the arguments of `am`.
 
     Raises:
-        ValueError: the value of an option is missing.
+        ValueError: the value of an option is missing or invalid.
     """
     intent, left = Intent(), iter(arguments)
     names = {"-n": "component", "-a": "action", "-c": "category", "-d": "data", "-p": "package"}
@@ -58,7 +73,9 @@ def read_intent(arguments: list[str]) -> Intent:
             intent.extras[key] = _next(left, option)
         elif option in _VALUES:
             value = _next(left, option)
-            if option in names:
+            if option == "-f":
+                intent.bits = _number(value)
+            elif option in names:
                 setattr(intent, names[option], value)
         elif option.startswith("-"):
             intent.flags.add(option)
@@ -69,6 +86,13 @@ def read_intent(arguments: list[str]) -> Intent:
         else:
             intent.package = option
     return intent
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise ValueError(f'For input string: "{text[:40]}"') from None
 
 
 def _next(left: Iterator[str], option: str) -> str:
@@ -146,41 +170,41 @@ async def _start(ctx: CommandContext, intent: Intent) -> int:
     """`am start [-S] [-W] [-n package/activity] [-a action] [-d uri] [--es key value]...`."""
     phone = ctx.phone
     slow_s = phone.faults.draw("slow_start_s")
+    package, _, activity = intent.component.partition("/")
+    if "-S" in intent.flags and (package or intent.package):
+        ctx.print(f"Stopping: {package or intent.package}")
     ctx.print(f"Starting: {intent}")
     if slow_s:
         await asyncio.sleep(slow_s)
-    if intent.component:
-        package, _, activity = intent.component.partition("/")
-        if not launch(ctx, package, activity, intent.extras):
-            return 1
-    elif not _resolve(phone, intent):
-        ctx.fail(f"Error: Activity not started, unable to resolve {intent}")
+    if package or intent.package:
+        state = _start_activity(ctx, package or intent.package, activity, intent)
+    else:
+        state = _resolve(phone, intent)
+        if not state:
+            ctx.fail(f"Error: Activity not started, unable to resolve {intent}")
+    if not state:
         return 1
     if "-W" in intent.flags:
         await phone.display.wait_until_idle()
         component = phone.tasks.component
-        ctx.print(f"Status: ok\nLaunchState: COLD\nActivity: {component}\nTotalTime: 1")
+        ctx.print(f"Status: ok\nLaunchState: {state}\nActivity: {component}\nTotalTime: 1")
         ctx.print("WaitTime: 1\nComplete")
     return 0
 
 
-def _resolve(phone: VirtualPhone, intent: Intent) -> bool:
-    """Resolve and start an intent without a component; returns whether that succeeded."""
-    package = intent.package
+def _resolve(phone: VirtualPhone, intent: Intent) -> str:
+    """Resolve and start an intent without a package; returns the launch state, if it succeeded."""
     if intent.category.endswith(".HOME"):
         phone.tasks.go_home()
-    elif intent.action.endswith(".VIEW") and intent.data.startswith(("http://", "https://")):
+        return "HOT"
+    if intent.action.endswith(".VIEW") and intent.data.startswith(("http://", "https://")):
         phone.tasks.bring_to_front(BROWSER, text=intent.data)
         phone.in_background(_load(phone, intent.data))
-    elif intent.action.startswith("android.settings."):
+        return "COLD"
+    if intent.action.startswith("android.settings."):
         phone.tasks.bring_to_front(SETTINGS, text=intent.action)
-    elif package in phone.tasks.apps:
-        phone.tasks.launch(package, intent.extras)
-    elif package in ACTIVITIES:
-        phone.tasks.bring_to_front(package)
-    else:
-        return False
-    return True
+        return "COLD"
+    return ""
 
 
 async def _load(phone: VirtualPhone, url: str) -> None:
@@ -190,24 +214,37 @@ async def _load(phone: VirtualPhone, url: str) -> None:
         phone.tasks.bring_to_front(BROWSER, text=f"{url}  {title}")
 
 
-def launch(ctx: CommandContext, package: str, activity: str, extras: dict[str, str]) -> bool:
-    """Start an app or print an error; returns whether the app was started."""
+def _start_activity(ctx: CommandContext, package: str, activity: str, intent: Intent) -> str:
+    """Start an app, or bring its task to the front as it was left.
+
+    Returns:
+        The launch state that `am start -W` prints, or nothing after an error.
+    """
     tasks = ctx.phone.tasks
-    known = tasks.apps.get(package)
-    if known is None and _is_of_the_system(package, activity):
-        tasks.bring_to_front(package)
-        return True
-    component = component_name(package, activity)
-    if known is None or not known.is_enabled or (activity and component not in known.components):
+    component = component_name(package, activity) if activity else ""
+    app = tasks.apps.get(package)
+    if app is None:
+        is_known = _is_of_the_system(package, activity)
+    else:
+        is_known = app.is_enabled and component in ("", *app.components)
+    if not is_known:
         ctx.fail("Error type 3")
         ctx.fail(f"Error: Activity class {{{package}/{activity}}} does not exist.")
-        return False
+        return ""
+    is_in_front, is_running = tasks.front == package, package in tasks.running
+    if not intent.starts_afresh and tasks.reopen(package, component):
+        ctx.fail(_DELIVERED if is_in_front else _BROUGHT_TO_FRONT)
+        return "HOT"
+    if app is None:
+        tasks.stop(package)
+        tasks.bring_to_front(package)
+        return "COLD"
     try:
-        tasks.launch(package, extras)
+        tasks.launch(package, intent.extras)
     except ValueError as error:
         ctx.fail(f"Error: {package} refuses its extras: {error}")
-        return False
-    return True
+        return ""
+    return "WARM" if is_running and "-S" not in intent.flags else "COLD"
 
 
 def _is_of_the_system(package: str, activity: str) -> bool:
@@ -221,10 +258,13 @@ def _is_of_the_system(package: str, activity: str) -> bool:
 
 @command("monkey")
 def monkey(ctx: CommandContext) -> int:
-    """`monkey -p package ... 1`: start the app."""
+    """`monkey -p package ... 1`: start the app, or bring it to the front."""
     if "-p" not in ctx.arguments[:-1]:
         return ctx.fail("** Error: no package given", 251)
     package = ctx.arguments[ctx.arguments.index("-p") + 1]
-    if package not in ctx.phone.tasks.apps:
+    tasks = ctx.phone.tasks
+    app = tasks.apps.get(package)
+    if not app.is_enabled if app is not None else package not in ACTIVITIES:
         return ctx.fail("** No activities found to run, monkey aborted.", 252)
-    return 0 if launch(ctx, package, "", {}) and ctx.print("Events injected: 1") == 0 else 1
+    tasks.bring_to_front(package)
+    return ctx.print("Events injected: 1")
