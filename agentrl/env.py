@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from agentrl import registry
+from agentrl import extras, registry
 from agentrl.errors import ConfigError, boundary, message_of, with_short_mistakes
 from agentrl.extension_points import ENV
 from agentrl.text import did_you_mean, list_names
@@ -333,6 +333,8 @@ def _module_hint(name: str) -> str:
         is_installed = importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return ""
+    if not is_installed and (command := extras.installation_of(module)) is not None:
+        return f" Environments of {module} need it to be installed: {command}."
     if not is_installed:
         return f" If a package registers it, name that: MODULE:{name}." if "-v" in name else ""
     return f" If the installed {module} registers it: {module}:{name}."

@@ -24,6 +24,10 @@ GET_FLASH = (
 )
 GET_REMOTE = "pip install 'agentrl-screens[remote]'"
 GET_SGLANG = "pip install sglang, or give the address of a server: rollout.engine_kwargs={url: ...}"
+GET_DATA = "pip install 'agentrl-screens[data]'"
+GET_MINARI = "pip install 'agentrl-screens[minari]'"
+GET_PAGE = "pip install 'agentrl-screens[page]'"
+GET_STREAM = "pip install 'agentrl-screens[stream]'"
 NO_VLLM = f"rollout.engine=vllm needs vLLM, not installed: {GET_VLLM}"
 NO_RAY = f"rollout.launcher=ray needs Ray, not installed: {GET_RAY}"
 NO_REMOTE = f"rollout.engine=remote needs httpx2, not installed: {GET_REMOTE}"
@@ -34,6 +38,45 @@ NO_FLASH = f"model.attention=flash_attention_2 needs flash-attn, not installed: 
 NO_OCR = f"reading any text off a screen needs RapidOCR, not installed: {GET_OCR}"
 
 _OF_MODELS = ("safetensors", "tokenizers", "torch", "transformers")
+
+_EXTRAS = {
+    "av": "stream",
+    "bitsandbytes": "qlora",
+    "browsergym": "browsergym",
+    "datasets": "data",
+    "fastapi": "page",
+    "flash_attn": "flash",
+    "httpx2": "remote",
+    "math_verify": "math",
+    "matplotlib": "plot",
+    "minari": "minari",
+    "minigrid": "minigrid",
+    "miniwob": "browsergym",
+    "mlflow": "mlflow",
+    "onnxruntime": "ocr",
+    "peft": "lora",
+    "pettingzoo": "pettingzoo",
+    "ppadb": "ppadb",
+    "pyarrow": "data",
+    "rapidocr": "ocr",
+    "ray": "ray",
+    "swanlab": "swanlab",
+    "tensorboard": "tensorboard",
+    "uvicorn": "page",
+    "wandb": "wandb",
+    "websockets": "page",
+} | dict.fromkeys(_OF_MODELS, "train")
+"""The extra of agentrl that installs a package, by the package's import name."""
+
+
+def installation_of(package: str | None) -> str | None:
+    """The command that installs a package by an extra of agentrl; None if no extra has it.
+
+    Args:
+        package: its import name, or that of a module in it.
+    """
+    extra = _EXTRAS.get((package or "").partition(".")[0])
+    return extra and f"pip install 'agentrl-screens[{extra}]'"
 
 
 def missing(packages: Mapping[str, str]) -> list[str]:
@@ -46,12 +89,12 @@ def missing(packages: Mapping[str, str]) -> list[str]:
 
 
 def advice_on_import(error: BaseException | None) -> str | None:
-    """What to install where an import failed because a library of models is missing."""
+    """What to install where an import failed because a package of an extra is missing."""
     while error is not None and not isinstance(error, ModuleNotFoundError):
         error = error.__cause__
-    if error is None or error.name not in _OF_MODELS:
+    if error is None or (command := installation_of(error.name)) is None:
         return None
-    return f"needs {error.name}, not installed: {GET_MODELS}"
+    return f"needs {error.name}, not installed: {command}"
 
 
 def missing_for_models(launcher: str) -> tuple[list[str], list[str]]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from agentrl import extras
 from agentrl.alarm import alarm
 from agentrl.errors import INSTALLED, ConfigError, describe_error, must_propagate
 from agentrl.files import check_links
@@ -170,7 +171,8 @@ def import_module(where: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if where.startswith("agentrl."):
             check_links()
-        raise ConfigError(f"{where}: cannot be imported: {error}") from error
+        reason = extras.advice_on_import(error) or f"cannot be imported: {error}"
+        raise ConfigError(f"{where}: {reason}") from error
     except BaseException as error:
         if must_propagate(error):
             raise

@@ -1,3 +1,4 @@
+import importlib.util
 import sys
 import tomllib
 from pathlib import Path
@@ -5,8 +6,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import agentrl
 from agentrl import config as configuration
-from agentrl import extras
+from agentrl import extras, registry
 from agentrl.cli import install_doctor
 from agentrl.cluster import ray_cluster
 from agentrl.config import RolloutConfig
@@ -116,3 +118,20 @@ def test_containers_install_the_pins():
         assert f" {pin}+cpu " in cpu
     assert "-r /tmp/requirements/cpu.txt -c /tmp/requirements/constraints.txt" in cpu
     assert "-r /tmp/requirements/gpu.txt" in gpu
+
+
+def test_a_missing_package_of_an_environment_names_the_extra(monkeypatch, tmp_path):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for id, extra in (("MiniGrid-Nowhere-v0", "minigrid"), ("browsergym/nothing", "browsergym")):
+        with pytest.raises(ConfigError, match=rf"pip install 'agentrl-screens\[{extra}\]'"):
+            agentrl.make(id)
+    file = tmp_path / "my_reward.py"
+    file.write_text("import pettingzoo\n")
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    with pytest.raises(ConfigError, match=r"my_reward.py: needs pettingzoo, not installed: pip"):
+        registry.load(f"{file}:reward")
+
+
+def test_every_named_extra_exists():
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    assert set(extras._EXTRAS.values()) <= project["optional-dependencies"].keys()

@@ -5,19 +5,20 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from agentrl import extras
 from agentrl.cli.command_help import complete_run, complete_setting
 from agentrl.errors import ConfigError
-from agentrl.text import known_names, pluralize, printable
+from agentrl.text import known_names, one_line, pluralize, printable
 
 if TYPE_CHECKING:
-    from agentrl.training.inference.batch_inference import InferenceProgress
+    from agentrl.training.inference.batch_inference import InferenceProgress, InferenceResult
     from agentrl.training.inference.chat_history import ChatHistory
     from agentrl.training.inference.model_thread import ModelThread
     from agentrl.types import Image
@@ -116,15 +117,23 @@ def infer(
         counts = {"rows": found.rows, "recorded": found.recorded, "failed": found.failed}
         more = {"reply_tokens": found.reply_tokens, "seconds": round(found.seconds, 1)}
         typer.echo(json.dumps({"out": str(found.out)} | counts | more))
-        return
+    else:
+        _print_result(found)
+    if found.failed and found.failed == found.rows:
+        sys.stderr.write(printable(f"no row was answered: {found.error}") + "\n")
+        raise typer.Exit(1)
+
+
+def _print_result(found: "InferenceResult") -> None:
     before = f", {found.recorded:,} of them before" if found.recorded else ""
     typer.echo(
-        f"wrote {out}: {pluralize(found.rows, 'row')}{before}; "
+        f"wrote {found.out}: {pluralize(found.rows, 'row')}{before}; "
         f"{pluralize(found.reply_tokens, 'token')} of replies"
     )
     if found.failed:
         what = f"{pluralize(found.failed, 'row')} without responses"
-        typer.echo(f"{what}: the column `error` says why")
+        first = one_line(printable(found.error or ""))
+        typer.echo(f"{what}: the column `error` says why. The first: {first}")
 
 
 def _split(pair: str) -> tuple[str, str | None]:
@@ -195,13 +204,35 @@ def chat(
     from agentrl.training.inference.inference_model import open_chat_target
     from agentrl.training.inference.model_thread import ModelThread
 
+    _say(f"looking for {model}")
     target = open_chat_target(model, overrides or (), checkpoint)
-    _say(f"starting {model}")
-    with ModelThread(target, greedy=greedy) as started:
+    with ExitStack() as opened:
+        with _waiting(model, target.config.rollout.engine, served=target.served):
+            started = opened.enter_context(ModelThread(target, greedy=greedy))
         if browser:
             _chat_in_browser(started, ChatHistory(system), model, port)
         else:
             _TerminalChat(started, ChatHistory(system)).run()
+
+
+@contextmanager
+def _waiting(model: str, engine: str, *, served: bool) -> Iterator[None]:
+    """Say what a chat waits for before its first message, and for how long already."""
+    from agentrl.training.monitoring.progress import show_engine_start
+
+    what = "connecting to the server" if served else f"loading {model}"
+    last = time.monotonic()
+
+    def report(done: float, count: float, note: str) -> None:
+        nonlocal last
+        if time.monotonic() - last > _LINE_S:
+            last = time.monotonic()
+            _say(note)
+
+    _say(f"{what} (rollout.engine={engine})")
+    with show_engine_start(engine, 1, report):
+        yield
+    _say("ready")
 
 
 def _chat_in_browser(model: "ModelThread", history: "ChatHistory", title: str, port: int) -> None:
@@ -209,8 +240,7 @@ def _chat_in_browser(model: "ModelThread", history: "ChatHistory", title: str, p
         from agentrl.viewer.viewer_server import serve_chat
     except ImportError as error:
         raise ConfigError(
-            f"--browser needs {error.name}, which is not installed: pip install "
-            "'agentrl-screens[page]'"
+            f"--browser needs {error.name}, not installed: {extras.GET_PAGE}"
         ) from None
     serve_chat(
         model,

@@ -7,9 +7,9 @@ import typer
 
 from agentrl.cli.command_help import complete_config
 from agentrl.cli.job_options import OVERRIDES
-from agentrl.cli.terminal import announce, suggest
+from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
-from agentrl.text import pluralize
+from agentrl.text import pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.cluster.placement import Layout
@@ -42,14 +42,14 @@ def plan(
     card = _bytes("--gpu", gpu)
     host = None if memory is None else _bytes("--memory", memory)
     job = configuration.load(config, overrides or ())
-    announce(f"planning {config} without weights")
+    _say(f"planning {config} without weights")
     from agentrl.cluster.placement import unused_gpus
     from agentrl.policies.open_model import engine_class
     from agentrl.training.memory_plan import layout_on, plan_memory  # loads transformers
 
     each = engine_class(job.rollout).num_gpus(job.rollout.engine_kwargs)
     layout = layout_on(gpus, nodes, job.rollout, job.train)
-    found = plan_memory(job, layout, card, report=announce, host=host)
+    found = plan_memory(job, layout, card, report=_say, host=host)
     typer.echo(f"{job.model.path}: {_where(layout)}, {nodes * gpus} x {card / 1e9:g} GB")
     for title, items in found.describe().items():
         typer.echo(title)
@@ -64,6 +64,11 @@ def plan(
     if found.problems:
         raise typer.Exit(1)
     suggest(("train", config, *(overrides or ()), "--dry-run"))
+
+
+def _say(what: str) -> None:
+    """Say what takes the next seconds or minutes, also in a log."""
+    typer.echo(printable(f"{what} ..."), err=True)
 
 
 def _where(layout: "Layout") -> str:

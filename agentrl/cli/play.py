@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from agentrl import extras
 from agentrl.cli.command_help import complete_environment, complete_setting
 from agentrl.cli.terminal import draw_image, output_console, suggest
 from agentrl.errors import ConfigError
@@ -126,8 +127,7 @@ def _in_browser(
         from agentrl.viewer.viewer_server import play_in_browser
     except ImportError as error:
         raise ConfigError(
-            f"--browser needs {error.name}, which is not installed: pip install "
-            "'agentrl-screens[page]'"
+            f"--browser needs {error.name}, not installed: {extras.GET_PAGE}"
         ) from None
 
     def ready(url: str) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentrl import extras
 from agentrl.errors import ConfigError
 
 
@@ -48,9 +49,7 @@ def serve_reward(
     try:
         from agentrl.serving.reward_server import serve
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"serving needs {error.name}, which is missing: pip install 'agentrl-screens[page]'"
-        ) from None
+        raise ConfigError(f"serving needs {error.name}, not installed: {extras.GET_PAGE}") from None
     serve(
         RewardConfig(function=name, kwargs=values, kind="batch" if batch else "auto"),
         host=host,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentrl.data.tables import GET_DATA, ColumnTable, Table
+from agentrl import extras
+from agentrl.data.tables import ColumnTable, Table
 from agentrl.errors import ConfigError, describe_error
 
 
@@ -47,7 +48,7 @@ def open_hugging_face(data: str, folder: Path | None, selection: Selection) -> T
     except ImportError:
         raise ConfigError(
             f"data={data}: no such file; an id on the Hugging Face Hub needs the library "
-            f"`datasets`, not installed: {GET_DATA}"
+            f"`datasets`, not installed: {extras.GET_DATA}"
         ) from None
     was_saved = folder is not None and any(
         (folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")

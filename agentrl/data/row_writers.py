@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from agentrl.data.tables import GET_DATA, BadRow, Table
+from agentrl import extras
+from agentrl.data.tables import BadRow, Table
 from agentrl.errors import ConfigError
 
 FORMATS = (".jsonl", ".parquet")
@@ -75,7 +76,7 @@ class RowWriter:
         try:
             import pyarrow
         except ImportError:
-            raise ConfigError(f"Parquet needs pyarrow, not installed: {GET_DATA}") from None
+            raise ConfigError(f"Parquet needs pyarrow, not installed: {extras.GET_DATA}") from None
         schemas = []
         own: dict[str, Any] = {
             "string": pyarrow.string(),

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from agentrl import extras
 from agentrl.errors import ConfigError, describe_error
 
-GET_DATA = "pip install 'agentrl-screens[data]'"
 _LONGEST_CELL = 100_000_000
 """Maximum characters of a CSV cell, which may hold an image in base64."""
 
@@ -242,7 +242,7 @@ def _parquet(path: Path) -> Table:
         from pyarrow import parquet
     except ImportError:
         raise ConfigError(
-            f"data={path}: Parquet needs pyarrow, not installed: {GET_DATA}"
+            f"data={path}: Parquet needs pyarrow, not installed: {extras.GET_DATA}"
         ) from None
     try:
         table = parquet.read_table(path, memory_map=True)

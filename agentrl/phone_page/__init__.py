@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+from agentrl import extras
 from agentrl.devices import LeasableDevice
 from agentrl.devices.adb.app_commands import has_package
 from agentrl.errors import ConfigError
@@ -100,5 +101,5 @@ def _load(name: str) -> Any:
             raise
         raise ConfigError(
             f"showing apps on real phones through a page needs {error.name}, not installed: "
-            "pip install 'agentrl-screens[page]'"
+            f"{extras.GET_PAGE}"
         ) from error

@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 from gymnasium import spaces
 
+from agentrl import extras
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_summary import Filter
 from agentrl.replay.reader import RecordedEpisode, Run
@@ -25,7 +26,6 @@ from agentrl.types import IMAGE, Image, Message, without_placeholders
 if TYPE_CHECKING:
     from minari.data_collector import EpisodeBuffer
 
-GET_MINARI = "pip install 'agentrl-screens[minari]'"
 _FORMAT = "parquet"
 _LARGEST = 1 << 53
 """Largest magnitude of an integer action."""
@@ -116,7 +116,7 @@ def _open_minari(path: Path) -> Callable[..., Any]:
         from minari.dataset.minari_dataset import parse_dataset_id
         from minari.dataset.minari_storage import MinariStorage
     except ImportError:
-        raise ConfigError(f"--as minari needs Minari, which is missing: {GET_MINARI}") from None
+        raise ConfigError(f"--as minari needs Minari, not installed: {extras.GET_MINARI}") from None
     if path.exists():
         raise ConfigError(f"{path}: already exists; name a new folder")
     try:

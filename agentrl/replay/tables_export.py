@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentrl import extras
 from agentrl.config import History
 from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 KINDS = ("episodes", "turns", "conversations")
-GET_DATA = "pip install 'agentrl-screens[data]'"
 _ROWS_AT_ONCE = 16
 """Rows in memory at a time, each with its images."""
 _SHARD_BYTES = 64 << 20
@@ -80,7 +80,7 @@ def to_arrow(run: Run, kind: str = "episodes", where: Filter | None = None) -> "
     try:
         import pyarrow
     except ImportError:
-        raise ConfigError(f"tables need pyarrow, which is missing: {GET_DATA}") from None
+        raise ConfigError(f"tables need pyarrow, not installed: {extras.GET_DATA}") from None
     table = [_encodable(row) for row in rows(run, kind, where)]
     # From all rows: a void episode has no metrics, and it may come first.
     names = dict.fromkeys(name for row in table for name in row)
@@ -117,7 +117,7 @@ def to_dataset(
         import datasets
         import pyarrow
     except ImportError:
-        raise ConfigError(f"data sets need `datasets`, which is missing: {GET_DATA}") from None
+        raise ConfigError(f"data sets need `datasets`, not installed: {extras.GET_DATA}") from None
     if kind == "episodes":
         raise ConfigError("kind='episodes' has no images or messages; use to_arrow")
 

@@ -1,4 +1,4 @@
-"""Play and score a few episodes before a job: do prompts and replies fit their limits?"""
+"""Play and score a few episodes before a job: can they be scored, and do prompts and replies fit?"""
 
 import logging
 import time
@@ -8,8 +8,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentrl import event_loop
-from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig, WarmStartConfig
-from agentrl.errors import ConfigError, RewardError
+from agentrl.config import (
+    Config,
+    DevicesConfig,
+    EnvConfig,
+    ModelConfig,
+    RolloutConfig,
+    WarmStartConfig,
+)
+from agentrl.errors import ConfigError, RewardError, WorldError
 from agentrl.extension_points import REWARD
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.template_probe import check_template
@@ -33,6 +40,8 @@ _BUDGET_S = 5.0
 _MAX_EPISODES, _OTHER_EPISODES = 1000, 64
 """Of demonstrations; and of a job without any."""
 _MAX_TURNS = 20
+_SERVERS = ("agentrl.rewards.remote:", "agentrl.rewards.judge:")
+"""Rewards that ask a server, which may not run before the job does."""
 _AT_ONCE = 8
 _ON_PHONES_AT_ONCE = 2
 
@@ -82,35 +91,82 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
             report.unchecked.append(f"length of prompts and replies: {config.env.id} needs a phone")
         else:
             warm, at_once = config.warm_start, _episodes_at_once(config.env)
-            small = replace(
-                config,
-                rewards=[],
-                env=_shortened(config.env),
-                devices=replace(config.devices, source=f"virtual:{at_once}", hosts={}),
-                rollout=_in_this_process(config.rollout, at_once),
-            )
-            worker = RolloutWorker(small.without_learner(), folder, None)
+            worker = _small_worker(config, folder, at_once)
             requests = _requests(warm, config.seed)
             episodes = event_loop.run(_play(worker, requests, at_once, player))
             _measure(episodes, player, config.rollout, report)
-            names = [reward.function for reward in config.rewards]
-            servers = ("agentrl.rewards.remote:", "agentrl.rewards.judge:")
-            if any(REWARD.target(name).startswith(servers) for name in names):
+            if _asks_a_server(config):
                 report.unchecked.append("whether the reward server scores an episode")
-            elif episodes and names:
-                limit, form = config.rollout.reward_deadline_s, encoder.query_format
-                with RewardFunctions(config.rewards, limit, form) as rewards:
-                    _check_rewards(rewards, episodes[0], player)
+            elif episodes:
+                _check_scoring(config, encoder, episodes[0], player)
             if warm and warm.player and len(episodes) < warm.episodes:
                 left = warm.episodes - len(episodes)
                 report.unchecked.append(f"length of {left:,} more demonstrations of {player!r}")
     return report
 
 
-def _check_rewards(rewards: RewardFunctions, episode: Episode, player: str) -> None:
+def check_rewards(config: Config) -> None:
+    """Play an episode by a scripted player, and score it with the rewards of the job.
+
+    Only rewards of users, or on data: those of agentrl know its games. Nothing is checked where
+    the environment has no player, needs a phone, or cannot be played now.
+
+    Args:
+        config: the job; its environment, rewards and model have been checked.
+
+    Raises:
+        ConfigError: the episode cannot be scored.
+    """
+    targets = [REWARD.target(reward.function) for reward in config.rewards]
+    is_game_of_ours = env_registration(config.env).app is not None
+    if not targets or (is_game_of_ours and all(t.startswith("agentrl.") for t in targets)):
+        return
+    player = _choose_player(config.env, None)
+    if (
+        player is None
+        or not _is_playable_here(config.env, config.devices)
+        or _asks_a_server(config)
+    ):
+        return
+    if is_on_hub(config.model):  # not here yet, and it only spells the replies of the player
+        config = replace(config, model=ModelConfig())
+    with TemporaryDirectory(prefix="agentrl-") as scratch:
+        folder = tokenizer_folder(config.model, Path(scratch))
+        encoder = open_encoder(config.model, folder)
+        worker = _small_worker(config, folder, 1)
+        try:
+            episodes = event_loop.run(_play(worker, _requests(None, config.seed)[:1], 1, player))
+        except WorldError as error:
+            log.warning("rewards are not checked before the job: %s", error)
+            return
+        if episodes:
+            _check_scoring(config, encoder, episodes[0], player)
+
+
+def _asks_a_server(config: Config) -> bool:
+    return any(REWARD.target(reward.function).startswith(_SERVERS) for reward in config.rewards)
+
+
+def _small_worker(config: Config, folder: Path, at_once: int) -> RolloutWorker:
+    """Plays short episodes of the job in this process, without its rewards."""
+    small = replace(
+        config,
+        rewards=[],
+        env=_shortened(config.env),
+        devices=replace(config.devices, source=f"virtual:{at_once}", hosts={}),
+        rollout=_in_this_process(config.rollout, at_once),
+    )
+    return RolloutWorker(small.without_learner(), folder, None)
+
+
+def _check_scoring(config: Config, encoder: ChatEncoder, episode: Episode, player: str) -> None:
     """Score an episode as the job would."""
+    if not config.rewards:
+        return
+    limit, form = config.rollout.reward_deadline_s, encoder.query_format
     try:
-        rewards.score(episode)
+        with RewardFunctions(config.rewards, limit, form) as rewards:
+            rewards.score(episode)
     except RewardError as error:
         raise ConfigError(
             f"rewards: an episode of the player {player!r} cannot be scored: {error}"

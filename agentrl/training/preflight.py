@@ -69,7 +69,7 @@ from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.workers.open_rollouts import plan_job
 from agentrl.training.custom_classes import custom_classes
 from agentrl.training.env_seeds import check_evaluation_seeds, check_run_seeds
-from agentrl.training.length_check import check_lengths
+from agentrl.training.length_check import check_lengths, check_rewards
 from agentrl.training.monitoring.logger import check_loggers, check_logins
 from agentrl.training.sampling.task_sampler import load_sampler, task_sets
 from agentrl.training.supervised.demonstration_filter import (
@@ -111,6 +111,10 @@ def check(
     _check_job(config, learns=learns)
     warm = config.warm_start if warm_start_pending else None
     demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
+    if warm_start_pending and learns:  # a resumed job has scored episodes
+        for name, job in config.environments().items():
+            with _prefixed(f"mixture, {name}: " if name else ""):
+                check_rewards(job)
     if engine_class(config.rollout).capabilities.needs_model and is_on_hub(config.model):
         _check_model_with_engine(config.model, config.rollout, learns=learns)
     return demonstrations
@@ -144,6 +148,8 @@ def resolve(
     warm = config.warm_start if warm_start_pending else None
     demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
     unverified = check_logins(config.logging)
+    if is_on_hub(config.model):  # whose lengths are not measured
+        check_rewards(config)
     lengths = check_lengths(replace(config, warm_start=warm), demonstrations.episodes)
     unmeasured = [f"length of prompts and replies in mixture, {name}" for name in _mixture(config)]
     layout = plan_job(config, learns=True)

@@ -5,6 +5,7 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
+from agentrl import extras
 from agentrl.cli.command_help import complete_run
 from agentrl.errors import ConfigError
 
@@ -52,7 +53,7 @@ def view(
         from agentrl.viewer.viewer_server import DEFAULT_PORT, serve
     except ImportError as error:
         raise ConfigError(
-            f"the pages need {error.name}, which is missing: pip install 'agentrl-screens[page]'; "
+            f"the pages need {error.name}, not installed: {extras.GET_PAGE}; "
             "agentrl episodes and agentrl export work without it"
         ) from None
 

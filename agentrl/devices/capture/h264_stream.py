@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from agentrl import extras
 from agentrl.devices.adb.adb_socket import AdbSocket, Deadline, to_device_error
 from agentrl.devices.adb.device_transport import FAILURES, DeviceTransport
 from agentrl.devices.capture.capture_method import (
@@ -77,8 +78,8 @@ class StreamCapture(StreamingCapture):
             import av  # noqa: F401 - fails early if PyAV is missing
         except ImportError as error:
             raise ConfigError(
-                f"devices.capture=stream needs PyAV ({error}): "
-                "pip install 'agentrl-screens[stream]', or use devices.capture=auto"
+                f"devices.capture=stream needs PyAV ({error}): {extras.GET_STREAM}, or use "
+                "devices.capture=auto"
             ) from error
 
     def frame(self, deadline: Deadline) -> Image:

@@ -134,6 +134,8 @@ class InferenceResult:
     """Rows that earlier runs of the same job had answered."""
     failed: int
     """Rows without responses, which have an `error`."""
+    error: str | None
+    """The error of the first row without responses; None if all have some."""
     reply_tokens: int
     """Of all rows, as far as they are known."""
     seconds: float
@@ -198,6 +200,7 @@ def infer(
         rows=len(rows),
         recorded=job.progress.recorded,
         failed=job.failed,
+        error=job.error,
         reply_tokens=job.reply_tokens,
         seconds=job.progress.seconds,
     )
@@ -273,6 +276,8 @@ class _InferenceJob:
         """Results of rows for which the server has failed since its last reply."""
         self.failed = self.reply_tokens = 0
         """Of all rows, after `columns`."""
+        self.error: str | None = None
+        """The first error, after `columns`."""
 
     @property
     def progress(self) -> InferenceProgress:
@@ -376,6 +381,7 @@ class _InferenceJob:
         for index in range(len(self._rows)):
             result = self._journal.result(index)
             self.failed += result["error"] is not None
+            self.error = self.error or result["error"]
             self.reply_tokens += sum(count or 0 for count in result["response_tokens"])
             yield {"row": index, **result}
 

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
+from agentrl import extras
 from agentrl.errors import ConfigError
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.replay.episode_summary import at
@@ -125,9 +126,7 @@ def _load_av() -> ModuleType:
     try:
         import av
     except ImportError as error:
-        raise ConfigError(
-            "an .mp4 needs PyAV, which is missing: pip install 'agentrl-screens[stream]'"
-        ) from error
+        raise ConfigError(f"an .mp4 needs PyAV, not installed: {extras.GET_STREAM}") from error
     return av
 
 

@@ -299,6 +299,16 @@ def lines_of(journal):
     return []
 
 
+def test_a_job_without_any_answer_fails_with_the_reason(tmp_path, capsys):
+    asked = [{"question": f"What is {k}?", "image": f"gone-{k}.png"} for k in range(3)]
+    data, out = write_jsonl(tmp_path / "rows.jsonl", asked), tmp_path / "out.jsonl"
+    assert cli.run(["infer", "tiny", str(data), "--out", str(out), *HERE]) == 1
+    said = capsys.readouterr()
+    assert "no row was answered: " in said.err
+    assert "gone-0.png" in said.err
+    assert len(read(out)) == 3
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_job_that_is_killed_again_and_again_loses_and_repeats_nothing(tmp_path):
