@@ -1,4 +1,4 @@
-"""Play and score a few episodes before a job: can they be scored, and do prompts and replies fit?"""
+"""Play and score a few episodes before a job: can rewards score them, and do prompts fit?"""
 
 import logging
 import time

@@ -15,7 +15,7 @@ from agentrl.cluster.placement import Node
 from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
 from agentrl.errors import ConfigError
 from agentrl.rollout.workers import open_rollouts
-from agentrl.training import preflight
+from agentrl.training import cpu_memory_plan, preflight
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -208,3 +208,27 @@ def test_the_image_size_that_a_model_was_trained_with_is_kept_or_named(tmp_path,
     caplog.clear()
     preflight.check_learner(replace(config, model=model_config(str(model))))
     assert not caplog.text
+
+
+def test_every_start_of_a_job_scores_an_episode_with_its_rewards(tmp_path):
+    file = tmp_path / "my_reward.py"
+    file.write_text("def reward(episode):\n    return episode.turns[-1].info['nothing']\n")
+    settings = [f"rewards=[{{function: {file}:reward}}]"]
+    job = configuration.load("frozen_lake", [*settings, "rollout.launcher=local"])
+    with pytest.raises(ConfigError, match=r"cannot be scored: .*KeyError: 'nothing'"):
+        preflight.check(job, warm_start_pending=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "cores", "missing"),
+    [
+        ("Qwen/Qwen2.5-VL-3B-Instruct", 2, ["GB of CPU memory", "no GPU"]),
+        ("tiny", 2, []),
+    ],
+)
+def test_a_model_for_gpus_does_not_fit_on_a_few_cores(model, cores, missing):
+    job = configuration.load("frozen_lake", [f"model.path={model}"])
+    node = Node(address="here", cpus=cores, gpus=0)
+    found = cpu_memory_plan.misfits(job, [node], 24e9)
+    assert len(found) == len(missing)
+    assert all(words in text for words, text in zip(missing, found, strict=True))
