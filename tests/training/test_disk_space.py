@@ -83,7 +83,7 @@ def test_a_job_that_does_not_fit_stops_before_it_plays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = ["checkpoint.keep=10000000", "checkpoint.every=1", "train.steps=4000000"]
-    command = ["train", "frozen_lake", f"run.dir={tmp_path}", "rollout.seed_per=group", *settings]
+    command = ["train", "frozen_lake", f"run.dir={tmp_path}", *settings]
     assert cli.run(command) == 2
     assert "the disk has room for" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -340,7 +340,6 @@ def test_a_dry_run_plans_the_memory_of_the_gpus_that_are_there(
     job = ["frozen_lake", "model.dtype=bfloat16", "train.micro_batch_tokens=1024"]
     if status:
         job += ["checkpoint.keep=10000000", "checkpoint.every=1", "train.steps=4000000"]
-        job.append("rollout.seed_per=group")
     assert cli.run(["train", *job, "--dry-run"]) == status
     shown = capsys.readouterr().out
     assert "disk space" not in shown.partition("not checked:")[2]

@@ -19,7 +19,6 @@ SMALL = {
     "logging": ["file"],
     "rollout": {
         "launcher": "local", "engine": "hf", "groups": 2, "group_size": 2, "max_new_tokens": 4,
-        "seed_per": "group",
     },
     "eval": {"episodes": 2, "every": 0},
     "optim": {"lr": 1e-3},

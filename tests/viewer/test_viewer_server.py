@@ -267,7 +267,6 @@ def test_the_hint_names_the_accepted_inputs(open_page: Open, tmp_path) -> None:
         ("game_2048", {"mode": "touch"}, ["tap", "swipe"]),
         ("game_2048", {"mode": "calls"}, ["up", "down", "left", "right"]),
         ("sokoban", {}, ["up", "down", "left", "right"]),
-        ("taxi", {}, []),
         ("counting", {}, []),
     ],
 )

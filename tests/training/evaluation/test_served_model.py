@@ -19,7 +19,7 @@ from agentrl.policies.engines import endpoint
 from tests.policies.completions_server import Server, ok, refusal, reply, serving
 
 KEY = "sk-secret-5678"
-LAKE = ["frozen_lake", "env.kwargs.is_slippery=false", "env.max_turns=8", "rollout.engine=remote"]
+LAKE = ["frozen_lake", "env.max_turns=8", "rollout.engine=remote"]
 WAY = ["down", "down", "right", "right", "down", "right"]
 
 

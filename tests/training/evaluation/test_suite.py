@@ -269,7 +269,7 @@ def test_a_mistake_is_found_before_anything_is_played(tasks: str, reason: str) -
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["frozen_lake", "taxi"], "'taxi': overrides are written key=value, and several models"),
+        (["frozen_lake", "sokoban"], "'sokoban': overrides are written key=value, and several"),
         (["mymodel", "--suite", LAKES], "mymodel: no such run, configuration, model folder or env"),
         (["frozen_lake", "--policy=random", "--policy=model"], "--suite is missing"),
         (["frozen_lake", "--samples", "2"], "--suite is missing"),
@@ -277,7 +277,7 @@ def test_a_mistake_is_found_before_anything_is_played(tasks: str, reason: str) -
         (["frozen_lake", "--suite", LAKES, "--demos"], "--demos: a suite is played"),
         (["frozen_lake", "frozen_lake", "--suite", LAKES], "frozen_lake is named twice"),
         (["frozen_lake", "--suite", LAKES, "--episodes", "0"], "episodes=0: must be at least 1"),
-        (["frozen_lake", "taxi", "--suite", "own.yaml", "--policy", "random"], "not play the same"),
+        (["frozen_lake", "sokoban", "--suite", "own.yaml", "--policy", "random"], "not play the"),
         (["Qwen/Qwen2.5-VL-3B-Instruct", "--suite", "own.yaml"], "is only a model; add env.id"),
         (["data.yaml", "--policy", "random"], "(section sft) and names no environment to play"),
         (["data.yaml", "--suite", "own.yaml"], "data.yaml learns from a data set"),

@@ -57,7 +57,7 @@ LAKE = Path(__file__).parents[3] / "configs" / "frozen_lake.yaml"
 
 
 def lake(folder: Path, *overrides: str) -> Config:
-    given = [f"run.dir={folder}", "env.kwargs={is_slippery: false}", *LOCAL, *overrides]
+    given = [f"run.dir={folder}", *LOCAL, *overrides]
     return configuration.load(LAKE, given)
 
 
