@@ -18,6 +18,8 @@ from agentrl.errors import DeviceError, DeviceTimeout
 
 T = TypeVar("T")
 
+_CHUNK = 1 << 18
+"""Bytes that are received at once, at most."""
 _LONGEST_REQUEST = 0xFFFF
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 """Only on Linux."""
@@ -139,14 +141,11 @@ class AdbSocket(ABC):
                 socket.IPPROTO_TCP, _QUICKACK, 1
             )  # has to be set before each read
         self.raw_socket.settimeout(self.deadline.left_s())
-        return bytes(self.raw_socket.recv(1 << 16))
+        return bytes(self.raw_socket.recv(_CHUNK))
 
     def read_all(self) -> bytes:
         """Read until the other side closes."""
-        data = bytearray()
-        while chunk := self.receive():
-            data += chunk
-        return bytes(data)
+        return b"".join(iter(self.receive, b""))
 
     def wait(self, seconds: float) -> bool:
         """Wait up to `seconds` for data or the end of the connection; whether one came."""

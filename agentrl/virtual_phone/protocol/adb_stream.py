@@ -61,8 +61,8 @@ class Stream:
         self.outlives_client_s = 0.0
         """Seconds that the task has, after the client has closed, to use what is buffered."""
         self.gather_s = 0.0
-        """Output that follows within these seconds goes into one packet, unless the service ends
-        or waits for input meanwhile."""
+        """Output that follows within these seconds goes into one packet, unless the service ends,
+        waits for input or fills a packet meanwhile."""
         self._out: deque[Buffer] = deque()
         self._num_waiting = 0
         self._waiting_for_ack = not remote
@@ -108,6 +108,7 @@ class Stream:
     async def drain(self) -> None:
         """Wait until the client has taken most of what was written."""
         while self._num_waiting > _ROOM and not self.closed:
+            self._pump()  # at once: there is enough for a packet
             await self._output_taken.wait()
 
     def write_eof(self) -> None:

@@ -8,6 +8,7 @@ from agentrl.virtual_phone.protocol import (
     adb_services,
     device_connection,
     phone_server,
+    shell_protocols,
 )
 from agentrl.virtual_phone.protocol.adb_packets import CLSE, CNXN, OKAY, OPEN, WRTE
 from tests.virtual_phone.packet_client import PATIENCE_S, PacketClient, serving
@@ -32,6 +33,15 @@ async def test_outputs_of_a_script_share_a_packet_but_wait_for_no_slow_command()
             wire.send(OKAY, 5, remote)
         assert payloads == [b"a\nb\n", b"c\n\3\1\0\0\0\0"]
         assert times[1] - times[0] > 0.2
+
+
+async def test_large_output_does_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell_protocols, "_GATHER_S", 2 * PATIENCE_S)
+    async with serving() as phone:
+        wire = await PacketClient.to(phone.port)
+        wire.send(OPEN, 5, 0, b"shell,v2,raw:head -c 2000000 /dev/zero; sleep 100\0")
+        assert (await wire.next()).command == OKAY
+        assert len((await wire.next()).payload) > 1_000_000
 
 
 async def test_nothing_can_be_opened_before_the_handshake() -> None:
