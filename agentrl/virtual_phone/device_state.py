@@ -3,10 +3,17 @@
 import random
 from collections.abc import Callable, Sequence
 
+from agentrl.virtual_phone.apps.apk import build_apk
 from agentrl.virtual_phone.apps.app import App
 from agentrl.virtual_phone.apps.app_tasks import AppTasks
 from agentrl.virtual_phone.apps.dialogs import Dialog, Kind, Outcome
-from agentrl.virtual_phone.apps.system_apps import LAUNCHER
+from agentrl.virtual_phone.apps.system_apps import (
+    ACTIVITIES,
+    KEYBOARD_PACKAGE,
+    LAUNCHER,
+    PACKAGES,
+    apk_path,
+)
 from agentrl.virtual_phone.faults.faults import Faults
 from agentrl.virtual_phone.phones_spec import Tempo
 from agentrl.virtual_phone.system import phone_settings
@@ -47,7 +54,8 @@ class DeviceState:
         self.faults = faults
         self.tasks = AppTasks(apps, seed)
         self.clock = self.tasks.clock
-        self.files = FileSystem(kernel_files(self.clock, random.Random(f"kernel/{seed}")))
+        made = kernel_files(self.clock, random.Random(f"kernel/{seed}"))
+        self.files = FileSystem({**made, **_apk_files(apps)})
         self.tasks.on_process_change = self._on_process_change
         self.log = self.tasks.log
         self.settings = PhoneSettings(serialno)
@@ -125,3 +133,14 @@ class DeviceState:
         if dialog is not None and dialog.kind != "call" and dialog.package == package:
             self.dialog = None
             self.faults.forget("dialog")
+
+
+def _apk_files(apps: Sequence[App]) -> dict[str, Callable[[int], bytes]]:
+    """The APKs of the apps that a new phone has, by path."""
+    activities = dict.fromkeys((*PACKAGES, KEYBOARD_PACKAGE), ".Main")
+    activities |= ACTIVITIES | {app.package: app.activity for app in apps}
+
+    def maker(package: str, activity: str) -> Callable[[int], bytes]:
+        return lambda size: build_apk(package, activity)
+
+    return {apk_path(package): maker(package, name) for package, name in activities.items()}

@@ -168,6 +168,13 @@ def test_an_apk_can_be_installed_and_uninstalled(
     assert pure.uninstall(APP)
     assert not pure.is_installed(APP)
     (tmp_path / "bad.apk").write_bytes(b"no apk")
+    (tmp_path / "split_a.apk").write_bytes(apk(b"", extra=10))
+    parts = (str(tmp_path / "split_a.apk"), str(file))
+    assert "Success" in station.adb("install-multiple", "-r", *parts)
+    path = station.adb("shell", f"pm path {APP}").strip().removeprefix("package:")
+    station.adb("pull", path, str(tmp_path / "pulled.apk"))
+    assert (tmp_path / "pulled.apk").read_bytes() == file.read_bytes()
+    station.adb("uninstall", APP)
     refused = station.run("install", str(tmp_path / "bad.apk"))
     assert refused.returncode != 0
     assert b"INSTALL_PARSE_FAILED_NOT_APK" in refused.stdout + refused.stderr

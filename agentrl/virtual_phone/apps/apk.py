@@ -58,6 +58,19 @@ def read_manifest(apk: bytes) -> ApkManifest:
     return _manifest(elements)
 
 
+def build_apk(package: str, activity: str) -> bytes:
+    """An APK with a plain manifest and no code, for apps that were not installed from one."""
+    manifest = (
+        f'<manifest xmlns:android="{_ANDROID[1:-1]}" package="{package}" android:versionCode="1" '
+        f'android:versionName="1.0"><application><activity android:name="{activity}"/>'
+        "</application></manifest>"
+    )
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(_MANIFEST), manifest)
+    return file.getvalue()
+
+
 def _manifest(elements: list[Element]) -> ApkManifest:
     attributes = next((a for name, a in elements if name == "manifest"), {})
     package = attributes.get("package", "")

@@ -33,6 +33,13 @@ KEYBOARD_PACKAGE = "com.android.adbkeyboard"
 """ADBKeyboard, which a real phone also needs for typing arbitrary text."""
 
 
+def apk_path(package: str) -> str:
+    """Where the APK of a package is."""
+    if package in PACKAGES:
+        return f"/system/app/{package}/{package}.apk"
+    return f"/data/app/{package}/base.apk"
+
+
 class TextPage:
     """An app that shows a title and some lines of text, and ignores touches."""
 

@@ -1,8 +1,9 @@
 """The package manager command: pm, including the installation of apps."""
 
 from collections.abc import Awaitable, Callable
+from itertools import count
 
-from agentrl.virtual_phone.apps.apk import ApkManifest, read_manifest
+from agentrl.virtual_phone.apps.apk import read_manifest
 from agentrl.virtual_phone.apps.installed_app import InstalledApp, component_name
 from agentrl.virtual_phone.apps.system_apps import (
     ACTIVITIES,
@@ -14,6 +15,7 @@ from agentrl.virtual_phone.apps.system_apps import (
     PACKAGES,
     SETTINGS,
     TextPage,
+    apk_path,
 )
 from agentrl.virtual_phone.commands.am import Intent, read_intent
 from agentrl.virtual_phone.commands.command_table import command
@@ -30,6 +32,8 @@ _FEATURES = (
 
 Verb = Callable[[CommandContext, list[str]], "int | Awaitable[int]"]
 _MAX_APK_BYTES = 256 << 20
+_SESSION = "/data/app/vmdl{}.tmp"
+"""Folder of an installation of several APKs that is in progress."""
 _WITH_VALUE = frozenset(["-i", "-p", "-S", "--user", "--abi", "--referrer", "--install-location"])
 
 
@@ -43,9 +47,8 @@ def pm(ctx: CommandContext) -> int | Awaitable[int]:
 
 def all_packages(ctx: CommandContext) -> dict[str, str]:
     """Every package with the path of its APK."""
-    apps = dict.fromkeys((KEYBOARD_PACKAGE, *ctx.phone.tasks.apps), "/data/app/{}/base.apk")
-    system = dict.fromkeys(PACKAGES, "/system/app/{0}/{0}.apk")
-    return {name: path.format(name) for name, path in sorted({**system, **apps}.items())}
+    names = sorted({*PACKAGES, KEYBOARD_PACKAGE, *ctx.phone.tasks.apps})
+    return {name: apk_path(name) for name in names}
 
 
 def _list(ctx: CommandContext, arguments: list[str]) -> int:
@@ -177,7 +180,51 @@ def _print_match(ctx: CommandContext, indent: str, component: str, arguments: li
 async def _install(ctx: CommandContext, arguments: list[str]) -> int:
     """`pm install [options] PATH`, or `-S SIZE` with the APK on standard input."""
     try:
-        return _add(ctx, read_manifest(await _apk(ctx, arguments)))
+        return _add(ctx, await _apk(ctx, arguments))
+    except ValueError as error:
+        return ctx.print(f"Failure [{error}]") + 1
+
+
+def _create_session(ctx: CommandContext, arguments: list[str]) -> int:
+    """`pm install-create [options]`: begin an installation of several APKs."""
+    number = next(n for n in count(1) if ctx.phone.files.find(_SESSION.format(n)) is None)
+    ctx.phone.files.make_folders(_SESSION.format(number))
+    return ctx.print(f"Success: created install session [{number}]")
+
+
+async def _write_session(ctx: CommandContext, arguments: list[str]) -> int:
+    """`pm install-write -S SIZE SESSION NAME [PATH | -]`."""
+    options, words = _split(arguments)
+    session, name, *paths = (*words, "", "")[: max(2, len(words))]
+    folder = _SESSION.format(session)
+    if not session.isdecimal() or ctx.phone.files.find(folder) is None or "/" in name or not name:
+        return ctx.fail("Error: java.lang.SecurityException: Caller has no access to session", 255)
+    sized = ["-S", options["-S"]] if "-S" in options else []
+    try:
+        content = await _apk(ctx, [*sized, *(paths or ["-"])])
+        ctx.phone.files.write(f"{folder}/{name}", content)
+    except OSError as error:
+        return ctx.print(f"Failure [INSTALL_FAILED_INSUFFICIENT_STORAGE: {error.strerror}]") + 1
+    except ValueError as error:
+        return ctx.print(f"Failure [{error}]") + 1
+    return ctx.print(f"Success: streamed {len(content)} bytes")
+
+
+def _end_session(ctx: CommandContext, arguments: list[str]) -> int:
+    """`pm install-commit SESSION`, `pm install-abandon SESSION`."""
+    _, words = _split(arguments)
+    files, session = ctx.phone.files, (words or [""])[0]
+    folder = _SESSION.format(session)
+    if not session.isdecimal() or files.find(folder) is None:
+        return ctx.fail("Error: java.lang.SecurityException: Caller has no access to session", 255)
+    parts = {name: files.read(f"{folder}/{name}") for name in files.names(folder)}
+    files.remove(folder, recursive=True)
+    if ctx.arguments[0] == "install-abandon":
+        return ctx.print("Success")
+    # The base is the only APK that has to have an activity; splits follow it in adb's order.
+    base = next((parts[name] for name in parts if "split" not in name), b"")
+    try:
+        return _add(ctx, base)
     except ValueError as error:
         return ctx.print(f"Failure [{error}]") + 1
 
@@ -187,6 +234,8 @@ def _uninstall(ctx: CommandContext, arguments: list[str]) -> int:
     _, words = _split(arguments)
     package = words[0] if words else ""
     if ctx.phone.tasks.uninstall(package):
+        if ctx.phone.files.find(apk_path(package)) is not None:
+            ctx.phone.files.remove(apk_path(package))
         return ctx.print("Success")
     known = package in PACKAGES
     error = "DELETE_FAILED_DEVICE_POLICY_MANAGER" if known else "DELETE_FAILED_INTERNAL_ERROR"
@@ -228,11 +277,21 @@ async def _exactly(ctx: CommandContext, num_bytes: int) -> bytes:
     return bytes(content)
 
 
-def _add(ctx: CommandContext, manifest: ApkManifest) -> int:
-    """Install an app from its manifest; a built-in app keeps its code."""
-    package, tasks = manifest.package, ctx.phone.tasks
+def _add(ctx: CommandContext, apk: bytes) -> int:
+    """Install an app from its APK; a built-in app keeps its code.
+
+    Raises:
+        ValueError: it is not a valid APK, or there is no room for it.
+    """
+    manifest = read_manifest(apk)
+    package, tasks, files = manifest.package, ctx.phone.tasks, ctx.phone.files
     if package in PACKAGES or package == KEYBOARD_PACKAGE:
         return ctx.print(f"Failure [INSTALL_FAILED_UPDATE_INCOMPATIBLE: {package}]") + 1
+    try:
+        files.make_folders(apk_path(package).rpartition("/")[0])
+        files.write(apk_path(package), apk)
+    except OSError as error:
+        raise ValueError(f"INSTALL_FAILED_INSUFFICIENT_STORAGE: {error.strerror}") from error
     known = tasks.apps.get(package)
     if known is None or known.manifest is not None:
         page = TextPage(package, manifest.activity)
@@ -267,5 +326,9 @@ _VERBS: dict[str, Verb] = {
     "query-activities": _query,
     "resolve-activity": _query,
     "install": _install,
+    "install-create": _create_session,
+    "install-write": _write_session,
+    "install-commit": _end_session,
+    "install-abandon": _end_session,
     "uninstall": _uninstall,
 }

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentrl.virtual_phone import snapshot
 from agentrl.virtual_phone.apps.apk import ApkManifest, read_manifest
 from tests.virtual_phone.apks import apk, binary_manifest, plain_manifest
 from tests.virtual_phone.shell_runner import probe_phone, run
@@ -70,6 +71,40 @@ def test_an_app_can_be_installed_started_replaced_and_uninstalled() -> None:
     assert phone.shown.front is None
     assert run(f"pm list packages {package}", phone).out == ""
     assert "DELETE_FAILED_INTERNAL_ERROR" in run(f"pm uninstall {package}", phone).out
+
+
+def test_the_path_of_a_package_is_a_file_that_installs_again() -> None:
+    phone, other = probe_phone(), probe_phone()
+    content = apk(binary_manifest("com.example.app"))
+    run(f"pm install -S {len(content)}", phone, content)
+    for package in ("com.example.app", "org.agentrl.probe", "com.android.settings"):
+        pulled = run(f"cat $(pm path {package} | cut -d: -f2)", phone).out_bytes
+        assert read_manifest(pulled).package == package
+    installed = run("cat $(pm path com.example.app | cut -d: -f2)", phone).out_bytes
+    assert installed == content
+    snapshot.restore(other, snapshot.take(phone))
+    assert run("cat /data/app/com.example.app/base.apk", other).out_bytes == content
+    run("pm uninstall com.example.app", phone)
+    assert run("ls /data/app/com.example.app/base.apk", phone).code == 1
+
+
+def test_an_app_of_several_apks_is_installed_in_a_session() -> None:
+    phone, content = probe_phone(), apk(binary_manifest("com.example.app"))
+    for end in ("abandon", "commit"):
+        created = run(f"pm install-create -r -S {len(content) + 3}", phone)
+        assert created.out == "Success: created install session [1]\n"
+        for name, data in (("split_a.apk", b"abc"), ("base.apk", content)):
+            wrote = run(f"cmd package install-write -S {len(data)} 1 {name} -", phone, data)
+            assert wrote.out == f"Success: streamed {len(data)} bytes\n"
+        assert run("pm install-write -S 9 1 short.apk -", phone, b"abc").code == 1
+        assert run(f"pm install-{end} 1", phone).out == "Success\n"
+        assert ("com.example.app" in run("pm list packages", phone).out) == (end == "commit")
+    for stale in (
+        "pm install-commit 1",
+        "pm install-write -S 0 ../../sdcard x",
+        "pm install-write",
+    ):
+        assert run(stale, phone).code == 255
 
 
 @pytest.mark.parametrize(
