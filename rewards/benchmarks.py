@@ -25,12 +25,12 @@ _CUES = (
 """Words of MMMU after which an answer follows."""
 _NUMBERS = (
     re.compile(r"-?\b\d{1,3}(?:,\d{3})+\b"),
-    re.compile(r"-?\d+(?:\.\d+)?[eE][+-]?\d+"),
-    re.compile(r"-?(?:\d*\.\d+|\d+\b)(?![eE][+-]?\d)(?![,\d])"),
+    re.compile(r"(?:-|(?<!\d))\d++(?:\.\d++)?[eE][+-]?\d+"),
+    re.compile(r"(?:-|(?<!\d))(?:\d*+\.\d++|\d++\b)(?![eE][+-]?\d)(?![,\d])"),
 )
 """Numbers as MMMU finds them: with commas, with an exponent, and others."""
 _COUNT = re.compile(r"<answer>\s*(\d+)\s*</answer>")
-_QUOTED = re.compile(r'The answer is "(.*)"\.')
+_QUOTED = re.compile(r'^(?>.*?The answer is ")(.*)"\.', re.MULTILINE)
 _LIST = re.compile(r"\[[^\[\]]*\]")
 _IN_BRACKETS = re.compile(r"\(([a-zA-Z])\)")
 _FINAL_LETTER = re.compile(

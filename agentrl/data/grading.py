@@ -18,7 +18,7 @@ _MAX_ANSWER = 4000
 """Maximum characters of an answer; longer ones are rejected without comparison."""
 _MAX_NUMBER = 100
 """Maximum characters of a number."""
-_GSM8K = re.compile(r"####\s*([^\n#]+?)\s*\Z")
+_GSM8K = re.compile(r"####\s*+([^\n#]*[^\n#\s])\s*\Z")
 """How the solutions of GSM8K end."""
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 """Characters as wide as a Chinese one, to ASCII. NFKC would also turn 10\N{SUPERSCRIPT TWO} into

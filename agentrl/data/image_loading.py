@@ -42,7 +42,7 @@ _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TIFF")
 _DATA_URI = re.compile(r"data:image/[\w.+-]+;base64,", re.ASCII | re.IGNORECASE)
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII | re.IGNORECASE)
 _FILE_URL = re.compile(r"file://(localhost)?/", re.IGNORECASE)
-_BASE64 = re.compile(r"[A-Za-z0-9+/\-_\s]{64,}={0,2}\s*", re.ASCII)
+_BASE64 = re.compile(r"[A-Za-z0-9+/\-_\s]{64,}+={0,2}\s*", re.ASCII)
 """A shorter text, or one with a dot, is a file name."""
 
 

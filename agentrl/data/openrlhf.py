@@ -37,8 +37,8 @@ _ANSWER_BEGINS = re.compile(
     r"|<start_of_turn>model\n|<｜Assistant｜>|\[/INST\]"  # noqa: RUF001
 )
 """Where the answer begins in the chat templates of common models."""
-_SPECIAL_AT_END = re.compile(
-    r"(\s*(<\|[\w ]+\|>|<｜[^<>]+｜>|<end_of_turn>|</s>|<eos>|<pad>))+\s*$"  # noqa: RUF001
+_SPECIAL = re.compile(
+    r"<\|[\w ]+\|>|<｜[^<>]+｜>|<end_of_turn>|</s>|<eos>|<pad>"  # noqa: RUF001
 )
 
 
@@ -119,7 +119,19 @@ def response_in(query: str, prompt: Any) -> str:
         response = query[len(prompt) :]
     else:  # image tokens are expanded in the query, or the prompt is a row's own text
         *_, response = _ANSWER_BEGINS.split(query)
-    return _SPECIAL_AT_END.sub("", response)
+    return _without_special_end(response)
+
+
+def _without_special_end(text: str) -> str:
+    # From the end: a regular expression would look for it from every space of a text.
+    end = kept = len(text)
+    while True:
+        while end and text[end - 1].isspace():
+            end -= 1
+        start = text.rfind("<", 0, end)
+        if start < 0 or not _SPECIAL.fullmatch(text, start, end):
+            return text[: end if kept < len(text) else kept]
+        end = kept = start
 
 
 def rows_of(answer: Any, count: int) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from agentrl.data.question_reader import Question, QuestionReader, as_list
 from agentrl.data.tables import BadRow, Row, Table
 from agentrl.types import Message
 
-_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _WHOLE = re.compile(r"-?\d{1,9}(\.0)?", re.ASCII)
 _TEXT_LIST = re.compile(r"""\[(['"]).*\1\]$""", re.DOTALL)
 """Several accepted texts in one; an interval or a set of numbers has no quotes."""
@@ -167,5 +166,6 @@ def _as_text(value: Any) -> str:
         return str(value).lower() if isinstance(value, bool) else ""
     if isinstance(value, float) and not np.isfinite(value):
         return ""
-    tagged = _TAGGED.search(str(value))
-    return (tagged[1] if tagged else str(value)).strip()
+    text = str(value)
+    answer, is_closed, _ = text.partition("<answer>")[2].partition("</answer>")
+    return (answer if is_closed else text).strip()

@@ -66,7 +66,7 @@ def battery_level(battery: CommandResult) -> float | None:
 
 
 def _battery_values(battery: CommandResult) -> dict[str, str]:
-    return dict(re.findall(r"^\s*([A-Za-z ]+): (\S+)", battery.output, re.MULTILINE))
+    return dict(re.findall(r"^[ \t]*+([A-Za-z ]++): (\S+)", battery.output, re.MULTILINE))
 
 
 def _battery(battery: CommandResult) -> Finding:

@@ -13,9 +13,8 @@ from agentrl.rollout.load_translator_and_players import compose_message, open_tr
 from agentrl.text import quoted
 from agentrl.types import Message, Observation, Turn, without_placeholders
 
-_THOUGHT = re.compile(
-    r"<think(?:ing)?>(.*?)</think(?:ing)?>|^(?:Thought|Reason): *([^\n]+?) *$", re.M | re.S
-)
+_THOUGHT = re.compile(r"<think(?:ing)?>|^(?:Thought|Reason):([^\n]*)$", re.MULTILINE)
+_THOUGHT_ENDS = re.compile(r"</think(?:ing)?>")
 
 
 class DialectWriter:
@@ -87,5 +86,10 @@ class DialectWriter:
 
 def _thought_in(reply: str) -> str:
     """The reasoning in a recorded reply of any dialect; empty for none."""
-    found = _THOUGHT.search(reply)
-    return (found[1] or found[2] or "").strip() if found else ""
+    last_end = max(reply.rfind("</think>"), reply.rfind("</thinking>"))
+    for begins in _THOUGHT.finditer(reply):
+        if begins[1] is not None:
+            return begins[1].strip()
+        if begins.end() <= last_end:
+            return _THOUGHT_ENDS.split(reply[begins.end() :], maxsplit=1)[0].strip()
+    return ""

@@ -27,7 +27,8 @@ GESTURES = {
 }
 """Gestures and keys that a user interface may offer, and an example reply of each."""
 _NO_ACTION = "qzx"
-_TAGGED = re.compile(rf"<({'|'.join(_TAGS)})>(.*?)</\1>", re.DOTALL)
+_ANY_TAG = rf"</?(?:{'|'.join(_TAGS)})>"
+_TAGGED = re.compile(rf"<({'|'.join(_TAGS)})>((?:(?!{_ANY_TAG}).)*+)</\1>", re.DOTALL)
 
 
 def parse_typed(translator: Translator, text: str) -> str:

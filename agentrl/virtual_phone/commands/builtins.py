@@ -379,8 +379,10 @@ def _words_of(text: str, count: int, separators: str) -> list[str]:
     while len(words) < count - 1 and (found := splitter.search(text)):
         words.append(text[: found.start()])
         text = text[found.end() :]
-    if only := re.fullmatch(f"([^{any_}]*){splitter.pattern}", text):
-        text = only[1]
+    end = found.start() if (found := re.search(f"[{any_}]", text)) else len(text)
+    rest = text[end:].strip(blanks)
+    if len(rest) <= 1 and rest in separators:  # one separator, which only ends the word
+        text = text[:end]
     return [*words, text, *[""] * (count - len(words) - 1)]
 
 

@@ -7,7 +7,7 @@ from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.shell.lexer import C_ESCAPES
 
 _ESCAPE = re.compile(r"\\(0[0-7]{0,3}|[1-7][0-7]{0,2}|x[0-9a-fA-F]{1,2}|[\s\S])")
-_DIRECTIVE = re.compile(r"%(?:%|([-+ #0]*)(\*|\d*)(?:\.(\*|\d*))?([diouxXeEfFgGcsbq]))")
+_DIRECTIVE = re.compile(r"%(?:%|([-+ #0]*+)(\*|\d*+)(?:\.(\*|\d*+))?([diouxXeEfFgGcsbq]))")
 _MAX_WIDTH = 1 << 16
 
 

@@ -1,7 +1,6 @@
 """The terminal of `adb shell`: echo, editing of the line, control characters, prompts."""
 
 import asyncio
-import re
 from collections.abc import Coroutine
 
 from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
@@ -96,8 +95,8 @@ class TerminalDevice:
         elif character == _KILL_LINE:
             self._erase(len(self._line))
         elif character == _KILL_WORD:
-            word = re.search(rb"\S*\s*\Z", self._line)
-            self._erase(len(word[0]) if word else 0)
+            *_, word = self._line.rsplit(maxsplit=1) or [b""]
+            self._erase(len(self._line) - len(self._line.rstrip()) + len(word))
         elif character in b"\r\n":
             self._screen(b"\r\n")
             self._lines.append(bytes(self._line) + b"\n")

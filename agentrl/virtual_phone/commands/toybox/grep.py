@@ -15,7 +15,7 @@ from agentrl.virtual_phone.shell.interpreter import CommandContext
 
 _SWAPPED = frozenset("+?|(){}")
 _SAME = {"<": r"\b(?=\w)", ">": r"\b(?<=\w)", **{c: f"\\{c}" for c in "bBwWsSdD"}}
-_TOKEN = re.compile(r"\\(.)|(\[\^?\]?+(?:\[:\w+:\]|[^]])*\])|(.)", re.DOTALL)
+_TOKEN = re.compile(r"\\(.)|(\[\^?\]?+(?:\[:\w+:\]|[^]])*+(\]|\Z))|(.)", re.DOTALL)
 """An escaped character, a bracket expression, or another character."""
 
 
@@ -51,8 +51,10 @@ def _translated(text: str, extended: bool) -> str:
     """
     pieces: list[str] = []
     repeats, last_repeats = [False], False  # for every open group, outermost first
-    for escaped, bracket, plain in _TOKEN.findall(text):
+    for escaped, bracket, closed, plain in _TOKEN.findall(text):
         is_first = not pieces or pieces[-1] in ("(", "|", "^")
+        if bracket and not closed:
+            raise ValueError("brackets ([ ]) not balanced")
         if bracket:
             piece = _bracket(bracket)
         elif (escaped or plain) in _SWAPPED:

@@ -124,7 +124,7 @@ def _sorted_out(arguments: list[str], usage: _Usage) -> tuple[list[str], list[in
 
 def _only_begins(words: list[str]) -> bool:
     """Whether a program of awk consists of BEGIN, so that it reads nothing."""
-    program = re.sub(r'"(?:\\.|[^"\\])*"', "", words[0] if words else "").strip()
+    program = re.sub(r'"(?:\\.|[^"\\])*+(?:"|\Z)', "", words[0] if words else "").strip()
     depth = 0
     for at, character in enumerate(program if program.startswith("BEGIN") else ""):
         depth += (character == "{") - (character == "}")
