@@ -109,7 +109,9 @@ class Observation:
     """What an environment shows, at its own resolution; kept only while its turn is played."""
 
     images: tuple[Image, ...] = ()
+    """The screens, in the order in which the text refers to them."""
     text: str = ""
+    """What it shows as text."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -117,8 +119,11 @@ class Message:
     """One message of a conversation; each `IMAGE` in the text stands for the next image."""
 
     role: str
+    """`user`, `assistant`, `system` or `tool`."""
     text: str
+    """The text, with `IMAGE` for each image."""
     images: tuple[Image, ...] = ()
+    """The images, in the order of their placeholders."""
     opening_text: str | None = None
     """The text where this is the first message of its prompt; None for `text`."""
     system: str | None = None
@@ -194,14 +199,15 @@ class Turn:
     """One prompt, one reply, one action: the unit that advantages are assigned to."""
 
     prompt_ids: tuple[int, ...]
-    """[P]"""
+    """[P], the prompt's token ids."""
     reply_ids: tuple[int, ...]
-    """[R]"""
+    """[R], the reply's token ids, as they were sampled."""
     reply_logprobs: tuple[float, ...]
-    """[R]"""
+    """[R], their log-probabilities under the distribution sampled from."""
     reply_versions: tuple[int, ...]
     """[R], the version of the weights that sampled each token."""
     reply: str
+    """The text of the reply."""
     images: tuple[Image, ...]
     """All images of the prompt, scaled, as the model saw them."""
     shown: str
@@ -212,7 +218,9 @@ class Turn:
     action: Any | None
     """The action passed to the environment; None if the reply could not be parsed."""
     parse_error: str | None
+    """Why the reply could not be parsed; None if it could."""
     env_reward: float
+    """The environment's own reward for the action."""
     state_key: str | None
     """Identifies the state this turn started from, if the environment provides it; siblings are
     compared at equal keys."""
@@ -247,20 +255,27 @@ class Episode:
     """One finished episode, whatever its outcome."""
 
     id: str
+    """Unique in its run."""
     env_id: str
+    """The environment, as `env.id` names it."""
     seed: int
+    """The seed of the reset."""
     group: str
+    """The group that the episode is compared within."""
     member: int
+    """Position in the group, from 0."""
     reset_info: Mapping[str, Any]
     """The environment's info from reset."""
     instructions: str
     """The system message before the first turn."""
     turns: tuple[Turn, ...]
+    """The turns, in order."""
     final_shown: str
     """The text of the observation after the last action."""
     final_frames: tuple[str, ...]
     """Ids of the recorded full-resolution frames after the last action."""
     outcome: Outcome
+    """How it ended."""
     error: str | None
     """Why it is void; None if it is valid."""
     device: str | None
@@ -348,6 +363,7 @@ class ScoredEpisode:
     """An episode with the results of its reward functions."""
 
     episode: Episode
+    """The episode as it was played."""
     components: Mapping[str, tuple[float, ...]]
     """Per reward function: one value per turn, unweighted."""
     rewards: tuple[float, ...]

@@ -1,7 +1,7 @@
 """The documentation site (make docs): Sphinx reads the Markdown files of this folder."""
 
 import sys
-from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ exclude_patterns = ["_build"]
 source_suffix = {".md": "markdown"}
 html_theme = "furo"
 html_title = "agentrl"
+html_search_scorer = str(HERE / "search_scorer.js")
+default_role = "code"  # docstrings mark code as Markdown does
 html_show_copyright = False
 html_static_path: list[str] = []
 html_favicon = "../agentrl/viewer/static/icon.svg"
@@ -22,8 +24,11 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 suppress_warnings = ["myst.header"]  # pages begin with the sentence that matters, then sections
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
 autodoc_class_signature = "separated"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+add_module_names = False
 napoleon_google_docstring = True
 
 GENERATED = HERE / "generated"
@@ -55,19 +60,38 @@ def _commands() -> list[str]:
 
 def _api() -> list[str]:
     import agentrl
+    from agentrl import replay
 
     about = (agentrl.__doc__ or "").strip()
     lines = ["# Python API", "", "```text", about, "```", ""]
-    for name in sorted(set(agentrl.__all__) - {"__version__", "replay"}):
-        value = getattr(agentrl, name)
+    public = set(agentrl.__all__) - {"__version__", "replay", "Run"}
+    names = [*sorted(public), *(f"replay.{name}" for name in sorted(replay.__all__))]
+    for name in names:
+        value = attrgetter(name)(agentrl)
         kind = "autoclass" if isinstance(value, type) else "autofunction"
-        options = ["   :members:"] if kind == "autoclass" else []
-        target = f"{value.__module__}.{value.__qualname__}"
-        import_module(value.__module__)
-        lines += [f"## {name}", "", "```{eval-rst}", f".. {kind}:: {target}", *options, "```", ""]
+        options = ["   :members:", "   :undoc-members:"] if kind == "autoclass" else []
+        target = f"agentrl.{name}"
+        lines += [f"## {target}", "", "```{eval-rst}", f".. {kind}:: {target}", *options, "```", ""]
     return lines
+
+
+FIELD_TEXTS: dict[str, list[str]] = {}
+
+
+def keep_field_text(_: Any, what: str, name: str, *arguments: Any) -> None:
+    """Remember a field's docstring, in which Napoleon takes `words: more` for a type and a text."""
+    if what in ("attribute", "property"):
+        FIELD_TEXTS[name] = list(arguments[-1])
+
+
+def restore_field_text(_: Any, what: str, name: str, *arguments: Any) -> None:
+    """Undo what Napoleon did to a field's docstring."""
+    if name in FIELD_TEXTS:
+        arguments[-1][:] = FIELD_TEXTS.pop(name)
 
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", keep_field_text, priority=400)  # Napoleon has 500
+    app.connect("autodoc-process-docstring", restore_field_text, priority=600)
     app.connect("builder-inited", write_pages)

@@ -1,6 +1,8 @@
 """The pages under docs/ say what the code does: their tables are its own, their examples run."""
 
+import ast
 import importlib.util
+import inspect
 import json
 import re
 import subprocess
@@ -21,6 +23,9 @@ from agentrl.cli import run as agentrl
 from agentrl.config import AlgorithmConfig, ImportanceConfig, KLConfig, load
 from agentrl.env import scripted_reply
 from agentrl.extension_points import ALGORITHM, LOSS
+from agentrl.replay import Filter, RecordedEpisode, Summary
+from agentrl.training.evaluation.evaluate import Evaluation
+from agentrl.types import Episode, Message, Observation, ScoredEpisode, Turn
 
 DOCS = Path(__file__).parents[1] / "docs"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -75,7 +80,10 @@ def maker(name):
     return make
 
 
-@pytest.mark.parametrize("name", ["make_configuration", "make_algorithms", "make_metrics"])
+TABLES = ["make_configuration", "make_algorithms", "make_metrics", "make_porting"]
+
+
+@pytest.mark.parametrize("name", TABLES)
 def test_generated_tables_are_up_to_date(name):
     make = maker(name)
     assert make.PAGE.read_text() == make.page(), f"run: python docs/{name}.py"
@@ -170,6 +178,26 @@ def test_every_row_of_the_page_of_faults_names_a_test_that_exists():
         file, name = named.split("::")
         text = (DOCS.parent / "tests" / file).read_text()
         assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), named
+
+
+def test_every_field_of_the_public_types_is_explained():
+    public = (Episode, Turn, ScoredEpisode, Message, Observation, Evaluation)
+    for kind in (*public, Filter, RecordedEpisode, Summary):
+        (node,) = ast.parse(inspect.getsource(kind)).body
+        for field, words in maker("make_configuration")._fields(node):
+            assert words, f"{kind.__name__}: {ast.unparse(field)} has no docstring"
+
+
+def test_every_message_of_the_page_on_troubleshooting_is_printed_somewhere():
+    trees = [ast.parse(file.read_text()) for file in (DOCS.parent / "agentrl").rglob("*.py")]
+    constants = [n.value for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Constant)]
+    printed = "\n".join(" ".join(one.split()) for one in constants if isinstance(one, str))
+    rows = [row for row in (DOCS / "troubleshooting.md").read_text().splitlines() if "|" in row]
+    messages = [code for row in rows for code in re.findall("`(.+?)`", row.split(" | ")[0])]
+    assert len(messages) > 50
+    for message in messages:
+        for part in message.split("..."):
+            assert part.strip(" :,;()") in printed, message
 
 
 PAGES = [*(p.name for p in DOCS.glob("*.md")), "../README.md", "../CONTRIBUTING.md"]

@@ -77,7 +77,7 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("rollout.endpoint.url=127.0.0.1:8000", ["rollout.endpoint.url", "http://HOST:PORT/v1"]),
         ("rollout.endpoint.url='http://h:99999/v1'", ["rollout.endpoint.url", "http://HOST"]),
         ("rollout.endpoint={headers: {X-Api-Key: k}}", ["headers.X-Api-Key", "api_key_env"]),
-        ("rollout.endpoint={headers: {'a b': k}}", ["rollout.endpoint.headers", "no valid header"]),
+        ("rollout.endpoint={headers: {'a b': k}}", ["rollout.endpoint.headers", "a valid header"]),
         ("rollout.endpoint.extra_body={stream: true}", ["extra_body.stream", "leave it out"]),
         ("rollout.endpoint.extra_body={temperature: 1}", ["set rollout.temperature instead"]),
         ("rollout.temperature=0", ["rollout.temperature", "above 0"]),

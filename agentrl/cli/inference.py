@@ -196,7 +196,7 @@ def chat(
         int, typer.Option(help="Port of the page; 0 picks a free one.", min=0, max=65535)
     ] = 8200,
 ) -> None:
-    """Chat with a model, with images; /help shows what else a message can be.
+    """Chat with a model, with images; /help lists other commands.
 
     Example: agentrl chat Qwen/Qwen2.5-VL-3B-Instruct --system "Answer briefly."
     """

@@ -256,7 +256,7 @@ class NodeFiles:
                 node = self._nodes.pop(node_id)
                 self._actors.pop(node_id, None)
                 log.warning(
-                    "%s gets no files of the job any more: %s",
+                    "%s no longer receives the job's files: %s",
                     node.name, ray_cluster.short_reason(error),
                 )  # fmt: skip
         return results

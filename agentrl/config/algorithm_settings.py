@@ -87,7 +87,7 @@ class SamplingConfig:
     filter_means: list[float] | None = None
     """[lowest, highest] mean return of a group; others are replaced. None replaces none."""
     refills: int = 3
-    """How many times per step filtered groups are replaced at most."""
+    """At most how often per step filtered groups are replaced."""
 
     @property
     def filters(self) -> bool:

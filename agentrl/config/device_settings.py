@@ -77,8 +77,8 @@ class DevicesConfig:
     """[width, height] of virtual phones, in pixels."""
     tempo: Literal["real", "quick"] = "real"
     """How fast virtual phones are: `real`, where a gesture takes its time and its effect is shown
-    later, or `quick`, where neither takes any. A policy trained on quick
-    phones has not met the tempo of real ones."""
+    later, or `quick`, where neither takes any. A policy trained on quick phones has never seen
+    the timing of real ones."""
     effect_delay_ms: list[int] | None = None
     """[minimum, maximum] delay until a virtual phone shows the effect of a touch; null for
     [50, 300] on real phones, [0, 0] on quick ones."""

@@ -164,7 +164,7 @@ class RewardAuditConfig:
     max_false_reject: float | None = None
     """The same for rejected episodes among those that truly succeeded."""
     min_episodes: int = 50
-    """How many episodes a share must be of to stop the job."""
+    """How many episodes must be behind a share before it can stop the job."""
     window: int = 1000
     """How many of the latest episodes are counted."""
 

@@ -111,8 +111,8 @@ class DPOConfig(FinetuningConfig):
     """DPO (arXiv:2305.18290), IPO (arXiv:2310.12036), or SimPO (arXiv:2405.14734), which needs no
     reference model."""
     beta: float = 0.1
-    """Scale of the implicit reward: higher values stay closer to the reference. Tau of IPO; SimPO's
-    paper takes 2 to 10."""
+    """Scale of the implicit reward: higher values stay closer to the reference. IPO's tau; SimPO's
+    paper uses 2 to 10."""
     margin: float = 0.0
     """By how much the implicit reward of the better answer should exceed the other's: gamma of
     SimPO; has no effect on IPO."""

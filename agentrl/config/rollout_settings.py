@@ -67,7 +67,7 @@ class EndpointConfig:
                 )
             if not _HEADER.fullmatch(name) or not (value.isascii() and value.isprintable()):
                 raise ConfigError(
-                    f"rollout.endpoint.headers: {name!r} and its value are no valid header"
+                    f"rollout.endpoint.headers: {name!r} and its value are not a valid header"
                 )
         self._check_extra_body()
 

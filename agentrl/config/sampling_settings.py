@@ -99,8 +99,8 @@ class MixtureConfig:
     """Its reward functions; None for those of the job, or for the environment's own reward if it
     has another `id`."""
     eval_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Overrides of its `kwargs` for evaluation, in addition to those of `eval.kwargs` that
-    `env.kwargs` above does not name; with another `id` without them."""
+    """Overrides of its `kwargs` for evaluation. `eval.kwargs` apply as well, except to an entry
+    with another `id`, and except for arguments that this entry's `env.kwargs` name."""
 
     def has_other_id(self, base: EnvConfig) -> bool:
         """Whether it is another environment than the job's own."""

@@ -132,15 +132,15 @@ class OptimConfig:
     """Optimizer steps of linear learning-rate warmup; skipped ones (`learner/skipped`) do not
     count."""
     lr_schedule: Literal["linear", "cosine"] = "linear"
-    """How the learning rate decays over the training steps: linearly, or along half a cosine, which
-    stays high longer and flattens at the end. A training step whose every optimizer step was
-    skipped does not count."""
+    """How the learning rate decays over the training steps: linearly, or along half a cosine,
+    which stays high longer and flattens at the end. A training step does not count if all its
+    optimizer steps were skipped."""
     lr_final_ratio: float = 1.0
     """The fraction of `lr` reached at the last step; 1 keeps it constant."""
     moments: Literal["float32", "bfloat16", "8bit"] = "float32"
-    """How AdamW's two moments of each weight are kept, of every model that is trained: in 8, 4 or
-    about 2 bytes. `8bit` quantizes them in blocks (bitsandbytes, extra `qlora`); `bfloat16` rounds,
-    and allows `betas` up to 0.995."""
+    """Precision of AdamW's two moments, for every trained model: 8, 4 or about 2 bytes per weight.
+    `8bit` quantizes them in blocks (bitsandbytes, extra `qlora`); `bfloat16` rounds, and
+    allows `betas` up to 0.995."""
     offload_moments: bool = False
     """Keep the moments in CPU memory, and copy them to the GPU and back in every optimizer step; no
     effect without a GPU. See `train.offload` to keep the weights there as well."""
@@ -206,9 +206,9 @@ class TrainConfig:
     the backward pass; no effect without a GPU."""
     master_dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of trained weights and their gradients; requires `model.dtype=bfloat16` if it is
-    `bfloat16`. The optimizer then keeps the lower 16 bits of each weight apart, so that updates are
-    as exact as with `float32`, and gradients take half the memory. Frozen weights are kept in
-    `model.dtype`. See `optim.moments` for the optimizer's moments."""
+    `bfloat16`. The optimizer then keeps the low 16 bits of each weight separately, so that
+    updates are as exact as with `float32`, and gradients take half the memory. Frozen weights
+    are kept in `model.dtype`. See `optim.moments` for the optimizer's moments."""
     offload: bool = False
     """Keep weights and optimizer state in CPU memory and copy them to the GPU when used: slower,
     but a larger model fits."""
@@ -221,8 +221,8 @@ class TrainConfig:
     """Compare the engine's log-probabilities with the learner's in every step (`mismatch_*`), on up
     to 32 samples; costs one more forward pass over them."""
     check_weights: bool = True
-    """Publish weights with a checksum that engines verify, so that none plays with others. It is
-    computed on the CPU, to which weights on a GPU are copied for it."""
+    """Publish weights with a checksum that engines verify, so that no engine plays with wrong
+    weights. It is computed on the CPU, to which GPU weights are copied."""
     weight_transfer: str = "auto"
     """How new weights reach the engines: as a `file` in shared memory; by vLLM's own weight
     transfer, in chunks through `shared` memory, by CUDA `ipc` on a GPU that both share, or by

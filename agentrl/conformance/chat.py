@@ -24,7 +24,7 @@ def check_it_opens(target: type[ChatFormat], settings: Mapping[str, Any]) -> Non
     """It fits the model, and its end token is one that no text can contain."""
     encoder = _encoder(target, settings)
     names = {id: name for name, id in encoder.chat_model.token_ids.items()}
-    assert encoder.end_id in names, f"end_id={encoder.end_id} is no special token of the model"
+    assert encoder.end_id in names, f"end_id={encoder.end_id} is not a special token of the model"
     assert encoder.end_id not in encoder.text_ids(names[encoder.end_id]), (
         f"a text that contains {names[encoder.end_id]!r} would end a turn; add it to `protected`"
     )

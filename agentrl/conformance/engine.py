@@ -120,7 +120,7 @@ def _check_reply(encoder: ChatEncoder, reply: Reply) -> None:
     banned = set(tokens) & set(encoder.model_adapter.banned_token_ids)
     assert not banned, f"the image placeholders {sorted(banned)} were sampled"
     ends = [place for place, token in enumerate(tokens) if token in encoder.eos_token_ids]
-    assert ends in ([], [len(tokens) - 1]), "a reply goes on after its end token"
+    assert ends in ([], [len(tokens) - 1]), "a reply continues after its end token"
     assert ends or len(tokens) == _REPLY, (
         "a reply ends early without its end token, which belongs to it"
     )

@@ -177,7 +177,9 @@ def _read_tool_calls(value: Any) -> tuple[ToolCall, ...]:
             raise BadRow(f"a tool call is {quoted(str(call))}, not an object with name, arguments")
         arguments = _parsed(function.get("arguments") or {}, "the arguments of a tool call")
         if not isinstance(arguments, Mapping):
-            raise BadRow(f"the arguments of a tool call are {quoted(str(arguments))}, no object")
+            raise BadRow(
+                f"the arguments of a tool call are {quoted(str(arguments))}, not an object"
+            )
         calls.append(ToolCall(name=function["name"], arguments=arguments))
     return tuple(calls)
 

@@ -75,9 +75,7 @@ class RowParser:
         question = self._reader.read(row)
         *preceding, asked = question.turns
         if asked.role != "user":
-            raise BadRow(
-                f"its last message is of the role {asked.role}, not a question of the user"
-            )
+            raise BadRow(f"its last message is of the role {asked.role}, not a user's question")
         _check_unicode("".join(message.text for message in question.turns))
         answer = self._answer(row, question)
         accepted = self._accepted(answer, question.options)

@@ -28,24 +28,37 @@ class Summary:
     """One line of the index, joined with the scores that were appended later."""
 
     id: str
+    """The episode's id."""
     split: str
     """`train`, `eval` or `demo`."""
     step: int
+    """The training step in which it was played."""
     time: float
     """When it ended, in seconds since 1970."""
     env_id: str
+    """The environment, as `env.id` names it."""
     group: str
+    """The group that it is compared within."""
     member: int
+    """Position in the group, from 0."""
     seed: int
+    """The seed of the reset."""
     outcome: Outcome
+    """How it ended."""
     error: str | None
     """Why it is void; None if it is valid."""
     truncated_by: TruncatedBy | None
+    """The limit that it reached; None if it was not truncated."""
     device: str | None
+    """The phone's name; None without a phone."""
     turns: int
+    """Number of turns."""
     tokens: int
+    """Number of sampled tokens."""
     seconds: float
+    """Duration of its turns."""
     env_reward: float
+    """The sum of the environment's own rewards."""
     total: float
     """The weighted sum of all rewards."""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -63,6 +76,7 @@ class Summary:
     removed: bool = False
     """Whether pruning removed its file: only this line and the scores remain."""
     starred: bool = False
+    """Whether a person marked it with a star."""
     note: str = ""
     """What a person wrote about it."""
 
@@ -186,6 +200,7 @@ class Filter:
     """
 
     split: str | None = None
+    """`train`, `eval` or `demo`."""
     held_out: bool | None = None
     """Whether it was played for an evaluation, on seeds that training must not see."""
     label: str | None = None
@@ -195,10 +210,15 @@ class Filter:
     cause: str | None = None
     """What made it void."""
     step: int | None = None
+    """The training step in which it was played."""
     seed: int | None = None
+    """The seed of the reset."""
     group: str | None = None
+    """The group that it is compared within."""
     device: str | None = None
+    """The phone's name."""
     id: str | None = None
+    """The episode's id."""
     success: bool | None = None
     """By the environment's own metric; without such a metric an episode matches neither value."""
     min_reward: float | None = None

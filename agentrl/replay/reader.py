@@ -53,6 +53,7 @@ class RecordedEpisode:
     """A whole episode with its summary."""
 
     summary: Summary
+    """What the index says about it."""
     episode: Episode
     """Without images; `Run.with_images` loads those that were recorded."""
     run: Path | None = None

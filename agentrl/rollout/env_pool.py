@@ -257,7 +257,7 @@ class LocalEnvPool:
         for free in self._free.values():
             while free:
                 self._closing.add(free.pop())
-        threads = ", with all that they have started; env.processes ends that, too"
+        threads = ", with everything that they have started; env.processes ends that as well"
         self._closing.wait("" if self._processes else threads)
         for processes in self._processes.values():
             processes.close()

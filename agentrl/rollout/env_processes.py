@@ -144,7 +144,9 @@ class EnvProcesses:
         if code is None:
             return
         if url in self._killed:
-            raise EnvLost(f"{call}: {_ITS_PROCESS} was killed, as another of its environments hung")
+            raise EnvLost(
+                f"{call}: {_ITS_PROCESS} was killed because another of its environments hung"
+            )
         others = self._calls[url] - 1
         also = f", while it also executed {pluralize(others, 'other call')}" if others > 0 else ""
         raise EnvCrashed(f"{call}: {_ITS_PROCESS} ended with {describe_exit(code)}{also}")
@@ -183,7 +185,7 @@ class EnvProcesses:
             self._killed.add(url)
             process.terminate()
             process.wait()  # otherwise the next environment may be sent to it
-            raise EnvCrashed(f"{call}: {_ITS_PROCESS} did not respond any more and was killed")
+            raise EnvCrashed(f"{call}: {_ITS_PROCESS} stopped responding and was killed")
 
     def _url(self, index: int, config: EnvConfig) -> str:
         running = self._processes[index]
@@ -282,7 +284,9 @@ class EnvInProcess(RemoteEnv):
         if not self._owner.is_running(self._url):
             self._is_gone = True
             how = "crashed or hung"
-            raise EnvLost(f"{call}: {_ITS_PROCESS} had ended, as another of its environments {how}")
+            raise EnvLost(
+                f"{call}: {_ITS_PROCESS} had ended because another of its environments {how}"
+            )
         try:
             with self._owner.calling(self._url):
                 try:

@@ -148,7 +148,9 @@ def _record_restart(folder: RunFolder, step: int, error: AgentRLError) -> None:
     saved = 0 if latest is None else checkpoint_store.step_of(latest)
     repeated = f"; steps {saved + 1} to {step} are repeated" if step > saved else ""
     log.warning("%s", error)
-    log.warning("restarting by itself (run.restarts): %s%s", _progress_saved(folder.path), repeated)
+    log.warning(
+        "restarting automatically (run.restarts): %s%s", _progress_saved(folder.path), repeated
+    )
     state = folder.load_state()
     state.restarts.append(
         {"time": time.time(), "step": step, "resumed_from": saved, "error": str(error)}

@@ -243,7 +243,7 @@ class MemoryPlanner:
         weights = {
             "weights": memory.weights,
             "4-bit weights": memory.replicated,
-            "lower bits of weights": memory.remainders,
+            "master weights (low 16 bits)": memory.remainders,
             "reference model": memory.reference,
             "critic, implicit reward model": memory.other_models,
         }

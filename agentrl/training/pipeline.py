@@ -143,7 +143,7 @@ class StagedRun:
                 f"{where}: name={quoted(name)}: use up to 64 letters, digits, - and _"
             )
         if name in _SETTINGS:
-            raise ConfigError(f"{where}: name={name}: is the name of a section of settings, too")
+            raise ConfigError(f"{where}: name={name}: is also the name of a section of settings")
         if not isinstance(base, str | None):
             raise ConfigError(f"{where}: {name}: config={base!r}: must be a file or a name")
         if not isinstance(job, str) or job not in JOBS:
@@ -151,7 +151,7 @@ class StagedRun:
             raise ConfigError(f"{where}: {name}: job={job!r}: no such job{hint}")
         data = self._data(name, entry.get("data"))
         if data is not None and job not in _SECTIONS:
-            raise ConfigError(f"{where}: {name}: data: a job that plays takes none; leave it out")
+            raise ConfigError(f"{where}: {name}: data: a job that plays needs none; leave it out")
         return Stage(
             name=name,
             job=job,

@@ -291,7 +291,7 @@ class RunFolder:
         """
         if (plays := self.plays) is not None:
             raise ConfigError(
-                f"--resume {self.path}: this is no training run but a recording of {plays}, which "
+                f"--resume {self.path}: this is a recording of {plays}, not a training run, and "
                 "cannot be resumed"
             )
 

@@ -23,7 +23,7 @@ from agentrl.training.monitoring.metrics_file import (
     is_number,
     read_metrics,
 )
-from agentrl.training.monitoring.result_tables import format_duration
+from agentrl.training.monitoring.result_tables import duration_in_words
 
 State = Literal["running", "finished", "failed", "stopped"]
 ENDS = ("before", "after")
@@ -102,7 +102,7 @@ class RunSummary:
         parts = [self.result.replace(" (", " (95% interval ")] if self.result else []
         if self.best_player is not None and self.result:
             parts.append(f"{self.best_player[0]} {self.best_player[1]:.3g}")
-        return ", ".join([*parts, f"took {format_duration(self.seconds)}"]) if parts else ""
+        return ", ".join([*parts, f"in {duration_in_words(self.seconds)}"]) if parts else ""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values, with the intervals as [low, high]."""

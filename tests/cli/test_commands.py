@@ -267,7 +267,7 @@ def test_eval_plays_prints_and_records(tmp_path: Path, capsys: pytest.CaptureFix
     for command in (["train"], ["train", "--dry-run"], ["sft"]):
         assert cli.run([*command, "--resume", found["run"]]) == 2
         output = capsys.readouterr().err
-        assert "this is no training run but a recording of agentrl eval, which" in output
+        assert "this is a recording of agentrl eval, not a training run" in output
     assert cli.run([*arguments, f"run.name={Path(found['run']).name}"]) == 2
     output = capsys.readouterr().err
     assert "exists, a recording of agentrl eval: choose another run.name" in output

@@ -101,9 +101,9 @@ def test_an_episode_that_is_stopped_early_is_recorded(monkeypatch, capsys, tmp_p
     found = summarize(played)
     assert (found.command, found.algorithm, found.steps) == ("agentrl play", "", None)
     assert run(["train", "--resume", str(played)]) == 2
-    assert "this is no training run but a recording of agentrl play" in capsys.readouterr().err
+    assert "this is a recording of agentrl play, not a training run" in capsys.readouterr().err
     assert play(monkeypatch, "", f"run.dir={tmp_path}") == 2
-    assert "nothing was played" in capsys.readouterr().err
+    assert "ended before its first turn" in capsys.readouterr().err
     assert find_runs(tmp_path) == [played]
 
 

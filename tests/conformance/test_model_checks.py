@@ -82,7 +82,7 @@ def test_a_job_with_an_adapter_that_lies_fails_before_any_work(llava: Path, tmp_
     ("name", "old", "new", "message"),
     [
         ("words", "*parts, *self", "*self", "'user-words' is not in the prompt"),
-        ("end", "cls(model.token_ids[_END])", "cls(40)", "end_id=40 is no special token"),
+        ("end", "cls(model.token_ids[_END])", "cls(40)", "end_id=40 is not a special token"),
     ],
 )
 def test_a_broken_chat_format_fails_with_a_reason(

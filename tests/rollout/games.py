@@ -15,7 +15,7 @@ from agentrl.errors import DeviceOffline, InvalidArgument
 INFOS = {
     "no info": None,
     "metrics of words": {"metrics": {"a": "x"}},
-    "metrics that are none": {"metrics": None},
+    "no metrics": {"metrics": None},
     "metrics that steer": {"metrics": {"\x1b[31mred \ud800": 1.0}},
     "listed key": {"state_key": [1, 2]},
 }

@@ -214,7 +214,7 @@ def test_an_openenv_action_has_the_fields_of_the_schema_and_a_refusal_changes_no
 
 
 def test_no_server_and_another_server_are_named() -> None:
-    with pytest.raises(EnvError, match=r"openenv://127\.0\.0\.1:1: no OpenEnv server"):
+    with pytest.raises(EnvError, match=r"openenv://127\.0\.0\.1:1: not an OpenEnv server"):
         make_env(EnvConfig(id="openenv://127.0.0.1:1"))
 
 
@@ -266,7 +266,7 @@ def test_an_answer_in_another_form_is_an_error_that_shows_it(answering, answer) 
 
 @pytest.mark.parametrize("schema", [[1], {"actions": {}}, {"action": None}])
 def test_a_server_with_another_schema_is_named(answering, schema) -> None:
-    with pytest.raises(EnvError, match="no OpenEnv server"):
+    with pytest.raises(EnvError, match="not an OpenEnv server"):
         make_env(EnvConfig(id=answering(None, schema)))
 
 

@@ -117,7 +117,7 @@ async def test_environment_may_truncate():
         ("nan reward", Outcome.ENV_ERROR, "the reward is nan, not a finite number"),
         ("metrics of words", Outcome.ENV_ERROR, "['metrics']['a'] is 'x'"),
         ("metrics that steer", Outcome.ENV_ERROR, r"'\x1b[31mred \ud800'"),
-        ("metrics that are none", Outcome.ENV_ERROR, "info['metrics'] is None"),
+        ("no metrics", Outcome.ENV_ERROR, "info['metrics'] is None"),
         ("listed key", Outcome.ENV_ERROR, "info['state_key'] is [1, 2]"),
         ("offline", Outcome.DEVICE_ERROR, "DeviceOffline: phone-1 is offline"),
         ("hang", Outcome.TIMEOUT, "s (rollout.deadline_s), while waiting for tests"),

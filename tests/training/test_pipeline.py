@@ -175,7 +175,7 @@ def test_a_pipeline_without_data_for_a_stage_or_interrupted_says_once_how_to_con
         ([{"job": "sft"}], "each must have a name"),
         ([{"name": "a", "job": "stf"}], r"job='stf'.*did you mean 'sft'"),
         ([{"name": "a"}, {"name": "a"}], "different names"),
-        ([{"name": "a", "data": {"from": "b"}}], "takes none"),
+        ([{"name": "a", "data": {"from": "b"}}], "needs none"),
         (
             [{"name": "a", "job": "sft", "data": {"from": "b"}}],
             "'b', which is not an earlier",
@@ -229,7 +229,7 @@ def test_a_mistyped_stage_of_an_override_is_named(file):
 def test_data_settings_of_a_stage_without_data_are_refused(file):
     with pytest.raises(ConfigError, match="copy: data: must name an earlier stage"):
         check_pipeline(file, ["copy.data.success=true"])
-    with pytest.raises(ConfigError, match="rl: data: a job that plays takes none"):
+    with pytest.raises(ConfigError, match="rl: data: a job that plays needs none"):
         check_pipeline(file, ["rl.data.success=true"])
 
 

@@ -73,7 +73,7 @@ def test_a_finished_run_has_its_result_with_wilsons_interval(run):
     assert found.after.high == pytest.approx(0.972136, abs=1e-5)
     assert found.result == "success 0.25 -> 0.9 (0.699 to 0.972)"
     assert found.headline == (
-        "success 0.25 -> 0.9 (95% interval 0.699 to 0.972), expert 0.95, took 17:05"
+        "success 0.25 -> 0.9 (95% interval 0.699 to 0.972), expert 0.95, in 17 min 5 s"
     )
 
 

@@ -533,7 +533,7 @@ def test_actions_require_the_token(open_page: Open, tmp_path) -> None:
         turns(page, 0)
         page = open_page(game.address, lost=True)
         page.get_by_role("button", name="End game").click()
-    assert "nothing was played" in str(game.error)
+    assert "ended before its first turn" in str(game.error)
 
 
 def test_invalid_answers_are_refused() -> None:

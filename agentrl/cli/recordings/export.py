@@ -195,7 +195,7 @@ def pairs(
         typer.Option("--held-out", help="Include evaluations, whose seeds should stay unseen."),
     ] = False,
 ) -> None:
-    """Make preference pairs of recorded siblings, for agentrl dpo and reward models.
+    """Make preference pairs from recorded siblings, for agentrl dpo and reward models.
 
     Example: agentrl pairs runs/NAME pairs.jsonl --by state
     """

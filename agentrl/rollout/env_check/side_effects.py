@@ -76,7 +76,7 @@ def check_close(first: Callable[[], FirstInstance]) -> Finding:
         text = f"close() did not end within {CLOSE_S:g} s"
         return wrong(CLOSE, text, "correct it first: each of the other checks would wait for it")
     if error := first().closed.exception():
-        return note(CLOSE, describe_error(error), "a job logs it and goes on; correct it")
+        return note(CLOSE, describe_error(error), "a job logs it and continues; fix it")
     return ok(CLOSE, "close() ends, and raises nothing")
 
 

@@ -32,7 +32,7 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
         **kwargs: of each reset, besides its seed.
 
     Raises:
-        EnvError, ConfigError: no OpenEnv server answers, or its actions cannot be written.
+        EnvError, ConfigError: not an OpenEnv server answers, or its actions cannot be written.
     """
 
     observation_space = OpaqueSpace("an observation of OpenEnv")
@@ -47,7 +47,9 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
             with urllib.request.urlopen(url, timeout=agentrl_deadline_s) as answer:
                 self.action_space = _space_of(json.loads(answer.read(MAX_BYTES))["action"])
         except (OSError, ValueError, *_MALFORMED, HTTPException) as error:
-            raise EnvError(f"openenv://{agentrl_target}: no OpenEnv server: {error!r}") from error
+            raise EnvError(
+                f"openenv://{agentrl_target}: not an OpenEnv server: {error!r}"
+            ) from error
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """See gymnasium.Env.reset."""
@@ -115,5 +117,5 @@ def _space_of(schema: dict[str, Any]) -> spaces.Dict:
         elif kind in ("string", "boolean"):
             found[name] = AnyText() if kind == "string" else spaces.Discrete(2)
         elif name in schema.get("required", ()):
-            raise ConfigError(f"env.id: actions need {name!r}, which is not a number or a text")
+            raise ConfigError(f"env.id: actions need {name!r}, which is neither a number nor text")
     return spaces.Dict(found)

@@ -183,7 +183,7 @@ class RayLink(EngineLink):
             try:
                 await ray_cluster.await_result(call, f"engine {number}", self._deadline_s)
             except WorkerLost as error:
-                log.warning("%s; its weights are not sent any more", error)
+                log.warning("%s; it no longer receives weights", error)
                 del self._actors[number]
                 if not self._actors:
                     raise

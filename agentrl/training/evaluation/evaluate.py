@@ -73,6 +73,7 @@ class Evaluation:
     void: int
     """Number of episodes that failed and are in no mean."""
     seconds: float
+    """How long it took."""
     by_seed: dict[int, dict[str, float]]
     """Metrics by seed; means if a seed is played several times."""
     void_causes: dict[str, int] = field(default_factory=dict)

@@ -10,6 +10,8 @@ from agentrl.policies.policy import Answer, answer_without_tokens
 from agentrl.types import Message
 from agentrl.worker_threads import Worker
 
+NOT_PLAYED = "the game ended before its first turn; nothing was recorded"
+
 
 class UndoRequested(Exception):
     """The person takes the last turn back."""
@@ -111,7 +113,7 @@ class HumanSession:
         """
         text = await self._worker.call(self._player.reply, message)
         if text is None and not self._player.replies:
-            raise ConfigError("nothing was played")
+            raise ConfigError(NOT_PLAYED)
         return None if text is None else answer_without_tokens(text, message.all_images)
 
     def close(self) -> None:

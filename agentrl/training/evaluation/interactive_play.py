@@ -27,6 +27,7 @@ from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import preflight
 from agentrl.training.evaluation.human_player import (
+    NOT_PLAYED,
     HumanPolicy,
     PlayedReply,
     UndoRequested,
@@ -269,7 +270,7 @@ class _Games:
             self._worker.close()
             await self._rollouts.close()
         if self._last is None:
-            raise self._error or ConfigError("nothing was played")
+            raise self._error or ConfigError(NOT_PLAYED)
         return self._last
 
     async def _play_all(self, seed: int) -> None:
@@ -507,7 +508,7 @@ class WatchedSession:
         self._watch(message)
         if self._is_stopping():
             if not self._has_answered:
-                raise ConfigError("nothing was played")
+                raise ConfigError(NOT_PLAYED)
             return None
         self._has_answered = True
         return await self._session.answer(message, info, observation)

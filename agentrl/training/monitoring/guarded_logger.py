@@ -39,7 +39,7 @@ def open_guarded(
 
 
 class GuardedLogger(Logger):
-    """Passes all calls to a logger, until one fails or does not return; the job goes on without it.
+    """Passes all calls to a logger until one fails or hangs; the job continues without it.
 
     Args:
         name: as in `logging`, for messages.
@@ -98,7 +98,7 @@ class GuardedLogger(Logger):
             self._has_failed = True
             reason = str(error) if isinstance(error, _Late) else describe_error(error)
             log.warning(
-                "logging: %s failed in %s(): %s. It is not called again; the job goes on without "
+                "logging: %s failed in %s(): %s. It is not called again; the job continues without "
                 "it, and a resumed job opens it again",
                 self._name,
                 name,

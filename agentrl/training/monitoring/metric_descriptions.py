@@ -122,7 +122,7 @@ METRICS: tuple[MetricDescription, ...] = (
         ("rollout/missing", "count", "void episodes that were not replaced"),
         ("rollout/context_full", "fraction", "episodes truncated by `rollout.max_context`"),
         ("rollout/dropped_groups", "count", "groups that were played and replaced by others (dynamic sampling)"),
-        ("rollout/state_match_fraction", "fraction", "turns whose state another turn of the group has, too; only with state keys (`env.state_key`)"),
+        ("rollout/state_match_fraction", "fraction", "turns that share their state with another turn of the group; only with state keys (`env.state_key`)"),
         ("rollout/tokens_per_turn", "tokens", "mean length of a reply"),
         ("rollout/repetition", "fraction", "4-grams of a reply that occur earlier in it"),
         ("rollout/workers", "count", "rollout workers that can play"),

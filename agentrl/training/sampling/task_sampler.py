@@ -371,5 +371,5 @@ def chosen_tasks(sampler: TaskSampler, step: int, count: int, attempt: int) -> l
         raise LearnerError(f"{what}returned {len(tasks)} tasks for {count} groups")
     for task in tasks:
         if not isinstance(task, GroupTask) or task.env not in known:
-            raise LearnerError(f"{what}returned {task!r:.200}, which is no task of the job")
+            raise LearnerError(f"{what}returned {task!r:.200}, which is not a task of the job")
     return tasks

@@ -1,8 +1,8 @@
-"""The format of a model's own chat template, found by rendering it with marked texts.
+"""The format of a model's own chat template, found by rendering it with placeholder messages.
 
-A template is code, so its turns are found by experiment: it renders conversations whose texts are
-marks, and what stands between the marks is the format. Layouts are kept for each form of a message,
-such as text, image, text.
+A template is code, so its turns are found by experiment: it renders conversations of placeholder
+words, and the text around each placeholder is the format. Layouts are kept for each form of a
+message, such as text, image, text.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ function results({
       { class: "facts" },
       fact("episodes", number(episodes)),
       fact("void", number(void_)),
-      fact("took", seconds(took)),
+      fact("duration", seconds(took)),
       found.map(([name, value]) => fact(name, number(value))),
     ),
   );
