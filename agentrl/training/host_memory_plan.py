@@ -123,7 +123,7 @@ class HostMemoryPlanner:
             certain={
                 **{name: each * ranks for name, each in self._offloaded().items()},
                 "published weights (/dev/shm)": self._published(node) * publishes_in_memory,
-                "checkpoints and model on a disk in memory": files,
+                "checkpoints and model on a RAM disk": files,
             },
             estimated={
                 _COPIES: copies,

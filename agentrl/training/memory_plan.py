@@ -207,8 +207,8 @@ class MemoryPlanner:
         }
         learner = {**state, "learner: process (assumed)": PROCESS}
         learning = learner | {
-            "full weights of the parts in use": memory.gathered,
-            "full gradients being summed": memory.reduced,
+            "gathered weights in use": memory.gathered,
+            "gradients being reduced": memory.reduced,
             "activations, logits, images": memory.activations,
         }
         if not config.train.offload:
