@@ -36,7 +36,7 @@ from rich.table import Table
 
 from agentrl import config as configuration
 from agentrl.config import Config, ModelConfig
-from agentrl.devices.adb.adb_server import find_adb
+from agentrl.devices.adb import find_adb
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture.screencap import RawCapture
 from agentrl.devices.screen_regions import ScreenComparison

@@ -13,8 +13,7 @@ import pytest
 from agentrl import cli, replay
 from agentrl.cluster.reservation import find_nodes
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
-from agentrl.devices.adb import AdbServer
-from agentrl.devices.adb.adb_server import find_adb
+from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.pool.phones_in_use import PhonesInUse
 from agentrl.env import find_env
 from agentrl.errors import ConfigError

@@ -1,4 +1,4 @@
-"""The adb server: finds its program, starts it if none is running, and connects phones to it.
+"""The adb server: starts it if none is running, and connects phones to it.
 
 The server is shared by everything on the machine: it is never killed, and one phone is repaired
 without touching the others.
@@ -12,44 +12,25 @@ import tempfile
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from shutil import which
 
+from agentrl.devices.adb.adb_program import find_adb
 from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline, to_device_error
 from agentrl.devices.adb.drivers import socket_class
-from agentrl.devices.adb.serial_addresses import check_address, is_network_serial
+from agentrl.devices.adb.serial_addresses import check_address, is_mdns_name, is_network_serial
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 
 log = logging.getLogger(__name__)
 
 _starting = threading.Lock()
 """Many phones may find the server missing at the same moment; only one of them starts it."""
-_LAST_EMULATOR_PORT = "5553"
-"""Prevents a server that we start from taking whatever listens on 5555 for an emulator."""
 
 _ASKS = "failed to authenticate"
+_ALLOW = (
+    "allow debugging on its screen. Android forgets a computer that was away for seven days; "
+    "settings put global adb_allowed_connection_time 0 keeps it"
+)
 _LAST_PORT = 65535
 """adb refuses this one too."""
-
-
-def find_adb(configured: str | None = None) -> str:
-    """The adb program: the configured one, else the one in PATH, else the one bundled in adbutils.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    if configured is not None:
-        if not os.access(configured, os.X_OK):
-            raise ConfigError(f"adb: {configured} is not an executable program")
-        return configured
-    if found := which("adb"):
-        return found
-    import adbutils.binaries
-
-    bundled = Path(adbutils.binaries.__file__).parent / "adb"
-    if not os.access(bundled, os.X_OK):
-        raise ConfigError("adb was not found; install Android's platform-tools")
-    return str(bundled)
 
 
 def port_in_environment() -> int:
@@ -147,8 +128,9 @@ class AdbServer:
         state = self.devices(deadline.seconds).get(serial)
         if state == "device":
             return
-        if is_network_serial(serial):
-            check_address(serial, deadline, public=self.public)
+        if is_network_serial(serial) or is_mdns_name(serial):
+            if is_network_serial(serial):
+                check_address(serial, deadline, public=self.public)
             if state is not None:
                 # While it is offline, connect would say "already connected" and change nothing.
                 self.disconnect(serial, deadline)
@@ -164,24 +146,60 @@ class AdbServer:
         elif state is None:
             raise DeviceOffline(f"{serial} is not known to adb: check its cable and `adb devices`")
         elif state == "unauthorized":
-            raise DeviceOffline(f"{serial} is unauthorized: allow debugging on its screen")
+            raise DeviceOffline(f"{serial} is unauthorized: {_ALLOW}")
         self._wait_until_ready(serial, deadline)
 
     def _connect(self, serial: str, deadline: Deadline) -> str:
         answer = self.query(f"host:connect:{serial}", deadline).strip()
         # The server accepts the request even if connecting fails: only the text shows it.
         if not answer.startswith(("connected to", "already connected to", _ASKS)):
-            raise DeviceOffline(f"{serial} cannot be connected: {answer}")
+            hint = self._wireless_hint(serial, deadline)
+            raise DeviceOffline(f"{serial} cannot be connected: {answer}{hint}")
         return answer
+
+    def wireless_services(self, deadline: Deadline) -> dict[str, str]:
+        """Phones with wireless debugging that the server has found: `host:port` by name.
+
+        Raises:
+            DeviceError: the server is too old, or does not answer.
+        """
+        lines = self.query("host:mdns:services", deadline).splitlines()
+        rows = [line.split("\t") for line in lines]
+        return {
+            f"{row[0]}.{row[1].strip('.')}": row[2]
+            for row in rows
+            if len(row) == 3 and row[1].startswith("_adb-tls-connect.")
+        }
+
+    def _wireless_hint(self, serial: str, deadline: Deadline) -> str:
+        """What to do about a phone whose wireless debugging is off, or has another port now."""
+        try:
+            found = self.wireless_services(deadline)
+        except DeviceError:
+            if not is_mdns_name(serial):
+                return ""
+            return (
+                "; the running adb server finds no phones by name: it must be of platform-tools 31 "
+                "or later"
+            )
+        host = serial.rpartition(":")[0]
+        for name, address in found.items():
+            if is_network_serial(serial) and address.rpartition(":")[0] == host:
+                return (
+                    f"; its wireless debugging now has the address {address}, which changes at "
+                    f"each restart: use its name, which stays: {name}"
+                )
+        if not is_mdns_name(serial):
+            return ""
+        known = ", ".join(found) or "none"
+        return f"; turn wireless debugging on (phones found by name: {known})"
 
     def _wait_until_allowed(self, serial: str, answer: str, deadline: Deadline) -> None:
         """Wait for the owner to press Allow on the phone's screen."""
         try:
             self._wait_until_ready(serial, deadline)
         except DeviceTimeout as error:
-            raise DeviceOffline(
-                f"{serial} cannot be connected: {answer}; allow debugging on its screen"
-            ) from error
+            raise DeviceOffline(f"{serial} cannot be connected: {answer}; {_ALLOW}") from error
 
     def pair(self, address: str, code: str, deadline_s: float = 20.0) -> None:
         """Pair with a phone by the code that it shows, so that it trusts this machine.
@@ -280,7 +298,6 @@ class AdbServer:
     def _start(self, deadline_s: float) -> None:
         program = find_adb(self.adb)
         log.info("starting the adb server on port %d: %s", self.port, program)
-        environment = {**os.environ, "ADB_LOCAL_TRANSPORT_MAX_PORT": _LAST_EMULATOR_PORT}
         with tempfile.TemporaryFile() as output:  # the server would keep a pipe open
             try:
                 code = subprocess.run(
@@ -288,7 +305,6 @@ class AdbServer:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    env=environment,
                     timeout=deadline_s,
                     start_new_session=True,
                     check=False,

@@ -43,6 +43,11 @@ class Deadline:
             raise TimeoutError
         return left
 
+    @property
+    def has_passed(self) -> bool:
+        """Whether no time is left."""
+        return time.monotonic() >= self._end
+
 
 class AdbRefused(Exception):
     """The adb server or the phone refused a request; carries its message."""

