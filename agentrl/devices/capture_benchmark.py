@@ -1,7 +1,8 @@
 """Measures how fast each capture and input method is on one phone, and picks the fastest.
 
-`auto` measures a phone when it is opened, within `BUDGET_S`; methods not measured by then are not
-considered. This takes 0.1 s on a virtual phone; on a real one, mostly the time of its captures.
+`auto` measures a phone when it is opened: every method once, and again while `BUDGET_S` lasts. A
+method has as long as a job's own calls, so that a slow link does not decide by the order of
+measuring. This takes 0.1 s on a virtual phone; on a real one, mostly the time of its captures.
 Phones are opened in parallel. `auto` leaves the stream out, because measuring its lag requires
 changing the screen, which opening a phone must not do; `measure_methods` does so on demand.
 """
@@ -26,6 +27,7 @@ from agentrl.extension_points import CAPTURE
 log = logging.getLogger(__name__)
 
 BUDGET_S = 1.0
+"""How long `auto` repeats measurements of captures, and of input; the first has more time."""
 _ROUNDS = 2
 _USUAL = {"capture": "raw", "input": "shell"}
 _CLEARLY = 1.25
@@ -72,7 +74,7 @@ def measure_methods(
     """
     trial = CaptureTrial(phone.transport, phone.deadlines.frame_s, rounds=rounds, change=change)
     rows = [_capture(phone, trial, name, change, rounds) for name in _captures()]
-    rows += _inputs(phone, _HARMLESS, rounds, Deadline(rounds * 2 * phone.deadlines.command_s))
+    rows += _inputs(phone, _HARMLESS, rounds)
     return _marked(rows)
 
 
@@ -103,12 +105,12 @@ def choose_methods(
     Raises:
         ConfigError: a method needs a library that is not installed.
     """
-    deadline, rows = Deadline(BUDGET_S), []
+    rows = []
     if input == "auto":
-        rows += _inputs(phone, _NOTHING, _ROUNDS, deadline)
+        rows += _inputs(phone, _NOTHING, _ROUNDS, Deadline(BUDGET_S))
     if capture == "auto":
         trial = CaptureTrial(
-            phone.transport, phone.deadlines.frame_s, rounds=_ROUNDS, within=deadline
+            phone.transport, phone.deadlines.frame_s, rounds=_ROUNDS, repeat_s=BUDGET_S
         )
         quick = [name for name, cls in _captures().items() if cls.measured_at_open]
         rows += [_capture(phone, trial, name, None, _ROUNDS) for name in quick]
@@ -168,16 +170,26 @@ def _capture(
 
 
 def _inputs(
-    phone: AdbPhone, command: Command, rounds: int, deadline: Deadline
+    phone: AdbPhone, command: Command, rounds: int, repeats: Deadline | None = None
 ) -> list[MethodTiming]:
+    """Measure each input method, at least once after its start.
+
+    Args:
+        phone: the phone.
+        command: what to run.
+        rounds: measurements of each method.
+        repeats: when it has passed, each method is measured once; None for no limit.
+    """
     rows = []
     for name, shell in (("input", phone.one_shot_shell), ("shell", phone.persistent_shell)):
         row = MethodTiming(kind="input", name=name, rounds=rounds)
-        seconds = []
+        seconds: list[float] = []
         try:
             for _ in range(rounds + 1):
+                if len(seconds) > 1 and repeats is not None and repeats.has_passed:
+                    break
                 start = time.perf_counter()
-                (result,) = shell.run([command], Deadline(deadline.left_s()))
+                (result,) = shell.run([command], Deadline(phone.deadlines.command_s))
                 phone.checked(command, result)
                 seconds.append(time.perf_counter() - start)
             row = replace(row, median_ms=1000 * statistics.median(seconds[1:]))

@@ -14,6 +14,7 @@ from agentrl.devices.capture_benchmark import (
 )
 from agentrl.errors import CaptureError, ConfigError
 from agentrl.extension_points import CAPTURE
+from tests.devices.relay import relayed
 
 PACKAGE = "org.agentrl.probe"
 
@@ -142,14 +143,27 @@ def test_auto_picks_and_logs_what_was_measured_within_its_budget(
 
 
 @pytest.mark.adb
-def test_without_time_to_measure_the_defaults_are_used(
+def test_without_time_for_repeats_every_method_is_measured_once(
     phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(capture_benchmark, "BUDGET_S", 0.0)
-    phone.use(capture="png", input="input")
-    assert {row.failure for row in choose_methods(phone)} == {"not measured in time"}
-    assert isinstance(phone.capture, screencap.RawCapture)
-    assert phone.internal_shell is phone.persistent_shell
+    found = by_name(choose_methods(phone))
+    assert set(found) == {"raw", "framebuffer", "png", *INPUTS}
+    assert {row.failure for row in found.values()} == {""}
+
+
+@pytest.mark.adb
+def test_over_a_slow_link_small_captures_win_although_raw_ones_are_measured_first(
+    phone: AdbPhone, opened: Callable[..., AdbPhone], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Another name of the variable: as on a real phone, raw captures are not sent as changes.
+    monkeypatch.setattr(screencap, "KNOWN_SCREEN", "UNKNOWN")
+    monkeypatch.setattr(capture_benchmark, "BUDGET_S", 0.2)
+    with relayed(int(phone.serial.rpartition(":")[2]), bytes_per_s=6e6) as port:
+        found = by_name(choose_methods(opened(f"127.0.0.1:{port}")))
+    assert {row.failure for row in found.values()} == {""}
+    assert [row.name for row in found.values() if row.picked and row.kind == "capture"] == ["png"]
+    assert (found["raw"].median_ms or 0) > 400
 
 
 @pytest.mark.adb
