@@ -28,6 +28,15 @@ def test_one_game_is_played_on_a_virtual_phone(adb_server, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_mini_game_of_wechat_is_played_by_sight(adb_server, tmp_path):
+    pytest.importorskip("rapidocr")
+    first, *steps = run(tmp_path, EXAMPLES / "wechat_mini_game.py").splitlines()
+    assert first == "score 3392"
+    assert "reward +138, {'score': 3530}" in steps
+    assert "'by': 'agent'" in steps[-1], "the circle closes the game"
+
+
+@pytest.mark.slow
 def test_minimal_grpo_learns_in_150_lines(tmp_path):
     script = EXAMPLES / "minimal_grpo.py"
     assert len(script.read_text().splitlines()) <= 150

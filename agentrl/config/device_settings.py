@@ -13,7 +13,7 @@ from agentrl.text import known_names
 _OF_HOST = ("source", "adb_port")
 _LAST_PORT = 65535
 """adb refuses this one too."""
-_PACKAGE = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+", re.ASCII)
+_ALLOWED = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+(/[\w.$]+\*?)?", re.ASCII)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +32,8 @@ class DeadlinesConfig:
     """How long an app may take to come to the foreground."""
     start_s: float = 30.0
     """How long all virtual phones may take to start."""
+    boot_s: float = 120.0
+    """How long Android may take to finish starting when a phone is opened."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
@@ -69,7 +71,8 @@ class DevicesConfig:
     public_addresses: list[str] = field(default_factory=list)
     """`HOST:PORT` of phones to use although they are reachable from the internet, unencrypted."""
     allow: list[str] = field(default_factory=list)
-    """Packages that may be in the foreground, besides the game's own app."""
+    """Packages that may be in the foreground, besides the game's own app, or
+    `package/activity-prefix` for only some of a package's activities."""
     mask: list[list[float]] = field(default_factory=list)
     """Regions `[left, top, right, bottom]` in [0, 1] that are blacked out in recorded frames. The
     policy still sees them, so training on recorded episodes sees less than the policy did."""
@@ -91,6 +94,9 @@ class DevicesConfig:
     reboot: bool = False
     """Reboot a phone if nothing else recovers it. A phone connected by `adb tcpip` does not come
     back on its own."""
+    wake: bool = False
+    """Turn a dark screen on, and dismiss a lock screen without a PIN, when a phone is opened,
+    before each episode, and when it is recovered."""
     lease_s: float = 15.0
     """Seconds after which a phone is reclaimed from a rollout actor that died or hangs, if several
     actors share the phones."""
@@ -119,10 +125,11 @@ class DevicesConfig:
         _check_port("devices.adb_port", self.adb_port)
         for host in self.hosts:
             self._check_host(host)
-        for package in self.allow:
-            if not _PACKAGE.fullmatch(package):
+        for entry in self.allow:
+            if not _ALLOWED.fullmatch(entry):
                 raise ConfigError(
-                    f"devices.allow: {package!r} is not a package name such as com.example.app"
+                    f"devices.allow: {entry!r} is not a package name such as com.example.app, or "
+                    "package/activity-prefix"
                 )
         for box in self.mask:
             if len(box) != 4 or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):

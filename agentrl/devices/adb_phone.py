@@ -30,14 +30,22 @@ from agentrl.devices.adb.app_commands import (
     read_state_command,
     start_command,
 )
-from agentrl.devices.adb.shell_script import BytesResult, Command, text_results
+from agentrl.devices.adb.shell_script import BytesResult, Command, Snippet, text_results
 from agentrl.devices.capture import Capture
 from agentrl.devices.capture.capture_method import DISPLAY, ScreenSize
 from agentrl.devices.capture.screencap import RawCapture
 from agentrl.devices.connected_phone import ConnectedPhone
 from agentrl.devices.device import AppState, CommandResult, Deadlines, Look, Window, dispatch_action
-from agentrl.devices.guard.foreground import WINDOW, front_check, parse_front_package, parse_window
+from agentrl.devices.guard.foreground import (
+    WINDOW,
+    WINDOW_OF_FIRST_DISPLAY,
+    front_check,
+    is_allowed,
+    parse_front_package,
+    parse_window,
+)
 from agentrl.devices.input.input_commands import Keyboard, Touch, input_command
+from agentrl.devices.readiness import why_dark
 from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.errors import AppNotInFront, CaptureError, DeviceError, DeviceTimeout
 from agentrl.extension_points import CAPTURE
@@ -110,7 +118,7 @@ class AdbPhone(ConnectedPhone):
 
     def screenshot_and_front(self) -> tuple[Image, str | None]:
         """As `screenshot`, and the package in front right after it."""
-        picture, results = self._capture_then(WINDOW)
+        picture, results = self._capture_then(self._window_command)
         return picture, parse_front_package(results[0].output) if results else None
 
     def _capture_then(self, *commands: Command) -> tuple[Image, list[CommandResult]]:
@@ -189,7 +197,7 @@ class AdbPhone(ConnectedPhone):
         """(Re)start an app and wait until it has the focus."""
         deadline = Deadline(self.deadlines.launch_s)
         start = start_command(package, activity, extras)
-        started, window = self.one_shot_shell.run((start, WINDOW), deadline)
+        started, window = self.one_shot_shell.run((start, self._window_command), deadline)
         if started.code or "Error" in started.output:
             raise DeviceError(f"{self.serial}: cannot start {package}: {started.output.strip()}")
         front = parse_front_package(window.output)
@@ -198,14 +206,17 @@ class AdbPhone(ConnectedPhone):
                 time.sleep(min(_POLL_S, deadline.left_s()))
                 front = parse_front_package(self._window(deadline))
             except (TimeoutError, DeviceTimeout):
+                why = why_dark(self) or "is a dialog open?"
                 raise DeviceTimeout(
                     f"{self.serial}: {package} was started but {front} is in front after "
-                    f"{deadline.seconds:g} s; is a dialog open?"
+                    f"{deadline.seconds:g} s; {why}"
                 ) from None
 
     def stop(self, package: str) -> None:
         """Stop an app."""
-        self._own(self._deadline(), "am", "force-stop", package_name(package))
+        # Not of another user: a work profile may have the same app.
+        stop = ("am", "force-stop", "--user", "current", package_name(package))
+        self._own(self._deadline(), *stop)
 
     def focus(self) -> str | None:
         """The package in front, or None if the phone reports none."""
@@ -229,7 +240,9 @@ class AdbPhone(ConnectedPhone):
 
     def look(self, package: str) -> Look:
         """The state that an app publishes now, and the package in front."""
-        state, window = self.run_internal((read_state_command(package_name(package)), WINDOW))
+        state, window = self.run_internal(
+            (read_state_command(package_name(package)), self._window_command)
+        )
         return self._seen(state, window)
 
     def send_action(
@@ -238,15 +251,15 @@ class AdbPhone(ConnectedPhone):
         """Perform an action; returns the looks right before and right after it."""
         if isinstance(action, Wait | Done):
             before = self.look(package)
-            if only_in is not None and before.front not in only_in:
+            if only_in is not None and not is_allowed(before.front, only_in):
                 raise self._not_in_front(only_in)
             dispatch_action(self, action)
             return before, self.look(package)
         look, deadline = read_state_command(package_name(package)), self._deadline()
         # Checked on the phone, right before the touch: between two calls anything can come up.
-        gates = [] if only_in is None else [front_check(only_in)]
+        gates = [] if only_in is None else [front_check(only_in, self._window_command)]
         commands = self._commands(action, deadline)
-        script = (look, *gates, *commands, look, WINDOW)
+        script = (look, *gates, *commands, look, self._window_command)
         (first, *rest), screen = self._run_then_capture(script, deadline)
         if only_in is not None and rest.pop(0).code:
             raise self._not_in_front(only_in)
@@ -282,12 +295,16 @@ class AdbPhone(ConnectedPhone):
         return self.checked(command, result)
 
     def _window(self, deadline: Deadline) -> str:
-        (result,) = self.run_internal([WINDOW], deadline)
-        return self.checked(WINDOW, result)
+        (result,) = self.run_internal([self._window_command], deadline)
+        return self.checked(self._window_command, result)
 
-    def _not_in_front(self, packages: Iterable[str]) -> AppNotInFront:
-        return AppNotInFront(f"{self.serial}: {' or '.join(sorted(packages))} is not in front")
+    @property
+    def _window_command(self) -> Snippet:
+        return WINDOW_OF_FIRST_DISPLAY if self.transport.display else WINDOW
+
+    def _not_in_front(self, allowed: Iterable[str]) -> AppNotInFront:
+        return AppNotInFront(f"{self.serial}: {' or '.join(sorted(allowed))} is not in front")
 
     def _seen(self, state: CommandResult, window: CommandResult) -> Look:
-        front = parse_front_package(self.checked(WINDOW, window))
+        front = parse_front_package(self.checked(self._window_command, window))
         return Look(state=parse_counted_state(state), front=front)

@@ -15,6 +15,7 @@ from agentrl.errors import DeviceError, DeviceOffline
 _ENDPOINT = re.compile(
     r"tcp:\d{1,5}|local(abstract|reserved|filesystem)?:[\w./@-]{1,100}", re.ASCII
 )
+WAKE: tuple[Command, ...] = (("input", "keyevent", "KEYCODE_WAKEUP"), ("wm", "dismiss-keyguard"))
 _LEAST_S = 1.0
 """Minimum time for connecting, however long the server took to start."""
 
@@ -40,6 +41,8 @@ class ConnectedPhone:
         self.persistent_shell = PersistentShell(self.transport, self.one_shot_shell)
         self.internal_shell: CommandShell = self.persistent_shell
         """Runs our own commands; persistent or not."""
+        self.wakes = False
+        """Whether a dark screen is turned on; see `devices.wake`."""
         self._server = server
         self._on_close = on_close
         self._serialno = ""
@@ -86,6 +89,12 @@ class ConnectedPhone:
         command = claim_command(token)
         (result,) = self.run_internal([command])
         self.checked(command, result)
+        self.wake_if_asked()
+
+    def wake_if_asked(self) -> None:
+        """Turn the screen on and dismiss the lock screen, if `wakes`; one with a PIN stays."""
+        if self.wakes:
+            self.batch(*WAKE)
 
     def set_lease(self, token: int | None) -> None:
         """Send all further commands under this lease; None sends them whatever the lease."""
@@ -105,6 +114,7 @@ class ConnectedPhone:
         end_s = time.monotonic() + self.deadlines.connect_s
         self._server.ensure(self.deadlines.connect_s)
         self._server.connect(self.serial, max(_LEAST_S, end_s - time.monotonic()))
+        self.wake_if_asked()
 
     def close(self) -> None:
         """Close the connections and whatever was started with the phone."""

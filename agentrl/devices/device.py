@@ -25,8 +25,9 @@ from agentrl.types import Image
 AppState = Mapping[str, Any]
 """What an app publishes; `touches` counts the touches and keys that it handled."""
 WindowKind = Literal[
-    "call", "permission", "anr", "crash", "foreign_app", "system_window", "nothing_in_front"
-]
+    "call", "permission", "install", "update", "anr", "crash", "foreign_app", "system_window",
+    "nothing_in_front",
+]  # fmt: skip
 """What kind of window covers an app; discarded episodes are counted by it."""
 
 
@@ -41,6 +42,8 @@ class Deadlines:
     launch_s: float = 15.0
     start_s: float = 30.0
     """For starting all virtual phones."""
+    boot_s: float = 120.0
+    """For Android to finish starting when a phone is opened."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -71,6 +74,8 @@ class Window:
     kind: WindowKind
     package: str
     """The owner; for a system window, its title."""
+    activity: str = field(default="", compare=False)
+    """Which of the owner's activities it is, if that is known."""
 
 
 class Device(Protocol):
@@ -162,7 +167,8 @@ class Device(Protocol):
         Args:
             action: what to do.
             package: the app whose published state is read.
-            only_in: packages; the action is only performed if one is in front. None: always.
+            only_in: packages, or `package/activity-prefix`; the action is only performed if one is
+                in front. None: always.
 
         Raises:
             AppNotInFront: another package was in front; nothing was done.

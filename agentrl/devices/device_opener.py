@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from agentrl.devices import capture_benchmark
+from agentrl.devices import capture_benchmark, readiness
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
+from agentrl.devices.capture.displays import read_display_id
 from agentrl.devices.device import Deadlines
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.errors import ConfigError
@@ -30,6 +31,8 @@ class OpenSettings(TypedDict, total=False):
     """Of the calls to each phone."""
     public: Sequence[str]
     """Serials that may be connected even though their address is public."""
+    wake: bool
+    """As `devices.wake`."""
     adb_port: int | None
     """Port of the adb server; None (default) for ANDROID_ADB_SERVER_PORT, or 5037."""
 
@@ -51,6 +54,7 @@ class DeviceOpener:
     input: str = "auto"
     deadlines: Deadlines = field(default_factory=Deadlines)
     public: Sequence[str] = ()
+    wake: bool = False
     adb_port: int | None = None
     wrap: DeviceWrapper = lambda phone: phone
     server: AdbServer = field(init=False)
@@ -85,6 +89,10 @@ class DeviceOpener:
         remember_serial(serial)
         phone = AdbPhone(self.server, serial, self.deadlines, on_close)
         try:
+            readiness.wait_until_started(phone, self.deadlines.boot_s)
+            phone.wakes = self.wake
+            phone.wake_if_asked()
+            phone.transport.display = read_display_id(phone)
             if known:
                 capture_benchmark.set_methods(phone, capture=self.capture, input=self.input)
                 return phone

@@ -8,6 +8,7 @@ from typing import Any
 from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S
 from agentrl.devices import Action, LeasableDevice, Look, ScreenRegion, Window, dispatch_action
 from agentrl.devices.forwarding_device import ForwardingDevice
+from agentrl.devices.guard.foreground import is_allowed
 from agentrl.devices.input.input_commands import key_code
 from agentrl.errors import AppNotInFront, DeviceError, DeviceTimeout
 from agentrl.phone_page.page_app import PagedApp
@@ -171,7 +172,7 @@ class PagedDevice(ForwardingDevice):
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
         """Perform an action; returns the state before it, and a look right after it."""
-        if only_in is not None and (front := self.focus()) not in only_in:
+        if only_in is not None and not is_allowed(front := self.focus(), only_in):
             raise AppNotInFront(f"{self.serial}: {front or 'nothing'} is in front")
         before = Look(state=self._published(package))
         dispatch_action(self, action)

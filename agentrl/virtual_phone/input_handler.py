@@ -163,7 +163,7 @@ class InputHandler:
 
     def _go_home(self) -> None:
         phone = self._phone
-        if phone.dialog is not None and phone.dialog.yields_to_back:
+        if phone.dialog is not None and phone.dialog.yields_to_home:
             phone.end_dialog()
         phone.tasks.feed(("home",), phone.tasks.front)  # apps ignore it, but it counts as a touch
         phone.tasks.go_home()

@@ -45,7 +45,10 @@ def has_package(device: Device, package: str) -> bool:
     Raises:
         DeviceError: the phone failed.
     """
-    return f"package:{package}" in device.shell("pm", "list", "packages", package).split()
+    # The user in front may be another one than the first (a guest, a second space).
+    user = device.shell("am", "get-current-user").strip()
+    users = ("--user", user) if user.isdecimal() else ()
+    return f"package:{package}" in device.shell("pm", "list", "packages", *users, package).split()
 
 
 def read_state_command(package: str) -> tuple[str, ...]:

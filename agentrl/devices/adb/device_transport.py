@@ -30,6 +30,8 @@ class DeviceTransport:
         self.serial = serial
         self.token: int | None = None
         """Token of the lease that commands are sent under; the phone refuses ended leases."""
+        self.display = ""
+        """Id of the display to capture; "" if the phone has only one."""
         self._server = server
 
     def open(self, service: str, deadline: Deadline) -> AdbSocket:

@@ -220,8 +220,8 @@ def check_lit(serial: str, rgb: Image, dark: int = 0) -> Image:
     if rgb.max() <= dark:
         raise CaptureError(
             f"{serial}: the {width}x{height} frame is all black: the phone is asleep, locked, or "
-            "shows a window that forbids captures. Wake and unlock it, keep it awake "
-            f"(adb -s {serial} shell svc power stayon true), and try again."
+            "shows a window that forbids captures. Wake and unlock it (devices.wake=true does "
+            f"so), keep it awake (adb -s {serial} shell svc power stayon true), and try again."
         )
     raise CaptureError(
         f"{serial}: the {width}x{height} frame is black except for its edges: the window in front "

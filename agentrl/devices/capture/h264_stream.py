@@ -38,7 +38,7 @@ from agentrl.types import Image
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
-_RECORD = "screenrecord --output-format=h264 --time-limit 180 -"
+_RECORD = "screenrecord --output-format=h264 --time-limit 180"
 _CHECK_EVERY_S = 10.0
 _CHECKS = 3
 _MOST = 1 / 3
@@ -125,7 +125,9 @@ class StreamCapture(StreamingCapture):
     def _start(self, deadline: Deadline) -> "ScreenRecording":
         self.close()
         try:
-            link = self._transport.open(f"exec:{_RECORD} 2>/dev/null", deadline)
+            display = self._transport.display
+            record = f"{_RECORD} --display-id {display} -" if display else f"{_RECORD} -"
+            link = self._transport.open(f"exec:{record} 2>/dev/null", deadline)
         except FAILURES as error:
             raise self._transport.failure(error, "screenrecord", deadline.seconds) from error
         self._run = ScreenRecording(link)

@@ -54,7 +54,8 @@ class RawCapture(Capture):
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
         # Phones with two screens write a warning before the frame.
-        service = f"exec:{KNOWN_SCREEN}={self._token or 'none'} screencap 2>/dev/null"
+        command = screencap_command(self._transport)
+        service = f"exec:{KNOWN_SCREEN}={self._token or 'none'} {command} 2>/dev/null"
         self._came_by_shell = False
         with self._transport.opened(service, deadline, "screencap") as link:
             return self.read(link)
@@ -66,7 +67,8 @@ class RawCapture(Capture):
             return None
         # Always the same text where possible, which the shell has parsed already.
         known = SENT if self._came_by_shell else self._token
-        return Snippet(f"{KNOWN_SCREEN}={known} screencap 2>/dev/null")
+        command = screencap_command(self._transport)
+        return Snippet(f"{KNOWN_SCREEN}={known} {command} 2>/dev/null")
 
     def close(self) -> None:
         """See Capture.close."""
@@ -170,7 +172,7 @@ class PngCapture(Capture):
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
-        service = "exec:screencap -p 2>/dev/null"
+        service = f"exec:{screencap_command(self._transport)} -p 2>/dev/null"
         with self._transport.opened(service, deadline, "screencap -p") as link:
             png = link.read_all()
         return self._last.update(png, lambda: decode_png(png, self._transport.serial))
@@ -178,6 +180,11 @@ class PngCapture(Capture):
     def close(self) -> None:
         """See Capture.close."""
         self._last = LastPicture()
+
+
+def screencap_command(transport: DeviceTransport) -> str:
+    """`screencap`, of the display that shows apps."""
+    return f"screencap -d {transport.display}" if transport.display else "screencap"
 
 
 def decode_png(data: bytes, serial: str) -> Image:

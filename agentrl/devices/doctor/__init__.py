@@ -5,8 +5,9 @@ from contextlib import closing
 
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.app_commands import has_package
-from agentrl.devices.adb.serial_addresses import is_network_serial
+from agentrl.devices.adb.serial_addresses import is_mdns_name, is_network_serial
 from agentrl.devices.adb_phone import AdbPhone
+from agentrl.devices.capture.displays import read_display_id
 from agentrl.devices.capture_benchmark import screen_toggler
 from agentrl.devices.device import Deadlines, Device
 from agentrl.devices.doctor import phone_probes, phone_readings
@@ -17,7 +18,9 @@ from agentrl.findings import Finding, note, ok, wrong
 __all__ = ["Finding", "battery_level", "examine"]
 
 _FIXES = {
-    "unauthorized": "unlock it and allow debugging on its screen; tick: always from this computer",
+    "unauthorized": "unlock it and allow debugging on its screen; tick: always from this computer "
+    "(Android forgets a computer that was away for seven days: adb shell settings put global "
+    "adb_allowed_connection_time 0 keeps it)",
     "offline": "unplug it and plug it in again, or adb reconnect offline",
     "no permissions": "udev rules are missing: developer.android.com/studio/run/device",
     "authorizing": "wait a moment and run this again",
@@ -57,6 +60,7 @@ def examine(
         answered = phone_probes.check_commands(phone)
         yield answered
         try:
+            phone.transport.display = read_display_id(phone)
             findings = list(phone_readings.parse_readings(phone.batch(*phone_readings.COMMANDS)))
             yield from findings
             yield from _duplicates(server, phone)
@@ -102,7 +106,8 @@ def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | F
         if "authenticate" in str(error):  # it may have been authorized since
             return wrong("connected", str(error), _FIXES["unauthorized"])
         if state is None:
-            fix = _offline_fix(serial) if is_network_serial(serial) else _NOT_CONNECTED
+            is_wireless = is_network_serial(serial) or is_mdns_name(serial)
+            fix = _offline_fix(serial) if is_wireless else _NOT_CONNECTED
             return wrong("connected", str(error), fix)
         if state == "offline":
             return wrong("connected", f"it is {state}: {error}", _offline_fix(serial))
@@ -111,6 +116,8 @@ def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | F
 
 
 def _offline_fix(serial: str) -> str:
+    if is_mdns_name(serial):
+        return "turn wireless debugging on (it may be off after a restart); adb mdns services"
     if is_network_serial(serial):
         return "check that it is on and in this network, and that adb tcpip 5555 was run"
     return _FIXES["offline"]

@@ -8,6 +8,14 @@ from agentrl.devices.capture.capture_method import DISPLAY, orientation_in
 from agentrl.devices.device import CommandResult
 from agentrl.devices.guard.foreground import WINDOW, parse_front_package
 from agentrl.devices.input.input_commands import ADB_KEYBOARD
+from agentrl.devices.readiness import (
+    BATTERY,
+    POLICY,
+    POWER,
+    BatteryReading,
+    is_awake,
+    is_locked,
+)
 from agentrl.findings import Finding, note, ok, wrong
 
 _LEAST_BATTERY = 20
@@ -40,18 +48,14 @@ def _booted(completed: CommandResult, uptime: CommandResult) -> Finding:
 
 
 def _awake(power: CommandResult) -> Finding:
-    values = dict(re.findall(r"(mWakefulness|mHoldingDisplaySuspendBlocker)=(\w+)", power.output))
-    if values.get("mWakefulness", "Awake") == "Awake" and (
-        values.get("mHoldingDisplaySuspendBlocker") != "false"
-    ):
+    if is_awake(power):
         return ok("awake", "yes")
-    fix = "adb shell input keyevent WAKEUP" + _STAY_ON
+    fix = "adb shell input keyevent WAKEUP, or devices.wake=true" + _STAY_ON
     return wrong("awake", "its screen is off", fix)
 
 
 def _unlocked(policy: CommandResult) -> Finding:
-    shown = re.search(r"(?:mShowingLockscreen|isStatusBarKeyguard|showing)=true", policy.output)
-    if shown is None:
+    if not is_locked(policy):
         return ok("unlocked", "yes")
     return wrong(
         "unlocked",
@@ -62,25 +66,19 @@ def _unlocked(policy: CommandResult) -> Finding:
 
 def battery_level(battery: CommandResult) -> float | None:
     """Percent, from the output of `dumpsys battery`; None if it is not reported."""
-    return _number(_battery_values(battery).get("level"))
-
-
-def _battery_values(battery: CommandResult) -> dict[str, str]:
-    return dict(re.findall(r"^[ \t]*+([A-Za-z ]++): (\S+)", battery.output, re.MULTILINE))
+    return BatteryReading.parse(battery).level
 
 
 def _battery(battery: CommandResult) -> Finding:
-    values, level = _battery_values(battery), battery_level(battery)
-    if level is None:
+    reading = BatteryReading.parse(battery)
+    if reading.level is None:
         return note("battery", "not reported", "none needed if it is an emulator")
-    powered = any(values.get(f"{source} powered") == "true" for source in ("AC", "USB", "Wireless"))
-    degrees = (_number(values.get("temperature")) or 0) / 10
-    detail = f"{level:.0f}%, {'charging' if powered else 'not charging'}, {degrees:.0f} C"
-    if level < _LEAST_BATTERY and not powered:
+    detail = str(reading)
+    if reading.level < _LEAST_BATTERY and not reading.powered:
         return wrong("battery", detail, "charge it: it would turn off in the middle of a job")
-    if degrees >= _HOT_C:
+    if reading.degrees >= _HOT_C:
         return note("battery", detail, "it is hot and will throttle: cool it, remove its case")
-    if not powered:
+    if not reading.powered:
         return note("battery", detail, "plug it into a charger before a long job")
     return ok("battery", detail)
 
@@ -154,9 +152,9 @@ _READINGS: tuple[tuple[tuple[Command, ...], Callable[..., Finding]], ...] = (
         _model,
     ),
     ((("getprop", "sys.boot_completed"), ("cat", "/proc/uptime")), _booted),
-    ((("dumpsys", "power"),), _awake),
-    ((("dumpsys", "window", "policy"),), _unlocked),
-    ((("dumpsys", "battery"),), _battery),
+    ((POWER,), _awake),
+    ((POLICY,), _unlocked),
+    ((BATTERY,), _battery),
     ((("df", "/data"),), _storage),
     (
         (("settings", "get", "system", "accelerometer_rotation"), DISPLAY),
@@ -177,10 +175,3 @@ def parse_readings(results: Sequence[CommandResult]) -> Iterator[Finding]:
     rest = iter(results)
     for commands, parse in _READINGS:
         yield parse(*(next(rest) for _ in commands))
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return None

@@ -9,7 +9,12 @@ from typing import Any
 from agentrl.actions.screen_actions import Action, Wait, touches_nothing
 from agentrl.devices.device import AppState, Device, Window, WindowKind
 from agentrl.devices.guard.exit_attribution import ExitCause, ExitEvidence, attribute_exit
-from agentrl.devices.guard.foreground import LOOK_AGAIN_S, foreign_window
+from agentrl.devices.guard.foreground import (
+    LOOK_AGAIN_S,
+    check_allowed,
+    foreign_window,
+    is_allowed,
+)
 from agentrl.devices.input.settle import Settled, act_and_settle
 from agentrl.errors import AppLeft, AppNotInFront, DeviceTimeout, ScreenRotated
 from agentrl.types import Image
@@ -21,11 +26,14 @@ _LATE_COUNT_S = 0.5
 _DISMISS_KEYS: Mapping[WindowKind, str] = {
     "call": "ENDCALL",
     "permission": "BACK",
+    "install": "BACK",
+    "update": "HOME",
     "foreign_app": "BACK",
     "system_window": "BACK",
 }
 """The key that dismisses each kind of window. Nothing is pressed on a dialog about a hung or
 crashed app: its buttons end the app, and with it the game."""
+_LAUNCHABLE = "android.intent.category.LAUNCHER"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -82,22 +90,26 @@ class AppGuard:
 
         Args:
             device: the phone.
-            package: the app, whose published state is read.
-            allow: other packages that may be in front.
+            package: the app, whose published state is read; or `package/activity-prefix`, such as
+                `com.tencent.mm/.plugin.appbrand.ui.AppBrandUI`, if only some of its activities are
+                the game.
+            allow: other packages that may be in front, or parts of them.
             soon_s: for how long an uncounted touch can be the cause of leaving the app.
             may_rotate: whether the app may rotate the screen. If it may not and the screen rotated
                 during an action, the position of the touch is meaningless.
         """
-        self.package = package
+        self.package = package.partition("/")[0]
         self._device = device
-        self._allowed = frozenset((package, *allow))
+        self._allowed = frozenset(check_allowed(entry) for entry in (package, *allow))
         self._soon_s = soon_s
         self._may_rotate = may_rotate
         self._last: Settled | None = None
+        self._moves = False
+        """Whether the screen moved on its own after the last action."""
 
     def begin(self) -> None:
         """Prepare for a launch: forget the old state, and decline an incoming call."""
-        self._last = None
+        self._last, self._moves = None, False
         window = self._device.window()
         if window.kind == "call":
             log.info("%s: declining a call from before the launch", self._device.serial)
@@ -113,7 +125,8 @@ class AppGuard:
         Args:
             action: what to do.
             before: the screen that the action responds to, uint8[H, W, 3].
-            **settling: passed to `act_and_settle`.
+            **settling: passed to `act_and_settle`. Without `moving`, a screen that does not rest
+                costs the deadline once after each launch.
 
         Raises:
             AppLeft: the world covered the app, and it did not come back unchanged.
@@ -121,8 +134,9 @@ class AppGuard:
             ScreenRotated: the screen was rotated meanwhile, not by the app.
             DeviceError: as `act_and_settle`.
         """
-        guarded = self._perform_guarded(action, before, settling)
+        guarded = self._perform_guarded(action, before, {"moving": self._moves} | settling)
         if guarded.settled is not None:
+            self._moves = guarded.settled.moves
             if not self._may_rotate and not touches_nothing(action):
                 self._check_orientation(action, before, guarded.settled.frame)
             self._last = guarded.settled
@@ -141,7 +155,7 @@ class AppGuard:
                 self._dismiss(window, event, self._state)
                 earlier = (event,)
             # The check on the phone does not recognize popups of an app, such as a menu.
-            is_known = self._device.focus() in self._allowed
+            is_known = is_allowed(self._device.focus(), self._allowed)
             only_in = self._allowed if is_known else None
             settled, window, evidence = self._settle_in_app(action, before, settling, only_in)
         if window is None:
@@ -196,12 +210,14 @@ class AppGuard:
             counts = self._state is not None and self._device.look(self.package).state is not None
             handled, seconds = False if counts else None, time.monotonic() - sent_s
         else:
-            is_in_front = settled.front_at_end in self._allowed
+            is_in_front = is_allowed(settled.front_at_end, self._allowed)
             window, handled = None if is_in_front else self._foreign_window(), settled.handled
             seconds = _time_to_front_s(settled, time.monotonic() - sent_s, self._allowed)
             if window is None and handled is False and settled.front is not None:
                 # It took the touch and went away again: the screen may still be the other app's.
                 window = Window(kind="foreign_app", package=settled.front)
+        if window is not None and (window.kind, window.package) == ("foreign_app", self.package):
+            handled = None  # the game shares its count with the app's other activities
         return settled, window, ExitEvidence(action=action, handled=handled, seconds=seconds)
 
     def _may_still_count(self, window: Window, evidence: ExitEvidence) -> bool:
@@ -228,7 +244,10 @@ class AppGuard:
     def _exit_event(self, window: Window, evidence: ExitEvidence) -> AppExit:
         by, why = self._attribute(window, evidence)
         log.info("%s: %s %s: %s (%s)", self._device.serial, window.kind, window.package, by, why)
-        return AppExit(kind=window.kind, package=window.package, by=by, evidence=why)
+        name = window.package
+        if name == self.package and window.activity:
+            name = f"{name}/{window.activity}"
+        return AppExit(kind=window.kind, package=name, by=by, evidence=why)
 
     def _dismiss(
         self,
@@ -249,8 +268,12 @@ class AppGuard:
             raise self._app_left(event, "and no key is pressed on it")
         # If it has gone by itself, the app would get the key.
         if self._foreign_window() is not None:
+            if window.kind == "update" and known is None:
+                raise self._app_left(event, "and without a published state no game can be resumed")
             self._device.key(_DISMISS_KEYS[window.kind])
-            self._wait_until(lambda: self._device.focus() in self._allowed)
+            if window.kind == "update":  # it ignores BACK
+                self._device.shell("monkey", "-p", self.package, "-c", _LAUNCHABLE, "1")
+            self._wait_until(lambda: is_allowed(self._device.focus(), self._allowed))
         below = self._foreign_window()
         if below is not None and evidence is not None:
             left_by_agent = self._exit_event(below, evidence)
@@ -291,7 +314,7 @@ class AppGuard:
 
 def _time_to_front_s(settled: Settled, until_s: float, allowed: Collection[str]) -> float:
     """From the action to the first sign of what is in front; `until_s` if there was none."""
-    if settled.front in allowed:
+    if is_allowed(settled.front, allowed):
         return until_s
     if settled.handled is None and settled.effect_s is not None:
         return settled.effect_s  # the foreground was read late, once the screen had settled

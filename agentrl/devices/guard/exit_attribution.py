@@ -3,7 +3,8 @@
 The first rule that applies decides:
 
 1. The window was there before the action was sent, or the action touches nothing: the world.
-2. An incoming call or a permission request: the world.
+2. An incoming call, a permission request, the confirmation of an installation or the offer of a
+   system update: the world.
 3. An "app not responding" dialog: Android shows it five seconds after an unanswered touch. If it
    came sooner, the app already hung before the touch: the world. If the app counted the touch, it
    hung later for its own reasons: the world. Otherwise this was the first unanswered touch: the
@@ -67,8 +68,8 @@ def attribute_exit(
         return "world", "it was in front before the action was sent"
     if touches_nothing(action):
         return "world", "nothing was touched"
-    if window.kind in ("call", "permission"):
-        return "world", f"a {window.kind} comes from outside"
+    if window.kind in ("call", "permission", "install", "update"):
+        return "world", f"a window of kind {window.kind} comes from outside"
     if window.kind == "anr":
         return _attribute_hang(evidence)
     if window.kind != "crash" and (exit := _system_exit(action)):

@@ -4,50 +4,115 @@ import re
 import shlex
 import time
 from collections.abc import Collection, Iterable
+from typing import Self
 
 from agentrl.devices.adb.app_commands import package_name
 from agentrl.devices.adb.shell_script import Gate, Snippet, quote_command
 from agentrl.devices.device import Device, Window, WindowKind
-from agentrl.errors import AppLeft
+from agentrl.errors import AppLeft, DeviceError
 
 LOOK_AGAIN_S = 0.05
 _LINES = "grep -E '^ *m(CurrentFocus|FocusedApp)='"
-WINDOW = Snippet(f"dumpsys window displays | {_LINES} || dumpsys window windows | {_LINES} || true")
+_OTHER_DISPLAYS = "/^ *Display: mDisplayId=[1-9]/,/^ *Display: mDisplayId=0/d"
+"""Removes what `dumpsys window displays` prints about other displays than the first."""
+
+
+def _window_command(select: str) -> Snippet:
+    displays = f"dumpsys window displays{select} | {_LINES}"
+    return Snippet(f"{displays} || dumpsys window windows | {_LINES} || true")
+
+
+WINDOW = _window_command("")
 """The command whose output `parse_front_package` and `parse_window` parse.
 
 Android 10 and later report the focus under displays, earlier versions under windows. Only the
 matching lines are printed: the rest is long and contains window titles that any app can choose.
 """
+WINDOW_OF_FIRST_DISPLAY = _window_command(f" | sed {shlex.quote(_OTHER_DISPLAYS)}")
+"""As `WINDOW`, for phones with several displays: each has a focused window of its own."""
 _FAILURE = r"Application (?:Error|Not Responding):"
 _FOCUS = re.compile(
     rf"^ *mCurrentFocus=Window\{{\S+ (?!(?:u\d+ )?{_FAILURE})"
-    r"(?:u\d+ )?([^\s/}]+)",
+    r"(?:u\d+ )?([^\s/}]+)(?:/([^\s}]+))?",
     re.MULTILINE,
 )
 """Excludes the dialog about a crashed or hung app, which is not a package."""
 _TITLE = re.compile(r"^ *mCurrentFocus=Window\{\S+ (?:u\d+ )?([^}\n]+)\}", re.MULTILINE)
-_APP = re.compile(r"^ *mFocusedApp=.*?\s([A-Za-z][\w.]*)/", re.MULTILINE)
+_APP = re.compile(r"^ *mFocusedApp=.*?\s([A-Za-z][\w.]*)/([^\s}]+)", re.MULTILINE)
+_ACTIVITY_PREFIX = re.compile(r"[\w.$]{0,255}\*?", re.ASCII)
 _CALLS = ("com.android.server.telecom", "com.android.phone")
+_INSTALLERS = re.compile(r"packageinstaller|AdbInstall", re.IGNORECASE)
+"""Windows that confirm an installation; Xiaomi's appears at each `adb install`."""
+_UPDATERS = re.compile(
+    r"\.update\.SystemUpdate|^com\.android\.updater/|^com\.wssyncmldm/|^com\.bbk\.updater/|"
+    r"^com\.huawei\.android\.hwouc/|^com\.(oppo|oplus|coloros|motorola\.ccc)\.ota/"
+)
+"""Windows that offer a new version of the system."""
 _PERMISSIONS = ("permissioncontroller", "GrantPermissions")
 
 
-def front_check(packages: Iterable[str]) -> Gate:
-    """A command that fails unless one of these packages is in front (by the rule of `package_in`).
+class FrontApp(str):
+    """The package in front, as text, and which of its activities it is."""
+
+    __slots__ = ("activity",)
+    activity: str
+
+    def __new__(cls, package: str, activity: str = "") -> Self:
+        """A package and its activity, `.Main` or with the full name; "" if it is not known."""
+        front = super().__new__(cls, package)
+        front.activity = activity
+        return front
+
+
+def check_allowed(entry: str) -> str:
+    """The entry itself, if it is a package or `package/activity-prefix`.
 
     Raises:
-        DeviceError: a package name is invalid.
+        DeviceError: it is neither.
     """
-    names = "|".join(sorted(re.escape(package_name(package)) for package in packages))
-    pattern = rf"^ *mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})[ /}}]"
+    package, _, prefix = entry.partition("/")
+    package_name(package)
+    if not _ACTIVITY_PREFIX.fullmatch(prefix):
+        raise DeviceError(
+            f"{entry[:80]!r} is not a package or package/activity-prefix, such as "
+            "com.tencent.mm/.plugin.appbrand.ui.AppBrandUI"
+        )
+    return entry
+
+
+def front_check(allowed: Iterable[str], window: Snippet = WINDOW) -> Gate:
+    """A command that fails unless one of these is in front (by the rule of `is_allowed`).
+
+    Args:
+        allowed: packages, or `package/activity-prefix`.
+        window: `WINDOW` or `WINDOW_OF_FIRST_DISPLAY`.
+
+    Raises:
+        DeviceError: an entry is invalid.
+    """
+    names = "|".join(sorted(_titles(check_allowed(entry)) for entry in allowed))
+    pattern = rf"^ *mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})"
     # Only the first line: later ones can only be window titles with line breaks.
-    front = f"{quote_command(WINDOW)} | grep -m 1 mCurrentFocus="
+    front = f"{quote_command(window)} | grep -m 1 mCurrentFocus="
     return Gate(f"{front} | grep -qE {shlex.quote(pattern)}")
 
 
-def parse_front_package(window: str) -> str | None:
+def _titles(entry: str) -> str:
+    """A regular expression for how the titles of an entry's windows begin."""
+    package, _, prefix = entry.partition("/")
+    prefix = _full_activity(package, prefix.removesuffix("*"))
+    if not prefix:
+        return f"{re.escape(package)}[ /}}]"
+    inside = prefix.removeprefix(package)
+    if inside.startswith("."):
+        return f"{re.escape(package)}/({re.escape(package)})?{re.escape(inside)}"
+    return f"{re.escape(package)}/{re.escape(prefix)}"
+
+
+def parse_front_package(window: str) -> FrontApp | None:
     """The package in front, from the output of `WINDOW`; None if it names none."""
     found = _FOCUS.search(window)
-    return None if found is None else found[1]
+    return None if found is None else FrontApp(found[1], found[2] or "")
 
 
 def parse_window(output: str) -> Window:
@@ -64,25 +129,45 @@ def parse_window(output: str) -> Window:
         kind: WindowKind = "crash" if title.startswith("Application Error") else "anr"
         return Window(kind=kind, package=title.partition(":")[2].strip())
     if title.startswith("PopupWindow:") and (owner := _APP.search(output)):
-        return Window(kind="foreign_app", package=owner[1])
+        return Window(kind="foreign_app", package=owner[1], activity=owner[2])
     if not slash:
         return Window(kind="system_window", package=title)
     if package in _CALLS or "incallui" in title.lower():
         return Window(kind="call", package=package)
     if any(word in package or word in activity for word in _PERMISSIONS):
         return Window(kind="permission", package=package)
-    return Window(kind="foreign_app", package=package)
+    if _INSTALLERS.search(title):
+        return Window(kind="install", package=package, activity=activity)
+    if _UPDATERS.search(title):
+        return Window(kind="update", package=package, activity=activity)
+    return Window(kind="foreign_app", package=package, activity=activity)
+
+
+def is_allowed(front: str | None, allowed: Iterable[str]) -> bool:
+    """Whether what is in front is one of these packages, or of `package/activity-prefix`."""
+    activity = front.activity if isinstance(front, FrontApp) else ""
+    for entry in allowed:
+        package, _, prefix = entry.partition("/")
+        prefix = _full_activity(package, prefix.removesuffix("*"))
+        if front == package and _full_activity(package, activity).startswith(prefix):
+            return True
+    return False
+
+
+def _full_activity(package: str, activity: str) -> str:
+    """The full name of an activity: `.Main` begins with its package."""
+    return package + activity if activity.startswith(".") else activity
 
 
 def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:
-    """The window in front if it belongs to none of the allowed packages, else None.
+    """The window in front if it is none of those allowed, else None.
 
     During a transition between windows, or while the page that shows the app is disconnected,
     nothing is in front; this waits for it up to the `settle_s` deadline.
 
     Args:
         device: the phone.
-        allowed: package names.
+        allowed: packages, or `package/activity-prefix`.
 
     Raises:
         AppLeft: nothing came to the front in time.
@@ -91,15 +176,17 @@ def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:
     end_s = time.monotonic() + device.deadlines.settle_s
     while True:
         front = device.focus()
-        if front in allowed:
+        if is_allowed(front, allowed):
             return None
         window = device.window()
         if window.kind in ("anr", "crash"):
             return window
         if front is not None and window.kind != "nothing_in_front":
-            return None if window.package in allowed else window
+            app = FrontApp(window.package, window.activity)
+            return None if is_allowed(app, allowed) else window
         if time.monotonic() >= end_s:
             raise AppLeft(
-                f"nothing_in_front: {device.serial}: nothing is in front; is the screen off?"
+                f"nothing_in_front: {device.serial}: nothing is in front; is the screen off? "
+                "(devices.wake=true turns it on)"
             )
         time.sleep(LOOK_AGAIN_S)

@@ -46,6 +46,8 @@ class ScreenWatch:
         self._same = comparison.matches
         self.next_capture: Image | None = None
         """A capture that has been made already, since the start."""
+        self.is_still = True
+        """Whether the last wait for the screen to rest ended with two equal captures."""
         self.front: str | None = None
         """The package in front right after the last capture, if that is known."""
         self._min_captures = min_captures
@@ -78,6 +80,7 @@ class ScreenWatch:
             following = self.capture()
             still = self.captures >= self._min_captures and self._same(frame, following)
             if still or (or_last and self.elapsed_s() >= self.settle_s):
+                self.is_still = still
                 return following
             self.pause(f"{self.device.serial}: the screen did not settle")
             frame = following

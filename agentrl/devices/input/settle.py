@@ -8,8 +8,12 @@ An action that leaves the app, such as a tap on the navigation bar, is never cou
 as another package is in front, that is returned with the app's last state and the settled screen,
 or the screen at the deadline. The screen from before the effect is never returned, unless the app
 publishes nothing and nothing changed within the deadline: an action without effect looks like that.
+
+A screen that never rests costs the deadline once: `Settled.moves` reports it, and with `moving` the
+next action does not wait for rest. `AppGuard` does both.
 """
 
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +51,9 @@ class Settled:
     captures: int
     front_at_end: str | None
     """The package in front right after the last capture; None if that is not known."""
+    moves: bool
+    """Whether the screen moves on its own, as far as the captures show: the value of `moving` for
+    the next action."""
 
 
 def act_and_settle(
@@ -64,6 +71,7 @@ def act_and_settle(
     before_state: AppState | None = None,
     only_in: Collection[str] | None = None,
     moving: bool = False,
+    effect_within_s: float = 0.5,
 ) -> Settled:
     """Perform an action and wait until its effect has settled on the screen.
 
@@ -83,11 +91,14 @@ def act_and_settle(
         before_state: the state when `before` was taken; None reads it before the action.
         only_in: packages; the action is only performed if one is in front. None: always.
         moving: the screen never rests: take the first capture after the action was handled.
+        effect_within_s: how long an effect may take to show on a moving screen if the app
+            publishes nothing; there no capture can show that it has come.
 
     Raises:
         AppNotInFront: no package of `only_in` was in front; nothing was done.
         CaptureError: no capture succeeded in time, or the captures are stale.
-        DeviceTimeout: the app did not handle the touch in time, or its screen never settled.
+        DeviceTimeout: the app did not handle the touch in time, or its screen never settled
+            although `state_shows`.
         DeviceError: the phone failed.
     """
     settle_s = device.deadlines.settle_s if settle_s is None else settle_s
@@ -102,13 +113,17 @@ def act_and_settle(
     )
     done = _send_action(watch, action, package, before_state, only_in)
     if moving and not done.left:
+        if done.state is None and not touches_nothing(action):
+            time.sleep(effect_within_s)
         frame = watch.capture()
+        moves = watch.differs(frame)
     else:
         frame = _wait_for_effect(watch, action, done, quiet_s, state_shows)
+        moves = not watch.is_still
     if done.state is None and not (done.left or touches_nothing(action)):
         front = device.focus() if package is not None else None
         done = _Handled(front=front, front_s=watch.elapsed_s())
-    return _settled(watch, frame, done)
+    return _settled(watch, frame, done, moves)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -173,11 +188,11 @@ def _wait_for_effect(
     if done.left:
         return watch.until_changed_and_still(or_last=True)
     if done.state is not None or touches_nothing(action):
-        frame = watch.until_still(watch.capture())
+        frame = watch.until_still(watch.capture(), or_last=not state_shows)
         if state_shows and done.changed and not watch.differs(frame):
             frame = _until_shown(watch)
         return frame
-    frame = watch.until_changed_and_still()
+    frame = watch.until_changed_and_still(or_last=not state_shows)
     return frame if watch.effect_s is None else watch.until_quiet(frame, quiet_s)
 
 
@@ -207,7 +222,7 @@ def _differs(known: AppState | None, now: AppState | None) -> bool:
     return _without_counts(known) != _without_counts(now)
 
 
-def _settled(watch: ScreenWatch, frame: Image, done: _Handled) -> Settled:
+def _settled(watch: ScreenWatch, frame: Image, done: _Handled, moves: bool) -> Settled:
     frame.flags.writeable = False
     return Settled(
         frame=frame,
@@ -220,4 +235,5 @@ def _settled(watch: ScreenWatch, frame: Image, done: _Handled) -> Settled:
         effect_s=watch.effect_s,
         captures=watch.captures,
         front_at_end=watch.front,
+        moves=moves,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agentrl.devices.adb import AdbServer
+from agentrl.devices.pool.battery_watch import BatteryWatch
 from agentrl.devices.pool.connection_routes import ConnectionRoutes, DeviceTracker
 from agentrl.devices.pool.lease import LeasableDevice, LeaseEnd, LeaseGrant
 from agentrl.devices.pool.lease_ledger import LeaseLedger, PhoneAvailability
@@ -86,6 +87,7 @@ class PoolManager:
         )
         for name in self.routes:
             self.ledger.add(name)
+        self._batteries = BatteryWatch()
         self._waiting: dict[int, asyncio.Future[LeaseGrant]] = {}
         self._closing = threading.Event()
         self._ladder = RecoveryLadder(reboot=options.reboot, closing=self._closing)
@@ -221,7 +223,9 @@ class PoolManager:
                     future.set_exception(PoolEmpty(self._shortage("all phones have failed")))
 
     def _claim(self, grant: LeaseGrant) -> None:
-        self.routes.device(grant.serial).claim(grant.token)
+        device = self.routes.device(grant.serial)
+        device.claim(grant.token)
+        self._batteries.check(device)
 
     async def _release_after(self, holding: asyncio.Future[None], grant: LeaseGrant) -> None:
         await asyncio.gather(holding, return_exceptions=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from agentrl.devices import readiness
 from agentrl.devices.device import Device
 from agentrl.errors import ConfigError, DeviceError
 
@@ -84,7 +85,7 @@ class RecoveryLadder:
             return None
         # It keeps answering for a moment, which must not be mistaken for a finished reboot.
         self._until(routes, _DOWN_S, lambda route: not _answers(route))
-        return self._until(routes, _REBOOT_S, _has_started)
+        return self._until(routes, _REBOOT_S, _connects)
 
     def _until(
         self, routes: Sequence[Device], deadline_s: float, holds: Callable[[Device], bool]
@@ -111,7 +112,12 @@ def _works(call: Callable[[], object]) -> bool:
 
 
 def _answers(device: Device) -> bool:
-    return _works(lambda: device.shell("true"))
+    """Whether Android has booted, too: adbd answers long before apps can be started."""
+    try:
+        return readiness.has_started(device)
+    except DeviceError as error:
+        log.info("%s", error)
+        return False
 
 
 def _connects(device: Device) -> bool:
@@ -125,13 +131,3 @@ def _shows(device: Device) -> bool:
 def _stopped(routes: Sequence[Device], route: int, packages: Iterable[str]) -> int | None:
     stopped = all(_works(partial(routes[route].stop, name)) for name in packages)
     return route if stopped and _answers(routes[route]) else None
-
-
-def _has_started(device: Device) -> bool:
-    """Whether Android has booted: adbd answers long before apps can be started."""
-    if not _connects(device):
-        return False
-    try:
-        return device.shell("getprop", "sys.boot_completed").strip() == "1"
-    except DeviceError:
-        return False

@@ -98,6 +98,7 @@ def open_settings(settings: DevicesConfig) -> devices.OpenSettings:
         "input": settings.input,
         "deadlines": devices.Deadlines(**asdict(settings.deadlines)),
         "public": settings.public_addresses,
+        "wake": settings.wake,
         "adb_port": settings.adb_port,
     }
 

@@ -12,7 +12,7 @@ from agentrl.virtual_phone.apps.installed_app import component_name
 from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, DIALER
 from agentrl.virtual_phone.system import drawing
 
-Kind = Literal["anr", "crash", "call", "permission"]
+Kind = Literal["anr", "crash", "call", "permission", "install", "update"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome = Literal["close", "keep"]
 """Effect of a button on the app that the dialog is about."""
@@ -21,6 +21,8 @@ _PERMISSIONS = (
     "com.google.android.permissioncontroller/"
     "com.android.permissioncontroller.permission.ui.GrantPermissionsActivity"
 )
+_INSTALL = "com.miui.securitycenter/com.miui.permcenter.install.AdbInstallActivity"
+_UPDATE = "com.google.android.gms/com.google.android.gms.update.SystemUpdateActivity"
 _BOX = (0.08, 0.36, 0.92, 0.62)
 _BUTTONS = ((0.12, 0.52, 0.48, 0.59), (0.52, 0.52, 0.88, 0.59))
 _SHADE = 0.4
@@ -42,8 +44,9 @@ class Dialog:
         """Window title, as in `dumpsys window`."""
         if self.kind == "call":
             return component_name(DIALER, ACTIVITIES[DIALER])
-        if self.kind == "permission":
-            return _PERMISSIONS
+        windows = {"permission": _PERMISSIONS, "install": _INSTALL, "update": _UPDATE}
+        if self.kind in windows:
+            return windows[self.kind]
         problem = "Not Responding" if self.kind == "anr" else "Error"
         return f"Application {problem}: {self.package}"
 
@@ -56,6 +59,8 @@ class Dialog:
             "crash": f"{name} keeps stopping",
             "call": "Incoming call: Virtual Caller",
             "permission": f"Allow {name} to record audio?",
+            "install": "Install this app over USB?",
+            "update": "A system update is ready",
         }
         return texts[self.kind]
 
@@ -66,13 +71,22 @@ class Dialog:
             return ("Decline", "keep"), ("Answer", "keep")
         if self.kind == "permission":
             return ("Don't allow", "keep"), ("Allow", "keep")
+        if self.kind == "install":
+            return ("Cancel", "keep"), ("Install", "keep")
+        if self.kind == "update":
+            return ("Later", "keep"), ("Restart now", "keep")
         other = "Wait" if self.kind == "anr" else "App info"
         return ("Close app", "close"), (other, "keep")
 
     @property
     def yields_to_back(self) -> bool:
         """Whether BACK dismisses it."""
-        return self.kind in ("call", "permission")
+        return self.kind in ("call", "permission", "install")
+
+    @property
+    def yields_to_home(self) -> bool:
+        """Whether HOME dismisses it."""
+        return self.yields_to_back or self.kind == "update"
 
     def pressed(self, x: float, y: float) -> Outcome | None:
         """Outcome of a touch at (x, y) in [0, 1] of the apps' area; None outside the buttons."""

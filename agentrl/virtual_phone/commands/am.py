@@ -111,7 +111,7 @@ async def am(ctx: CommandContext) -> int:
     if verb == "task":
         return _task(ctx, arguments)
     if verb == "get-current-user":
-        return ctx.print("0")
+        return ctx.print(ctx.phone.faults.get("user") or "0")
     try:
         intent = read_intent(arguments)
     except ValueError as error:

@@ -12,6 +12,8 @@ from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 Section = Callable[[VirtualPhone, list[str]], str]
 SECTIONS: dict[str, Section] = {}
+_DISPLAY = 4619827259835644672
+"""Id of the display that shows apps."""
 _WITH_VALUE = ("-t", "-T", "--priority")
 
 
@@ -77,8 +79,19 @@ def window(phone: VirtualPhone, arguments: list[str]) -> str:
         f"  Window #0 {focus}:\n    mDisplayId=0\n{focused if is_old else ''}"
     )
     width, height = phone.geometry.size
+    other = phone.faults.get("second_display")
+    second = (
+        ""
+        if not other
+        else (
+            "  Display: mDisplayId=2 (organized)\n    init=720x720 cur=720x720 rot=0\n"
+            f"  mCurrentFocus=Window{{b2c3d4 u0 {other}}}\n"
+            f"  mFocusedApp=ActivityRecord{{e5f6a7 u0 {other} t9}}\n"
+            "  Display: mDisplayId=0 (organized)\n"
+        )
+    )
     displays = (
-        f"WINDOW MANAGER DISPLAY CONTENTS (dumpsys window displays)\n"
+        f"WINDOW MANAGER DISPLAY CONTENTS (dumpsys window displays)\n{second}"
         f"    init={'x'.join(map(str, phone.geometry.physical))} cur={width}x{height}"
         f" rot={phone.geometry.rotation}\n{'' if is_old else focused}"
     )
@@ -116,13 +129,15 @@ def display(phone: VirtualPhone, arguments: list[str]) -> str:
     info = (
         'DisplayInfo{"Built-in Screen", displayId 0, displayGroupId 0, FLAG_SECURE, FLAG_TRUSTED, '
         f"real {size}, largest app {size}, smallest app {size}, appVsyncOff 1000000, mode 1, "
-        f'defaultMode 1, rotation {turned}, state {state}, type INTERNAL, uniqueId "local:0", '
+        f"defaultMode 1, rotation {turned}, state {state}, type INTERNAL, "
+        f'uniqueId "local:{_DISPLAY}", '
         f"app {size}, density {density} ({density}.0 x {density}.0) dpi, layerStack 0}}"
     )
     return (
         f"  mScreenState={state}\n  Display State={state}\n"
         "  mViewports=[DisplayViewport{type=INTERNAL, valid=true, isActive=true, displayId=0, "
-        f"uniqueId='local:0', physicalPort=0, orientation={turned}, logicalFrame={frame}, "
+        f"uniqueId='local:{_DISPLAY}', physicalPort=0, orientation={turned}, "
+        f"logicalFrame={frame}, "
         f"physicalFrame={frame}, deviceWidth={width}, deviceHeight={height}}}]\n"
         f"  mCurrentOrientation={turned}\nLogical Displays: size=1\n  Display 0:\n"
         "    mDisplayId=0\n    mLayerStack=0\n    mPrimaryDisplayDevice=Built-in Screen\n"
@@ -145,7 +160,8 @@ def input_state(phone: VirtualPhone, arguments: list[str]) -> str:
         "    Sources: KEYBOARD | TOUCHSCREEN\n    Touch Input Mapper (mode - DIRECT):\n"
         f"      Raw Touch Axes:\n        X: min=0, max={across - 1}, flat=0, fuzz=0\n"
         f"        Y: min=0, max={down - 1}, flat=0, fuzz=0\n"
-        f"      Viewport INTERNAL: displayId=0, uniqueId=local:0, port=0, orientation={turned}, "
+        f"      Viewport INTERNAL: displayId=0, uniqueId=local:{_DISPLAY}, port=0, "
+        f"orientation={turned}, "
         f"logicalFrame={area}, physicalFrame={area}, deviceSize=[{width}, {height}], isActive=[1]\n"
         f"      SurfaceWidth: {width}px\n      SurfaceHeight: {height}px\n"
         f"      SurfaceOrientation: {turned}\n"
@@ -170,8 +186,10 @@ def location(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("SurfaceFlinger")
 def surface_flinger(phone: VirtualPhone, arguments: list[str]) -> str:
-    """The only display."""
-    return 'Display 4619827259835644672 (HWC display 0): port=0 pnpId=VRT displayName="VIRTUAL"'
+    """The displays; a second one comes first."""
+    first = f'Display {_DISPLAY} (HWC display 0): port=0 pnpId=VRT displayName="VIRTUAL"'
+    second = 'Display 4619827259835644673 (HWC display 1): port=1 pnpId=VRT displayName="COVER"'
+    return f"{second}\n{first}" if phone.faults.get("second_display") else first
 
 
 @section("power")

@@ -62,8 +62,12 @@ def _list(ctx: CommandContext, arguments: list[str]) -> int:
     elif what in ("permissions", "permission-groups", "instrumentation", "libraries"):
         return 0
     elif what == "packages":
-        filters = [word for word in options if not word.startswith("-") and word != "0"]
+        user = options[options.index("--user") + 1] if "--user" in options[:-1] else "0"
+        is_in_front = user in ("all", "current", ctx.phone.faults.get("user") or "0")
+        filters = [word for word in options if not word.startswith("-") and word != user]
         for package, path in all_packages(ctx).items():
+            if not is_in_front and package not in PACKAGES:
+                continue
             if _is_wanted(ctx, package, options) and all(f in package for f in filters):
                 line = f"package:{path}={package}" if "-f" in options else f"package:{package}"
                 ctx.print(line + ("  installer=null" if "-i" in options else ""))

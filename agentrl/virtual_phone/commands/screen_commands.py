@@ -7,11 +7,13 @@ from agentrl.virtual_phone import screen_capture
 from agentrl.virtual_phone.commands.command_table import command, split_options
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.shell.redirects import Write
-from agentrl.virtual_phone.system.screen_frame import KNOWN_SCREEN, SENT
+from agentrl.virtual_phone.system.screen_frame import KNOWN_SCREEN, SENT, black
 from agentrl.virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder
 
 _SENT_SCREEN = "AGENTRL_SENT_SCREEN"
 """Variable in which a shell keeps the token of the last frame that it has sent."""
+_SECOND_DISPLAY = (720, 720)
+"""Size of the dark display that is captured unless another is named (`second_display` fault)."""
 _MAX_S = 180.0
 _BIT_RATE = 20_000_000
 _SIDES = range(16, 4097)
@@ -30,6 +32,9 @@ def screencap(ctx: CommandContext) -> int:
             return 1
         known = ctx.environment.get(_SENT_SCREEN, "none")
     image = screen_capture.png(ctx.phone) if is_png else screen_capture.raw(ctx.phone, known)
+    if ctx.phone.faults.get("second_display") and "d" not in options:
+        other = black(*_SECOND_DISPLAY)
+        known, image = "", other.png if is_png else other.raw
     if image is None:
         return ctx.fail("Capturing failed.")
     if known and ctx.phone.sent_frame is not None:

@@ -9,7 +9,10 @@
     reboot          unreachable for this time and all apps are stopped; happens once
     capture         truncated, black, header, empty, secure or stale
     front           a package that comes to the front; BACK, HOME and `am start` leave it
-    dialog          anr, crash, call or permission: covers the app until a button is pressed
+    dialog          anr, crash, call, permission, install or update: covers the app until a button
+                    is pressed
+    second_display  the window that has the focus on a second, dark display
+    user            number of the user in front; installed apps belong to that user alone
     rotation        0 to 3: how the phone is held
     input           lost: touches are accepted and ignored; or the window that takes them
     focus           the focused window in `dumpsys window`, or null, whatever is shown
@@ -114,6 +117,8 @@ CHECKS: dict[str, Check] = {
     "capture": _one_of(*CAPTURES),
     "front": _word,
     "dialog": _one_of(*KINDS),
+    "second_display": _word,
+    "user": _word,
     "rotation": _one_of("0", "1", "2", "3"),
     "input": str,
     "focus": str,

@@ -62,6 +62,7 @@ class PlayedPhone:
     """A fake phone that streams its screen and serves raw captures of it."""
 
     serial = "P"
+    display = ""
 
     def __init__(self) -> None:
         self.screen = painted(0)

@@ -8,13 +8,44 @@ import pytest
 
 from agentrl.devices import Action, AppGuard, Device, Key, Look, Tap, Wait, open_device
 from agentrl.devices.adb import AdbServer
-from agentrl.errors import AppLeft, AppNotInFront, CaptureError, ScreenRotated
+from agentrl.errors import AppLeft, AppNotInFront, CaptureError, DeviceError, ScreenRotated
+from agentrl.types import Image
 
 pytestmark = pytest.mark.adb
 PACKAGE, CHROME = "org.agentrl.probe", "com.android.chrome"
 TOP = Tap(0.5, 0.25)
 Say = Callable[..., None]
 _FAULTS = ("dialog", "input", "focus", "front", "publish_late_s", "rotation", "capture")
+
+
+class Restless:
+    """A real phone whose screen never rests."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._captures = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    def _moved(self, picture: Image) -> Image:
+        picture = picture.copy()
+        self._captures += 1
+        picture[500:540] = self._captures * 85 % 256
+        return picture
+
+    def screenshot(self) -> Image:
+        return self._moved(self._device.screenshot())
+
+    def screenshot_and_front(self) -> tuple[Image, str | None]:
+        picture, front = self._device.screenshot_and_front()
+        return self._moved(picture), front
+
+    def send_action(
+        self, action: Action, package: str, only_in: Collection[str] | None = None
+    ) -> tuple[Look, Look]:
+        first, last = self._device.send_action(action, package, only_in)
+        return first, replace(last, screen=None)
 
 
 class Interrupted:
@@ -83,6 +114,19 @@ def guard(phone: Interrupted) -> AppGuard:
     return guard
 
 
+def test_an_app_that_never_rests_costs_the_deadline_once(phone: Interrupted) -> None:
+    restless = cast(Device, Restless(cast(Device, phone)))
+    guard, seconds = AppGuard(restless, PACKAGE), []
+    for _ in range(3):
+        settled = guard.perform(TOP, before=restless.screenshot()).settled
+        assert settled is not None
+        assert settled.moves
+        seconds.append(settled.seconds)
+    assert seconds[0] >= 1.0, "the deadline"
+    assert max(seconds[1:]) < 0.9
+    assert halves(phone)[0] == 3
+
+
 def halves(phone: Interrupted) -> list[int]:
     return list((cast(Device, phone).look(PACKAGE).state or {})["halves"])
 
@@ -99,6 +143,8 @@ def test_without_interruption_there_is_no_event(guard: AppGuard, phone: Interrup
     [
         ({"dialog": "call"}, "call"),
         ({"dialog": "permission"}, "permission"),
+        ({"dialog": "install"}, "install"),
+        ({"dialog": "update"}, "update"),
         ({"front": CHROME}, "foreign_app"),
     ],
 )
@@ -313,6 +359,49 @@ def test_a_stale_capture_after_a_call_is_detected(
     say(capture="stale")
     with pytest.raises(CaptureError, match="stale"):
         guard.perform(TOP, before=settled.frame, state_shows=True)
+
+
+def test_without_published_state_an_update_that_covers_the_app_discards_the_episode(
+    phone: Interrupted, say: Say
+) -> None:
+    phone.shell("rm", "-f", f"/data/local/tmp/agentrl/{PACKAGE}.json")
+    guard, before = AppGuard(cast(Device, phone), PACKAGE), phone.screenshot()
+    say(dialog="update")
+    with pytest.raises(AppLeft, match=r"^update: .*no game can be resumed; by the world"):
+        guard.perform(TOP, before=before)
+
+
+@pytest.fixture(scope="module")
+def wechat(adb_server: AdbServer) -> Iterator[Device]:
+    device = open_device("virtual", apps=["agentrl.envs.tree_game.app:TreeGameApp"], tempo="quick")
+    yield device
+    device.close()
+
+
+MINI_GAME = "com.tencent.mm/.plugin.appbrand.ui.AppBrandUI*"
+TITLE, CIRCLE, ENTRY = Tap(0.3, 0.075), Tap(0.92, 0.075), Tap(0.5, 0.25)
+
+
+def test_a_mini_game_is_told_from_the_chats_of_its_app(wechat: Device) -> None:
+    wechat.launch("com.tencent.mm", ".plugin.appbrand.ui.AppBrandUI", {"seed": "1"})
+    guard = AppGuard(wechat, MINI_GAME)
+    guarded = guard.perform(TITLE, before=wechat.screenshot())
+    assert (guarded.left, guarded.events) == (False, ())
+    guarded = guard.perform(CIRCLE, before=wechat.screenshot())
+    (event,) = guarded.events
+    assert (event.package, event.by) == ("com.tencent.mm/com.tencent.mm.ui.LauncherUI", "agent")
+    assert guarded.left
+    before = wechat.app_state("com.tencent.mm")["touches"]
+    with pytest.raises(AppLeft, match=r"com\.tencent\.mm"):
+        AppGuard(wechat, MINI_GAME).perform(ENTRY, before=wechat.screenshot())
+    after = wechat.app_state("com.tencent.mm")["touches"]
+    assert after - before <= 1, "BACK alone: the touch would have opened the entry"
+
+
+@pytest.mark.parametrize("entry", ["com.tencent.mm/a b", "com.tencent.mm/.ui;reboot", "/x", ""])
+def test_an_invalid_entry_is_an_error_at_once(phone: Interrupted, entry: str) -> None:
+    with pytest.raises(DeviceError, match="is not a package"):
+        AppGuard(cast(Device, phone), PACKAGE, [entry])
 
 
 def test_an_allowed_package_is_not_an_event(guard: AppGuard, phone: Interrupted, say: Say) -> None:

@@ -106,6 +106,22 @@ def test_a_hang_is_reported_five_seconds_after_the_first_unanswered_touch(
         ("Window{a1 u0 com.google.android.dialer/.MainActivity}", "foreign_app",
          "com.google.android.dialer"),
         (
+            "Window{a1 u0 com.miui.securitycenter/com.miui.permcenter.install.AdbInstallActivity}",
+            "install", "com.miui.securitycenter",
+        ),
+        ("Window{a1 u0 com.miui.securitycenter/.Main}", "foreign_app", "com.miui.securitycenter"),
+        (
+            "Window{a1 u0 com.google.android.packageinstaller/com.android.packageinstaller"
+            ".permission.ui.GrantPermissionsActivity}",
+            "permission", "com.google.android.packageinstaller",
+        ),
+        (
+            "Window{a1 u0 com.google.android.gms/com.google.android.gms.update"
+            ".SystemUpdateActivity}",
+            "update", "com.google.android.gms",
+        ),
+        ("Window{a1 u0 com.wssyncmldm/com.idm.fotaagent.Install}", "update", "com.wssyncmldm"),
+        (
             "Window{a1 u0 com.google.android.permissioncontroller/com.android.permissioncontroller"
             ".permission.ui.GrantPermissionsActivity}",
             "permission", "com.google.android.permissioncontroller",

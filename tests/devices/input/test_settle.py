@@ -285,6 +285,39 @@ def blink(picture: Image) -> None:
         picture[10:20, 10:13] = 255
 
 
+def test_on_a_moving_screen_without_published_state_the_effect_is_waited_for() -> None:
+    device = PlayedDevice((0.0, grey(50)), (0.3, grey(200)))
+    device.moving = blink
+    settled = act_and_settle(cast(Device, device), TOP, before=grey(50), mask_top=0.0, moving=True)
+    assert settled.frame[SIDE // 2, SIDE // 2, 0] == 200
+    assert settled.captures == 1
+    assert settled.seconds < 1.0
+
+
+def rush(picture: Image) -> None:
+    """A bar that is somewhere else in each capture."""
+    picture[time.monotonic_ns() // 1_000_000 % 40 :][:10] = 255
+
+
+def test_a_screen_that_never_rests_costs_the_deadline_only_once() -> None:
+    device = PlayedDevice((0.0, grey(50)), (0.2, grey(200)))
+    device.moving = rush
+    settled = act_and_settle(cast(Device, device), TOP, before=grey(50), mask_top=0.0, settle_s=0.8)
+    assert settled.moves
+    assert settled.frame[SIDE // 2, SIDE // 2, 0] == 200
+    settled = act_and_settle(
+        cast(Device, device), TOP, before=settled.frame, mask_top=0.0, moving=settled.moves
+    )
+    assert settled.seconds < 0.8, "of a deadline of 2 s"
+    assert settled.moves
+    device.moving = lambda picture: None
+    for moves in (True, False):  # the first capture still differs from the one before
+        settled = act_and_settle(
+            cast(Device, device), TOP, before=settled.frame, mask_top=0.0, moving=settled.moves
+        )
+        assert settled.moves == moves
+
+
 CURSOR = (0.1, 0.1, 0.13, 0.2)
 
 

@@ -26,7 +26,7 @@ LEVELS = [
 def shown(screen: Image) -> Settled:
     return Settled(
         frame=screen, changed=True, state=None, front=None, front_s=0.0, handled=None,
-        seconds=0.0, effect_s=None, captures=2, front_at_end=None,
+        seconds=0.0, effect_s=None, captures=2, front_at_end=None, moves=False,
     )  # fmt: skip
 
 
