@@ -353,7 +353,7 @@ class Episode:
             )
         if final := [*map(load, self.final_frames[:1]), *self.final_images[:1]]:
             cells.append(Cell(picture=final[0], lines=("after the last turn",)))
-        total = f", return {sum(rewards):.4g}" if rewards else ""
+        total = f", reward {sum(rewards):.4g}" if rewards else ""
         error = f", {self.error}" if self.error else ""
         return film_strip(f"{self!r}{total}{error}", cells)
 
@@ -372,14 +372,14 @@ class ScoredEpisode:
     """Whether it was played in an earlier step, and joins a group of this one."""
 
     def __repr__(self) -> str:
-        return f"ScoredEpisode({self.episode!r}, return {self.total:.4g})"
+        return f"ScoredEpisode({self.episode!r}, reward {self.reward:.4g})"
 
     def _repr_html_(self) -> str:
         return self.episode.film_strip(self.rewards)
 
     @property
-    def total(self) -> float:
-        """The episode's return."""
+    def reward(self) -> float:
+        """The episode's reward: that of all its turns together."""
         return float(sum(self.rewards))
 
 

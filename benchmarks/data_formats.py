@@ -430,7 +430,9 @@ def _score(
     ]
     with RewardFunctions(rewards) as functions:
         scored = functions.score_all(episodes)
-        return [str(one) if isinstance(one, RewardError) else round(one.total, 4) for one in scored]
+        return [
+            str(one) if isinstance(one, RewardError) else round(one.reward, 4) for one in scored
+        ]
 
 
 def table(results: Sequence[tuple[Format, Result]]) -> list[str]:

@@ -52,7 +52,7 @@ def episodes_of_one_seed(run: replay.Run) -> tuple[replay.Summary, replay.Summar
         if episode.label in found:
             found[episode.label][episode.seed] = episode
     before, after = found.values()
-    seed = max(before.keys() & after.keys(), key=lambda s: after[s].total - before[s].total)
+    seed = max(before.keys() & after.keys(), key=lambda s: after[s].reward - before[s].reward)
     return before[seed], after[seed]
 
 

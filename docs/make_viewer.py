@@ -59,7 +59,7 @@ def _shoot_run(browser: Browser, run: str, group: str | None) -> None:
     opened = replay.open(run)
     trained = [s for s in opened.episodes(replay.Filter(split="train")) if not s.outcome.void]
     group = group or trained[-1].group
-    best = max((s for s in trained if s.group == group), key=lambda s: (s.total, s.turns))
+    best = max((s for s in trained if s.group == group), key=lambda s: (s.reward, s.turns))
     turn = max(1, best.turns // 3)
     labels = {s.label: s.step for s in opened.episodes(replay.Filter(split="eval"))}
     before, after = (
@@ -68,7 +68,7 @@ def _shoot_run(browser: Browser, run: str, group: str | None) -> None:
     )
     views = {
         "overview": ("", WIDE, "light"),
-        "episodes": ("episodes?sort=total", WIDE, "light"),
+        "episodes": ("episodes?sort=reward", WIDE, "light"),
         "episode": (f"episodes/{best.id}?turn={turn}", WIDE, "light"),
         "episode_dark": (f"episodes/{best.id}?turn={turn}&tab=rewards", WIDE, "dark"),
         "episode_phone": (f"episodes/{best.id}?turn={turn}", TALL, "dark"),

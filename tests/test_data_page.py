@@ -38,6 +38,6 @@ def test_rows_load_and_are_scored_with_the_yaml_below_them(tmp_path, monkeypatch
         )
         for reply in (RIGHT, WRONG)
     )
-    assert right.total == 1.0
-    assert wrong.total <= 0.5
+    assert right.reward == 1.0
+    assert wrong.reward <= 0.5
     assert json.loads(row)

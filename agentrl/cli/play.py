@@ -112,7 +112,7 @@ def _print_result(console: Console, scored: "ScoredEpisode") -> None:
     parts = {name: sum(values) for name, values in scored.components.items()}
     of = ", ".join(f"{name} {value:g}" for name, value in parts.items())
     of = f" (unweighted components: {of})" if len(parts) > 1 else ""
-    console.print(escape(f"{ended}, reward {scored.total:g}{of}"))
+    console.print(escape(f"{ended}, reward {scored.reward:g}{of}"))
     if episode.error:
         console.print(escape(printable(one_line(episode.error))))
     metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}

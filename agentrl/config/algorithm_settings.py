@@ -83,9 +83,9 @@ class SamplingConfig:
     """Which groups of episodes are replaced by groups with other seeds."""
 
     filter_groups: bool = False
-    """Replace groups whose episodes all have the same return, up to rounding."""
+    """Replace groups whose episodes all have the same reward, up to rounding."""
     filter_means: list[float] | None = None
-    """[lowest, highest] mean return of a group; others are replaced. None replaces none."""
+    """[lowest, highest] mean reward of a group; others are replaced. None replaces none."""
     refills: int = 3
     """At most how often per step filtered groups are replaced."""
 

@@ -28,7 +28,7 @@ class SamplerConfig:
     """Train on this many seeds of each environment over and over, so that tasks repeat; None for
     the rows of a data set, or a new seed for each group."""
     success_at: float | None = None
-    """An episode counts as solved if its return is at least this; None if the environment's metric
+    """An episode counts as solved if its reward is at least this; None if the environment's metric
     `success` or `accuracy` is 1."""
 
     def validate(self) -> None:

@@ -41,7 +41,7 @@ _FIELDS: dict[str, Callable[[Summary], Value]] = {
     "error": lambda one: one.error,
     "truncated_by": lambda one: None if one.truncated_by is None else one.truncated_by.value,
     "success": lambda one: one.success,
-    "reward": lambda one: None if one.outcome.void else one.total,
+    "reward": lambda one: None if one.outcome.void else one.reward,
     "turns": lambda one: one.turns,
     "tokens": lambda one: one.tokens,
     "seconds": lambda one: one.seconds,

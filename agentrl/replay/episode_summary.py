@@ -59,7 +59,7 @@ class Summary:
     """Duration of its turns."""
     env_reward: float
     """The sum of the environment's own rewards."""
-    total: float
+    reward: float
     """The weighted sum of all rewards."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The environment's metrics after the last turn."""
@@ -83,7 +83,7 @@ class Summary:
     def __repr__(self) -> str:
         return (
             f"Summary({self.id}, {self.env_id}, seed {self.seed}, {self.outcome.value}, "
-            f"{self.turns} turns, return {self.total:.4g})"
+            f"{self.turns} turns, reward {self.reward:.4g})"
         )
 
     @property
@@ -153,7 +153,7 @@ def summary_of(
         tokens=_count(entry["tokens"]),
         seconds=_seconds(entry["seconds"]),
         env_reward=float(entry["env_reward"]),
-        total=float(score.get("total", entry["total"])),
+        reward=float(_reward(score, _reward(entry))),
         metrics={str(name): float(value) for name, value in entry.get("metrics", {}).items()},
         config=_text(entry.get("config")),
         rewards=_floats(score.get("rewards", ())),
@@ -164,6 +164,11 @@ def summary_of(
         starred=notes.get("starred") is True,
         note=str(notes.get("note", "")),
     )
+
+
+def _reward(line: Mapping[str, Any], default: Any = None) -> Any:
+    """The reward of an episode; earlier versions called it `total`."""
+    return line.get("reward", line.get("total", default))
 
 
 def _seconds(value: Any) -> float:
@@ -222,9 +227,9 @@ class Filter:
     success: bool | None = None
     """By the environment's own metric; without such a metric an episode matches neither value."""
     min_reward: float | None = None
-    """Smallest total reward."""
+    """Smallest reward."""
     max_reward: float | None = None
-    """Largest total reward."""
+    """Largest reward."""
     starred: bool | None = None
     """Whether a person starred it."""
     among: Collection[str] | None = None
@@ -254,9 +259,9 @@ class Filter:
             return False
         if self.success is not None and summary.success is not self.success:
             return False
-        if self.min_reward is not None and summary.total < self.min_reward:
+        if self.min_reward is not None and summary.reward < self.min_reward:
             return False
-        if self.max_reward is not None and summary.total > self.max_reward:
+        if self.max_reward is not None and summary.reward > self.max_reward:
             return False
         if self.query is not None and not self.query(summary):
             return False

@@ -144,9 +144,9 @@ def groups(summaries: Iterable[Summary]) -> list[list[Summary]]:
 
 def _by_total(members: Sequence[RecordedEpisode], history: History) -> Iterator[_Pair]:
     """The best episode with the worst one, the second best with the second worst, and so on."""
-    ranked = sorted(members, key=lambda one: (bool(one.summary.success), one.summary.total))
+    ranked = sorted(members, key=lambda one: (bool(one.summary.success), one.summary.reward))
     for worse, better in zip(ranked[: len(ranked) // 2], ranked[::-1], strict=False):
-        gap = better.summary.total - worse.summary.total
+        gap = better.summary.reward - worse.summary.reward
         if (pair := _whole(better, worse, history=history, gap=gap)) is not None:
             yield pair
 

@@ -60,7 +60,7 @@ class RecordedEpisode:
     """The folder that it was read from."""
 
     def __repr__(self) -> str:
-        return f"RecordedEpisode({self.episode!r}, return {self.summary.total:.4g})"
+        return f"RecordedEpisode({self.episode!r}, reward {self.summary.reward:.4g})"
 
     def _repr_html_(self) -> str:
         is_there = self.run is not None and self.run.is_dir()

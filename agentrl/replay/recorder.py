@@ -104,7 +104,7 @@ class Recorder:
         score = {
             "id": episode.id,
             "time": tree["time"],
-            "total": scored.total,
+            "reward": scored.reward,
             "rewards": scored.rewards,
             "components": dict(scored.components),
         }
@@ -114,7 +114,7 @@ class Recorder:
             "tokens": sum(len(turn.reply_ids) for turn in episode.turns),
             "seconds": sum(turn.seconds for turn in episode.turns),
             "env_reward": sum(turn.env_reward for turn in episode.turns),
-            "total": scored.total,
+            "reward": scored.reward,
             "metrics": _metrics(episode),
             "config": self._config,
         }

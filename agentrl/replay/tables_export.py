@@ -274,7 +274,7 @@ def _features(kind: str) -> "datasets.Features":
     images, messages = {"images": List(Image())}, List({"role": text, "content": text})
     if kind == "conversations":
         return Features(
-            {**about, "total": real, "success": boolean, "messages": messages, **images}
+            {**about, "reward": real, "success": boolean, "messages": messages, **images}
         )
     return Features(
         {
@@ -318,7 +318,7 @@ def episode_row(summary: Summary) -> dict[str, Any]:
         "truncated_by": summary.truncated_by, "cause": summary.cause, "error": summary.error,
         "device": summary.device,
         "success": summary.success, "turns": summary.turns, "tokens": summary.tokens,
-        "seconds": summary.seconds, "env_reward": summary.env_reward, "total": summary.total,
+        "seconds": summary.seconds, "env_reward": summary.env_reward, "reward": summary.reward,
         "config": summary.config, "removed": summary.removed,
         "starred": summary.starred, "note": summary.note,
         **{f"metrics/{name}": value for name, value in summary.metrics.items()},
@@ -352,7 +352,7 @@ def _conversation(recorded: RecordedEpisode) -> dict[str, Any]:
     summary = recorded.summary
     messages, frames = chat_of(recorded.episode.messages())
     return {
-        **_about(summary), "total": summary.total, "success": summary.success,
+        **_about(summary), "reward": summary.reward, "success": summary.success,
         "messages": messages, "frames": frames,
     }  # fmt: skip
 
@@ -364,7 +364,7 @@ def _prompted(recorded: RecordedEpisode, history: History) -> Iterator[dict[str,
         reply = EpisodeMessage(role="assistant", text=turn.reply)
         messages, frames = chat_of([*prompt_of(episode, number, history), reply])
         yield {
-            **_about(summary), "total": summary.total, "success": summary.success,
+            **_about(summary), "reward": summary.reward, "success": summary.success,
             "messages": messages, "frames": frames,
         }  # fmt: skip
 

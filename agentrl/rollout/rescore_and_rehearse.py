@@ -147,8 +147,8 @@ def _rescored(before: RecordedEpisode, after: ScoredEpisode) -> RescoredEpisode:
     return RescoredEpisode(
         id=before.summary.id,
         group=before.summary.group,
-        was=before.summary.total,
-        now=after.total,
+        was=before.summary.reward,
+        now=after.reward,
         components={name: float(sum(values)) for name, values in after.components.items()},
     )
 

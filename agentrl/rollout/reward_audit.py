@@ -188,7 +188,7 @@ def report_on(
 
 def recorded_facts(summary: Summary) -> dict[str, float]:
     """What was recorded about an episode."""
-    return _facts(summary.metrics, summary.components, summary.env_reward, summary.total)
+    return _facts(summary.metrics, summary.components, summary.env_reward, summary.reward)
 
 
 def played_facts(scored: ScoredEpisode) -> dict[str, float]:
@@ -196,7 +196,7 @@ def played_facts(scored: ScoredEpisode) -> dict[str, float]:
     turns = scored.episode.turns
     metrics = turns[-1].info.get("metrics", {}) if turns else {}
     env_reward = sum(turn.env_reward for turn in turns)
-    return _facts(metrics, scored.components, env_reward, scored.total)
+    return _facts(metrics, scored.components, env_reward, scored.reward)
 
 
 def _facts(
@@ -294,7 +294,7 @@ async def audit_rewards(
             whole = run.with_images(before) if scorer.reads_images else before
             scored, failure = await score_or_void(scorer.score_async, whole.episode)
             if failure is None:
-                scores[before.summary.id] = scored.total
+                scores[before.summary.id] = scored.reward
             else:
                 failed[before.summary.id] = before.episode, failure
 

@@ -293,7 +293,7 @@ def _metrics(episodes: Sequence[Summary]) -> dict[str, list[float]]:
     found = dict[str, list[float]]()
     for one in episodes:
         success = {} if one.success is None else {"success": float(one.success)}
-        for name, value in {**one.metrics, "reward": one.total, **success}.items():
+        for name, value in {**one.metrics, "reward": one.reward, **success}.items():
             if name in _COMPARED:
                 found.setdefault(name, []).append(value)
     return found

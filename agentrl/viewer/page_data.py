@@ -19,7 +19,7 @@ from agentrl.types import Episode, Image, Turn, transcript_of
 
 _MAX_TEXT = 200_000
 """Characters of one text sent to a page."""
-SORTS = ("time", "step", "seed", "total", "turns", "tokens", "seconds")
+SORTS = ("time", "step", "seed", "reward", "turns", "tokens", "seconds")
 EvaluationKey = tuple[Run, str, int]
 """A run, a label and a step."""
 WIDTHS = (96, 192, 384)
@@ -50,7 +50,7 @@ def row(summary: Summary) -> dict[str, Any]:
         "turns": summary.turns,
         "tokens": summary.tokens,
         "seconds": summary.seconds,
-        "total": summary.total,
+        "total": summary.reward,
         "metrics": dict(summary.metrics),
         "config": summary.config,
         "used_by": summary.used_by,
@@ -235,7 +235,7 @@ def comparison(a: EvaluationKey, b: EvaluationKey) -> dict[str, Any]:
     ]
     first, second = sides
     shared = sorted(first.keys() & second.keys())
-    gained = [second[seed].total - first[seed].total for seed in shared]
+    gained = [second[seed].reward - first[seed].reward for seed in shared]
     mean = student_estimate(gained) if gained else None
     return {
         "interval": None if mean is None or mean.low is None else [mean.low, mean.high],

@@ -58,7 +58,7 @@ def highlights(run: Run, screens: LastScreens) -> dict[str, Any]:
     after = _first_by_seed([one for one in valid if one.label == _AFTER])
     before = _first_by_seed([one for one in valid if one.label == _BEFORE])
     latest = [*after.values()] or _latest(valid)
-    ranked = sorted(latest, key=lambda one: (one.total, one.id), reverse=True)
+    ranked = sorted(latest, key=lambda one: (one.reward, one.id), reverse=True)
     half = min(_SHOWN, (len(ranked) + 1) // 2)
 
     def shown(summary: Summary) -> dict[str, Any]:
@@ -66,10 +66,10 @@ def highlights(run: Run, screens: LastScreens) -> dict[str, Any]:
 
     shared = sorted(
         before.keys() & after.keys(),
-        key=lambda seed: (abs(after[seed].total - before[seed].total), seed),
+        key=lambda seed: (abs(after[seed].reward - before[seed].reward), seed),
         reverse=True,
     )
-    changed = [seed for seed in shared if after[seed].total != before[seed].total][:_SHOWN]
+    changed = [seed for seed in shared if after[seed].reward != before[seed].reward][:_SHOWN]
     return {
         "label": latest[0].label if latest else None,
         "step": latest[0].step if latest else None,

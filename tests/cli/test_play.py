@@ -38,7 +38,7 @@ def test_a_person_plays_by_typing_actions(monkeypatch, capsys, tmp_path) -> None
     assert "'fly' is not an action" in output
     assert "terminated after 6 turns, reward 1" in output
     (episode,) = recorded(tmp_path)
-    assert episode.total == 1.0
+    assert episode.reward == 1.0
     (game,) = tmp_path.iterdir()
     played = replay.open(game).episode(episode.id).episode
     assert "down" in played.instructions

@@ -116,7 +116,7 @@ def test_a_job_on_both_nodes_goes_on_without_one_and_uses_it_again(tmp_path, min
     hosts = {one.device.rpartition("@")[2] for one in played}
     assert hosts == {"10.77.0.1", "10.77.0.2"}
     episodes = [run.episode(one.id) for one in played]
-    assert {one.total for one in played} == {0.25}
+    assert {one.reward for one in played} == {0.25}
     turns = [turn for one in episodes for turn in one.episode.turns]
     frames = [id for turn in turns for id in turn.frames]
     assert frames

@@ -114,7 +114,7 @@ def test_a_recipe_rewards_the_right_answer_and_not_a_wrong_one(recipe, drawn):
         )  # fmt: skip
         return rewards.score(
             dataclasses.replace(episode, turns=(turn,), reset_info=reset_info)
-        ).total
+        ).reward
 
     best = 1.5 if recipe.startswith("lmm_r1") else 1.0
     assert reward(None) == pytest.approx(best)

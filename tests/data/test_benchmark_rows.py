@@ -113,8 +113,8 @@ def test_the_named_setting_scores_worked_solutions(folder, row, right, wrong):
     pytest.importorskip("math_verify")
     path = written(folder, row)
     accuracy = "agentrl.rewards.maths:Accuracy"
-    assert scored(path, right, accuracy, grade="none").total == 1.0
-    assert scored(path, wrong, accuracy, grade="none").total == 0.0
+    assert scored(path, right, accuracy, grade="none").reward == 1.0
+    assert scored(path, wrong, accuracy, grade="none").reward == 0.0
 
 
 @pytest.mark.parametrize("answer", [".", "7" * 5000])
@@ -140,7 +140,7 @@ def test_prompts_without_answers_are_scored_by_a_reward_of_completions(
 ):
     path = written(folder, {"prompt": prompt})
     reward = f"tests.data.contract_rewards:{function}"
-    totals = [scored(path, reply, reward, grade="none").total for reply in replies]
+    totals = [scored(path, reply, reward, grade="none").reward for reply in replies]
     assert totals == [1.0, 0.0]
     _, _, info = asked(path, grade="none")
     assert "ground_truth" not in info
@@ -243,7 +243,7 @@ def test_replies_without_a_tag_choose_an_option_in_text_style(folder, reply, rew
     function = "agentrl.rewards.matching:choice"
     tagged = f"<answer>{reply}</answer>"
     if "</think>" not in reply:
-        assert scored(path, tagged, function, grade="choice").total == reward
+        assert scored(path, tagged, function, grade="choice").reward == reward
 
 
 def test_a_list_in_a_text_holds_several_right_answers(folder):

@@ -123,7 +123,7 @@ def answering(path, reply, **settings):
 
 
 def totals(path, reward, replies=(RIGHT, WRONG), **settings):
-    return [scored(path, reply, reward, **settings).total for reply in replies]
+    return [scored(path, reply, reward, **settings).reward for reply in replies]
 
 
 # --- EasyR1 -------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def recorded(run):
     ("text", "holds"),
     [
         ("accuracy < 0.5", lambda one: one.metrics["accuracy"] < 0.5),
-        ("reward>=1", lambda one: not one.outcome.void and one.total >= 1),
+        ("reward>=1", lambda one: not one.outcome.void and one.reward >= 1),
         ("label = after-sampled", lambda one: one.label == "after-sampled"),
         ("label = 'after sampled'", lambda one: one.label == "after-sampled"),
         ("seed = 1002 or seed = 1003", lambda one: one.seed in (1002, 1003)),

@@ -53,7 +53,7 @@ def test_an_episode_is_a_film_strip_and_what_a_model_wrote_is_only_text() -> Non
         assert "onerror" not in page.attributes
         assert [source[:23] for source in page.sources] == ["data:image/jpeg;base64,"]
         assert len(repr(shown)) < 200
-    assert "return 1.5" in page.text
+    assert "reward 1.5" in page.text
 
 
 def test_a_board_of_characters_keeps_its_lines() -> None:

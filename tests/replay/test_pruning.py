@@ -147,8 +147,8 @@ def test_removed_episodes_stay_in_the_index_with_their_scores(run):
     pruned(run, 1.0)
     for opened in (replay.open(run), looking):
         after = opened.episodes()
-        assert [(s.id, s.total, s.rewards) for s in after] == [
-            (s.id, s.total, s.rewards) for s in before
+        assert [(s.id, s.reward, s.rewards) for s in after] == [
+            (s.id, s.reward, s.rewards) for s in before
         ]
         assert [s.id for s in after if s.removed] == ["train0", "train1", "train2", "train3"]
     assert looking.version() > version

@@ -42,7 +42,7 @@ def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
         recorder.record_advantages(written, evenly(written, [0.5, -0.5, 0.0]))
     found = replay.open(tmp_path).episode("train-00001-g000-m00")
     assert found.episode == written.episode
-    assert found.summary.total == written.total
+    assert found.summary.reward == written.reward
     assert found.summary.rewards == written.rewards
     assert found.summary.components == written.components
     assert found.summary.advantages == (0.5, -0.5, 0.0)
@@ -105,7 +105,7 @@ def test_the_latest_recording_counts_whichever_writer_made_it(tmp_path: Path) ->
             recorder.episode(it, split="train", step=1)
     (summary,) = replay.open(tmp_path).episodes()
     assert summary.turns == len(summary.rewards) == 3
-    assert summary.total == played.total
+    assert summary.reward == played.reward
 
 
 def test_advantages_of_an_earlier_recording_do_not_count(tmp_path: Path) -> None:

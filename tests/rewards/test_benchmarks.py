@@ -32,7 +32,7 @@ def total(folder, row, said, function, **kwargs):
     problem = next(name for name in ("question", "query", "query_cot") if name in row)
     reward = f"agentrl.rewards.benchmarks:{function}"
     keys = {"problem": problem}
-    return scored(path, said, reward, kwargs=kwargs, grade="none", keys=keys).total
+    return scored(path, said, reward, kwargs=kwargs, grade="none", keys=keys).reward
 
 
 @pytest.mark.parametrize(

@@ -18,33 +18,33 @@ def scores(name, count=6):
     """Totals of good episodes around a bad one."""
     with functions(f"hostile_rewards:{name}") as rewards:
         episodes = [replying("bad" if member == 2 else "", member) for member in range(count)]
-        return list(rewards.score_all(episodes)), rewards.score(replying("")).total
+        return list(rewards.score_all(episodes)), rewards.score(replying("")).reward
 
 
 @pytest.mark.parametrize("name", ["forks_and_returns", "forks_and_exits"])
 def test_a_process_that_a_function_forks_does_not_score_episodes(name):
     scored, next_total = scores(name)
-    assert [one.total for one in scored] == [1.0] * 6
+    assert [one.reward for one in scored] == [1.0] * 6
     assert next_total == 1.0
 
 
 def test_a_function_that_closes_the_connections_voids_its_own_episode_only(capfd):
     scored, next_total = scores("closes_descriptors")
     assert str(scored[2]) == "reward closes_descriptors: its process ended with exit code 1"
-    assert [one.total for one in scored if one is not scored[2]] == [1.0] * 5
+    assert [one.reward for one in scored if one is not scored[2]] == [1.0] * 5
     assert next_total == 1.0
     assert "closed file descriptors that it had not opened" in capfd.readouterr().err
 
 
 def test_what_a_function_prints_after_closing_the_output_appears(capfd):
     scored, _ = scores("closes_output")
-    assert [one.total for one in scored] == [1.0] * 6
+    assert [one.reward for one in scored] == [1.0] * 6
     assert capfd.readouterr().out.count("printed later") == 6
 
 
 def test_log_records_of_forked_processes_do_not_disturb_the_results(capfd):
     scored, _ = scores("logs_in_forks", count=4)
-    assert [one.total for one in scored] == [1.0] * 4
+    assert [one.reward for one in scored] == [1.0] * 4
     assert "x" * 40_000 in capfd.readouterr().err
 
 
@@ -52,12 +52,12 @@ def test_log_records_of_forked_processes_do_not_disturb_the_results(capfd):
 def test_an_episode_can_be_sent_to_processes_that_a_function_starts(name):
     image = np.full((4, 4, 3), 7, np.uint8)
     with functions(f"hostile_rewards:{name}") as rewards:
-        assert rewards.score(replying("", images=(image,))).total == 1.0
+        assert rewards.score(replying("", images=(image,))).reward == 1.0
 
 
 def test_a_function_of_any_names_is_called_by_names():
     with functions("hostile_rewards:takes_any_name", kind="completions") as rewards:
-        assert rewards.score(replying("yes")).total == 1.0
+        assert rewards.score(replying("yes")).reward == 1.0
 
 
 def test_a_function_without_a_signature_is_a_config_error():
@@ -68,7 +68,7 @@ def test_a_function_without_a_signature_is_a_config_error():
 def test_an_entry_of_the_search_path_that_is_no_text_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [tmp_path, *sys.path])
     with functions("rewards:behaves") as rewards:
-        assert rewards.score(replying("")).total == 1.0
+        assert rewards.score(replying("")).reward == 1.0
 
 
 def test_a_process_that_cannot_be_started_is_an_error():
@@ -90,11 +90,11 @@ def test_a_changed_file_of_functions_is_reported_when_it_is_imported_again(tmp_p
     with RewardFunctions([RewardConfig(function=f"{file}:f")]) as rewards:
         for _ in range(2):
             assert isinstance(next(rewards.score_all([replying("bad")])), RewardError)
-            assert rewards.score(replying("")).total == 1.0
+            assert rewards.score(replying("")).reward == 1.0
         assert not caplog.records
         file.write_text(code.format("if episode.turns[-1].reply == 'bad': os._exit(1) # new"))
         assert isinstance(next(rewards.score_all([replying("bad")])), RewardError)
-        assert rewards.score(replying("")).total == 1.0
+        assert rewards.score(replying("")).reward == 1.0
     (record,) = caplog.records
     assert "edited.py has changed since the job started" in record.message
 
@@ -136,4 +136,4 @@ def test_a_file_that_would_get_the_helper_of_another_folder_is_refused(tmp_path)
         RewardFunctions(configs)
     (tmp_path / "two" / "my_helper.py").write_text("VALUE = 1.0\n")
     with RewardFunctions(configs) as rewards:
-        assert rewards.score(replying("")).total == 2.0
+        assert rewards.score(replying("")).reward == 2.0

@@ -129,15 +129,15 @@ def test_functions_of_one_answer_work_unchanged(tmp_path):
         "compute_score/acc": (0.0, 1.0),
         "compute_score/turns": (0.0, 2.0),
     }
-    assert scored("compute_score", reply="41").total == 0.0
-    assert scored("plain", kwargs={"bonus": 0.5}).total == 1.5
-    assert scored("all_have_values").total == 1.0
-    assert scored("of_other_names", kind="answer").total == 1.0
+    assert scored("compute_score", reply="41").reward == 0.0
+    assert scored("plain", kwargs={"bonus": 0.5}).reward == 1.5
+    assert scored("all_have_values").reward == 1.0
+    assert scored("of_other_names", kind="answer").reward == 1.0
     assert scored("in_batches", kwargs={"bonus": 0.5}).components == {
         "in_batches": (0.0, 1.5),
         "in_batches/turns": (0.0, 2.0),
     }
-    assert (scored("make").total, scored("make", kwargs={"bonus": 2.0}).total) == (0.5, 2.0)
+    assert (scored("make").reward, scored("make", kwargs={"bonus": 2.0}).reward) == (0.5, 2.0)
     with pytest.raises(ConfigError, match="make_nothing is not a function"):
         scored("make_nothing", kwargs={"bonus": 2.0})
     with pytest.raises(RewardError, match=r"returned no 'score'; it has \['acc'\]"):
@@ -162,7 +162,7 @@ def test_ground_truth_may_come_from_the_reset_info():
 
 
 def test_kind_can_be_configured_for_another_parameter_name():
-    assert batch("of_other_name", kind="batch").score(answered()).total == 2.0
+    assert batch("of_other_name", kind="batch").score(answered()).reward == 2.0
     with pytest.raises(RewardError, match="of_other_name"):
         batch("of_other_name").score(answered())
 
@@ -194,7 +194,7 @@ def test_config_error_of_a_reward_ends_the_job(by_reply):
 
 def test_class_is_instantiated_once_and_checked_before_any_work():
     scorer = batch("Counter", kwargs={"first": 3})
-    assert [scorer.score(answered()).total for _ in range(2)] == [3.0, 4.0]
+    assert [scorer.score(answered()).reward for _ in range(2)] == [3.0, 4.0]
     for kwargs, words in (
         ({"first": -1}, "first must not be negative"),
         ({"frist": 1}, "does not accept its kwargs"),
@@ -207,7 +207,7 @@ def test_class_is_instantiated_once_and_checked_before_any_work():
 
 
 def test_episodes_that_end_together_are_scored_together(by_reply):
-    sizes = [scored.total for scored in by_reply.score_all([answered("count")] * 6)]
+    sizes = [scored.reward for scored in by_reply.score_all([answered("count")] * 6)]
     assert sizes == [6.0] * 6
 
 
@@ -223,12 +223,12 @@ def test_huge_number_affects_only_its_own_row():
 
 def test_one_bad_episode_does_not_affect_the_rest_of_its_batch(by_reply):
     first, bad, last = by_reply.score_all([answered("1"), answered("0"), answered("4")])
-    assert (first.total, last.total) == (1.0, 0.25)
+    assert (first.reward, last.reward) == (1.0, 0.25)
     assert "ZeroDivisionError" in str(bad)
 
 
 def test_batch_size_is_limited_by_the_function():
     with batch("one_by_one") as scorer:
-        assert [scored.total for scored in scorer.score_all([answered()] * 4)] == [1.0] * 4
+        assert [scored.reward for scored in scorer.score_all([answered()] * 4)] == [1.0] * 4
     with pytest.raises(ConfigError, match="in_no_batch: max_batch_size=0 must be a whole number"):
         batch("in_no_batch")

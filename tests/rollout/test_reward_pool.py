@@ -56,7 +56,7 @@ def test_functions_that_use_math_verify_as_other_projects_do_score_right_answers
     assert {name: values[-1] for name, values in right.components.items()} == dict.fromkeys(
         names, 1
     )
-    assert wrong.total == 0
+    assert wrong.reward == 0
 
 
 @pytest.mark.parametrize("name", ["behaves", "behave_in_batches", "behaves_later"])
@@ -70,7 +70,7 @@ def test_a_call_that_ends_its_process_or_never_ends_voids_its_own_episode_only(n
             scored = list(rewards.score_all(episodes))
             assert isinstance(scored[3], RewardError), scored
             assert re.match(rf"reward {name}: {why}", str(scored[3]))
-            assert [one.total for one in scored if one is not scored[3]] == [1.0] * 5
+            assert [one.reward for one in scored if one is not scored[3]] == [1.0] * 5
 
 
 def test_prints_log_records_and_the_place_of_a_crash_appear(capfd, caplog):
@@ -79,7 +79,7 @@ def test_prints_log_records_and_the_place_of_a_crash_appear(capfd, caplog):
         assert ("a_reward", 30, "logged by a reward") in caplog.record_tuples
         with pytest.raises(RewardError, match="behaves: its process ended with signal SIGSEGV"):
             rewards.score(replying("crash"))
-        assert rewards.score(replying("")).total == 1.0
+        assert rewards.score(replying("")).reward == 1.0
     out, err = capfd.readouterr()
     assert "printed by a reward" in out
     assert "in _behave" in err
@@ -89,19 +89,19 @@ def test_an_asynchronous_call_that_waits_too_long_does_not_end_the_process():
     with functions("rewards:behaves_later", deadline_s=1.0) as rewards:
         late, process = rewards.score_all([replying("sleep"), replying("process", 1)])
         assert str(late) == "reward behaves_later: no result within rollout.reward_deadline_s=1 s"
-        assert rewards.score(replying("process")).total == process.total
+        assert rewards.score(replying("process")).reward == process.reward
 
 
 def test_a_function_may_start_threads_and_processes_and_imports_no_torch(obedient):
-    assert obedient.score(replying("start")).total == 7.0
-    assert obedient.score(replying("torch")).total == 0.0
+    assert obedient.score(replying("start")).reward == 7.0
+    assert obedient.score(replying("torch")).reward == 0.0
 
 
 def test_fields_that_few_functions_read_arrive_when_they_are_read():
     with functions("rewards:reads_fields") as rewards:
         image = np.full((4, 4, 3), 7, np.uint8)
         episode = replace(replying("", images=(image, 2 * image)), final_images=(3 * image,))
-        assert rewards.score(episode).total == 14 + 21 - 2
+        assert rewards.score(episode).reward == 14 + 21 - 2
 
 
 def test_images_that_a_function_keeps_do_not_change_with_later_episodes():
@@ -110,7 +110,7 @@ def test_images_that_a_function_keeps_do_not_change_with_later_episodes():
         for number in range(40)
     ]
     with functions("rewards:KeepsSomeImages") as rewards:
-        assert [one.total for one in rewards.score_all(episodes)] == [1.0] * 40
+        assert [one.reward for one in rewards.score_all(episodes)] == [1.0] * 40
 
 
 def test_a_sent_turn_equals_and_copies_like_one_of_its_own_process():
@@ -127,9 +127,9 @@ def test_a_sent_turn_equals_and_copies_like_one_of_its_own_process():
 def test_slow_functions_of_one_episode_run_in_several_processes_but_an_object_in_one():
     episodes = [replying("", member) for member in range(8)]
     with functions("rewards:waits") as rewards:
-        assert len({one.total for one in rewards.score_all(episodes * 2)}) > 1
+        assert len({one.reward for one in rewards.score_all(episodes * 2)}) > 1
     with functions("rewards:Waits") as rewards:
-        assert len({one.total for one in rewards.score_all(episodes)}) == 1
+        assert len({one.reward for one in rewards.score_all(episodes)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_functions_that_compute_use_several_cores_while_many_episodes_wait(
     monkeypatch.setattr(reward_pool, "cores", lambda: 4)
     replies = [replying(str(milliseconds), member % 8) for member in range(episodes)]
     with functions("rewards:computes") as rewards:
-        assert (len({one.total for one in rewards.score_all(replies)}) > 1) is several
+        assert (len({one.reward for one in rewards.score_all(replies)}) > 1) is several
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ class Unknown:
 def test_values_that_cannot_be_sent_are_left_out_of_infos_with_a_warning(obedient, caplog):
     episode = replying("", info={"page": lambda: None, "steps": 3})
     for _ in range(2):
-        assert obedient.score(episode).total == 1.0
+        assert obedient.score(episode).reward == 1.0
     (record,) = caplog.records
     assert "do not see info['page'] of X-v0, as it cannot be sent" in record.message
 
@@ -177,7 +177,7 @@ def test_the_environments_own_reward_needs_no_process():
     before = _children()
     for names in ([], ["env_reward"], ["agentrl.data.reward_inputs:env_reward"]):
         configs = [RewardConfig(function=name, weight=2.0) for name in names]
-        total = RewardFunctions(configs).score(episode_of(TICKETS[0], turns=2)).total
+        total = RewardFunctions(configs).score(episode_of(TICKETS[0], turns=2)).reward
         assert total == (4.0 if names else 2.0)
     assert _children() == before
 
@@ -192,7 +192,7 @@ def test_the_process_ends_with_its_parent_even_after_kill_9(reply):
     code = (
         "from tests.rollout.test_reward_pool import functions, replying;"
         "rewards = functions('rewards:behaves');"
-        "print(int(rewards.score(replying('process')).total), flush=True);"
+        "print(int(rewards.score(replying('process')).reward), flush=True);"
         f"rewards.score(replying({reply!r})); import time; time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

@@ -71,12 +71,12 @@ def check_the_second_phone_plays_for_both(run, played, cause, times, requests=TI
     episodes, progress, (first, second) = played
     expected = [(t.seed, t.group_id, t.member) for t in requests]
     assert [(e.episode.seed, e.episode.group, e.episode.member) for e in episodes] == expected
-    assert all(e.episode.outcome is Outcome.TERMINATED and e.total > 0 for e in episodes)
+    assert all(e.episode.outcome is Outcome.TERMINATED and e.reward > 0 for e in episodes)
 
     void = [s for s in replay.open(run).episodes() if s.outcome.void]
     assert {s.outcome for s in void} == {Outcome.DEVICE_ERROR}
     assert all(s.error.startswith(cause) and s.device == first.serial for s in void)
-    assert all((s.total, s.components, s.advantages) == (0, {}, None) for s in void)
+    assert all((s.reward, s.components, s.advantages) == (0, {}, None) for s in void)
     assert all(not any(s.rewards) for s in void)
 
     assert progress.void == {cause: len(void)}
@@ -198,7 +198,7 @@ async def test_texts_for_openrlhfs_functions_have_the_models_chat_format(tiny_vl
         (scored,) = await rollouts.collect(requests_of_step("train", 1, [3], 1), "player")
     finally:
         await rollouts.close()
-    assert scored.total == 1.0
+    assert scored.reward == 1.0
 
 
 async def test_held_out_episodes_may_have_their_own_settings() -> None:

@@ -18,7 +18,7 @@ EPISODE = "train-00001-g000-m00"
 def test_a_run_in_format_3_is_read(tmp_path: Path) -> None:
     run = replay.open(shutil.copytree(FORMAT_3, tmp_path / "run"))
     valid, void = run.episodes()
-    assert (valid.id, valid.total, valid.advantages, valid.used_by) == (
+    assert (valid.id, valid.reward, valid.advantages, valid.used_by) == (
         EPISODE,
         1.0,
         (0.5, -0.25),

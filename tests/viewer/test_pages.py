@@ -358,9 +358,9 @@ def test_the_gallery_shows_last_screens_as_they_come_into_view(serve, open_page,
     page.get_by_role("spinbutton", name="Step").fill("4")
     expect(cards).to_have_count(1)
     expect(cards.locator(".text-thumb")).to_have_text("a <b>board</b>")
-    page.get_by_label("sort").select_option("total")
+    page.get_by_label("sort").select_option("reward")
     page.get_by_role("button", name="largest first").click()
-    assert "sort=total" in page.url
+    assert "sort=reward" in page.url
     assert "down=false" in page.url
     cards.get_by_role("link").click()
     expect(page.get_by_role("heading", name="words")).to_be_visible()

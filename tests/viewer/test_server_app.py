@@ -253,10 +253,10 @@ def test_a_gallery_of_ten_thousand_episodes_is_quick(serve, tmp_path):
             file.write(json.dumps(line | {"id": copied, "time": line["time"] + n}) + "\n")
             os.link(episode_file(run, line["id"]), episode_file(run, copied))
     served = serve(run)
-    for path in ("/api/episodes?count=60&query=not+starred&sort=total", "/api/screens?id=copy-0"):
+    for path in ("/api/episodes?count=60&query=not+starred&sort=reward", "/api/screens?id=copy-0"):
         ask(served.url, path)  # reads the index
     used = time.process_time()  # of the server's thread, too
-    rows = json.loads(ask(served.url, "/api/episodes?count=60&sort=total&query=not+starred")[2])
+    rows = json.loads(ask(served.url, "/api/episodes?count=60&sort=reward&query=not+starred")[2])
     ids = "&".join(f"id={row['id']}" for row in rows["rows"][:28])  # as many as a window shows
     screens = json.loads(ask(served.url, f"/api/screens?{ids}")[2])
     used = time.process_time() - used

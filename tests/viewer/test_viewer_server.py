@@ -147,8 +147,8 @@ def test_a_game_is_played_with_text_and_arrows_and_recorded(open_page: Open, tmp
         expect(page.locator(".where")).to_have_text("before turn 1 of 6")
     scored, folder = game.result
     won, undone = replay.open(folder).episodes()
-    assert (won.label, won.turns, won.total, won.seed) == ("human", 6, 1.0, 0)
-    assert (undone.turns, undone.total, undone.id) == (6, 0.0, scored.episode.id)
+    assert (won.label, won.turns, won.reward, won.seed) == ("human", 6, 1.0, 0)
+    assert (undone.turns, undone.reward, undone.id) == (6, 0.0, scored.episode.id)
 
 
 def accessible(page: Page) -> None:

@@ -13,10 +13,10 @@ def has_learning_signal(group: Sequence[ScoredEpisode], settings: SamplingConfig
 
     Args:
         group: members of one group; void ones are ignored.
-        settings: `filter_groups` requires returns that differ, `filter_means` a mean return within
+        settings: `filter_groups` requires rewards that differ, `filter_means` a mean reward within
             its bounds.
     """
-    returns = [scored.total for scored in group if not scored.episode.outcome.void]
+    returns = [scored.reward for scored in group if not scored.episode.outcome.void]
     if settings.filter_groups and (not returns or nearly_equal(min(returns), max(returns))):
         return False
     if settings.filter_means is not None and returns:

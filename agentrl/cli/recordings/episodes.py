@@ -113,7 +113,7 @@ def _print_table(episodes: Sequence["Summary"], total: int) -> None:
         table.add_row(
             _cell(s.id), _cell(s.split), _cell(s.label), str(s.step), str(s.seed),
             s.outcome.value, {True: "yes", False: "no", None: ""}[s.success], str(s.turns),
-            "" if s.outcome.void else f"{s.total:g}",
+            "" if s.outcome.void else f"{s.reward:g}",
             *([_cell(s.device or "")] if has_devices else []),
             _cell(one_line(s.error or "")) or ("(pruned)" if s.removed else ""),
         )  # fmt: skip

@@ -132,7 +132,7 @@ def void_invariant(algorithm: Algorithm, groups: Groups) -> None:
 def resample_invariant(algorithm: Algorithm, groups: Groups, seed: int) -> None:
     """Episodes that are drawn again are valid ones, and the same ones for the same seed."""
     episodes = [one for group in groups for one in group]
-    returns = [one.total for one in episodes]
+    returns = [one.reward for one in episodes]
     valid = [not one.episode.outcome.void for one in episodes]
     drawn = algorithm.resample(returns, valid, seed)
     assert drawn == algorithm.resample(returns, valid, seed), "resample() does not only use seed"

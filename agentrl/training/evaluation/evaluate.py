@@ -168,7 +168,7 @@ def episode_metrics(scored: ScoredEpisode) -> dict[str, float]:
     unreadable = sum(t.parse_error is not None for t in turns)
     components = {f"reward/{name}": float(sum(v)) for name, v in scored.components.items()}
     return {
-        "reward": scored.total,
+        "reward": scored.reward,
         "turns": float(len(turns)),
         "unreadable": unreadable / max(1, len(turns)),
         **{str(k): float(v) for k, v in own.items()},

@@ -273,7 +273,7 @@ def _recorded(run: Path) -> TaskResult | None:
     valid = [one for one in episodes if not one.outcome.void]
     if not valid:
         return None
-    rows = [dict(one.metrics) | {"reward": one.total} for one in valid]
+    rows = [dict(one.metrics) | {"reward": one.reward} for one in valid]
     metric = next((name for name in _SHARES if all(name in row for row in rows)), "reward")
     values: dict[int, list[float]] = {}
     for one, row in zip(valid, rows, strict=True):

@@ -179,14 +179,14 @@ METRICS: tuple[MetricDescription, ...] = (
     ),
     *_metrics(
         "Performance", _PLAYED,
-        ("PLAY/reward", "", "mean return of an episode: the weighted sum of all rewards"),
+        ("PLAY/reward", "", "mean reward of an episode: the weighted sum of all rewards"),
         ("PLAY/unscored", "fraction", "episodes whose reward function failed, which are in no mean; only if there are any"),
         ("PLAY/success", "fraction", "episodes that ended in success, in environments that report it"),
         ("PLAY/accuracy", "fraction", "correct rounds or answers, in environments that report it"),
     ),
     *_metrics(
         "Rewards", f"{_PLAYED}, with several reward functions",
-        ("PLAY/reward/NAME", "", "mean return of this reward function, unweighted"),
+        ("PLAY/reward/NAME", "", "mean reward of this function, unweighted"),
     ),
     *_metrics(
         "Rollouts", _PLAYED,

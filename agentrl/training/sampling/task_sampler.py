@@ -68,7 +68,7 @@ class PlayedTask:
 
 def _is_solved(scored: ScoredEpisode, success_at: float | None) -> bool:
     if success_at is not None:
-        return scored.total >= success_at
+        return scored.reward >= success_at
     episode = scored.episode
     solved = is_success(episode.turns[-1].info.get("metrics", {})) if episode.turns else False
     if solved is None:

@@ -121,7 +121,7 @@ class StepCollector:
         requests = requests_of_step("train", step, seeds, 1, "greedy", envs=envs)
         async with self._show_progress(len(requests), f"step {step}, greedy"):
             episodes = await self._rollouts.collect(requests, greedy=True)
-        return [0.0 if scored.episode.outcome.void else scored.total for scored in episodes]
+        return [0.0 if scored.episode.outcome.void else scored.reward for scored in episodes]
 
 
 class RolloutPrefetcher(Generic[T]):

@@ -227,11 +227,11 @@ def _episode_gradients(
     labels: dict[int, float] = {}
     index = 0
     for group in groups:
-        returns = [scored.total for scored in group if not scored.episode.outcome.void]
+        returns = [scored.reward for scored in group if not scored.episode.outcome.void]
         low, high = min(returns, default=0.0), max(returns, default=0.0)
         for scored in group:
             if not scored.episode.outcome.void and not nearly_equal(low, high):
-                labels[index] = (scored.total - low) / (high - low)
+                labels[index] = (scored.reward - low) / (high - low)
             index += 1
     ratios = dict.fromkeys(labels, 0.0)
     for sequence, score in zip(sequences, scores, strict=True):

@@ -109,7 +109,7 @@ def group_page(run: Run, group: str) -> bytes:
         raise ConfigError(f"{run.path} has no group {group!r} (agentrl view RUN shows all)")
     whole = episodes_of(run, members)
     pictures = EmbeddedFrames(run, _GROUP_WIDEST)
-    valid = [member.total for member in members if not member.outcome.void]
+    valid = [member.reward for member in members if not member.outcome.void]
     rows = [
         {
             "summary": summary,

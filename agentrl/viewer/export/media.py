@@ -164,7 +164,7 @@ def shots(recorded: RecordedEpisode) -> list[TurnShot]:
             words=_plain(episode.final_shown),
             mark=None,
             title="end",
-            caption=printable(f"{ended}, reward {summary.total:g}"),
+            caption=printable(f"{ended}, reward {summary.reward:g}"),
             reward=None,
         ),
     ]

@@ -63,7 +63,7 @@ def _examples(run: Run) -> list[_Row]:
     if held_out := [s for s in candidates if s.split == "eval"]:
         last = held_out[-1]
         candidates = [s for s in held_out if (s.label, s.step) == (last.label, last.step)]
-    ranked = sorted(candidates, key=lambda s: (s.total, s.id))
+    ranked = sorted(candidates, key=lambda s: (s.reward, s.id))
     if not ranked:
         return []
     middle = len(ranked) // 2

@@ -166,7 +166,7 @@ def test_an_episode_is_recorded_with_the_prompt_of_the_chat_template(folder, tin
     from transformers import AutoProcessor
 
     _, (one, _) = recorded(folder[0])
-    assert (one.summary.outcome.void, one.summary.total) == (False, 1.0)
+    assert (one.summary.outcome.void, one.summary.reward) == (False, 1.0)
     episode, encoder = one.episode, ChatEncoder(tiny_vlm)
     assert [(m.role, m.text, len(m.frames), len(m.images)) for m in episode.messages()[:-1]] == [
         (m["role"], m["content"], m["content"].count("<image>"), m["content"].count("<image>"))
@@ -213,7 +213,7 @@ def test_exports_contain_all_messages(folder):
 def test_recorded_conversations_can_be_scored_again(folder):
     _, episodes = recorded(folder[0])
     with RewardFunctions([RewardConfig(function=f"{folder[0]}/seen.py:seen")]) as rewards:
-        assert [one.total for one in rewards.score_all(e.episode for e in episodes)] == [1.0, 1.0]
+        assert [one.reward for one in rewards.score_all(e.episode for e in episodes)] == [1.0, 1.0]
 
 
 def test_a_page_shows_the_earlier_messages(folder):

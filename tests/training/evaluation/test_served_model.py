@@ -68,7 +68,7 @@ def test_held_out_seeds_are_played_and_recorded(
     run = recorded(tmp_path)
     assert run.name.startswith("eval-remote-frozen_lake-")
     games = replay.open(run).episodes()
-    assert {(game.split, game.label, game.total) for game in games} == {
+    assert {(game.split, game.label, game.reward) for game in games} == {
         ("eval", "remote-greedy", 1.0)
     }
     assert {game.seed for game in games} == set(range(1_000_000, 1_000_005))

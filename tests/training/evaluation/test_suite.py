@@ -58,7 +58,7 @@ def test_each_task_is_played_and_recorded_by_itself() -> None:
         recorded = replay.open(where / one.run).episodes()
         returns = {seed: [] for seed in one.values}
         for episode in recorded:
-            returns[episode.seed].append(episode.total)
+            returns[episode.seed].append(episode.reward)
         assert {seed: sorted(v) for seed, v in one.values.items()} == {
             seed: sorted(v) for seed, v in returns.items()
         }

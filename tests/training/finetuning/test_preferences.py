@@ -198,7 +198,7 @@ def test_a_reward_model_scores_episodes_as_the_learner_did(learned):
         seen = tuple(one["screens"])
         turn = replace(episode.turns[0], shown=shown, reply=reply, images=seen)
         scored = functions.score(replace(episode, instructions="", turns=(turn,)))
-        assert scored.total == pytest.approx(reward, abs=1e-4)
+        assert scored.reward == pytest.approx(reward, abs=1e-4)
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ def test_a_job_stops_when_its_judge_breaks_the_bound_and_can_be_resumed(tmp_path
         opened = replay.open(run)
         for case in report["cases"]:
             one = opened.episode(case["id"])
-            assert (one.summary.total >= 0.5) == (case["kind"] == "false accept")
+            assert (one.summary.reward >= 0.5) == (case["kind"] == "false accept")
             assert opened.frame(case["frame"]) is not None
 
         grader.wrong = 0.0

@@ -188,7 +188,7 @@ def test_final_model_of_a_run_is_evaluated(whole_run):
         for e in map(json.loads, (run / "evaluations.jsonl").read_text().splitlines())
     }["after greedy"]
     games = replay.open(found["run"]).episodes()
-    assert {str(game.seed): game.total for game in games} == {
+    assert {str(game.seed): game.reward for game in games} == {
         str(game.seed): greedy[str(game.seed)]["reward"] for game in games
     }
 

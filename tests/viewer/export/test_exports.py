@@ -164,7 +164,7 @@ def test_a_report_shows_the_next_best_episode_if_the_best_is_damaged(tmp_path):
     with Recorder(tmp_path) as recorder:
         for number in range(3):
             runs.played(recorder, "after-sampled", number, step=2, split="eval", won=number != 1)
-    best = max(Run(tmp_path).episodes(), key=lambda s: (s.total, s.id))
+    best = max(Run(tmp_path).episodes(), key=lambda s: (s.reward, s.id))
     run_layout.episode_file(tmp_path, best.id).write_bytes(b"no longer what it was")
     page = report(Run(tmp_path)).decode()
     assert page.count("Skipped 1 unreadable episode;") == 1

@@ -162,7 +162,7 @@ class SuccessReplay(TaskSampler):
 def _rank(scored: ScoredEpisode) -> tuple[float, float]:
     """The highest return is best; among equal ones, what the policy was surest of."""
     logprobs = [value for turn in scored.episode.turns for value in turn.reply_logprobs]
-    return scored.total, fmean(logprobs) if logprobs else 0.0
+    return scored.reward, fmean(logprobs) if logprobs else 0.0
 
 
 def _may_be_kept(scored: ScoredEpisode) -> bool:

@@ -202,7 +202,7 @@ function controls(query, found, change, typing) {
 
 const SORTS = [
   ["time", "end"],
-  ["total", "reward"],
+  ["reward", "reward"],
   ["step", "step"],
   ["seed", "seed"],
   ["turns", "turns"],
@@ -299,7 +299,7 @@ function rows(query, found, change) {
                 {},
                 h("th", {}, "episode"),
                 h("th", {}, "outcome"),
-                order("total", "reward"),
+                order("reward", "reward"),
                 order("step", "step"),
                 order("seed", "seed"),
                 order("turns", "turns"),
