@@ -263,4 +263,4 @@ def test_few_blocks_are_not_run_and_each_says_why(capsys):
         print(f"\n{len(found)} code blocks ({dict(kinds)}), not run: {len(excused)}")
         for block in excused:
             print(f"  {block.where}: {block.reason}")
-    assert len(excused) <= 17
+    assert len(excused) <= 18
