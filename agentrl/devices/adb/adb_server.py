@@ -25,9 +25,9 @@ _starting = threading.Lock()
 """Many phones may find the server missing at the same moment; only one of them starts it."""
 
 _ASKS = "failed to authenticate"
-_ALLOW = (
-    "allow debugging on its screen. Android forgets a computer that was away for seven days; "
-    "settings put global adb_allowed_connection_time 0 keeps it"
+_FORGETS = (
+    "Android forgets a computer that was away for seven days; settings put global "
+    "adb_allowed_connection_time 0 keeps it"
 )
 _LAST_PORT = 65535
 """adb refuses this one too."""
@@ -146,7 +146,9 @@ class AdbServer:
         elif state is None:
             raise DeviceOffline(f"{serial} is not known to adb: check its cable and `adb devices`")
         elif state == "unauthorized":
-            raise DeviceOffline(f"{serial} is unauthorized: {_ALLOW}")
+            raise DeviceOffline(
+                f"{serial} is unauthorized: allow debugging on its screen. {_FORGETS}"
+            )
         self._wait_until_ready(serial, deadline)
 
     def _connect(self, serial: str, deadline: Deadline) -> str:
@@ -199,7 +201,9 @@ class AdbServer:
         try:
             self._wait_until_ready(serial, deadline)
         except DeviceTimeout as error:
-            raise DeviceOffline(f"{serial} cannot be connected: {answer}; {_ALLOW}") from error
+            raise DeviceOffline(
+                f"{serial} cannot be connected: {answer}; allow debugging on its screen. {_FORGETS}"
+            ) from error
 
     def pair(self, address: str, code: str, deadline_s: float = 20.0) -> None:
         """Pair with a phone by the code that it shows, so that it trusts this machine.
