@@ -191,7 +191,7 @@ class Example:
             once = self.of(inner, before)
             if most > 20:
                 self.pumps.append((before, once))
-            return once * min(least, 50)
+            return once * min(int(least), 50)
         if kind is ops.SUBPATTERN:
             self.groups[value[0]] = text = self.of(value[3], before)
             return text

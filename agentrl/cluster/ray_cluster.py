@@ -46,6 +46,9 @@ def join_cluster() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray lowers the priority of its workers, even below the virtual phones that they wait for.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    if "ray" not in sys.modules and "RAY_ADDRESS" not in os.environ:
+        # Ray of one machine then listens on loopback only, as on the systems that this names.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     if "ray" not in sys.modules and ("RAY_ADDRESS" not in os.environ or _has_token()):
         # Ray's default for a cluster that it starts; set explicitly, it logs no notice. `ray start`
         # requires tokens where there is one, but `ray.init` does not send it on its own; clusters

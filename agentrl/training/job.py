@@ -1,6 +1,7 @@
 """The shell around every job that trains: its folder, its lock, resuming and restarting."""
 
 import logging
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,7 +78,7 @@ def run_job(
         if started_by not in (None, job.command):
             raise ConfigError(
                 f"{folder.path} is a run of {started_by}: resume it with {started_by} --resume "
-                f"{folder.path}"
+                f"{shlex.quote(str(folder.path))}"
             )
         settings = configuration.load(folder.path / "config.yaml", overrides)
     else:
@@ -174,7 +175,8 @@ def _resume_hint(folder: RunFolder, command: str | None, *, resumed: bool) -> It
                 "What it had recorded cannot be resumed"
             ) from error
         saved = _progress_saved(run)
-        hint = "" if command is None else f"resume with: {command} --resume {shown_path(run)}"
+        name = shlex.quote(str(shown_path(run)))
+        hint = "" if command is None else f"resume with: {command} --resume {name}"
         if hint and not may_pass(error):
             # Nothing is lost by starting again, where nothing was saved.
             is_saved = checkpoint_store.latest(run) is not None

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,7 +113,8 @@ def _already_exists(path: Path) -> ConfigError:
         if (path / file).is_file():
             command = group_command
     return ConfigError(
-        f"{path} exists: resume it with {command} --resume {path}, or choose another run.name"
+        f"{path} exists: resume it with {command} --resume {shlex.quote(str(path))}, or choose "
+        "another run.name"
     )
 
 

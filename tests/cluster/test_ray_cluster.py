@@ -72,6 +72,10 @@ time.sleep(600)
         if when == "when it runs":
             driver.stdout.readline()
             started = psutil.Process(driver.pid).children(recursive=True)
+            listening = [
+                c.laddr.ip for p in started for c in p.net_connections() if c.status == "LISTEN"
+            ]
+            assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
         driver.kill()
     end = time.monotonic() + 15  # left alone, agents end after a minute, workers after half of it
     while left := [process for process in started if process.is_running()]:

@@ -78,6 +78,13 @@ def test_an_interrupted_job_has_stopped(end, tmp_path, caplog):
     assert f"resume with: agentrl train --resume {run}" in caplog.text
 
 
+def test_the_command_that_resumes_can_be_pasted_into_a_shell(tmp_path, caplog):
+    folder = tmp_path / "my runs; $(id)"
+    folder.mkdir()
+    run = fail(folder, KeyboardInterrupt())
+    assert f"resume with: agentrl train --resume '{run}'" in caplog.text
+
+
 def test_a_resumed_job_forgets_its_earlier_error(tmp_path):
     run = fail(tmp_path, ZeroDivisionError())
     fail(tmp_path, None, resume=run)

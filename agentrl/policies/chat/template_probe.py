@@ -17,6 +17,7 @@ from agentrl.policies.chat.template_rendering import (
     takes_parts,
     template_variables,
 )
+from agentrl.policies.models.model_adapter import NO_FOREIGN_CODE
 from agentrl.types import IMAGE, Message, Prompt
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ def _open(path: Path, loader: str) -> Any:
     import transformers
 
     with boundary(ConfigError, f"model.path={path}: {loader} cannot load it"):
-        return getattr(transformers, loader).from_pretrained(path, local_files_only=True)
+        return getattr(transformers, loader).from_pretrained(path, **NO_FOREIGN_CODE)
 
 
 def _own_prompts(encoder: ChatEncoder) -> tuple[Prompt, Prompt]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from agentrl.errors import ConfigError, boundary
 from agentrl.policies.models.model_adapter import (
+    NO_FOREIGN_CODE,
     ModelAdapter,
     added_tokens,
     read_json,
@@ -48,7 +49,7 @@ class ProcessorAdapter(ModelAdapter):
         self._markups: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._rows: dict[tuple[int, ...], int] = {}
         with boundary(ConfigError, f"model.path={path}: its processor cannot be used"):
-            self._processor: Any = AutoProcessor.from_pretrained(path, local_files_only=True)
+            self._processor: Any = AutoProcessor.from_pretrained(path, **NO_FOREIGN_CODE)
             self.image_text: str = str(self._processor.image_token)
             text = self._expanded(np.zeros((64, 64, 3), np.uint8))
         config = read_json(path / "config.json")

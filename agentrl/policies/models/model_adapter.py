@@ -19,6 +19,10 @@ from numpy.typing import NDArray
 from agentrl.errors import ConfigError
 from agentrl.types import Image
 
+NO_FOREIGN_CODE: Any = {"local_files_only": True, "trust_remote_code": False}
+"""Arguments of each `from_pretrained`: without them, transformers asks whether to run code from the
+model's folder."""
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 

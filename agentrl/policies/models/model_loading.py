@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agentrl import accelerators
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import MODEL
-from agentrl.policies.models.model_adapter import ModelAdapter, read_json
+from agentrl.policies.models.model_adapter import NO_FOREIGN_CODE, ModelAdapter, read_json
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -78,13 +78,13 @@ def load_model(
     from transformers import AutoConfig
 
     with boundary(ConfigError, f"model.path={path}: cannot be loaded"):
-        config = AutoConfig.from_pretrained(path, local_files_only=True)
+        config = AutoConfig.from_pretrained(path, **NO_FOREIGN_CODE)
         model: nn.Module = loader.from_pretrained(
             path,
             config=config,
             dtype=getattr(torch, dtype),
             attn_implementation=_attention(attention, dtype, caps=_caps_attention(config)),
-            local_files_only=True,
+            **NO_FOREIGN_CODE,
         )
     (model_adapter or adapter_for(path)).prepare(model)
     return model.to(device)
@@ -133,7 +133,7 @@ def load_on_meta(path: Path) -> nn.Module:
     cannot = f"model.path={path}: cannot be built"
     with boundary(ConfigError, cannot), torch.device("meta"):
         model: nn.Module = loader.from_config(
-            AutoConfig.from_pretrained(path, local_files_only=True)
+            AutoConfig.from_pretrained(path, **NO_FOREIGN_CODE), trust_remote_code=False
         )
     return model
 
@@ -168,7 +168,7 @@ def load_headers(
     from transformers.models.auto.auto_factory import _get_model_class
 
     with boundary(ConfigError, f"model.path={path}: cannot be loaded"):
-        config = AutoConfig.from_pretrained(path, local_files_only=True)
+        config = AutoConfig.from_pretrained(path, **NO_FOREIGN_CODE)
         if headless:
             _silence_load_report()
         model, report = _get_model_class(config, loader._model_mapping).from_pretrained(
@@ -209,11 +209,22 @@ def _is_not_load_report(record: logging.LogRecord) -> bool:
 
 
 def _loader(path: Path) -> Any:
-    """The transformers class that loads the model of a folder."""
+    """The transformers class that loads the model of a folder.
+
+    Raises:
+        ConfigError: the model needs Python code of its own.
+    """
     import transformers
 
+    config = read_json(path / "config.json")
+    known = config.get("model_type") in transformers.CONFIG_MAPPING
+    if not known and "auto_map" in config:
+        raise ConfigError(
+            f"model.path={path}: needs Python code from its folder (auto_map in config.json), "
+            "which is never run; use a model whose class is part of transformers"
+        )
     transformers.utils.logging.disable_progress_bar()
-    family = "MultimodalLM" if "vision_config" in read_json(path / "config.json") else "CausalLM"
+    family = "MultimodalLM" if "vision_config" in config else "CausalLM"
     return getattr(transformers, f"AutoModelFor{family}")
 
 

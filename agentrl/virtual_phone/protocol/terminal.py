@@ -95,7 +95,7 @@ class TerminalDevice:
         elif character == _KILL_LINE:
             self._erase(len(self._line))
         elif character == _KILL_WORD:
-            *_, word = self._line.rsplit(maxsplit=1) or [b""]
+            *_, word = self._line.rsplit(maxsplit=1) or [bytearray()]
             self._erase(len(self._line) - len(self._line.rstrip()) + len(word))
         elif character in b"\r\n":
             self._screen(b"\r\n")

@@ -16,7 +16,8 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines import hf_decoding
 from agentrl.policies.engines.engine import Sampling
-from agentrl.policies.models import adapter_for, load_model
+from agentrl.policies.models import adapter_for, load_model, load_on_meta
+from agentrl.policies.models.image_processor import ProcessorAdapter
 from agentrl.policies.models.model_adapter import resize_image, target_size
 from agentrl.policies.models.model_loading import _attention
 from agentrl.types import Message, Prompt
@@ -262,3 +263,17 @@ def test_flash_attention_is_used_if_installed_and_on_a_gpu(tmp_path: Path) -> No
 def test_sdpa_is_used_without_flash_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [_attention(*choice) for choice in _ASKED] == ["sdpa", "sdpa", "eager"]
+
+
+def test_code_in_a_models_folder_is_refused_without_a_question(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("builtins.input", lambda prompt: pytest.fail(prompt))
+    code = {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
+    (tmp_path / "mine.py").write_text("raise SystemExit('the code has run')")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mine", "auto_map": code}))
+    with pytest.raises(ConfigError, match="needs Python code from its folder"):
+        load_on_meta(tmp_path)
+    processor = {"processor_class": "Mine", "auto_map": {"AutoProcessor": "mine.Processor"}}
+    (tmp_path / "processor_config.json").write_text(json.dumps(processor))
+    (tmp_path / "tokenizer.json").write_text('{"added_tokens": []}')
+    with pytest.raises(ConfigError, match="its processor cannot be used"):
+        ProcessorAdapter(tmp_path)
