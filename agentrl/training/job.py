@@ -18,6 +18,7 @@ from agentrl.text import shown_path
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.job_failure import may_pass, recorded_failure
 from agentrl.training.run_folder import RunFolder, RunState, job_name, read_summary
+from agentrl.training.run_start import record_start
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +106,7 @@ def run_job(
             for killed in (run, run / "episodes"):
                 remove_partial_files(killed)
             begun(settings)
+        record_start(run)
         command = None if is_stage else job.command
         with recorded_failure(run), _resume_hint(folder, command, resumed=resume is not None):
             run_with_restarts(job, settings, folder, checked, resumed=resume is not None)

@@ -24,6 +24,8 @@ from agentrl.training.monitoring.metrics_file import (
     read_metrics,
 )
 from agentrl.training.monitoring.result_tables import duration_in_words
+from agentrl.training.run_start import RunStart, last_start
+from agentrl.training.run_tags import read_tags
 
 State = Literal["running", "finished", "failed", "stopped"]
 ENDS = ("before", "after")
@@ -69,6 +71,10 @@ class RunSummary:
     """The stage that a running job is in, such as `warm start`; None for other runs."""
     started: float
     """Seconds since 1970."""
+    start: RunStart | None
+    """Its latest start; None if an earlier version started it."""
+    tags: Sequence[str]
+    """What people tagged it with."""
     failure: JobFailure | None
     """The error that ended the job; None for other runs."""
     seconds: float
@@ -111,6 +117,8 @@ class RunSummary:
             "environment": self.environment, "algorithm": self.algorithm, "seed": self.seed,
             "step": self.step, "steps": self.steps, "state": self.state, "stage": self.stage,
             "started": self.started, "seconds": round(self.seconds, 1), "metric": self.metric,
+            "host": self.start and self.start.host, "commit": self.start and self.start.commit,
+            "tags": list(self.tags),
             "error": None if self.failure is None else str(self.failure),
             "before": _json(self.before), "after": _json(self.after), "result": self.result,
         }  # fmt: skip
@@ -193,6 +201,8 @@ def summarize(
         state=job,
         stage=job_stage(run),
         started=_started(run),
+        start=last_start(run),
+        tags=read_tags(run),
         failure=read_failure(run) if job == "failed" else None,
         seconds=seconds or sum(one.seconds for one in played),
         metric=metric,

@@ -55,6 +55,7 @@ from agentrl.training.run_folder import (
     open_target,
     overridden_name,
 )
+from agentrl.training.run_start import record_start
 from agentrl.training.stop_signals import acknowledge_stop_signals
 from agentrl.types import ScoredEpisode
 
@@ -532,6 +533,7 @@ async def _play_and_record(
     config, evaluated = job.config, job.evaluated
     folder = RunFolder.create(config.run, f"{job.split}-{evaluated.name}-{job.name}")
     folder.save_config(config)
+    record_start(folder.path)
     model = config.rollout.endpoint.model if evaluated.served else None
     summary = {
         "target": job.target,

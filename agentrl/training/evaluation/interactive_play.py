@@ -48,6 +48,7 @@ from agentrl.training.run_folder import (
     open_target,
     overridden_name,
 )
+from agentrl.training.run_start import record_start
 from agentrl.training.supervised.reply_conversion import (
     available_inputs,
     parse_typed,
@@ -163,6 +164,7 @@ def play(
     folder = RunFolder.create(config.run, f"play-{REMOTE if served else policy}")
     folder.save_config(config)
     folder.save_command(PLAY_COMMAND)
+    record_start(folder.path)
     begun(folder.path)
     with folder.removed_if_empty(), TemporaryDirectory(prefix="agentrl-") as scratch:
         model = model_folder(config.model, config.seed, Path(scratch), kept) if of_run else None

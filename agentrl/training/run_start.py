@@ -1,0 +1,97 @@
+"""Where, when and from which code a run was started or resumed, as lines of `starts.jsonl`."""
+
+import platform
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from agentrl._version import __version__
+from agentrl.errors import ConfigError
+from agentrl.replay.jsonl import JsonlTail, JsonlWriter
+from agentrl.text import printable
+from agentrl.training.monitoring.metrics_file import is_number
+
+STARTS_FILE = "starts.jsonl"
+_GIT = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+_GIT_S = 5.0
+"""How long git may take; in a huge repository on a slow disk it takes minutes."""
+_DIRTY = "-dirty"
+_LONGEST = 120
+"""Characters of a value; real ones have at most 41."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class RunStart:
+    """One start of a run."""
+
+    time: float
+    """Seconds since 1970."""
+    host: str
+    """Name of the machine."""
+    commit: str | None
+    """The commit of the working folder's git repository; None if it is in none."""
+    changed: bool
+    """Whether files under version control differed from that commit."""
+    version: str
+    """The version of agentrl."""
+
+    @property
+    def code(self) -> str:
+        """Such as `1f0c2ab (changed)`; empty without a commit."""
+        if self.commit is None:
+            return ""
+        return f"{self.commit[:7]} (changed)" if self.changed else self.commit[:7]
+
+
+def record_start(run: Path) -> None:
+    """Record that a run is started or resumed now, by this process."""
+    described = _described_commit()
+    commit = described.removesuffix(_DIRTY)
+    start = RunStart(
+        time=time.time(),
+        host=platform.node(),
+        commit=commit or None,
+        changed=described.endswith(_DIRTY),
+        version=__version__,
+    )
+    writer = JsonlWriter(run / STARTS_FILE)
+    try:
+        writer.append(asdict(start))
+    finally:
+        writer.close()
+
+
+def _described_commit() -> str:
+    """The commit of the working folder, with `-dirty` if files differ; empty if it has none."""
+    try:
+        found = subprocess.run(
+            _GIT, capture_output=True, text=True, timeout=_GIT_S, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return found.stdout.strip() if found.returncode == 0 else ""
+
+
+def last_start(run: Path) -> RunStart | None:
+    """The latest start of a run; None if none is recorded."""
+    file = run / STARTS_FILE
+    try:
+        entries = [*JsonlTail(file).new()] if file.is_file() else []
+    except ConfigError:
+        return None
+    if not entries:
+        return None
+    last = entries[-1]
+    texts = {
+        name: printable(value[:_LONGEST])
+        for name in ("host", "commit", "version")
+        if isinstance(value := last.get(name), str)
+    }
+    return RunStart(
+        time=last["time"] if is_number(last.get("time")) else 0.0,
+        host=texts.get("host", ""),
+        commit=texts.get("commit"),
+        changed=last.get("changed") is True,
+        version=texts.get("version", ""),
+    )
