@@ -5,7 +5,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -96,23 +97,24 @@ class JsonlTail:
                 return
             with open(self.path, "rb", opener=open_regular) as file:
                 file.seek(self.read)
-                content = file.read()
+                while (line := file.readline()).endswith(b"\n"):
+                    # Counted line by line: `read` is how far a long file has been read.
+                    self.read += len(line)
+                    self._head += line[: _HEAD - len(self._head)]
+                    if (entry := self._parsed(line)) is not None:
+                        yield entry
         except OSError as error:
             raise ConfigError(f"{self.path}: cannot be read: {error}") from error
-        whole = content.rfind(b"\n") + 1
-        if not self.read:
-            self._head = content[: min(whole, _HEAD)]
-        self.read += whole
-        for line in content[:whole].split(b"\n"):
-            if not line:
-                continue
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):
-                log.debug("%s: skipped a partial line", self.path)
-                continue
-            if isinstance(entry, dict):
-                yield entry
+
+    def _parsed(self, line: bytes) -> dict[str, Any] | None:
+        if line == b"\n":
+            return None
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            log.debug("%s: skipped a partial line", self.path)
+            return None
+        return entry if isinstance(entry, dict) else None
 
 
 class JsonlTails:
@@ -132,6 +134,16 @@ class JsonlTails:
     def are_replaced(self) -> bool:
         """Whether one of the files that were read has been removed or replaced."""
         return any(tail.is_replaced() for tail in self._tails.values())
+
+    def share(self, patterns: Sequence[str]) -> float:
+        """The fraction of the files matching glob patterns that was read, also while they are."""
+        read = size = 0
+        for path in self._listed():
+            if any(fnmatchcase(path.name, pattern) for pattern in patterns):
+                with suppress(FileNotFoundError):
+                    size += path.stat().st_size
+                read += self._tails[path].read if path in self._tails else 0
+        return read / max(1, size)
 
     def clear(self) -> None:
         """Read all files from the beginning again."""

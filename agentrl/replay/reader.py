@@ -1,16 +1,14 @@
 """Read a recorded run: its episode summaries, whole episodes and frames."""
 
 import builtins
-import gzip
 import json
 import logging
 import os
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import cv2
 import numpy as np
@@ -20,14 +18,13 @@ from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError, EpisodeRemoved, with_short_mistakes
 from agentrl.files import open_regular
 from agentrl.notebook_html import picture_of, table
-from agentrl.replay.episode_encoding import from_json
+from agentrl.replay.episode_files import EpisodeFiles, read_bounded
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.episode_summary import Filter, Summary, check_label
 from agentrl.replay.frames import frame_pack
 from agentrl.replay.jsonl import JsonlTail
 from agentrl.replay.run_index import RunIndex
 from agentrl.replay.run_layout import (
-    episode_file,
     episodes_folder,
     frames_folder,
     is_frame,
@@ -40,8 +37,6 @@ from agentrl.types import Episode, Image
 
 log = logging.getLogger(__name__)
 
-_MAX_BYTES = 256 << 20
-"""Largest accepted episode (uncompressed) and frame file; real ones are far smaller."""
 _CURVE_WIDTH = 640
 _HEADLINE = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
 """The first of these that was measured is the result of a run."""
@@ -85,6 +80,7 @@ class Run:
         if not self.path.is_dir():
             raise missing_run(self.path)
         self._index = RunIndex(self.path)
+        self._files = EpisodeFiles(self.path)
 
     @property
     def name(self) -> str:
@@ -211,6 +207,10 @@ class Run:
         self._index.all()
         return self._index.version
 
+    def share_read(self) -> float:
+        """The fraction of the index that was read; may be called while `episodes` reads it."""
+        return self._index.share()
+
     def episode(self, episode_id: str) -> RecordedEpisode:
         """One whole episode.
 
@@ -232,17 +232,12 @@ class Run:
             EpisodeRemoved, ConfigError: as `episode`.
         """
         _refuse_removed(summary)
-        path = episodes_folder(self.path)
         try:
-            path = episode_file(self.path, summary.id)
-            tree = json.loads(_unpacked(path))
-            return RecordedEpisode(summary=summary, episode=from_json(tree), run=self.path)
-        except (
-            OSError, EOFError, zlib.error, AttributeError, LookupError, OverflowError, TypeError,
-            ValueError, RecursionError,
-        ) as error:  # fmt: skip
+            episode = self._files.read(summary.id)
+        except ConfigError:
             _refuse_removed(self._index.get(summary.id) or summary)  # removed a moment ago
-            raise ConfigError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+            raise
+        return RecordedEpisode(summary=summary, episode=episode, run=self.path)
 
     def token_advantages(self, episode: Episode) -> list[list[float]] | None:
         """Advantage of each sampled token, turn by turn.
@@ -305,7 +300,7 @@ class Run:
         if (png := next((it for it in candidates if it is not None), None)) is not None:
             return png
         try:
-            png = _read(single_frame_file(self.path, frame_id))
+            png = read_bounded(single_frame_file(self.path, frame_id))
         except (OSError, ValueError):
             return None
         return png if png.startswith(_PNG) else None
@@ -341,28 +336,6 @@ def _results(summary: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, 
             if numbers:
                 yield path, numbers
             yield from _results(value, path)
-
-
-def _read(path: Path) -> bytes:
-    with builtins.open(path, "rb", opener=open_regular) as file:
-        return _at_most(file)
-
-
-def _unpacked(path: Path) -> bytes:
-    with (
-        builtins.open(path, "rb", opener=open_regular) as file,
-        gzip.open(file) as unpacked,
-    ):
-        return _at_most(unpacked)
-
-
-def _at_most(file: IO[bytes] | gzip.GzipFile) -> bytes:
-    content = bytearray()
-    while piece := file.read(1 << 20):  # in pieces: `read(n)` allocates n bytes at once
-        content += piece
-        if len(content) > _MAX_BYTES:
-            raise ValueError(f"more than {_MAX_BYTES:,} bytes")
-    return bytes(content)
 
 
 def _refuse_removed(summary: Summary) -> None:

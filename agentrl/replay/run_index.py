@@ -15,6 +15,8 @@ from agentrl.replay.run_layout import FORMAT, episodes_folder, notes_file, remov
 
 log = logging.getLogger(__name__)
 
+_SCORES, _INDEX = "scores-*.jsonl", "index-*.jsonl"
+
 
 class RunIndex:
     """Summaries of all episodes, ordered by the time at which they ended.
@@ -59,6 +61,10 @@ class RunIndex:
             self._catch_up()
             return self._by_id.get(episode_id)
 
+    def share(self) -> float:
+        """The fraction of the files that was read; may be called while they are read."""
+        return self._tails.share((_SCORES, _INDEX))
+
     def _start_over(self) -> None:
         """Forget everything: the run was deleted or replaced by another one."""
         self._tails.clear()
@@ -74,11 +80,11 @@ class RunIndex:
         if self._refused is not None:
             raise self._refused
         changed: set[str] = set()
-        for entry in self._tails.new("scores-*.jsonl"):
+        for entry in self._tails.new(_SCORES):
             if isinstance(id := entry.get("id"), str) and not _is_older(entry, self._scores):
                 self._scores.setdefault(id, {}).update(entry)
                 changed.add(id)
-        for entry in self._tails.new("index-*.jsonl"):
+        for entry in self._tails.new(_INDEX):
             try:
                 _check_format(self._run, entry)
             except ConfigError as error:
