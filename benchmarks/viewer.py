@@ -3,7 +3,9 @@
     python benchmarks/viewer.py [--episodes 10000] [--turns 20]
 
 Records that many episodes, serves them in a separate process, and sends the pages' requests. Then
-it does the same with a folder of 50 runs of 500 steps.
+it does the same with a folder of 50 runs of 500 steps. New servers of the episodes, of 200 runs and
+of 200 MB of metrics show when the first request is answered, perhaps with how much has been read,
+and when it has its data.
 """
 
 import argparse
@@ -30,6 +32,7 @@ from agentrl.types import Episode, Image, Outcome, ScoredEpisode, Turn
 
 TRIES = 20
 RUNS, STEPS = 50, 500
+MANY_RUNS, METRICS_BYTES = 200, 200 << 20
 FRAMES = 400
 """Distinct screens; in a long run most screens occur repeatedly."""
 
@@ -99,7 +102,13 @@ def main() -> None:
             up = time.perf_counter() - started
             rows = _measured(url)
             memory = _memory_mb(pid)
-        names = write_runs(Path(folder) / "runs")
+        first = {f"{options.episodes:,} episodes": _first(run, "api/episodes")}
+        write_runs(Path(folder) / "many", MANY_RUNS)
+        first[f"{MANY_RUNS} runs"] = _first(Path(folder) / "many", "api/runs")
+        first[f"{METRICS_BYTES >> 20} MB of metrics"] = _first(
+            write_metrics(Path(folder) / "logged"), "api/curves"
+        )
+        names = write_runs(Path(folder) / "runs", RUNS)
         with served(Path(folder) / "runs") as (url, _):
             overlay = "api/runs/curves?" + "&".join(f"run={name}" for name in names)
             for name, path in ((f"the list of {RUNS} runs", "api/runs"), ("their curves", overlay)):
@@ -109,6 +118,10 @@ def main() -> None:
         table.add_row(name, f"{1000 * median(times):.1f}", f"{1000 * max(times):.1f}")
     console = Console()
     console.print(table)
+    opened = Table("opened", "up, s", "first answer, s", "all data, s", "memory, MB")
+    for name, numbers in first.items():
+        opened.add_row(name, *(f"{number:.1f}" for number in numbers))
+    console.print(opened)
     console.print(
         f"{options.episodes:,} episodes of {options.turns} turns, recorded in {took:.1f} s; "
         f"the server was up in {up:.1f} s and takes {memory:.0f} MB"
@@ -127,11 +140,11 @@ def served(folder: Path) -> Iterator[tuple[str, int]]:
             server.terminate()
 
 
-def write_runs(folder: Path) -> list[str]:
+def write_runs(folder: Path, runs: int) -> list[str]:
     """Runs with logged metrics and no episodes; their names."""
     tree = Config(env=EnvConfig(id="Game-v0")).to_dict()
-    for number in range(RUNS):
-        run = folder / f"run-{number:02d}"
+    for number in range(runs):
+        run = folder / f"run-{number:03d}"
         run.mkdir(parents=True)
         (run / "config.yaml").write_text(yaml.safe_dump({**tree, "seed": number}))
         (run / "summary.json").write_text(json.dumps({"after": {"sampled": {"reward": 1.0}}}))
@@ -141,6 +154,34 @@ def write_runs(folder: Path) -> list[str]:
         lines = "".join(json.dumps(step) + "\n" for step in steps)
         (run / "metrics.jsonl").write_text(lines)
     return [run.name for run in folder.iterdir()]
+
+
+def write_metrics(run: Path) -> Path:
+    """A run with many metrics of many steps and no episodes."""
+    run.mkdir()
+    (run / "config.yaml").write_text(yaml.safe_dump(Config(env=EnvConfig(id="Game-v0")).to_dict()))
+    rng = np.random.default_rng(0)
+    with (run / "metrics.jsonl").open("w") as file:
+        step = written = 0
+        while written < METRICS_BYTES:
+            step += 1
+            values = {f"learner/metric_{n}": value for n, value in enumerate(rng.random(100))}
+            line = {"stage": "reinforcement", "step": step, "time": 1.0 * step, **values}
+            written += file.write(json.dumps(line) + "\n")
+    return run
+
+
+def _first(folder: Path, path: str) -> tuple[float, float, float, float]:
+    """Seconds until a new server is up, answers a request, and has its data; and its memory."""
+    started = time.perf_counter()
+    with served(folder) as (url, pid):
+        up = time.perf_counter() - started
+        started = time.perf_counter()
+        answered = None
+        while _get(url + path).startswith(b'{"reading"'):
+            answered = answered or time.perf_counter() - started
+        took = time.perf_counter() - started
+        return up, answered or took, took, _memory_mb(pid)
 
 
 def _measured(url: str) -> dict[str, list[float]]:

@@ -5,7 +5,7 @@ import json
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +15,11 @@ from agentrl.errors import ConfigError
 from agentrl.files import is_locked, lock_folder
 from agentrl.text import printable, quoted
 from agentrl.training.job_failure import ERROR_FILE
+from agentrl.training.run_start import STARTS_FILE
 from agentrl.training.run_summary import ARCHIVE, find_runs, job_stage, job_state, summarize
-from agentrl.viewer.run_overview import MetricHistory
+from agentrl.training.run_tags import TAGS_FILE, write_tags
+from agentrl.viewer.background_reading import BackgroundReading
+from agentrl.viewer.metric_history import AXES, Axis, MetricHistory
 
 _OWN = ("run", "seed")
 """Sections in which runs of one experiment differ: seeds of one configuration form a group."""
@@ -28,7 +31,10 @@ _FILES = (
     "evaluations.jsonl",
     "episodes",
     ERROR_FILE,
+    STARTS_FILE,
+    TAGS_FILE,
 )
+_LONGEST_NAME = 120
 MAX_CHOSEN = 100
 """Runs whose curves are drawn together."""
 
@@ -57,14 +63,29 @@ class AllRuns:
         self.folder = folder
         self._known: dict[str, _Known] = {}
         self._lock = threading.Lock()
+        self._reading = BackgroundReading("runs", self._read, self._share)
+        self._curves_of = frozenset[str]()
+        self._reading_curves: BackgroundReading | None = None
         find_runs(folder)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each run, newest first: `RunSummary.to_dict`, and the `group` of its seeds."""
+        """A row for each run, newest first: `RunSummary.to_dict`, and the `group` of its seeds.
+
+        Raises:
+            StillReading: the runs have not been read yet.
+        """
+        self._reading.require()
+        return self._read()
+
+    def _read(self) -> list[dict[str, Any]]:
         with self._lock:
             paths = self._paths()
             self._known = {name: self._known.get(name, _Known()) for name in paths}
             return [self._row(name, path) for name, path in paths.items()]
+
+    def _share(self) -> float:
+        known = [*self._known.values()]
+        return sum(bool(one.stamp) for one in known) / max(1, len(known))
 
     def _row(self, name: str, path: Path) -> dict[str, Any]:
         known = self._known[name]
@@ -111,15 +132,19 @@ class AllRuns:
                     continue
         return None
 
-    def curves(self, names: Sequence[str], metric: str | None) -> dict[str, Any]:
+    def curves(
+        self, names: Sequence[str], metric: str | None, axis: Axis = "step"
+    ) -> dict[str, Any]:
         """The curves of one metric of several runs, and the settings in which the runs differ.
 
         Args:
             names: of the runs.
             metric: one of `metrics.jsonl`; None chooses one that the runs have.
+            axis: what the curves are drawn over.
 
         Raises:
             ConfigError: an unknown run, or too many.
+            StillReading: their metrics have not been read yet.
         """
         if len(names) > MAX_CHOSEN:
             raise ConfigError(f"{len(names)} runs: choose at most {MAX_CHOSEN}")
@@ -130,24 +155,75 @@ class AllRuns:
                     raise self._absent(name)
             histories = {name: self._history(name) for name in names}
             configs = {name: self._known[name].config for name in names}
+            reading = self._reading_of(histories)
+        reading.require()
         logged = dict.fromkeys(key for history in histories.values() for key in history.names())
         chosen = metric if metric in logged else _first(logged, [rows[name] for name in names])
         return {
             "metrics": sorted(logged),
             "metric": chosen,
+            "axes": [
+                axis for axis in AXES if all(axis in one.axes() for one in histories.values())
+            ],
             "curves": [
-                {"run": name, "group": rows[name]["group"], "points": history.points(chosen)}
+                {"run": name, "group": rows[name]["group"], "points": history.points(chosen, axis)}
                 for name, history in histories.items()
                 if chosen is not None
             ],
             "differences": differences(configs),
         }
 
+    def _reading_of(self, histories: Mapping[str, MetricHistory]) -> BackgroundReading:
+        """The reading of several runs' metrics."""
+        if self._reading_curves is None or self._curves_of != histories.keys():
+            all_of_them = [*histories.values()]
+            self._curves_of = frozenset(histories)
+
+            def read() -> None:
+                for one in all_of_them:
+                    one.read()
+
+            def share() -> float:
+                return sum(one.share() for one in all_of_them) / len(all_of_them)
+
+            self._reading_curves = BackgroundReading("metrics", read, share)
+        return self._reading_curves
+
     def _history(self, name: str) -> MetricHistory:
         known = self._known[name]
         if known.history is None:
             known.history = MetricHistory(self.folder / name)
         return known.history
+
+    def tag(self, name: str, tags: Sequence[str]) -> None:
+        """Replace the tags of a run.
+
+        Raises:
+            ConfigError: a tag is not valid, or the run is not writable.
+        """
+        write_tags(self.path(name), tags)
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a run's folder another name.
+
+        Raises:
+            ConfigError: the name is not one of a folder or is taken; a job works in the run; or it
+                belongs to a sweep or pipeline.
+        """
+        path = self.path(name)
+        is_name = new_name.isprintable() and "/" not in new_name and len(new_name) <= _LONGEST_NAME
+        if not new_name.strip() or not is_name or new_name.startswith(".") or new_name == ARCHIVE:
+            raise ConfigError(f"{quoted(new_name)} cannot be the name of a run")
+        if path.parent != self.folder:
+            raise ConfigError(f"{path.parent.name} finds its runs by name: rename that folder")
+        place = self.folder / new_name
+        with _untouched(path):
+            if place.exists() or place.is_symlink():
+                raise ConfigError(f"{place} exists; choose another name")
+            try:
+                path.rename(place)
+            except OSError as error:
+                raise ConfigError(f"{path}: cannot be renamed: {error.strerror}") from error
 
     def archive(self, name: str) -> None:
         """Move a run into the folder `archive`, beside the others.
@@ -214,6 +290,12 @@ def _settings(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from _settings(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", json.dumps(value, default=str)
+
+
+def _shared_axes(histories: Iterable[MetricHistory]) -> list[Axis]:
+    """The axes that all of these curves can be drawn over."""
+    offered = [one.axes() for one in histories]
+    return [axis for axis in AXES if all(axis in own for own in offered)]
 
 
 def _first(logged: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str | None:

@@ -52,7 +52,8 @@ def highlights(run: Run, screens: LastScreens) -> dict[str, Any]:
 
     Returns:
         `label` and `step` of the play; `best` and `worst`: rows of episodes, each with its last
-        `frame`; `changed`: pairs of such rows, played on the same seed `before` and `after`.
+        `frame`, and none of the worst if all have the same reward; `changed`: pairs of such rows,
+        played on the same seed `before` and `after`.
     """
     valid = [one for one in run.episodes() if not one.outcome.void and not one.removed]
     after = _first_by_seed([one for one in valid if one.label == _AFTER])
@@ -60,6 +61,8 @@ def highlights(run: Run, screens: LastScreens) -> dict[str, Any]:
     latest = [*after.values()] or _latest(valid)
     ranked = sorted(latest, key=lambda one: (one.reward, one.id), reverse=True)
     half = min(_SHOWN, (len(ranked) + 1) // 2)
+    best = ranked[:half]
+    worst = [one for one in ranked[half:][::-1][:half] if one.reward < best[0].reward]
 
     def shown(summary: Summary) -> dict[str, Any]:
         return row(summary) | screens.of(summary)
@@ -73,8 +76,8 @@ def highlights(run: Run, screens: LastScreens) -> dict[str, Any]:
     return {
         "label": latest[0].label if latest else None,
         "step": latest[0].step if latest else None,
-        "best": [shown(one) for one in ranked[:half]],
-        "worst": [shown(one) for one in ranked[half:][::-1][:half]],
+        "best": [shown(one) for one in best],
+        "worst": [shown(one) for one in worst],
         "changed": [
             {"before": shown(before[seed]), "after": shown(after[seed])} for seed in changed
         ],

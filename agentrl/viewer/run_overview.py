@@ -1,39 +1,27 @@
 """The overview page of a run as JSON values: counts, tables and curves."""
 
 import json
-import threading
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from agentrl.files import open_regular
 from agentrl.replay import Run, Summary
 from agentrl.replay.episode_summary import void_causes
-from agentrl.replay.jsonl import JsonlTail
 from agentrl.replay.run_layout import audit_file
 from agentrl.text import printable
 from agentrl.training.monitoring.metric_descriptions import SECTIONS, describe
-from agentrl.training.monitoring.metrics_file import EVALUATION, JOB_LOG, METRICS_FILE, is_number
+from agentrl.training.monitoring.metrics_file import EVALUATION, JOB_LOG, is_number
 from agentrl.training.monitoring.progress import TRAINING_STAGES
 from agentrl.training.run_summary import summarize
 from agentrl.types import UNSCORED
+from agentrl.viewer.metric_history import Axis, MetricHistory, Point
 
 _DATA_STAGES = TRAINING_STAGES[1:]
-_COUNTED_STAGES = (*TRAINING_STAGES, EVALUATION)
-"""Stages whose steps are training steps."""
 _DECODINGS = ("sampled", "greedy")
 _MAX_AUDITS = 20
-_RECENT = 20
-"""Training steps from which the remaining time is extrapolated."""
-_MAX_LINES = 200_000
-_MAX_POINTS = 2_000
-"""Per curve; longer ones are thinned out to between half and all of this."""
-
-Point = tuple[float, float]
 
 
 def overview(run: Run) -> dict[str, Any]:
@@ -53,6 +41,9 @@ def overview(run: Run) -> dict[str, Any]:
         "configs": list(dict.fromkeys(s.config for s in episodes if s.config)),
         "command": _read(run.path / "command"),
         "job": line.state,
+        "host": line.start and line.start.host,
+        "code": line.start and line.start.code,
+        "tags": list(line.tags),
         "stage": line.stage,
         "failure": None if line.failure is None else asdict(line.failure),
         "log": (run.path / JOB_LOG).is_file(),
@@ -245,46 +236,6 @@ _DATA_CHARTS = (
 """Of training on data sets."""
 
 
-class MetricHistory:
-    """What a job has logged in `metrics.jsonl`, read incrementally as the file grows.
-
-    Args:
-        run: the run's folder.
-    """
-
-    def __init__(self, run: Path) -> None:
-        self._tail = JsonlTail(run / METRICS_FILE)
-        self._lines: list[dict[str, Any]] = []
-        self._names: dict[str, None] = {}
-        self._lock = threading.Lock()
-
-    def lines(self) -> list[dict[str, Any]]:
-        """All lines so far."""
-        with self._lock:
-            if self._tail.is_replaced():
-                self._tail, self._lines, self._names = JsonlTail(self._tail.path), [], {}
-            if self._tail.path.is_file() and len(self._lines) < _MAX_LINES:
-                new = list(self._tail.new())
-                self._lines.extend(new)
-                for line in new:
-                    if line.get("stage") in _COUNTED_STAGES:
-                        unknown = line.keys() - self._names.keys()
-                        self._names |= {key: None for key in unknown if is_number(line[key])}
-            return list(self._lines)
-
-    def names(self) -> list[str]:
-        """The metrics of training steps and evaluations so far, in no order."""
-        self.lines()
-        return [name for name in self._names if name not in ("step", "time")]
-
-    def points(self, name: str) -> list[Point]:
-        """A metric by training step."""
-        lines = self.lines()
-        return _points(
-            [one for one in lines if name in one and one.get("stage") in _COUNTED_STAGES], [name]
-        )
-
-
 def _section_of(metric: str) -> str:
     found = describe(metric)
     return SECTIONS[0] if found is None else found.section
@@ -306,90 +257,70 @@ class MetricCurves:
     """
 
     def __init__(self, run: Path) -> None:
-        self._history = MetricHistory(run)
+        self.history = MetricHistory(run)
 
-    def charts(self) -> list[Chart]:
+    def charts(self, axis: Axis = "step") -> list[Chart]:
         """The charts for which metrics were logged."""
-        lines = self._history.lines()
-        on_data = any(line.get("stage") in _DATA_STAGES for line in lines)
+        history = self.history
+        on_data = history.has_stage(_DATA_STAGES)
         drawn = (
-            Chart(title=spec.title, curves=_curves(spec, lines), about=spec.about, span=spec.span)
+            Chart(
+                title=spec.title,
+                curves=_curves(spec, history, axis),
+                about=spec.about,
+                span=spec.span,
+            )
             for spec in (_DATA_CHARTS if on_data else _CHARTS)
         )
         return [chart for chart in drawn if chart.curves]
 
     def sections(self) -> dict[str, int]:
         """The number of metrics of each section that has any."""
-        counts = Counter(_section_of(name) for name in self._history.names())
+        counts = Counter(_section_of(name) for name in self.history.names())
         return {name: counts[name] for name in SECTIONS if counts[name]}
 
-    def all_of(self, section: str | None, text: str = "") -> list[Chart]:
+    def all_of(self, section: str | None, text: str = "", axis: Axis = "step") -> list[Chart]:
         """A chart for each metric of a section, or of all, whose name contains these words."""
         words = text.lower().split()
         return [
             Chart(
                 title=name,
-                curves=[Curve(name=name, points=self._history.points(name))],
+                curves=[Curve(name=name, points=self.history.points(name, axis))],
                 about=_about(name),
             )
-            for name in sorted(self._history.names())
+            for name in sorted(self.history.names())
             if section in (None, _section_of(name)) and all(word in name.lower() for word in words)
         ]
 
-    def remaining_s(self, steps: int) -> float | None:
-        """The time that this many further training steps take, from the median of the latest."""
-        times = [
-            line["time"]
-            for line in self._history.lines()
-            if line.get("stage") in TRAINING_STAGES and is_number(line.get("time"))
-        ]
-        took = [after - before for before, after in pairwise(times[-_RECENT:])]
-        return steps * median(took) if took else None
 
-
-def _curves(spec: _ChartSpec, lines: Sequence[dict[str, Any]]) -> list[Curve]:
+def _curves(spec: _ChartSpec, history: MetricHistory, axis: Axis) -> list[Curve]:
     """Evaluations during training are separate curves: they play fewer episodes.
 
     The last step has both an evaluation during training and one after it.
     """
-    trained = [line for line in lines if line.get("stage") in TRAINING_STAGES]
-    evaluated = [line for line in lines if line.get("stage") == EVALUATION]
-    during = [line for line in evaluated if not _full_evaluations(line)]
+    # The number of episodes is logged only before and after training.
+    whole = {decoding: history.lines_with(f"{decoding}/episodes") for decoding in _DECODINGS}
+
+    def evaluated(decoding: str, where: Callable[[int], bool]) -> Sequence[Point]:
+        names = [f"{decoding}/{key}" for key in spec.held_out]
+        return history.points(names, axis, stages=(EVALUATION,), where=where)
+
     curves = [
-        Curve(name="training", points=_points(trained, spec.training)),
+        Curve(name="training", points=history.points(spec.training, axis, stages=TRAINING_STAGES)),
         Curve(
             name="held out, during training",
-            points=_points(during, [f"sampled/{key}" for key in spec.held_out]),
+            points=evaluated(
+                "sampled", lambda line: not any(line in lines for lines in whole.values())
+            ),
             dots=True,
         ),
         *(
             Curve(
                 name=f"held out, before and after, {decoding}",
-                points=_points(
-                    [line for line in evaluated if decoding in _full_evaluations(line)],
-                    [f"{decoding}/{key}" for key in spec.held_out],
-                ),
+                points=evaluated(decoding, whole[decoding].__contains__),
                 lone=True,
             )
             for decoding in _DECODINGS
         ),
     ]
     return [curve for curve in curves if curve.points]
-
-
-def _full_evaluations(line: dict[str, Any]) -> list[str]:
-    """Decodings with an episode count, which is logged only before and after training."""
-    return [decoding for decoding in _DECODINGS if f"{decoding}/episodes" in line]
-
-
-def _points(lines: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[Point]:
-    """Points in the order of steps; if a step was logged twice, the last line counts."""
-    key = next((key for key in keys if any(is_number(line.get(key)) for line in lines)), None)
-    if key is None:
-        return []
-    values = {}
-    for line in lines:
-        if is_number(value := line.get(key)) and is_number(step := line.get("step")):
-            values[float(step)] = float(value)
-    points = sorted(values.items())
-    return points[:: max(1, -(-len(points) // _MAX_POINTS))]

@@ -10,6 +10,7 @@ from agentrl import replay
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.viewer.access import AccessGuard, check_token, guard_requests
 from agentrl.viewer.all_runs import AllRuns
+from agentrl.viewer.metric_history import Axis
 from agentrl.viewer.server_app import (
     add_files,
     add_refusals,
@@ -47,8 +48,10 @@ def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
         return as_json({"folder": runs.folder.absolute().name, "runs": runs.rows()})
 
     @app.get("/api/runs/curves")
-    def curves(run: Annotated[list[str], Query()], metric: str | None = None) -> Response:
-        return as_json(runs.curves(run, metric))
+    def curves(
+        run: Annotated[list[str], Query()], metric: str | None = None, axis: Axis = "step"
+    ) -> Response:
+        return as_json(runs.curves(run, metric, axis))
 
     @app.post("/api/runs/archive")
     def archive(run: str, request: Request) -> Response:
@@ -62,6 +65,21 @@ def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
         check_token(guard, request)
         pages.drop(run)
         runs.delete(run)
+        return as_json({})
+
+    @app.post("/api/runs/rename")
+    def rename(run: str, name: str, request: Request) -> Response:
+        check_token(guard, request)
+        pages.drop(run)
+        runs.rename(run, name)
+        return as_json({})
+
+    @app.post("/api/runs/tag")
+    def tag(
+        run: str, request: Request, tags: Annotated[list[str] | None, Query()] = None
+    ) -> Response:
+        check_token(guard, request)
+        runs.tag(run, tags or [])
         return as_json({})
 
     app.mount(_PREFIX, pages)

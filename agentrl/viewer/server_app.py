@@ -27,8 +27,10 @@ from agentrl.text import known_names, quoted
 from agentrl.training.run_summary import job_stage, job_state
 from agentrl.viewer import page_data
 from agentrl.viewer.access import AccessGuard, TokenMissing, check_token, guard_requests
+from agentrl.viewer.background_reading import BackgroundReading, StillReading
 from agentrl.viewer.episode_search import EpisodeSearch
 from agentrl.viewer.live_episode import LiveEpisode
+from agentrl.viewer.metric_history import Axis
 from agentrl.viewer.page_data import WIDTHS, FrameImages, webp
 from agentrl.viewer.phone_wall import PhoneWall
 from agentrl.viewer.run_highlights import LastScreens, highlights, log_files, log_tail
@@ -99,6 +101,11 @@ def add_refusals(app: FastAPI, message: Callable[[AgentRLError], str] = str) -> 
         app: the application.
         message: of an error.
     """
+
+    @app.exception_handler(StillReading)
+    async def wait(_: Request, state: StillReading) -> Response:
+        # Not an error: browsers report each of those on their console.
+        return as_json({"reading": state.what, "share": state.share}, 202)
 
     @app.exception_handler(AgentRLError)
     async def refuse(_: Request, error: AgentRLError) -> Response:
@@ -201,10 +208,14 @@ def _only_known(request: Request) -> None:
 
 def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
     app.state.search = EpisodeSearch(run)
+    runs = [run] if other is None else [run, other]
+    readings = [BackgroundReading("episodes", one.episodes, one.share_read) for one in runs]
 
     def exists() -> None:
         if not run.path.is_dir():
             raise _RunGone(f"{run.path} is gone: it was deleted, moved or archived")
+        for reading in readings:
+            reading.require()
 
     api = APIRouter(dependencies=[Depends(_only_known), Depends(exists)])
     _add_run_views(app, api, run, other)
@@ -218,6 +229,8 @@ def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
 
 def _add_run_views(app: FastAPI, api: APIRouter, run: Run, other: Run | None) -> None:
     curves, screens = MetricCurves(run.path), LastScreens(run)
+    history = curves.history
+    metrics_reading = BackgroundReading("metrics", history.read, history.share)
 
     @api.get("/api/run/name")
     def name() -> Response:
@@ -230,19 +243,23 @@ def _add_run_views(app: FastAPI, api: APIRouter, run: Run, other: Run | None) ->
 
     @api.get("/api/run")
     def whole() -> Response:
+        metrics_reading.require()
         beside = other and {"name": other.name, "plays": rows_by_label(other)}
         found = overview(run) | {"other": beside, "sections": curves.sections()}
         left = (found["steps"] or 0) - ((found["state"] or {}).get("step") or 0)
         is_running = found["job"] == "running" and left > 0
-        return as_json(found | {"remaining_s": curves.remaining_s(left) if is_running else None})
+        return as_json(found | {"remaining_s": history.remaining_s(left) if is_running else None})
 
     @api.get("/api/curves")
-    def charts() -> Response:
-        return as_json([asdict(chart) for chart in curves.charts()])
+    def charts(axis: Axis = "step") -> Response:
+        metrics_reading.require()
+        charts = [asdict(chart) for chart in curves.charts(axis)]
+        return as_json({"charts": charts, "axes": history.axes()})
 
     @api.get("/api/metrics")
-    def metrics(section: str | None = None, text: str = "") -> Response:
-        return as_json([asdict(chart) for chart in curves.all_of(section, text)])
+    def metrics(section: str | None = None, text: str = "", axis: Axis = "step") -> Response:
+        metrics_reading.require()
+        return as_json([asdict(chart) for chart in curves.all_of(section, text, axis)])
 
     @api.get("/api/highlights")
     def examples() -> Response:

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from agentrl.training.run_summary import is_folder_of_runs
 from agentrl.types import ScoredEpisode
 from agentrl.viewer.access import AccessGuard
 from agentrl.viewer.all_runs import AllRuns
+from agentrl.viewer.background_reading import BackgroundReading, StillReading
 from agentrl.viewer.chat_app import chat_application
 from agentrl.viewer.live_chat import LiveChat
 from agentrl.viewer.live_episode import LiveEpisode
@@ -69,7 +70,8 @@ def serve(
         server = RunsServer(path_of(str(run), "run"), host=host, port=port)
     else:
         recorded = replay.open(run, may_be_unplayed=True)
-        recorded.episodes()
+        with suppress(StillReading):  # of a long run, pages show how far it has come
+            BackgroundReading("episodes", recorded.episodes, recorded.share_read).require()
         beside = None if other is None else replay.open(other)
         server = ViewerServer(recorded, host=host, port=port, other=beside)
     signal.signal(signal.SIGTERM, _end)

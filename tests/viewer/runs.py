@@ -68,7 +68,9 @@ def run(folder: Path) -> Path:
         )  # fmt: skip
     lines = [
         {
-            "stage": "reinforcement", "step": step, "time": 1.0, "train/reward": 0.1 * step,
+            "stage": "reinforcement", "step": step, "time": 1e9 + 90 * (step - 1),
+            "rollout/episodes_per_s": 4.0, "rollout/tokens_per_s": 80.0, "seconds/rollout": 4.0,
+            "train/reward": 0.1 * step,
             "train/accuracy": 0.2 * step, "train/turns": 3.0, "learner/entropy": 1.0 / step,
             "learner/mismatch_k1": 1e-4, "rollout/void": 0.0, "rollout/turns_per_s": 40.0,
         }

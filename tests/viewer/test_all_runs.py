@@ -183,7 +183,7 @@ def test_a_metric_is_found_by_a_part_of_its_name(served: RunsServer, open_page: 
     page.get_by_label("Choose game").check()
     metric, title = page.get_by_label("Metric"), page.locator(".overlay figcaption")
     expect(metric).to_have_value("train/reward")
-    expect(page.locator("#metrics option")).to_have_count(7)
+    expect(page.locator("#metrics option")).to_have_count(10)
     metric.focus()
     expect(metric).to_have_value("")  # so that the browser suggests all metrics
     page.keyboard.press("Tab")
@@ -250,6 +250,54 @@ def test_a_run_is_deleted_after_a_confirmation(
     page.get_by_role("button", name="Delete").click()
     expect(page.get_by_text("4 runs", exact=True)).to_be_visible()
     assert not (folder / "sweep" / "lr=1e-3 & <b>").exists()
+
+
+def test_a_run_is_tagged_found_by_its_tag_and_renamed(
+    served: RunsServer, open_page: Open, folder: Path
+) -> None:
+    page = open_page(served.address())
+    page.get_by_role("button", name="Select none").click()
+    page.get_by_label("choose seed-1").check()
+    page.once("dialog", lambda dialog: dialog.accept("keep <b>"))
+    page.get_by_role("button", name="Add a tag").click()
+    tag = page.get_by_role("button", name="Remove the tag keep <b> of seed-1")
+    expect(tag).to_be_visible()
+    assert json.loads((folder / "seed-1" / "tags.json").read_text()) == ["keep <b>"]
+    page.get_by_label("Search").fill("keep")
+    expect(page.get_by_text("1 of 5 runs")).to_be_visible()
+    page.once("dialog", lambda dialog: dialog.accept("best of three"))
+    page.get_by_role("button", name="Rename").click()
+    expect(page.get_by_role("link", name="best of three")).to_be_visible()
+    assert (folder / "best of three" / "config.yaml").is_file()
+    page.get_by_role("button", name="Remove the tag keep <b> of best of three").click()
+    expect(page.get_by_text("0 of 5 runs")).to_be_visible()
+
+
+def test_a_name_that_is_taken_or_leads_elsewhere_is_refused(folder: Path) -> None:
+    listing = AllRuns(folder)
+    for name, words in {
+        "seed-1": "exists", "../up": "cannot be the name", "": "cannot be", ".hidden": "cannot be",
+        "archive": "cannot be", "x" * 200: "cannot be",
+    }.items():  # fmt: skip
+        with pytest.raises(ConfigError, match=words):
+            listing.rename("seed-0", name)
+    with pytest.raises(ConfigError, match="sweep finds its runs by name"):
+        listing.rename("sweep/lr=1e-3 & <b>", "other")
+    with lock_folder(folder / "seed-0"), pytest.raises(ConfigError, match="another process"):
+        listing.rename("seed-0", "other")
+    with pytest.raises(ConfigError, match="1 to 40 printable characters"):
+        listing.tag("seed-0", ["a", "\n"])
+
+
+def test_the_first_overlay_has_runs_of_one_environment(
+    served: RunsServer, open_page: Open, folder: Path
+) -> None:
+    newest = a_run(folder, "newest")
+    config = newest / "config.yaml"
+    config.write_text(config.read_text().replace("Lake-v0", "Other-v0"))
+    page = open_page(served.address())
+    expect(page.get_by_label("choose newest")).to_be_checked()
+    expect(page.locator(".list input:checked")).to_have_count(1)
 
 
 def test_fifty_runs_are_overlaid_in_distinct_colors(tmp_path: Path, open_page: Open) -> None:

@@ -1,5 +1,6 @@
 """All pages: accessible, titled, and as wide as the screen, in light and dark."""
 
+import re
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -7,13 +8,18 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from agentrl.replay.recorder import Recorder
+from agentrl.types import ScoredEpisode
 from agentrl.viewer.viewer_server import RunsServer
+from tests.replay.episodes import episode, screen, turn
 from tests.viewer import runs
 from tests.viewer.conftest import Open
 
 AXE = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
 GAME = "runs/game"
 PROBABLE = "human-00000-g000-m00"
+WIDE = "wide-00001-g000-m00"
+"""An episode whose screens are wider than high, with a long text beside them."""
 PAGES = {
     "": "runs · agentrl",
     "runs/absent": "runs · agentrl",
@@ -40,6 +46,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunsServer]:
     game = runs.run(folder / "game")
     runs.evaluate(game)
     assert runs.record_probabilities(game) == PROBABLE
+    with Recorder(game, "wide") as recorder:
+        seen = turn(
+            frames=(recorder.frame(screen(3, 800, 1280)),),
+            shown="<image>" + "\n".join(map(str, range(40))),
+            reply="I see forty lines. <action>tap(0.2, 0.5)</action>",
+        )
+        made = episode(WIDE, turns=(seen,), group=WIDE.rpartition("-")[0])
+        recorder.episode(
+            ScoredEpisode(episode=made, components={}, rewards=(0.0,)), split="train", step=1
+        )
     (game / "logs").mkdir()
     (game / "logs" / "engine.log").write_text("<b>loading</b>\n" * 9)
     server = RunsServer(folder)
@@ -90,6 +106,106 @@ def test_all_metrics_are_found_by_section_and_name(served: RunsServer, open_page
     page.get_by_label("Smoothing").fill("0.5")
     page.get_by_label("Search metrics").fill("absent")
     expect(page.get_by_text("No metric has this in its name.")).to_be_visible()
+
+
+def test_the_state_of_the_metric_search_is_in_the_address(
+    served: RunsServer, open_page: Open
+) -> None:
+    page = open_page(f"{served.url}/{GAME}/")
+    page.get_by_text("Learning (2)").click()
+    page.get_by_label("Smoothing").fill("0.5")
+    page.get_by_label("log axis").check()
+    expect(page).to_have_url(re.compile(r"\?section=Learning&smooth=0.5&log=1$"))
+    page.reload()
+    expect(page.get_by_role("figure", name="learner/entropy")).to_be_visible()
+    expect(page.get_by_label("Smoothing")).to_have_value("0.5")
+    expect(page.get_by_label("log axis")).to_be_checked()
+    page.get_by_label("Search metrics").fill("turns s")
+    expect(page).to_have_url(re.compile("metrics=turns"))
+    page.reload()
+    expect(page.get_by_role("figure", name="rollout/turns_per_s")).to_be_visible()
+
+
+def test_nothing_moves_when_the_pointer_enters_a_chart(served: RunsServer, open_page: Open) -> None:
+    # The legend of the rewards wraps at some of these widths.
+    page = open_page(f"{served.url}/{GAME}/", height=1200)
+    settled(page)
+    for width in range(900, 1900, 90):
+        page.set_viewport_size({"width": width, "height": 1200})
+        page.mouse.move(0, 0)
+        page.wait_for_timeout(60)  # the charts are drawn in the new width
+        heights = {page.evaluate("document.documentElement.scrollHeight")}
+        box = page.locator(".u-over").first.bounding_box()
+        assert box is not None
+        for part in (0.01, 0.4, 0.99):
+            page.mouse.move(box["x"] + part * box["width"], box["y"] + 40)
+            heights.add(page.evaluate("document.documentElement.scrollHeight"))
+        assert len(heights) == 1, width
+
+
+def test_curves_are_drawn_over_what_was_played_or_spent(
+    served: RunsServer, open_page: Open
+) -> None:
+    page = open_page(f"{served.url}/{GAME}/")
+    over = page.get_by_label("Over")
+    expect(over.locator("option")).to_have_text(["steps", "episodes", "tokens sampled", "time"])
+    legend = page.get_by_role("figure", name="Turns per episode").locator(".u-legend")
+    expect(legend).to_contain_text("step2")
+    for axis, reached in (
+        ("episodes", "episodes32"),
+        ("tokens", "tokens640"),
+        ("time", "time1:30"),
+    ):
+        over.select_option(axis)
+        expect(legend).to_contain_text(reached)
+    page.reload()
+    expect(legend).to_contain_text("time1:30")
+
+
+def test_colors_are_those_of_the_system_until_others_are_chosen(
+    served: RunsServer, open_page: Open
+) -> None:
+    page = open_page(f"{served.url}/{GAME}/")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(paper)
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate(paper)
+    assert light != dark
+    page.get_by_role("button", name="Colors: system").click()
+    assert page.evaluate(paper) == light
+    page.get_by_role("button", name="Colors: light").click()
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{served.url}/{GAME}/episodes")
+    assert page.evaluate(paper) == dark
+    page.get_by_role("button", name="Colors: dark").click()
+    expect(page.get_by_role("button", name="Colors: system")).to_be_visible()
+    assert page.evaluate(paper) == light
+
+
+def test_the_reply_is_in_view_when_an_episode_opens(served: RunsServer, open_page: Open) -> None:
+    for id, reply in (
+        ("after-sampled-00002-g000-m00", "I look at card 0."),
+        (WIDE, "I see forty lines."),
+    ):
+        page = open_page(f"{served.url}/{GAME}/episodes/{id}", width=1280, height=720)
+        settled(page)
+        expect(page.get_by_text(reply).first).to_be_in_viewport(ratio=1)
+
+
+def test_two_episodes_are_compared_by_keys_however_long_they_are(
+    served: RunsServer, open_page: Open
+) -> None:
+    page = open_page(
+        f"{served.url}/{GAME}/preferences#token={served.guard.token}", width=1280, height=720
+    )
+    done = int(page.get_by_text("compared,").inner_text().split()[0])
+    page.mouse.wheel(0, 5000)
+    expect(page.get_by_role("button", name="B is better")).to_be_in_viewport(ratio=1)
+    for key in "abs":
+        page.keyboard.press(key)
+        done += 1
+        expect(page.get_by_text(f"{done} compared,")).to_be_visible()
+        expect(page.get_by_role("heading", name="Which episode is better?")).to_be_in_viewport()
 
 
 def test_alternatives_of_a_token_are_shown_on_hover_and_focus(

@@ -8,7 +8,9 @@ from agentrl import replay
 from agentrl.files import lock_folder
 from agentrl.replay.recorder import Recorder
 from agentrl.viewer.export.run_report import report
-from agentrl.viewer.run_overview import MetricCurves, MetricHistory, audits, overview
+from agentrl.viewer.metric_history import MetricHistory
+from agentrl.viewer.run_highlights import LastScreens, highlights
+from agentrl.viewer.run_overview import MetricCurves, audits, overview
 from tests.viewer import runs
 
 
@@ -75,6 +77,17 @@ def test_lines_of_metrics_without_a_stage_are_left_out(run):
     with (run / "metrics.jsonl").open("a") as metrics:
         metrics.write('{"train/reward": 7, "step": 2}\n')
     assert MetricHistory(run).points("train/reward") == [(1, 0.1), (2, 0.2)]
+
+
+def test_best_and_worst_are_shown_only_where_they_differ(tmp_path):
+    for name, wins, best, worst in (("some", 2, [1, 1], [-1, -1]), ("all", 4, [1, 1], [])):
+        with Recorder(tmp_path / name) as recorder:
+            for seed in range(4):
+                runs.played(recorder, "after-sampled", 0, group=seed, split="eval", won=seed < wins)
+        run = replay.open(tmp_path / name)
+        found = highlights(run, LastScreens(run))
+        assert [one["total"] for one in found["best"]] == best
+        assert [one["total"] for one in found["worst"]] == worst
 
 
 def test_the_stage_of_a_running_job_is_short(run):

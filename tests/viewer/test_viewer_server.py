@@ -607,6 +607,27 @@ def test_a_person_chats_with_images_on_a_page_that_shows_markup_as_text(
             expect(page.locator(".said")).to_have_count(0)
 
 
+def test_thoughts_are_folded_and_the_message_stays_in_view(open_page: Open) -> None:
+    long = "\n".join(map(str, range(80)))
+    replies = iter([f"<think>{long}</think>The answer is 7.", "secret</think>Eight."])
+    with serving() as server:
+        server.usual = lambda body: ok(reply("Hello" if body["max_tokens"] == 1 else next(replies)))
+        with chatting(server) as address:
+            page = open_page(address)
+            expect(page.locator("#title")).to_have_text("toy")
+            for answer in ("The answer is 7.", "Eight."):
+                page.get_by_label("message").fill("How many?")
+                page.get_by_label("message").press("Enter")
+                expect(page.get_by_text(answer, exact=True)).to_be_visible()
+            expect(page.get_by_text("secret")).to_be_hidden()
+            page.locator(".thought summary").first.click()
+            expect(page.get_by_text("79")).to_be_visible()
+            page.evaluate("scrollTo(0, 0)")
+            expect(page.get_by_label("message")).to_be_in_viewport(ratio=1)
+            page.evaluate("scrollTo(0, 500)")
+            expect(page.get_by_label("message")).to_be_in_viewport(ratio=1)
+
+
 def _moved(download: Download, folder: Path) -> Path:
     download.save_as(folder / "chat.jsonl")
     return folder / "chat.jsonl"

@@ -34,6 +34,7 @@ const save = h("a", { class: "button", href: "/api/chat/row", download: "chat.js
 const form = h(
   "form",
   {
+    class: "composer",
     onsubmit: (event) => {
       event.preventDefault();
       ask();
@@ -119,8 +120,36 @@ function bubble(message, place) {
     { class: `said ${message.role === "user" ? "" : "model"}` },
     h("div", { class: "who" }, message.role === "user" ? "you" : "model"),
     pictures,
-    h("div", { class: "words", dir: "auto" }, message.text),
+    parts(message).map(([kind, text]) =>
+      kind === "thought"
+        ? h(
+            "details",
+            { class: "thought" },
+            h("summary", {}, "Thought"),
+            h("div", { class: "words", dir: "auto" }, text),
+          )
+        : h("div", { class: "words", dir: "auto" }, text),
+    ),
   );
+}
+
+/** What a model thinks, until the end of its message as long as that is being written, and says. */
+function parts({ role, text }) {
+  if (role === "user") return [["said", text]];
+  // Some templates begin the thought in the prompt: then only its end is in the reply.
+  const isBegun = !text.includes("<think>") && text.includes("</think>");
+  const split = (isBegun ? `<think>${text}` : text).split(/<think>([\s\S]*?)(?:<\/think>|$)/);
+  const found = split.map((part, i) => [i % 2 ? "thought" : "said", part.trim()]);
+  const shown = found.filter(([, part]) => part);
+  return shown.length ? shown : [["said", text]];
+}
+
+/** The message that is being written: its thoughts unfold until the reader folds them. */
+function open(shown) {
+  const last = list.querySelector(".said.writing .thought");
+  for (const thought of shown.querySelectorAll(".thought")) thought.open = last?.open ?? true;
+  shown.classList.add("writing");
+  return shown;
 }
 
 async function look() {
@@ -142,7 +171,7 @@ async function look() {
   list.complete = complete.length;
   list.replaceChildren(
     ...complete,
-    ...(now.answering ? [bubble({ role: "assistant", text: now.partial || "…" })] : []),
+    ...(now.answering ? [open(bubble({ role: "assistant", text: now.partial || "…" }))] : []),
   );
   replace(
     said,

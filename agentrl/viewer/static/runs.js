@@ -1,6 +1,8 @@
 // All runs in a folder: a list, the curves of the chosen ones, and what they differ in.
-import { chart, colorOf } from "./lib/chart.js";
+import { keep, query } from "./lib/address.js";
+import { axisChoice, axisOf, chart, colorOf } from "./lib/chart.js";
 import {
+  clock,
   counted,
   get,
   h,
@@ -32,7 +34,6 @@ const COLUMNS = [
 ];
 
 keepToken();
-const query = new URLSearchParams(location.search);
 const state = { runs: [], chosen: new Set(query.getAll("run")), asked: 0, figure: null, metrics: [] };
 const view = document.getElementById("view");
 /** An address below /runs/ shows this page only if it names no run. */
@@ -83,7 +84,7 @@ const bar = h(
       type: "search",
       name: "text",
       value: query.get("text") ?? "",
-      placeholder: "name, environment, algorithm",
+      placeholder: "name, environment, algorithm, tag",
       oninput: (event) => keep("text", event.target.value, list),
     }),
   ),
@@ -113,6 +114,10 @@ const bar = h(
   ),
   h("button", { class: "button quiet", type: "button", onclick: () => choose([]) }, "Select none"),
 );
+const over = axisChoice(() => {
+  state.figure = null;
+  draw();
+});
 const drawing = h(
   "section",
   { class: "card", hidden: true },
@@ -136,15 +141,19 @@ const drawing = h(
         },
       }),
     ),
+    over,
     check("log", "Log axis", adjust),
     check("seeds", "Seeds as mean and range", draw),
   ),
   curves,
   without,
 );
+const renaming = h("button", { class: "button", type: "button", onclick: rename }, "Rename");
 const actions = h(
   "div",
   { class: "filters", hidden: true },
+  h("button", { class: "button", type: "button", onclick: addTag }, "Add a tag"),
+  renaming,
   h("button", { class: "button", type: "button", onclick: () => change("archive") }, "Archive"),
   h("button", { class: "button bad", type: "button", onclick: () => change("delete") }, "Delete"),
 );
@@ -179,14 +188,6 @@ function check(name, words, changed) {
   return h("label", { class: "check" }, box, h("span", {}, words));
 }
 
-/** Keep a choice in the address, so that it can be shared and reloaded. */
-function keep(name, value, then) {
-  if (value) query.set(name, value);
-  else query.delete(name);
-  history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
-  then?.();
-}
-
 function choose(names) {
   state.chosen = new Set(names);
   query.delete("run");
@@ -210,7 +211,7 @@ function shown() {
     .filter(
       (run) =>
         (!wanted || run.state === wanted) &&
-        words.every((word) => `${run.name} ${run.environment} ${run.algorithm}`.toLowerCase().includes(word)),
+        words.every((word) => `${run.name} ${run.environment} ${run.algorithm} ${run.tags.join(" ")}`.toLowerCase().includes(word)),
     )
     .sort(order);
 }
@@ -275,6 +276,7 @@ function list() {
             { href: `/runs/${run.name.split("/").map(encodeURIComponent).join("/")}/` },
             h("bdi", {}, run.name),
           ),
+          run.tags.map((name) => tag(run, name)),
         ),
         h("td", {}, run.result.replace("->", "→")),
         h("td", {}, h("bdi", {}, run.environment)),
@@ -283,7 +285,9 @@ function list() {
         h(
           "td",
           { class: "num" },
-          run.steps === null || run.steps === run.step ? String(run.step) : `${run.step} of ${run.steps}`,
+          run.steps === null || run.steps === run.step
+            ? number(run.step)
+            : `${number(run.step)} of ${number(run.steps)}`,
         ),
         h("td", { class: "num" }, seconds(run.seconds || null)),
         h(
@@ -304,12 +308,13 @@ function list() {
         h(
           "td",
           { class: "num" },
-          new Date(run.started * 1000).toLocaleString([], { dateStyle: "short", timeStyle: "short" }),
+          clock(run.started),
         ),
       );
     }),
   );
   actions.hidden = !chosen().length;
+  renaming.hidden = chosen().length !== 1;
   if (!state.runs.length)
     replace(
       body,
@@ -357,6 +362,7 @@ async function draw() {
   if (!names.length) return;
   const asked = new URLSearchParams(names.map((name) => ["run", name]));
   if (query.get("metric")) asked.set("metric", query.get("metric"));
+  asked.set("axis", axisOf());
   let found;
   try {
     found = await get(`/api/runs/curves?${asked}`);
@@ -371,6 +377,7 @@ async function draw() {
       found.metrics.map((name) => h("option", { value: name })),
     );
   state.metrics = found.metrics;
+  over.offer(found.axes);
   metric.placeholder = found.metric ?? "";
   if (document.activeElement !== metric) metric.value = metric.placeholder;
   const sets =
@@ -384,7 +391,7 @@ async function draw() {
     state.figure = null;
     replace(curves, placeholder("empty", "No curves yet", "None of the chosen runs has finished a step."));
   } else if (state.figure?.title !== found.metric || !state.figure.drawn.grow(drawn)) {
-    state.figure = { title: found.metric, drawn: chart(found.metric, drawn, { height: 320, ...look() }) };
+    state.figure = { title: found.metric, drawn: chart(found.metric, drawn, { height: 320, axis: axisOf(), ...look() }) };
     replace(curves, state.figure.drawn);
   }
   differ(found.differences, names);
@@ -465,17 +472,48 @@ function differ(found, names) {
   );
 }
 
-async function change(what) {
+/** A tag of a run, which a click removes. */
+function tag(run, name) {
+  const words = `Remove the tag ${name} of ${run.name}`;
+  const rest = run.tags.filter((other) => other !== name);
+  return h(
+    "button",
+    {
+      class: "tag",
+      type: "button",
+      title: words,
+      "aria-label": words,
+      onclick: () => attempt([run.name], () => setTags(run.name, rest)),
+    },
+    h("bdi", {}, name),
+    " ×",
+  );
+}
+
+const setTags = (name, tags) =>
+  post(`/api/runs/tag?${new URLSearchParams([["run", name], ...tags.map((one) => ["tags", one])])}`);
+
+function addTag() {
   const names = chosen();
-  const question =
-    what === "delete"
-      ? `Delete ${names.length === 1 ? "this run" : `these ${names.length} runs`} with all recordings, checkpoints and models? This cannot be undone.\n\n${names.join("\n")}`
-      : `Move ${names.length === 1 ? "this run" : `these ${names.length} runs`} to the folder archive?\n\n${names.join("\n")}`;
-  if (!confirm(question)) return;
+  const added = prompt(`Tag of ${counted(names.length, "run")}`)?.trim();
+  if (!added) return;
+  const tags = Object.fromEntries(state.runs.map((run) => [run.name, run.tags]));
+  attempt(names, (name) => setTags(name, [...tags[name], added]));
+}
+
+async function rename() {
+  const [name] = chosen();
+  const wanted = prompt(`New name of ${name}`, name)?.trim();
+  if (!wanted || wanted === name) return;
+  if (await attempt([name], () => post("/api/runs/rename", { run: name, name: wanted }))) choose([wanted]);
+}
+
+/** Change runs one by one, report what failed, and show the result; whether all succeeded. */
+async function attempt(names, action) {
   const failed = [];
   for (const name of names) {
     try {
-      await post(`/api/runs/${what}`, { run: name });
+      await action(name);
     } catch (error) {
       failed.push(`${name}: ${error.message}`);
     }
@@ -485,7 +523,25 @@ async function change(what) {
     failed.map((words) => notice(words)),
   );
   await load();
+  return !failed.length;
+}
+
+async function change(what) {
+  const names = chosen();
+  const question =
+    what === "delete"
+      ? `Delete ${names.length === 1 ? "this run" : `these ${names.length} runs`} with all recordings, checkpoints and models? This cannot be undone.\n\n${names.join("\n")}`
+      : `Move ${names.length === 1 ? "this run" : `these ${names.length} runs`} to the folder archive?\n\n${names.join("\n")}`;
+  if (!confirm(question)) return;
+  await attempt(names, (name) => post(`/api/runs/${what}`, { run: name }));
   choose([]);
+}
+
+/** The newest training runs of one environment: rewards of two environments say nothing together. */
+function firstChoice(runs) {
+  const trained = runs.filter((run) => run.algorithm);
+  const alike = trained.filter((run) => run.environment === trained[0].environment);
+  return new Set(alike.slice(0, FIRST).map((run) => run.name));
 }
 
 async function load() {
@@ -495,13 +551,7 @@ async function load() {
   document.title = `${found.folder} · agentrl`;
   if (news === state.news) return false;
   Object.assign(state, { runs: found.runs, news });
-  if (!state.chosen.size && !query.get("chosen"))
-    state.chosen = new Set(
-      found.runs
-        .filter((run) => run.algorithm)
-        .slice(0, FIRST)
-        .map((run) => run.name),
-    );
+  if (!state.chosen.size && !query.get("chosen")) state.chosen = firstChoice(found.runs);
   list();
   await draw();
   return true;

@@ -1,6 +1,7 @@
 // A chart with a legend that follows the pointer, drawn by uPlot. Dragging zooms in, a double click
 // zooms out, and the pointer marks the same step in all charts of the page.
-import { h, number } from "./dom.js";
+import { keep, query } from "./address.js";
+import { h, number, replace, seconds } from "./dom.js";
 
 /** The colors of series that have one of their own; all others take theirs from `colorOf`. */
 const OWN = {
@@ -9,16 +10,45 @@ const OWN = {
   "held out, before and after, sampled": "--series-3",
   "held out, before and after, greedy": "--series-4",
 };
+/** What curves are drawn over, and what the axes are called. */
+const AXES = { step: "steps", episodes: "episodes", tokens: "tokens sampled", time: "time" };
+const COUNTS = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
+const TIMES = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 21600, 43200, 86400].concat(
+  COUNTS.map((days) => 86400 * days),
+);
 const PALETTE = 12;
 /** A spread below this part of the values is noise: it does not fill the chart. */
 const NOISE = 0.02;
+
+/** A choice of what curves are drawn over; it is hidden as long as there is only one. */
+export function axisChoice(changed) {
+  const select = h("select", {
+    name: "over",
+    onchange: () => keep("over", select.value === "step" ? "" : select.value, changed),
+  });
+  const label = h("label", { hidden: true }, h("span", {}, "Over"), select);
+  label.offer = (axes) => {
+    label.hidden = axes.length < 2;
+    replace(
+      select,
+      axes.map((axis) => h("option", { value: axis, selected: axis === axisOf() }, AXES[axis])),
+    );
+  };
+  return label;
+}
+/** What the address says that curves are drawn over. */
+export const axisOf = () => (Object.hasOwn(AXES, query.get("over") ?? "") ? query.get("over") : "step");
 
 /** The color of the nth of many series; distinct for any number of them. */
 export const colorOf = (n) =>
   n < PALETTE ? `--run-${n + 1}` : `hsl(${Math.round(n * 137.5) % 360} 55% 52%)`;
 
-/** sets: [{name, points: [[x, y], ...], dots, lone, color, low, high}], at most one point per step: `dots` marks the points, `lone` leaves out the line between them, and `low` and `high` are the points of a band. The returned figure can `grow` to newer sets with the same names, and `adjust` to other {smoothing, log}. The vertical axis spans at least `least`. */
-export function chart(title, sets, { about = "", height = 170, smoothing = 0, log = false, least = 0 } = {}) {
+/** sets: [{name, points: [[x, y], ...], dots, lone, color, low, high}], at most one point per step: `dots` marks the points, `lone` leaves out the line between them, and `low` and `high` are the points of a band. The returned figure can `grow` to newer sets with the same names, and `adjust` to other {smoothing, log}. The vertical axis spans at least `least`; the horizontal one is one of `AXES`. */
+export function chart(
+  title,
+  sets,
+  { about = "", height = 170, smoothing = 0, log = false, least = 0, axis: over = "step" } = {},
+) {
   const figure = h(
     "figure",
     { class: "card chart" },
@@ -26,18 +56,17 @@ export function chart(title, sets, { about = "", height = 170, smoothing = 0, lo
   );
   const place = h("div", { class: "plot" });
   figure.append(place);
-  const style = getComputedStyle(document.documentElement);
-  const color = (name) => (name.startsWith("--") ? style.getPropertyValue(name).trim() : name);
-  const axis = {
-    stroke: color("--faint"),
-    grid: { stroke: color("--line"), width: 1 },
-    ticks: { show: false },
-    font: `11px ${style.getPropertyValue("--font").trim()}`,
-  };
   let plot = null;
 
   function draw() {
     plot?.destroy();
+    const axis = {
+      stroke: color("--faint"),
+      grid: { stroke: color("--line"), width: 1 },
+      ticks: { show: false },
+      font: `11px ${getComputedStyle(document.body).fontFamily}`,
+    };
+    const across = (x) => (over === "time" && x ? seconds(x) : number(x));
     const drawn = sets.flatMap((set, i) =>
       series(set, color(set.color ?? OWN[set.name] ?? colorOf(i)), smoothing),
     );
@@ -48,7 +77,7 @@ export function chart(title, sets, { about = "", height = 170, smoothing = 0, lo
         width: place.clientWidth || 320,
         height,
         padding: [8, 8, 0, 0],
-        cursor: { points: { size: 6 }, sync: { key: "steps" } },
+        cursor: { points: { size: 6 }, sync: { key: over } },
         legend: { live: true },
         scales: {
           y: log ? { distr: isPositive ? 3 : 4 } : { range: (_, low, high) => span(low, high, least) },
@@ -59,7 +88,8 @@ export function chart(title, sets, { about = "", height = 170, smoothing = 0, lo
             ...axis,
             size: 26,
             space: 60,
-            incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000],
+            incrs: over === "time" ? TIMES : COUNTS,
+            values: (_, ticks) => ticks.map((tick) => across(tick)),
           },
           {
             ...axis,
@@ -68,7 +98,10 @@ export function chart(title, sets, { about = "", height = 170, smoothing = 0, lo
               log ? ticks.map((tick) => (tick === null ? null : number(tick))) : apart(ticks),
           },
         ],
-        series: [{ label: "step", value: legendValue }, ...drawn.map((one) => one.series)],
+        series: [
+          { label: over, value: (plot, _, i, at) => across(underPointer(plot, i, at)) },
+          ...drawn.map((one) => one.series),
+        ],
         bands: pairs(numbers).map(([high, low]) => ({ series: [high, low], fill: drawn[high - 1].band })),
       },
       columns(drawn.map((one) => one.points)),
@@ -79,6 +112,7 @@ export function chart(title, sets, { about = "", height = 170, smoothing = 0, lo
     columns(sets.flatMap((set, i) => series(set, "", smoothing).map((one) => one.points)));
   requestAnimationFrame(() => {
     draw();
+    document.addEventListener("scheme", () => figure.isConnected && draw());
     new ResizeObserver(() => {
       if (place.clientWidth) plot.setSize({ width: place.clientWidth, height });
     }).observe(place);
@@ -172,8 +206,19 @@ function apart(ticks) {
 }
 
 /** Legend value: the one under the pointer, or the last one. */
-const legendValue = (plot, value, i, at) =>
-  number((at ?? null) === null ? plot.data[i].findLast((v) => v !== null) : value);
+const legendValue = (plot, _, i, at) => number(underPointer(plot, i, at));
+const underPointer = (plot, i, at) =>
+  (at ?? null) === null ? plot.data[i].findLast((v) => v !== null) : plot.data[i][at];
+
+/** A color as a canvas takes it, in the scheme of the moment. */
+function color(name) {
+  if (!name.startsWith("--")) return name;
+  const probe = h("span", { hidden: true, style: { color: `var(${name})` } });
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
 
 /** The steps, and the value of each series at each step. */
 function columns(all) {

@@ -50,7 +50,7 @@ export async function get(path, parameters = {}) {
 
 /** POST a change, which requires the token; `body` is sent as JSON. */
 export const post = (path, parameters = {}, body = undefined) =>
-  ask(`${path}?${new URLSearchParams(parameters)}`, {
+  ask(`${path}${path.includes("?") ? "&" : "?"}${new URLSearchParams(parameters)}`, {
     method: "POST",
     headers: { "x-agentrl-token": sessionStorage.getItem("token") ?? "" },
     body: body && JSON.stringify(body),
@@ -74,12 +74,33 @@ async function ask(address, options = {}) {
   const body = answer.headers.get("content-type")?.startsWith("application/json")
     ? await answer.json()
     : null;
+  if (body?.reading) {
+    progress.show(body);
+    return ask(address, options);
+  }
+  progress.hide();
   if (!answer.ok) {
     const words = body?.error ?? describe(body?.detail) ?? `${answer.status} ${answer.statusText}`;
     throw Object.assign(new Error(words), { status: answer.status });
   }
   return body;
 }
+
+/** A line at the top of the page while the server still reads a long run. */
+const progress = {
+  show({ reading, share: done }) {
+    this.bar ??= h("progress", { "aria-hidden": "true" });
+    this.words ??= h("span");
+    this.line ??= h("p", { class: "reading", role: "status" }, this.bar, this.words);
+    this.bar.value = done;
+    this.words.textContent = `Reading the ${reading}: ${Math.floor(100 * done)}%`;
+    if (!this.line.isConnected) document.getElementById("view").before(this.line);
+  },
+  hide() {
+    this.line?.remove();
+  },
+};
+
 const describe = (detail) =>
   Array.isArray(detail) ? detail.map((d) => `${d.loc?.at(-1)}: ${d.msg}`).join("; ") : detail;
 
@@ -111,7 +132,14 @@ export function seconds(value) {
   const two = (part) => String(part).padStart(2, "0");
   return `${hours ? `${hours}:${two(minutes)}` : minutes}:${two(whole % 60)}`;
 }
-export const clock = (time) => (time ? new Date(time * 1000).toLocaleString() : "–");
+
+/** A date and time, such as 2026-11-28 19:54, as in the terminal. */
+export function clock(time) {
+  if (!time) return "–";
+  const at = new Date(time * 1000);
+  const two = (part) => String(part).padStart(2, "0");
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
+}
 
 const ICONS = {
   first: "M4 3h2v10H4zM13 3v10L6 8z",

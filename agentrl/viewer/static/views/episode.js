@@ -24,6 +24,8 @@ import { info } from "./info.js";
 import { COLORINGS, tokensOf } from "./tokens.js";
 
 const TABS = ["Words", "Tokens", "Rewards", "Time", "Info"];
+/** Lines of an observation beyond which the conversation folds it. */
+const FOLDED = 6;
 const SPEEDS = [0.5, 1, 2, 4, 8];
 const KEYS = [
   ["← →", "previous and next screen"],
@@ -141,6 +143,7 @@ class Player {
     });
     this.peek = h("div", { class: "peek", hidden: true });
     this.controls = h("div", { class: "controls" });
+    this.position = h("span", { class: "where" });
     this.help = h(
       "details",
       { class: "keys" },
@@ -193,6 +196,20 @@ class Player {
         h(
           "div",
           { class: "right" },
+          record.error ? notice(record.error) : null,
+          !this.invalid.length || !this.turns.length
+            ? null
+            : notice(
+                this.invalid
+                  .map(([kind, asked, , shown]) => `No ${kind} ${asked.slice(0, 40)}: showing ${shown}.`)
+                  .join(" "),
+                "plain",
+              ),
+          this.turns.length
+            ? [this.strip, this.line, this.peek, h("div", { class: "under" }, legend(record), this.position), this.controls]
+            : notice("The episode ended before its first turn.", "plain"),
+          this.panel,
+          this.turns.length ? this.help : null,
           h(
             "dl",
             { class: "facts" },
@@ -216,20 +233,6 @@ class Player {
             Object.entries(record.metrics).map(([name, value]) => fact(name, number(value))),
           ),
           this.note,
-          record.error ? notice(record.error) : null,
-          !this.invalid.length || !this.turns.length
-            ? null
-            : notice(
-                this.invalid
-                  .map(([kind, asked, , shown]) => `No ${kind} ${asked.slice(0, 40)}: showing ${shown}.`)
-                  .join(" "),
-                "plain",
-              ),
-          this.turns.length
-            ? [this.strip, this.line, this.peek, legend(record), this.controls]
-            : notice("The episode ended before its first turn.", "plain"),
-          this.panel,
-          this.turns.length ? this.help : null,
         ),
       ),
     );
@@ -626,6 +629,7 @@ class Player {
   }
 
   drawControls() {
+    this.position.textContent = this.where();
     const button = (words, label, act, more = {}) =>
       h("button", { class: "button", "aria-label": label, title: label, onclick: act, ...more }, words);
     replace(
@@ -637,7 +641,6 @@ class Player {
       }),
       button(icon("on"), "Next (→)", () => this.move(1)),
       button(icon("last"), "Last (End)", () => this.go(this.range[1], true)),
-      h("span", { class: "where" }, this.where()),
       button(
         this.after ? "Before" : "After",
         "Before or after the action (a)",
@@ -742,9 +745,7 @@ class Player {
               ? h("span", { class: "faint" }, `, ${counted(turn.frames.length, "screen")}`)
               : null,
           ),
-          screenText(turn.shown)
-            ? h("div", { class: "said user" }, h("pre", { dir: "auto" }, screenText(turn.shown)))
-            : null,
+          screenText(turn.shown) ? observation(screenText(turn.shown)) : null,
           h("div", { class: "said model" }, h("pre", { dir: "auto" }, turn.reply || "(empty reply)")),
           turn.parse_error ? notice(`Not a valid action: ${turn.parse_error}`) : null,
           i === current
@@ -908,6 +909,19 @@ class Player {
       ),
     ];
   }
+}
+
+/** The text of an observation. A long one is folded, so that the reply is in view: it is beside the conversation, too. */
+function observation(text) {
+  const lines = text.split("\n");
+  const words = h("pre", { dir: "auto" }, text);
+  return h(
+    "div",
+    { class: "said user" },
+    lines.length > FOLDED
+      ? h("details", {}, h("summary", {}, `Observation, ${counted(lines.length, "line")}`), words)
+      : words,
+  );
 }
 
 /** Seconds by stage; the stages do not overlap. */

@@ -1,5 +1,6 @@
 // The whole run at a glance.
-import { chart } from "../lib/chart.js";
+import { keep, query } from "../lib/address.js";
+import { axisChoice, axisOf, chart } from "../lib/chart.js";
 import {
   clock,
   counted,
@@ -47,6 +48,11 @@ const WORST = 10;
 export async function overview(place) {
   const head = h("section", { class: "card" });
   const curves = h("section", { class: "charts" });
+  const over = axisChoice(async () => {
+    drawn.clear();
+    all.forget();
+    await refresh();
+  });
   const examples = h("div");
   const all = new Metrics();
   const rest = h("div");
@@ -59,15 +65,16 @@ export async function overview(place) {
     config,
   );
   const drawn = new Map();
-  replace(place, head, curves, examples, all.card, rest, fleet.card, configuration);
+  replace(place, head, h("form", { class: "filters over" }, over), curves, examples, all.card, rest, fleet.card, configuration);
 
   async function refresh() {
-    const [run, charts, found] = await Promise.all([
+    const [run, { charts, axes }, found] = await Promise.all([
       get("/api/run"),
-      get("/api/curves"),
+      get("/api/curves", { axis: axisOf() }),
       get("/api/highlights"),
     ]);
     replace(head, heading(run));
+    over.offer(charts.length ? axes : []);
     if (awaitsEpisodes(run) && !charts.length && !evaluation(run)) replace(curves);
     else draw(curves, drawn, charts, () => withoutCurves(run));
     replace(examples, highlights(found));
@@ -91,7 +98,7 @@ function draw(place, drawn, charts, withoutAny, options = {}) {
   for (const { title, curves, about, span } of charts) {
     if (drawn.get(title)?.grow(curves)) continue;
     const isNone = NONE[title] && isZero(curves);
-    drawn.set(title, isNone ? sentence(title) : chart(title, curves, { about, least: span, ...options }));
+    drawn.set(title, isNone ? sentence(title) : chart(title, curves, { about, least: span, axis: axisOf(), ...options }));
     isNew = true;
   }
   if (isNew)
@@ -195,6 +202,9 @@ function heading(run) {
         : null,
       run.state?.restarts?.length ? fact("restarts", restarts(run.state.restarts), "bad") : null,
       run.command ? fact("command", run.command.trim()) : null,
+      run.host ? fact("host", run.host) : null,
+      run.code ? fact("commit", run.code) : null,
+      run.tags.length ? fact("tags", run.tags.join(", ")) : null,
       run.log ? fact("log", h("a", { href: "/logs/job.log" }, "job.log")) : null,
       ...(unplayed(run) ? [] : played(run, void_)),
     ),
@@ -325,8 +335,10 @@ function highlights({ label, best, worst, changed }) {
       ? h(
           "section",
           { class: "card" },
-          h("h2", {}, "Best and worst episodes, ", named(label)),
-          h("div", { class: "columns" }, rank("Best", best), rank("Worst", worst)),
+          h("h2", {}, worst.length ? "Best and worst episodes, " : "Episodes, ", named(label)),
+          worst.length
+            ? h("div", { class: "columns" }, rank("Best", best), rank("Worst", worst))
+            : rank(`All have reward ${signed(best[0].total)}`, best),
         )
       : null,
     changed.length
@@ -373,10 +385,12 @@ function thumbnail(one, when = "") {
 /** Every logged metric as a chart, in sections that are opened one by one, or found by name. */
 class Metrics {
   constructor() {
-    this.options = { smoothing: 0, log: false };
     this.opened = new Map();
+    this.text = query.get("metrics") ?? "";
     const search = h("input", {
       type: "search",
+      name: "metrics",
+      value: this.text,
       placeholder: "such as entropy",
       oninput: () => {
         clearTimeout(this.typed);
@@ -385,13 +399,19 @@ class Metrics {
     });
     const smooth = h("input", {
       type: "range",
+      name: "smooth",
       min: "0",
       max: "0.99",
       step: "0.01",
-      value: "0",
-      oninput: () => this.adjust({ smoothing: Number(smooth.value) }),
+      value: query.get("smooth") ?? "0",
+      oninput: () => keep("smooth", smooth.value === "0" ? "" : smooth.value, () => this.adjust()),
     });
-    const log = h("input", { type: "checkbox", onchange: () => this.adjust({ log: log.checked }) });
+    const log = h("input", {
+      type: "checkbox",
+      name: "log",
+      checked: query.get("log") === "1",
+      onchange: () => keep("log", log.checked ? "1" : "", () => this.adjust()),
+    });
     this.found = h("div", { class: "charts" });
     this.sections = h("div");
     this.card = h(
@@ -410,13 +430,18 @@ class Metrics {
     );
   }
 
+  get look() {
+    return { smoothing: Number(query.get("smooth") ?? 0), log: query.get("log") === "1" };
+  }
+
   async refresh(sections) {
     this.card.hidden = !Object.keys(sections).length;
     for (const [name, count] of Object.entries(sections)) {
       if (!this.opened.has(name)) {
         const charts = h("div", { class: "charts" });
         const words = h("summary");
-        const details = h("details", { ontoggle: () => this.draw(name) }, words, charts);
+        const open = query.getAll("section").includes(name);
+        const details = h("details", { open, ontoggle: () => this.toggle(name) }, words, charts);
         this.opened.set(name, { details, charts, words, drawn: new Map() });
         this.sections.append(details);
       }
@@ -426,26 +451,40 @@ class Metrics {
     if (this.text) await this.find(this.text);
   }
 
+  async toggle(name) {
+    query.delete("section");
+    for (const [section, { details }] of this.opened) if (details.open) query.append("section", section);
+    keep("", "");
+    await this.draw(name);
+  }
+
   async draw(name) {
     const { details, charts, drawn } = this.opened.get(name);
-    if (details.open)
-      draw(charts, drawn, await get("/api/metrics", { section: name }), () => null, this.options);
+    if (!details.open) return;
+    draw(charts, drawn, await get("/api/metrics", { section: name, axis: axisOf() }), () => null, this.look);
   }
 
   async find(text) {
-    if (text !== this.text) this.matches = new Map();
+    if (text !== this.text) this.matches = null;
     this.text = text;
+    keep("metrics", text);
     this.sections.hidden = Boolean(text);
-    const charts = text ? await get("/api/metrics", { text }) : [];
+    const charts = text ? await get("/api/metrics", { text, axis: axisOf() }) : [];
     if (text !== this.text) return;
-    if (charts.length) draw(this.found, this.matches, charts, () => null, this.options);
+    this.matches ??= new Map();
+    if (charts.length) draw(this.found, this.matches, charts, () => null, this.look);
     else replace(this.found, text ? h("p", { class: "empty" }, "No metric has this in its name.") : null);
   }
 
-  adjust(options) {
-    Object.assign(this.options, options);
+  /** Draw all charts from the beginning, such as over another axis. */
+  forget() {
+    this.matches = null;
+    for (const { drawn } of this.opened.values()) drawn.clear();
+  }
+
+  adjust() {
     for (const drawn of [this.matches ?? new Map(), ...[...this.opened.values()].map((one) => one.drawn)]) {
-      for (const figure of drawn.values()) figure.adjust?.(this.options);
+      for (const figure of drawn.values()) figure.adjust?.(this.look);
     }
   }
 }

@@ -4,7 +4,19 @@ import { picture, screenText, textScreen } from "../lib/picture.js";
 
 const WIDTH = 192;
 
+/** What a key decides, as the buttons do. */
+const decisions = {};
+
 export async function preferences(place) {
+  document.addEventListener("keydown", (event) => {
+    if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+    decisions[event.key.toLowerCase()]?.();
+  });
+  await showNext(place);
+}
+
+async function showNext(place) {
   const { pair, left, done } = await get("/api/choices");
   const title = h("h1", {}, "Which episode is better?");
   const about = h(
@@ -15,6 +27,7 @@ export async function preferences(place) {
     " makes training data of what you choose.",
   );
   if (!pair) {
+    for (const key of Object.keys(decisions)) delete decisions[key];
     replace(
       place,
       title,
@@ -34,22 +47,26 @@ export async function preferences(place) {
     async () => {
       try {
         await post("/api/choices", { better: better.id, worse: worse.id, skipped });
-        await preferences(place);
+        await showNext(place);
+        scrollTo(0, 0);
       } catch (error) {
         replace(failed, notice(error.message));
       }
     };
+  Object.assign(decisions, { a: decide(a, b), b: decide(b, a), s: decide(a, b, true) });
+  const button = (words, key) =>
+    h("button", { class: "button", type: "button", onclick: () => decisions[key]() }, words, h("kbd", {}, key));
   replace(
     place,
     title,
     about,
-    failed,
     h(
       "div",
-      { class: "filters card" },
-      h("button", { class: "button", type: "button", onclick: decide(a, b) }, "A is better"),
-      h("button", { class: "button", type: "button", onclick: decide(b, a) }, "B is better"),
-      h("button", { class: "button", type: "button", onclick: decide(a, b, true) }, "Skip"),
+      { class: "filters card decide" },
+      button("A is better", "a"),
+      button("B is better", "b"),
+      button("Skip", "s"),
+      failed,
     ),
     h("div", { class: "pair" }, side("A", a), side("B", b)),
   );

@@ -1,0 +1,200 @@
+"""What a job has logged: its metrics by training step, episode, token or time."""
+
+import threading
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from math import isfinite
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal, get_args
+
+from agentrl.replay.jsonl import JsonlTail
+from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, is_number
+from agentrl.training.monitoring.progress import TRAINING_STAGES
+
+Point = tuple[float, float]
+Axis = Literal["step", "episodes", "tokens", "time"]
+AXES: tuple[Axis, ...] = get_args(Axis)
+"""What curves can be drawn over: steps, and what was played, sampled or spent until then."""
+_COUNTED_STAGES = (*TRAINING_STAGES, EVALUATION)
+"""Stages whose steps are training steps."""
+_RATES = {"episodes": "rollout/episodes_per_s", "tokens": "rollout/tokens_per_s"}
+_PLAYED_S = "seconds/rollout"
+_NEEDED: Mapping[Axis, set[str]] = {
+    "step": set(),
+    "episodes": {_RATES["episodes"], _PLAYED_S},
+    "tokens": {_RATES["tokens"], _PLAYED_S},
+    "time": {"time"},
+}
+"""The metrics that an axis is computed from."""
+_MAX_LINES = 200_000
+_MAX_POINTS = 2_000
+"""Per curve; longer ones are thinned out to between half and all of this."""
+_RECENT = 20
+"""Training steps from which the remaining time is extrapolated."""
+
+
+class _Column:
+    """The values of one metric, and the lines that have them."""
+
+    __slots__ = ("lines", "values")
+
+    def __init__(self) -> None:
+        self.lines, self.values = array("I"), array("d")
+
+
+class MetricHistory:
+    """What a job has logged in `metrics.jsonl`, read incrementally as the file grows.
+
+    Args:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._tail = JsonlTail(run / METRICS_FILE)
+        self._lock = threading.RLock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._stages, self._steps = list[str](), array("d")
+        self._columns = dict[str, _Column]()
+
+    def read(self) -> None:
+        """Read the lines that were added since the last call."""
+        with self._lock:
+            if self._tail.is_replaced():
+                self._tail = JsonlTail(self._tail.path)
+                self._clear()
+            if not self._tail.path.is_file() or len(self._stages) >= _MAX_LINES:
+                return
+            for line in self._tail.new():
+                self._add(line)
+
+    def _add(self, line: dict[str, Any]) -> None:
+        stage, step = line.get("stage"), line.get("step")
+        if stage not in _COUNTED_STAGES or not is_number(step):
+            return
+        number = len(self._stages)
+        self._stages.append(stage)
+        self._steps.append(step)
+        columns = self._columns
+        for name, value in line.items():
+            # Nearly all values are floats, and a long run has millions of them.
+            if isfinite(value) if type(value) is float else is_number(value):
+                if name not in columns:
+                    columns[name] = _Column()
+                column = columns[name]
+                column.lines.append(number)
+                column.values.append(value)
+
+    def share(self) -> float:
+        """The fraction of the file that was read; may be called while it is read."""
+        try:
+            return self._tail.read / max(1, self._tail.path.stat().st_size)
+        except OSError:
+            return 1.0
+
+    def names(self) -> list[str]:
+        """The metrics of training steps and evaluations so far, in no order."""
+        with self._lock:
+            self.read()
+            return [name for name in self._columns if name not in ("step", "time")]
+
+    def has_stage(self, stages: Sequence[str]) -> bool:
+        """Whether a line of one of these stages was logged."""
+        with self._lock:
+            self.read()
+            return any(stage in stages for stage in self._stages)
+
+    def axes(self) -> list[Axis]:
+        """The axes that curves can be drawn over: those for which something was logged."""
+        with self._lock:
+            self.read()
+            return [axis for axis in AXES if self._columns.keys() >= _NEEDED[axis]]
+
+    def points(
+        self,
+        names: str | Sequence[str],
+        axis: Axis = "step",
+        *,
+        stages: Sequence[str] = _COUNTED_STAGES,
+        where: Callable[[int], bool] = lambda line: True,
+    ) -> list[Point]:
+        """A curve; if a step was logged twice, its last line counts.
+
+        Args:
+            names: a metric, or several of which the first one that was logged is drawn.
+            axis: what it is drawn over.
+            stages: whose lines count.
+            where: which of their lines count.
+        """
+        with self._lock:
+            self.read()
+            for name in [names] if isinstance(names, str) else names:
+                values = {
+                    self._steps[line]: value
+                    for line, value in self._values(name)
+                    if self._stages[line] in stages and where(line)
+                }
+                if values:
+                    return self._along(axis, _thinned(sorted(values.items())))
+            return []
+
+    def _values(self, name: str) -> Iterable[tuple[int, float]]:
+        """The lines that have a metric, with its value."""
+        column = self._columns.get(name)
+        return () if column is None else zip(column.lines, column.values, strict=True)
+
+    def lines_with(self, name: str) -> set[int]:
+        """The lines that have a metric."""
+        with self._lock:
+            self.read()
+            return {line for line, _ in self._values(name)}
+
+    def _along(self, axis: Axis, points: list[Point]) -> list[Point]:
+        """The points over another axis: at what had been reached at the end of their step."""
+        if axis == "step":
+            return points
+        steps, reached = self._over(axis)
+        if not steps:
+            return []
+        places = ((bisect_right(steps, step) - 1, value) for step, value in points)
+        # Two evaluations before the first step would be at one place: the last one counts.
+        found = {reached[at] if at >= 0 else 0.0: value for at, value in places}
+        return sorted(found.items())
+
+    def _over(self, axis: Axis) -> tuple[list[float], list[float]]:
+        """Training steps in order, and what was reached at the end of each."""
+        if axis == "time":
+            times = self._training("time")
+            began = min((time for _, time in self._values("time")), default=0.0)
+            return [*times], [time - began for time in times.values()]
+        rates, played = self._training(_RATES[axis]), self._training(_PLAYED_S)
+        counts = {
+            step: round(rate * played[step]) for step, rate in rates.items() if step in played
+        }
+        return [*counts], [*map(float, accumulate(counts.values()))]
+
+    def _training(self, name: str) -> dict[float, float]:
+        """A metric of training steps by step, in order."""
+        values = {
+            self._steps[line]: value
+            for line, value in self._values(name)
+            if self._stages[line] in TRAINING_STAGES
+        }
+        return dict(sorted(values.items()))
+
+    def remaining_s(self, steps: int) -> float | None:
+        """The time that this many further training steps take, from the median of the latest."""
+        with self._lock:
+            self.read()
+            lines = self._values("time")
+            times = [time for line, time in lines if self._stages[line] in TRAINING_STAGES]
+        took = [after - before for before, after in pairwise(times[-_RECENT:])]
+        return steps * median(took) if took else None
+
+
+def _thinned(points: list[Point]) -> list[Point]:
+    return points[:: max(1, -(-len(points) // _MAX_POINTS))]
