@@ -10,8 +10,8 @@ import pytest
 import agentrl
 from agentrl import replay
 from agentrl.config import EnvConfig, EvalConfig, RewardConfig, WarmStartConfig, from_dict
-from agentrl.data.row_writers import GET_DATA
 from agentrl.errors import ConfigError
+from agentrl.extras import GET_DATA
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.replay import tables_export
 from agentrl.rollout.env_runner import EnvRunner
