@@ -107,6 +107,26 @@ def test_a_line_can_be_edited(serial: str) -> None:
     assert screen.close() == 0
 
 
+def test_arrow_keys_move_the_cursor_and_take_earlier_lines(serial: str) -> None:
+    screen = typist(serial)
+    screen.wait_for(" $ ")
+    up, down, right, left = (f"\x1b[{letter}" for letter in "ABCD")
+    screen.type(f"echo ät{left}{left}kl{right}X{right}\x1b[H\x1b[3~e{left * 3}\x05!\r")
+    screen.wait_for("\r\nkläXt!\r\n")
+    screen.type("echo two\r")
+    screen.wait_for("\r\ntwo\r\n")
+    screen.type(f"{up}{up}{down}{up}\r")
+    screen.wait_for("\r\nkläXt!\r\n")
+    screen.type(f"{up}{up}{down}{down} echo new{left}\x7f\x7fO\r")
+    screen.wait_for("\r\nOw\r\n")
+    screen.type("echo go; cat\r")
+    screen.wait_for("\r\ngo\r\n")
+    screen.type(f"{up}\r")
+    screen.wait_for("^[[A\r\n\x1b[A\r\n")
+    screen.type("\x04\x04")
+    assert screen.close() == 0
+
+
 def test_ctrl_c_ends_the_command_and_not_the_shell(serial: str) -> None:
     screen = typist(serial)
     screen.wait_for(" $ ")

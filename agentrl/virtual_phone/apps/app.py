@@ -54,6 +54,10 @@ class App(Protocol):
     An app with several activities lists them in `activities: Sequence[str]`. Each can be started;
     the extras say which one is meant, and `activity` is the one shown now.
 
+    An app that opens addresses lists their schemes in `schemes: Sequence[str]`, such as `("http",
+    "https")`. `am start -a android.intent.action.VIEW -d ADDRESS` then launches it with the address
+    as the extra `data`.
+
     Three more methods are optional: `text(text: str) -> bool` receives typed text,
     `clear_text() -> bool` deletes it, and `views() -> Sequence[View]` describes the screen for
     `uiautomator dump`.

@@ -68,6 +68,12 @@ class AppTasks:
         return HOME if self.installed is None else self.installed.component
 
     @property
+    def components(self) -> list[str]:
+        """`package/activity` of every task, the home screen first and the one in front last."""
+        found = [self.find(package) for package in self.stack]
+        return [HOME, *(task.component for task in found if task is not None)]
+
+    @property
     def clock_s(self) -> int:
         """Time of day shown in the status bar, in seconds."""
         return self.home_clock_s if self.installed is None else self.installed.clock_s

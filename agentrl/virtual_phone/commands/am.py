@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from agentrl.virtual_phone.apps.app_tasks import HOME
+from agentrl.virtual_phone.apps.app_tasks import AppTasks
 from agentrl.virtual_phone.apps.installed_app import component_name
 from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, BROWSER, LAUNCHER, SETTINGS
 from agentrl.virtual_phone.commands.command_table import command
@@ -142,8 +142,7 @@ def _stack(ctx: CommandContext, arguments: list[str]) -> int:
         return ctx.fail(f"Error: unknown command '{' '.join(arguments)[:100]}'", 255)
     tasks, (width, height) = ctx.phone.tasks, ctx.phone.geometry.size
     bounds = f"bounds=[0,0][{width},{height}]"
-    found = [tasks.find(package) for package in tasks.stack]
-    components = [HOME, *(one.component for one in found if one is not None)]
+    components = tasks.components
     for task, component in reversed(list(enumerate(components, 1))):
         is_visible = str(task == len(components)).lower()
         ctx.print(f"RootTask id={task} {bounds} displayId=0 userId=0")
@@ -176,8 +175,14 @@ async def _start(ctx: CommandContext, intent: Intent) -> int:
     ctx.print(f"Starting: {intent}")
     if slow_s:
         await asyncio.sleep(slow_s)
-    if package or intent.package:
-        state = _start_activity(ctx, package or intent.package, activity, intent)
+    package = package or intent.package
+    viewer = find_viewer(phone.tasks, intent)
+    if viewer in phone.tasks.apps and package in ("", viewer):
+        intent.extras["data"] = intent.data
+        intent.flags.add("--activity-clear-top")
+        state = _start_activity(ctx, viewer, activity, intent)
+    elif package and (viewer, package) != (BROWSER, BROWSER):
+        state = _start_activity(ctx, package, activity, intent)
     else:
         state = _resolve(phone, intent)
         if not state:
@@ -192,12 +197,25 @@ async def _start(ctx: CommandContext, intent: Intent) -> int:
     return 0
 
 
+def find_viewer(tasks: AppTasks, intent: Intent) -> str:
+    """The package that opens the address of a VIEW intent, if any."""
+    scheme = intent.data.partition(":")[0].lower()
+    if not intent.action.endswith(".VIEW") or not scheme:
+        return ""
+    wanted = intent.component.partition("/")[0] or intent.package
+    for package, app in tasks.apps.items():
+        opens = scheme in getattr(app.app, "schemes", ()) and app.is_enabled
+        if opens and wanted in ("", package):
+            return package
+    return BROWSER if scheme in ("http", "https") and wanted in ("", BROWSER) else ""
+
+
 def _resolve(phone: VirtualPhone, intent: Intent) -> str:
     """Resolve and start an intent without a package; returns the launch state, if it succeeded."""
     if intent.category.endswith(".HOME"):
         phone.tasks.go_home()
         return "HOT"
-    if intent.action.endswith(".VIEW") and intent.data.startswith(("http://", "https://")):
+    if find_viewer(phone.tasks, intent) == BROWSER:
         phone.tasks.bring_to_front(BROWSER, text=intent.data)
         phone.in_background(_load(phone, intent.data))
         return "COLD"

@@ -101,13 +101,24 @@ def window(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("activity")
 def activity(phone: VirtualPhone, arguments: list[str]) -> str:
-    """The resumed activity and the processes."""
-    resumed = (
-        f"ACTIVITY MANAGER ACTIVITIES (dumpsys activity activities)\n"
-        f"    mResumedActivity: {_record(phone)}\n  topResumedActivity={_record(phone)}\n"
-        f"  ResumedActivity: {_record(phone)}\n"
+    """The tasks, the resumed activity and the processes, before they are visible."""
+    components = phone.tasks.components
+    records = [
+        f"ActivityRecord{{d4e5f6 u0 {component} t{task}}}"
+        for task, component in enumerate(components, 1)
+    ]
+    tasks = "".join(
+        f"  * Task{{a1b2c3 #{task} type={'standard' if task > 1 else 'home'}}}\n"
+        f"    * Hist  #0: {records[task - 1]}\n"
+        for task in range(len(components), 0, -1)
     )
-    component = phone.shown.component
+    resumed = (
+        "ACTIVITY MANAGER ACTIVITIES (dumpsys activity activities)\n"
+        f"Display #0 (activities from top to bottom):\n{tasks}"
+        f"    mResumedActivity: {records[-1]}\n  topResumedActivity={records[-1]}\n"
+        f"  ResumedActivity: {records[-1]}\n"
+    )
+    component = components[-1]
     pid = phone.tasks.pid(component.partition("/")[0])
     top = f"TASK {component.partition('/')[0]} id=1\n  ACTIVITY {component} d4e5f6 pid={pid}\n"
     processes = "".join(

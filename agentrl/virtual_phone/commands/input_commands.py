@@ -64,9 +64,7 @@ def _tap(phone: VirtualPhone, values: list[str]) -> Gesture:
 
 
 def _swipe(phone: VirtualPhone, values: list[str]) -> Gesture:
-    x1, y1, x2, y2, *given = _numbers(values)
-    if len(given) > 1:
-        raise ValueError("too many numbers")
+    x1, y1, x2, y2, *given = _numbers(values, 4, 5)
     ms = min(int(given[0]), _MAX_MS) if given and given[0] >= 0 else 300
     return partial(phone.input.swipe, (x1, y1), (x2, y2), ms), ms
 
@@ -95,7 +93,7 @@ def _keys(phone: VirtualPhone, values: list[str]) -> Gesture:
     """`keyevent [--longpress | --doubletap | --async] KEYS`, `keycombination [-t MS] KEYS`."""
     ms = _LONG_KEY_MS if "--longpress" in values else 0
     if values[:1] == ["-t"]:
-        ms, values = min(int(values[1][:9]), _MAX_MS), values[2:]
+        ms, values = min(int(_numbers(values[1:2], 1)[0]), _MAX_MS), values[2:]
     codes = [key_code(value) for value in values if not value.startswith("--")]
     if not codes:
         raise ValueError('Argument expected after "keyevent"')
@@ -107,13 +105,35 @@ def _keys(phone: VirtualPhone, values: list[str]) -> Gesture:
     return press, ms
 
 
-def _numbers(values: list[str]) -> list[float]:
+def _wheel(phone: VirtualPhone, values: list[str]) -> Gesture:
+    """`scroll X Y --axis VSCROLL,AMOUNT`: a finger that moves by tenths of the screen."""
+    places = [value for value in values if value[:1] != "-" and "," not in value]
+    x, y = _numbers(places) if places else (0.0, 0.0)
+    amounts = [value.partition(",")[2] for value in values if value.startswith("VSCROLL,")]
+    height = phone.geometry.size[1]
+    end = y + sum(_numbers(amounts, 0, 1)) * height / 10
+    return partial(phone.input.swipe, (x, y), (x, min(max(end, 0.0), height - 1.0)), 0), 0
+
+
+def _trackball(phone: VirtualPhone, values: list[str]) -> Gesture:
+    """`press`, `roll DX DY`: apps do not use trackballs."""
+    _numbers(values, 0, 2)
+    return lambda: None, 0
+
+
+def _numbers(values: list[str], least: int = 2, most: int = 2) -> list[float]:
     """Parse finite numbers.
 
     Raises:
-        ValueError: a value is not a finite number.
+        ValueError: there are too few or too many values, or one is not a finite number.
     """
-    numbers = [float(value) for value in values]
+    if not least <= len(values) <= most:
+        raise ValueError(f"expected {least} numbers, got {len(values)}")
+    try:
+        numbers = [float(value) for value in values]
+    except ValueError as error:
+        wrong = str(error).partition(": ")[2].strip("'")
+        raise ValueError(f'For input string: "{wrong[:40]}"') from None
     if not all(abs(number) < 1e9 for number in numbers):
         raise ValueError("position out of range")
     return numbers
@@ -127,6 +147,9 @@ _VERBS: dict[str, Callable[[VirtualPhone, list[str]], Gesture]] = {
     "text": _text,
     "keyevent": _keys,
     "keycombination": _keys,
+    "scroll": _wheel,
+    "press": _trackball,
+    "roll": _trackball,
 }
 
 

@@ -7,7 +7,6 @@ from agentrl.virtual_phone.apps.apk import read_manifest
 from agentrl.virtual_phone.apps.installed_app import InstalledApp, component_name
 from agentrl.virtual_phone.apps.system_apps import (
     ACTIVITIES,
-    BROWSER,
     DIALER,
     KEYBOARD_PACKAGE,
     LAUNCHER,
@@ -17,7 +16,7 @@ from agentrl.virtual_phone.apps.system_apps import (
     TextPage,
     apk_path,
 )
-from agentrl.virtual_phone.commands.am import Intent, read_intent
+from agentrl.virtual_phone.commands.am import Intent, find_viewer, read_intent
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 
@@ -131,8 +130,8 @@ def _activities(ctx: CommandContext, intent: Intent) -> list[str]:
     kind, action = intent.category.rpartition(".")[2], intent.action.rpartition(".")[2]
     if kind == "HOME":
         found = [LAUNCHER]
-    elif action == "VIEW" and intent.data.startswith(("http://", "https://")):
-        found = [BROWSER]
+    elif action == "VIEW" and (viewer := find_viewer(ctx.phone.tasks, intent)):
+        found = [viewer]
     elif action.endswith("SETTINGS"):
         found = [SETTINGS]
     elif action in ("DIAL", "CALL"):

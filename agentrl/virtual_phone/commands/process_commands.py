@@ -56,6 +56,18 @@ _FIELDS: dict[str, tuple[str, int, Callable[[PhoneProcess, float], object]]] = {
 }
 """Title, width (negative: to the left) and value of each column."""
 _SAME = {"STAT": "S", "ETIME": "ELAPSED", "COMMAND": "ARGS"}
+_HELP = """\
+usage: ps [-AefnwZ] [-o FIELD,] [-p PID,] [-u USER,]
+
+List processes.
+
+-A\tAll
+-e\tSynonym for -A
+-f\tFull listing (-o USER:12=UID,PID,PPID,C,STIME,TTY,TIME,ARGS=CMD)
+-o\tOutput FIELDs instead of defaults
+-p\tProcess IDs (--pid)
+-u\tSelect by effective user"""
+"""What clients search for `-A`, which old phones lack."""
 _COLUMNS = "USER,PID,PPID,VSZ,RSS,WCHAN,ADDR,S,NAME"
 _FULL = "USER,PID,PPID,C,STIME,TTY,TIME,CMD"
 
@@ -87,6 +99,8 @@ def running_processes(ctx: CommandContext) -> list[PhoneProcess]:
 @command("ps")
 def ps(ctx: CommandContext) -> int:
     """`ps [-A | -e] [-f] [-p PIDS] [-u USERS] [-o COLUMNS]`; without -A those of this shell."""
+    if "--help" in ctx.arguments:
+        return ctx.print(_HELP)
     try:
         given, words = getopt.gnu_getopt(ctx.arguments, "AaefldnwTZM:p:P:u:U:o:k:O:s:")
     except getopt.GetoptError as error:

@@ -14,6 +14,13 @@ _SENT_SCREEN = "AGENTRL_SENT_SCREEN"
 """Variable in which a shell keeps the token of the last frame that it has sent."""
 _SECOND_DISPLAY = (720, 720)
 """Size of the dark display that is captured unless another is named (`second_display` fault)."""
+_USAGE = """\
+usage: screencap [-hp] [-d display-id] [FILENAME]
+   -h: this message
+   -p: save the file as a png.
+   -d: specify the display ID to capture
+If FILENAME ends with .png it will be saved as a png.
+If FILENAME is not given, the results will be printed to stdout."""
 _MAX_S = 180.0
 _BIT_RATE = 20_000_000
 _SIDES = range(16, 4097)
@@ -25,6 +32,8 @@ _RECORDING += ["verbose", "rotate", "bugreport", "show-frame-time"]
 def screencap(ctx: CommandContext) -> int:
     """`screencap [-p] [-d DISPLAY] [FILE]`."""
     options, files = split_options(ctx, "d")
+    if "h" in options:
+        return ctx.fail(_USAGE)
     is_png = "p" in options or any(file.endswith(".png") for file in files)
     known = "" if files or is_png else ctx.environment.get(KNOWN_SCREEN, "")
     if known == SENT:

@@ -25,9 +25,10 @@ _SERVICES = {
     "location": "cmd location",
     "package": "pm",
     "settings": "settings",
+    "wifi": "cmd wifi",
     "window": "wm",
 }
-_QUIET_SERVICES = frozenset(["deviceidle", "notification", "statusbar", "uimode", "wifi"])
+_QUIET_SERVICES = frozenset(["deviceidle", "notification", "statusbar", "uimode"])
 _SETTINGS = "content://settings/"
 _RESET_MODES = ("untrusted_defaults", "untrusted_clear", "trusted_defaults")
 _SHELL_PACKAGE = "com.android.shell"

@@ -14,6 +14,16 @@ _INTERRUPT, _END, _KILL_LINE, _KILL_WORD = 0x03, 0x04, 0x15, 0x17
 _ERASE = frozenset((0x08, 0x7F))
 INTERRUPTED = 130
 """Exit code of what Ctrl-C has ended."""
+_ESCAPE = 0x1B
+_KEYS = {
+    **{start + letter: name for start in (b"\x1b[", b"\x1bO") for letter, name in (
+        (b"A", "up"), (b"B", "down"), (b"C", "right"), (b"D", "left"), (b"H", "home"),
+        (b"F", "end"),
+    )},
+    b"\x1b[1~": "home", b"\x1b[4~": "end", b"\x1b[3~": "delete", b"\x01": "home", b"\x05": "end",
+}  # fmt: skip
+"""What terminals send for the keys that edit a line."""
+_MAX_HISTORY = 500
 _MAX_LINE_LENGTH = 1 << 20
 _OFTEN_PARSED = 1 << 14
 """Up to this length, unfinished commands are parsed after each line."""
@@ -34,6 +44,12 @@ class TerminalDevice:
         self._keyboard = keyboard
         self._screen = screen
         self._line = bytearray()
+        self._num_after = 0
+        """Bytes of the line behind the cursor."""
+        self._sequence = b""
+        """The beginning of a key's escape sequence."""
+        self._history: list[bytes] = []
+        self._history_at = 0
         self._lines: list[bytes] = []
         """Finished lines; an empty one is the end of the input."""
         self._changed = Event()
@@ -78,8 +94,15 @@ class TerminalDevice:
         return False
 
     def _type(self, character: int) -> None:
-        if character == _INTERRUPT:
-            self._line.clear()
+        # A program that reads gets the keys as they are; only the shell edits its line.
+        is_edited = self._foreground is None
+        if self._sequence or (is_edited and (character == _ESCAPE or character in b"\x01\x05")):
+            self._sequence += bytes([character])
+            if _is_complete(self._sequence):
+                sequence, self._sequence = self._sequence, b""
+                self._edit(_KEYS.get(sequence, ""))
+        elif character == _INTERRUPT:
+            self._clear()
             self._screen(b"^C\r\n")
             self._lines.clear()
             if self._foreground is not None:
@@ -89,31 +112,92 @@ class TerminalDevice:
                 self._lines.append(bytes([_INTERRUPT]))
         elif character == _END:
             self._lines.append(bytes(self._line))
-            self._line.clear()
+            self._clear()
         elif character in _ERASE:
             self._erase(1)
         elif character == _KILL_LINE:
             self._erase(len(self._line))
         elif character == _KILL_WORD:
-            *_, word = self._line.rsplit(maxsplit=1) or [bytearray()]
-            self._erase(len(self._line) - len(self._line.rstrip()) + len(word))
+            before = bytes(self._line[: self._cursor])
+            *_, word = before.rsplit(maxsplit=1) or [b""]
+            self._erase(len(before) - len(before.rstrip()) + len(word))
         elif character in b"\r\n":
             self._screen(b"\r\n")
             self._lines.append(bytes(self._line) + b"\n")
-            self._line.clear()
+            if is_edited and self._line.strip():
+                self._history = [*self._history, bytes(self._line)][-_MAX_HISTORY:]
+            self._clear()
         elif len(self._line) < _MAX_LINE_LENGTH:
-            self._line.append(character)
+            self._line.insert(self._cursor, character)
             shown = bytes([character])
             self._screen(b"^" + bytes([character + 64]) if character < 32 else shown)
+            self._redraw_rest()
 
     def _erase(self, num_bytes: int) -> None:
-        """Erase whole characters of UTF-8."""
+        """Erase whole characters of UTF-8 before the cursor."""
         for _ in range(num_bytes):
-            while self._line and self._line[-1] & 0xC0 == 0x80:
-                del self._line[-1]
-            if self._line:
-                del self._line[-1]
-                self._screen(b"\b \b")
+            if start := self._cursor:
+                start -= len(_last_character(self._line[:start]))
+                del self._line[start : self._cursor]
+                self._screen(b"\b" + self._line[start:] + b" \b")
+                self._screen(b"\b" * _width(self._line[start:]))
+
+    @property
+    def _cursor(self) -> int:
+        return len(self._line) - self._num_after
+
+    def _clear(self) -> None:
+        self._line.clear()
+        self._num_after, self._history_at = 0, len(self._history)
+
+    def _redraw_rest(self) -> None:
+        rest = self._line[self._cursor :]
+        if rest:
+            self._screen(bytes(rest) + b"\b" * _width(rest))
+
+    def _edit(self, key: str) -> None:
+        """Handle a key that moves the cursor, or takes an earlier line."""
+        if key in ("up", "down"):
+            at = self._history_at + (1 if key == "down" else -1)
+            if 0 <= at <= len(self._history):
+                before = _width(self._line[: self._cursor])
+                self._line[:] = [*self._history, b""][at]
+                self._num_after, self._history_at = 0, at
+                self._screen(b"\b" * before + b"\x1b[J" + self._line)
+        elif key in ("left", "home"):
+            many = len(_last_character(self._line[: self._cursor]))
+            many = self._cursor if key == "home" else many
+            self._screen(b"\b" * _width(self._line[self._cursor - many : self._cursor]))
+            self._num_after += many
+        elif key in ("right", "end", "delete") and self._num_after:
+            rest = bytes(self._line[self._cursor :])
+            passed = rest if key == "end" else rest.decode("utf-8", "replace")[:1].encode()
+            self._screen(passed)
+            self._num_after -= len(passed)
+            if key == "delete":
+                self._erase(1)
+
+
+def _is_complete(sequence: bytes) -> bool:
+    """Whether the bytes that a key sends have ended."""
+    if sequence[0] != _ESCAPE or len(sequence) > 8:
+        return True
+    return len(sequence) > 1 and (
+        sequence[1] not in b"[O" or (len(sequence) > 2 and 0x40 <= sequence[-1] <= 0x7E)
+    )
+
+
+def _last_character(line: bytearray) -> bytes:
+    """The bytes of the last character of UTF-8."""
+    start = len(line) - 1
+    while start > 0 and line[start] & 0xC0 == 0x80:
+        start -= 1
+    return bytes(line[max(start, 0) :])
+
+
+def _width(line: bytes | bytearray) -> int:
+    """Columns that text takes."""
+    return sum(byte & 0xC0 != 0x80 for byte in line)
 
 
 async def converse(shell: ShellInterpreter, device: TerminalDevice | None) -> None:

@@ -284,6 +284,7 @@ class ShellInterpreter(Pipelines):
             jobs=self.jobs,
             process=self.process,
             is_condition=self.is_condition,
+            started_s=self.started_s,
         )
 
     async def run_program(

@@ -1,5 +1,7 @@
 """The state of a shell, and the expansion of words in it."""
 
+import random
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -41,6 +43,9 @@ _ENVIRONMENT = {
     "TMPDIR": "/data/local/tmp",
     "USER": "shell",
 }
+_DYNAMIC = ("RANDOM", "SECONDS", "PPID")
+"""Variables whose value is computed when they are read."""
+_ADBD_PID = 400
 BUILTINS = frozenset((
     ".", ":", "break", "cd", "command", "continue", "eval", "exec", "exit", "export", "let",
     "local", "read", "readonly", "return", "set", "shift", "source", "trap", "type", "typeset",
@@ -90,6 +95,7 @@ class ShellState:
     jobs: dict[int, Process] = field(default_factory=dict)
     """Background commands of this shell and of those that share its output."""
     own_jobs: list[int] = field(default_factory=list)
+    started_s: float = field(default_factory=time.monotonic)
     option_offset: int = 1
     """Where `getopts` is in its current word."""
 
@@ -146,6 +152,8 @@ class ShellState:
 
     def parameter(self, name: str) -> str | None:
         """The value of a variable or a special parameter; None if it is not set."""
+        if name in _DYNAMIC:
+            return self._dynamic(name)
         value = self.environment.get(name)
         if value is None and name in ("COLUMNS", "LINES") and (terminal := self.io.terminal):
             return str(terminal.columns if name == "COLUMNS" else terminal.rows)
@@ -163,6 +171,11 @@ class ShellState:
         if name == "-":
             return "".join(sorted(o for o in self.options if len(o) == 1))
         return str({"?": self.code, "$": self.pid, "#": len(self.positional)}[name])
+
+    def _dynamic(self, name: str) -> str:
+        if name == "RANDOM":
+            return str(random.randrange(1 << 15))
+        return str(_ADBD_PID if name == "PPID" else int(time.monotonic() - self.started_s))
 
     async def expanded(self, words: Sequence[Word]) -> list[str]:
         """Expand words into the arguments that they stand for."""
@@ -262,6 +275,9 @@ class ShellState:
         Raises:
             ShellFailure: it is invalid.
         """
+        for name in _DYNAMIC:
+            if name in expression:
+                self.environment[name] = self._dynamic(name)
         try:
             return evaluate(expression, self.environment)
         except ArithmeticFailure as error:
