@@ -19,6 +19,7 @@ from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.job_failure import may_pass, recorded_failure
 from agentrl.training.run_folder import RunFolder, RunState, job_name, read_summary
 from agentrl.training.run_start import record_start
+from agentrl.weight_sync import weight_files
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,7 @@ def run_job(
             for killed in (run, run / "episodes"):
                 remove_partial_files(killed)
             begun(settings)
+        weight_files.remove_stale_folders()
         record_start(run)
         command = None if is_stage else job.command
         with recorded_failure(run), _resume_hint(folder, command, resumed=resume is not None):

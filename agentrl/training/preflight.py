@@ -69,6 +69,7 @@ from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.workers.open_rollouts import plan_job
 from agentrl.training.custom_classes import custom_classes
 from agentrl.training.env_seeds import check_evaluation_seeds, check_run_seeds
+from agentrl.training.file_limit import check_open_files
 from agentrl.training.length_check import check_lengths, check_rewards
 from agentrl.training.monitoring.logger import check_loggers, check_logins
 from agentrl.training.sampling.task_sampler import load_sampler, task_sets
@@ -227,6 +228,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
             "`agentrl eval` or `agentrl play`; warm_start.recorded trains a model of your own on "
             "what it played"
         )
+    check_open_files(config.rollout)
     players, warm = baseline_players(config), config.warm_start
     if warm is not None and warm.player is not None:
         players = [*players, warm.player]

@@ -144,9 +144,9 @@ def _handled_by(stopping: Stopping, numbers: Sequence[signal.Signals]) -> Iterat
         if stopping.signal is None:
             raise
         if isinstance(error, Exception):  # as when the signal has ended other processes, too
-            is_known = isinstance(error, AgentRLError)
-            what = error if is_known else describe_error(error)
-            log.error("while stopping: %s", what, exc_info=None if is_known else error)
+            is_bug = not isinstance(error, AgentRLError | OSError)
+            what = error if isinstance(error, AgentRLError) else describe_error(error)
+            log.error("while stopping: %s", what, exc_info=error if is_bug else None)
         if stopping.signal == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise SystemExit(128 + stopping.signal) from None

@@ -106,10 +106,8 @@ def shared_folder() -> Path:
 @cache
 def _shared_folder(pid: int, root: Path | None) -> Path:
     """The folder of this process; a forked child gets its own."""
-    if root is None:
-        memory = Path("/dev/shm")
-        root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
-    _remove_stale_folders(root)
+    root = root or _default_root()
+    remove_stale_folders(root)
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-", dir=root))
     atexit.register(_remove, folder, pid)
     return folder
@@ -120,9 +118,18 @@ def _remove(folder: Path, pid: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_stale_folders(root: Path) -> None:
-    """Remove folders of killed processes, whose exit handlers never ran."""
-    for folder in root.glob(f"{_PREFIX}*-*"):
+def _default_root() -> Path:
+    memory = Path("/dev/shm")
+    return memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def remove_stale_folders(root: Path | None = None) -> None:
+    """Remove folders of killed processes, whose exit handlers never ran.
+
+    Args:
+        root: the folder that holds them; None for shared memory.
+    """
+    for folder in (root or _default_root()).glob(f"{_PREFIX}*-*"):
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdigit() and not is_alive(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)

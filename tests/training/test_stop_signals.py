@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -103,6 +104,21 @@ def test_what_fails_after_a_signal_does_not_change_the_status(caplog):
         asyncio.run(work())
     assert ended.value.code == 143
     assert "while stopping: rank 1 of the learner died" in caplog.text
+
+
+def test_a_disk_that_is_full_when_a_job_is_stopped_is_one_line(caplog):
+    async def work():
+        with acknowledge_stop_signals(grace_s=60.0) as stopping:
+            async with stopping.completed_first():
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.sleep(0.1)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run/checkpoints")
+
+    with pytest.raises(SystemExit) as ended:
+        asyncio.run(work())
+    assert ended.value.code == 143
+    assert "while stopping: OSError: [Errno 28] No space left on device" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_ctrl_c_stops_after_the_block_in_progress():

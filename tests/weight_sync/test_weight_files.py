@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from agentrl.policies.engines.weight_checks import digest
 from agentrl.policies.models.stored_weights import open_files
-from agentrl.weight_sync.weight_files import _remove_stale_folders, export, read, write
+from agentrl.weight_sync.weight_files import export, read, remove_stale_folders, write
 
 PUBLISH = """
 import os, sys
@@ -45,7 +45,7 @@ def test_weights_are_removed_at_exit_and_those_of_a_killed_process_by_the_next()
 def test_folders_of_running_processes_are_not_removed(tmp_path):
     own = tmp_path / f"agentrl-weights-{os.getpid()}-x"
     own.mkdir()
-    _remove_stale_folders(tmp_path)
+    remove_stale_folders(tmp_path)
     assert own.exists()
 
 

@@ -1,4 +1,5 @@
 import asyncio
+import pickle
 import resource
 import threading
 import time
@@ -6,9 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from torch.distributed.checkpoint import FileSystemReader
 
 from agentrl.cluster import node_report
 from agentrl.config import CheckpointConfig
+from agentrl.errors import ConfigError
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
 from agentrl.training.learner.learner import copies_fit
@@ -170,3 +173,14 @@ def test_no_pinned_memory_is_left_by_tensors_of_a_gpu(tmp_path):
     sharded_checkpoint.write(tmp_path / "learner", tensors, {}, main=True)
     kept = torch.cuda.host_memory_stats().get("allocated_bytes.current", 0) - before
     assert kept < tensors["weight0"].nbytes
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+def test_a_checkpoint_that_claims_more_than_its_files_hold_is_refused(tmp_path) -> None:
+    sharded_checkpoint.write(tmp_path, {"policy/w": torch.zeros(4)}, {}, main=True)
+    metadata = FileSystemReader(tmp_path).read_metadata()
+    metadata.state_dict_metadata["policy/w"].size = torch.Size([10**12])
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(metadata))
+    (tmp_path / ".metadata.xxh3").unlink()
+    with pytest.raises(ConfigError, match=r"policy/w claims 1,000,000,000,000 elements"):
+        sharded_checkpoint.read(tmp_path, "policy/")

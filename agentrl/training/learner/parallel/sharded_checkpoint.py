@@ -8,6 +8,7 @@ such as those of earlier versions, is not verified.
 import hashlib
 import io
 import json
+import math
 import os
 import pickle
 import shutil
@@ -336,10 +337,18 @@ class TensorReader:
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder, self._prefix = folder, prefix
         self._metadata, self._verified = _metadata(folder), set[str]()
+        found = {n: about for n, about in _types(self._metadata).items() if n.startswith(prefix)}
+        stored_bytes = sum(file.stat().st_size for file in folder.iterdir())
+        for name, (shape, dtype) in found.items():
+            if math.prod(shape) * dtype.itemsize > stored_bytes:
+                raise _broken(
+                    folder,
+                    f"{name} claims {math.prod(shape):,} elements, and all files have "
+                    f"{stored_bytes:,} bytes",
+                )
         self.layout = {
             name.removeprefix(prefix): torch.empty(shape, dtype=dtype, device="meta")
-            for name, (shape, dtype) in _types(self._metadata).items()
-            if name.startswith(prefix)
+            for name, (shape, dtype) in found.items()
         }
         """A meta tensor for each one that can be read, by name."""
 
