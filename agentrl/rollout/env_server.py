@@ -368,6 +368,8 @@ class EnvServer(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 1024
+    """Clients that connect at the same moment, as at the start of a step; 5 reset most of them."""
 
     def __init__(
         self,

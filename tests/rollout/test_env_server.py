@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -350,6 +351,18 @@ def test_half_open_connections_take_few_threads_and_keep_no_client_out(
         remote(url).reset(seed=2)
         assert len(list(threads.iterdir())) - before < 80
         env.step(PLAY)
+
+
+def test_many_clients_may_connect_at_once(start: Start, remote) -> None:
+    url, _ = start()
+    together = threading.Barrier(100)
+
+    def reset(seed: int) -> None:
+        together.wait(20)
+        remote(url, patience_s=0.0).reset(seed=seed)
+
+    with ThreadPoolExecutor(100) as threads:
+        list(threads.map(reset, range(100)))
 
 
 @pytest.mark.parametrize(
