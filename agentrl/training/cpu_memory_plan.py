@@ -1,4 +1,4 @@
-"""What a job without GPUs needs of the machine, planned without weights."""
+"""The CPU memory and time of a job on machines without GPUs, planned without weights."""
 
 import tempfile
 from collections.abc import Sequence
@@ -7,29 +7,29 @@ from pathlib import Path
 from agentrl.cluster.placement import Node
 from agentrl.config import Config
 from agentrl.training.job_size import JobSize
-from agentrl.training.memory_plan import config_folder
+from agentrl.training.memory_plan import config_folder, is_config_here
 
 _PER_CORE = 50e9
 """Operations per second of a CPU core in 32-bit matrix products; servers have 20 to 100 billion."""
 _PER_PARAMETER = 6
 """Operations per parameter and token of an update: forward and backward."""
 _TOKENS, _MOST_S = 1000, 60.0
-"""An update of so many tokens may take so long."""
+"""Tokens of an update, and the longest time that it may take (seconds)."""
 _GB = 1e9
 
 
 def misfits(config: Config, nodes: Sequence[Node], memory: float) -> list[str]:
-    """What the job lacks on machines without GPUs, as texts; empty if it may run.
+    """Problems of the job on machines without GPUs; none if its model's configuration is not here.
 
     Args:
-        config: the job; a built-in or local model, or one whose configuration is known.
-        nodes: where it runs.
-        memory: CPU memory of each.
+        config: the job.
+        nodes: the machines, which have no GPU.
+        memory: CPU memory of each machine, in bytes.
 
     Raises:
         ConfigError: the model's configuration cannot be read.
     """
-    if config.model.path == "tiny":
+    if config.model.path == "tiny" or not is_config_here(config.model):
         return []
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = config_folder(config.model, Path(scratch) / "model")

@@ -188,7 +188,7 @@ def _plan_memory(config: Config, layout: Layout, run: Path) -> tuple[dict[str, A
     used = {slot.node for slot in (*layout.ranks, *layout.engines) if slot.gpus}
     what = "memory and disk space"
     if not used:
-        if find_spec("torch") and _is_known(config.model):
+        if find_spec("torch"):
             from agentrl.training import cpu_memory_plan  # imports torch
 
             if problems := cpu_memory_plan.misfits(config, layout.nodes, host_memory().total):
@@ -211,13 +211,6 @@ def _plan_memory(config: Config, layout: Layout, run: Path) -> tuple[dict[str, A
     misfits = {MISFITS: problems} if problems else {}
     notes = {"note": plan.host.warning} if plan.host.warning else {}
     return {"size of a GPU": size, **plan.describe(), **notes, **misfits}, []
-
-
-def _is_known(model: ModelConfig) -> bool:
-    """Whether a model's configuration is on this machine."""
-    from agentrl.training import memory_plan  # imports torch
-
-    return memory_plan.is_config_here(model)
 
 
 def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
