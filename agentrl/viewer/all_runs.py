@@ -162,9 +162,7 @@ class AllRuns:
         return {
             "metrics": sorted(logged),
             "metric": chosen,
-            "axes": [
-                axis for axis in AXES if all(axis in one.axes() for one in histories.values())
-            ],
+            "axes": _shared_axes(histories.values()),
             "curves": [
                 {"run": name, "group": rows[name]["group"], "points": history.points(chosen, axis)}
                 for name, history in histories.items()

@@ -32,7 +32,7 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
         **kwargs: of each reset, besides its seed.
 
     Raises:
-        EnvError, ConfigError: not an OpenEnv server answers, or its actions cannot be written.
+        EnvError, ConfigError: no OpenEnv server answers, or its actions cannot be written.
     """
 
     observation_space = OpaqueSpace("an observation of OpenEnv")
