@@ -7,6 +7,10 @@ const WIDTH = 192;
 /** What a key decides, as the buttons do. */
 const decisions = {};
 
+function forget() {
+  for (const key of Object.keys(decisions)) delete decisions[key];
+}
+
 export async function preferences(place) {
   document.addEventListener("keydown", (event) => {
     if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
@@ -27,7 +31,6 @@ async function showNext(place) {
     " makes training data of what you choose.",
   );
   if (!pair) {
-    for (const key of Object.keys(decisions)) delete decisions[key];
     replace(
       place,
       title,
@@ -45,17 +48,20 @@ async function showNext(place) {
   const decide =
     (better, worse, skipped = false) =>
     async () => {
+      forget(); // until the next pair is shown: one choice for each
       try {
         await post("/api/choices", { better: better.id, worse: worse.id, skipped });
         await showNext(place);
         scrollTo(0, 0);
       } catch (error) {
+        offer();
         replace(failed, notice(error.message));
       }
     };
-  Object.assign(decisions, { a: decide(a, b), b: decide(b, a), s: decide(a, b, true) });
+  const offer = () => Object.assign(decisions, { a: decide(a, b), b: decide(b, a), s: decide(a, b, true) });
+  offer();
   const button = (words, key) =>
-    h("button", { class: "button", type: "button", onclick: () => decisions[key]() }, words, h("kbd", {}, key));
+    h("button", { class: "button", type: "button", onclick: () => decisions[key]?.() }, words, h("kbd", {}, key));
   replace(
     place,
     title,
