@@ -226,7 +226,7 @@ class boundary:
 
 
 def with_short_mistakes(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Let a user's mistake leave a function without the frames of agentrl, which say nothing.
+    """Raise a user's mistake from a public function without agentrl's frames in the traceback.
 
     What foreign code raised stays with it as its cause.
     """

@@ -1,4 +1,4 @@
-"""Text for messages: safe and shortened values, suggestions, names of phones; hosts and hashes."""
+"""Text for messages: safe and shortened values, suggestions, phone names; retries and hashes."""
 
 import difflib
 import re

@@ -261,7 +261,7 @@ class Episode:
     seed: int
     """The seed of the reset."""
     group: str
-    """The group that the episode is compared within."""
+    """The group whose members the episode is compared with."""
     member: int
     """Position in the group, from 0."""
     reset_info: Mapping[str, Any]
@@ -379,7 +379,7 @@ class ScoredEpisode:
 
     @property
     def reward(self) -> float:
-        """The episode's reward: that of all its turns together."""
+        """The episode's reward: the sum of its turns' rewards."""
         return float(sum(self.rewards))
 
 

@@ -1,4 +1,4 @@
-"""The check that every server makes of a request first: neither foreign name nor foreign page.
+"""The check of a request that every server makes first: it refuses foreign host names and pages.
 
 `agentrl serve-env --program` prints this file within the environment server, so it needs the
 standard library of Python 3.9 only.

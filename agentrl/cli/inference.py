@@ -217,7 +217,7 @@ def chat(
 
 @contextmanager
 def _waiting(model: str, engine: str, *, served: bool) -> Iterator[None]:
-    """Say what a chat waits for before its first message, and for how long already."""
+    """Report what a chat waits for before its first message, and how long it has waited."""
     from agentrl.training.monitoring.progress import show_engine_start
 
     what = "connecting to the server" if served else f"loading {model}"

@@ -87,7 +87,7 @@ class SamplingConfig:
     filter_means: list[float] | None = None
     """[lowest, highest] mean reward of a group; others are replaced. None replaces none."""
     refills: int = 3
-    """At most how often per step filtered groups are replaced."""
+    """Maximum number of times that filtered groups are replaced in one step."""
 
     @property
     def filters(self) -> bool:

@@ -27,7 +27,7 @@ from agentrl.extension_points import CAPTURE
 log = logging.getLogger(__name__)
 
 BUDGET_S = 1.0
-"""How long `auto` repeats measurements of captures, and of input; the first has more time."""
+"""How long `auto` repeats measurements of captures, and of input; first ones may take longer."""
 _ROUNDS = 2
 _USUAL = {"capture": "raw", "input": "shell"}
 _CLEARLY = 1.25

@@ -64,7 +64,7 @@ def why_dark(device: Device) -> str | None:
     state = "locked" if is_awake(power) else "off"
     return (
         f"its screen is {state}: devices.wake=true wakes it, svc power stayon true keeps it awake "
-        "while it charges, and the screen lock must be none"
+        "while it charges, and the screen lock must be set to none"
     )
 
 

@@ -38,7 +38,7 @@ class Summary:
     env_id: str
     """The environment, as `env.id` names it."""
     group: str
-    """The group that it is compared within."""
+    """The group whose members it is compared with."""
     member: int
     """Position in the group, from 0."""
     seed: int
@@ -219,7 +219,7 @@ class Filter:
     seed: int | None = None
     """The seed of the reset."""
     group: str | None = None
-    """The group that it is compared within."""
+    """The group whose members it is compared with."""
     device: str | None = None
     """The phone's name."""
     id: str | None = None

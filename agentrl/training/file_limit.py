@@ -26,7 +26,7 @@ def check_open_files(rollout: RolloutConfig) -> None:
         raise ConfigError(
             f"a process may have only {hard:,} files open here (ulimit -n), and "
             f"rollout.launcher={rollout.launcher} with rollout.concurrency={rollout.concurrency} "
-            f"needs {needed:,}: run `ulimit -n {needed}` as a user who may, or raise nofile in "
-            "/etc/security/limits.conf"
+            f"needs {needed:,}: run `ulimit -n {needed}` as a user who may raise it, or set nofile "
+            "in /etc/security/limits.conf"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -62,7 +62,7 @@ def may_pass(error: BaseException) -> bool:
 
 @contextmanager
 def recorded_failure(run: Path) -> Iterator[None]:
-    """Write the error that ends a job, but for an interruption, into the run's folder.
+    """Record the error that ends a job, unless it is an interruption, in the run's folder.
 
     The job's log has what is logged meanwhile. The error of an earlier attempt is removed.
     """

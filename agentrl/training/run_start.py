@@ -38,7 +38,7 @@ class RunStart:
 
     @property
     def code(self) -> str:
-        """Such as `1f0c2ab (changed)`; empty without a commit."""
+        """The short commit, such as `1f0c2ab (changed)`; empty without one."""
         if self.commit is None:
             return ""
         return f"{self.commit[:7]} (changed)" if self.changed else self.commit[:7]

@@ -1,4 +1,4 @@
-"""Files that take long to read are read in a thread, and pages show how far it has come."""
+"""Reads long files in a thread, while pages show the progress."""
 
 import threading
 from collections.abc import Callable

@@ -10,7 +10,7 @@ from shutil import which
 from agentrl.errors import ConfigError
 
 _WIRELESS = 31
-"""The platform-tools that find phones with wireless debugging by their names."""
+"""First version of platform-tools that finds phones with wireless debugging by their names."""
 
 
 def find_adb(configured: str | None = None) -> str:

@@ -38,8 +38,8 @@ class CaptureTrial:
             frame_s: deadline of one picture.
             rounds: number of pictures per capture.
             change: changes something on the screen; None does not check freshness.
-            repeat_s: for how long captures are repeated; each is tested at least once, whatever
-                it takes.
+            repeat_s: for how long captures are repeated; each is tested at least once,
+                however long that takes.
         """
         self._transport = transport
         self._frame_s = frame_s

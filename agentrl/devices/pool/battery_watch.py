@@ -10,11 +10,11 @@ from agentrl.errors import DeviceError
 log = logging.getLogger(__name__)
 
 _EVERY_S = 60.0
-"""Between readings of one phone that was well."""
+"""Seconds between readings of a phone whose battery was fine."""
 _LOW, _EMPTY = 20, 10
-"""Percent below which a phone that does not charge is reported, and not leased."""
+"""Percent below which a phone that is not charging is reported, and not leased."""
 _WARM_C, _HOT_C = 45, 50
-"""From which temperature on a phone is reported, and not leased."""
+"""Temperatures from which on a phone is reported, and not leased."""
 
 
 class BatteryWatch:

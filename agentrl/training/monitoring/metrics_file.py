@@ -9,7 +9,7 @@ METRICS_FILE = "metrics.jsonl"
 STAGE_FILE = "stage"
 """The file with the name of a running job's current stage."""
 JOB_LOG = "logs/job.log"
-"""The log of what a job says on the console."""
+"""The file with a job's console output."""
 EVALUATION = "evaluation"
 """The stage of evaluations during training."""
 

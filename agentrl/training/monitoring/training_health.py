@@ -178,7 +178,7 @@ class HealthChecks:
         if len(shares) < WINDOW or fmean(shares) <= _DEAD:
             return None
         return (
-            f"{fmean(shares):.0%} of the groups have equal returns and give no learning signal: "
+            f"{fmean(shares):.0%} of the groups have equal rewards and give no learning signal: "
             "the tasks are too easy or too hard for this policy. "
             "algorithm.sampling.filter_groups=true replaces such groups"
         )

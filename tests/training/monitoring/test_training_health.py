@@ -63,7 +63,7 @@ def test_states_that_no_siblings_share_are_reported_where_they_are_compared():
         (
             "zero_advantage_groups",
             {"learner/zero_advantage_groups": 1.0},
-            "100% of the groups have equal returns",
+            "100% of the groups have equal rewards",
         ),
     ],
 )

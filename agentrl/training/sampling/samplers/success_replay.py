@@ -160,7 +160,7 @@ class SuccessReplay(TaskSampler):
 
 
 def _rank(scored: ScoredEpisode) -> tuple[float, float]:
-    """The highest return is best; among equal ones, what the policy was surest of."""
+    """The highest reward is best; among equal ones, what the policy was surest of."""
     logprobs = [value for turn in scored.episode.turns for value in turn.reply_logprobs]
     return scored.reward, fmean(logprobs) if logprobs else 0.0
 
