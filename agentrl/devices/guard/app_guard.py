@@ -16,7 +16,8 @@ from agentrl.devices.guard.foreground import (
     is_allowed,
 )
 from agentrl.devices.input.settle import Settled, act_and_settle
-from agentrl.errors import AppLeft, AppNotInFront, DeviceTimeout, ScreenRotated
+from agentrl.devices.screen_regions import STATUS_BAR, ScreenComparison
+from agentrl.errors import AppLeft, AppNotInFront, CaptureError, DeviceTimeout, ScreenRotated
 from agentrl.types import Image
 
 log = logging.getLogger(__name__)
@@ -126,7 +127,8 @@ class AppGuard:
             action: what to do.
             before: the screen that the action responds to, uint8[H, W, 3].
             **settling: passed to `act_and_settle`. Without `moving`, a screen that does not rest
-                costs the deadline once after each launch.
+                costs the deadline once; as long as it has changed before the next action, that does
+                not wait for rest.
 
         Raises:
             AppLeft: the world covered the app, and it did not come back unchanged.
@@ -134,13 +136,23 @@ class AppGuard:
             ScreenRotated: the screen was rotated meanwhile, not by the app.
             DeviceError: as `act_and_settle`.
         """
-        guarded = self._perform_guarded(action, before, {"moving": self._moves} | settling)
+        if "moving" not in settling:
+            settling["moving"] = self._moves and self._still_moves(before, settling)
+        guarded = self._perform_guarded(action, before, settling)
         if guarded.settled is not None:
             self._moves = guarded.settled.moves
             if not self._may_rotate and not touches_nothing(action):
                 self._check_orientation(action, before, guarded.settled.frame)
             self._last = guarded.settled
         return guarded
+
+    def _still_moves(self, before: Image, settling: Mapping[str, Any]) -> bool:
+        """Whether the screen has changed on its own since a capture before the action."""
+        ignored = settling.get("mask_top", STATUS_BAR), settling.get("ignore", ())
+        try:
+            return not ScreenComparison(*ignored).matches(before, self._device.screenshot())
+        except CaptureError:  # black during a transition
+            return True
 
     def _perform_guarded(
         self, action: Action, before: Image, settling: Mapping[str, Any]

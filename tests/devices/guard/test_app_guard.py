@@ -19,16 +19,19 @@ _FAULTS = ("dialog", "input", "focus", "front", "publish_late_s", "rotation", "c
 
 
 class Restless:
-    """A real phone whose screen never rests."""
+    """A real phone whose screen does not rest before `rests` is set."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._captures = 0
+        self.rests = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)
 
     def _moved(self, picture: Image) -> Image:
+        if self.rests:
+            return picture
         picture = picture.copy()
         self._captures += 1
         picture[500:540] = self._captures * 85 % 256
@@ -125,6 +128,19 @@ def test_an_app_that_never_rests_costs_the_deadline_once(phone: Interrupted) -> 
     assert seconds[0] >= 1.0, "the deadline"
     assert max(seconds[1:]) < 0.9
     assert halves(phone)[0] == 3
+
+
+def test_a_screen_that_has_come_to_rest_is_waited_for_again(phone: Interrupted) -> None:
+    restless = Restless(cast(Device, phone))
+    device = cast(Device, restless)
+    guard, before, moves = AppGuard(device, PACKAGE), device.screenshot(), []
+    for _ in range(3):
+        settled = guard.perform(TOP, before=before).settled
+        assert settled is not None
+        assert settled.changed
+        before, restless.rests = settled.frame, True
+        moves.append(settled.moves)
+    assert moves == [True, True, False]
 
 
 def halves(phone: Interrupted) -> list[int]:
