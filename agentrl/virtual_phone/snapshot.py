@@ -186,8 +186,11 @@ def _apply_files(phone: DeviceState, rows: list[Any]) -> None:
             continue
         if data is None:
             files.make_folders(str(path))
+            continue
+        files.make_folders(str(path).rpartition("/")[0] or "/")
+        if stat.S_ISLNK(int(mode)):
+            files.make_link(str(path), data.decode("utf-8", "surrogateescape"))
         else:
-            files.make_folders(str(path).rpartition("/")[0] or "/")
             files.write(str(path), data, mode=stat.S_IMODE(int(mode)), mtime=int(mtime))
     if keys is not None:
         files.make_folders(KEYS_FILE.rpartition("/")[0])

@@ -96,6 +96,32 @@ def test_files_are_pushed_listed_and_pulled(phones: VirtualPhones, tmp_path: Pat
     assert (tmp_path / "back").read_bytes() == content
 
 
+def test_links_are_pushed_and_pulled(phones: VirtualPhones, tmp_path: Path) -> None:
+    sent, scratch = tmp_path / "sent", "/data/local/tmp"
+    (sent / "d").mkdir(parents=True)
+    (sent / "d/file").write_bytes(b"deep")
+    (sent / "link").symlink_to("d/file")
+    (sent / "loop").symlink_to("loop")
+    adb(phones, "push", str(sent), scratch)
+    shown = adb(phones, "shell", f"ls -l {scratch}/sent; cat {scratch}/sent/link").decode()
+    assert shown.endswith("loop -> loop\ndeep")
+    assert "link -> d/file\n" in shown
+    adb(phones, "shell", f"cd {scratch}; ln -s sent/d linked; ln -s nowhere dangling")
+    adb(phones, "pull", f"{scratch}/linked", str(tmp_path))
+    assert (tmp_path / "linked/file").read_bytes() == b"deep"
+    adb(phones, "pull", f"{scratch}/sent/link", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == b"deep"
+    (tmp_path / "new").write_bytes(b"new")
+    adb(phones, "push", str(tmp_path / "new"), f"{scratch}/linked")
+    assert adb(phones, "shell", f"cat {scratch}/sent/d/new") == b"new"
+    for name, error in (("dangling", b"No such file"), ("sent/loop", b"levels of symbolic links")):
+        command = [find_adb(), "-s", phones.serials[0], "pull", f"{scratch}/{name}"]
+        done = subprocess.run(
+            command, capture_output=True, check=False, timeout=20, cwd=tmp_path, input=b""
+        )
+        assert (done.returncode, error in done.stderr) == (1, True), done
+
+
 def test_interactive_shell_and_commands_read_standard_input(
     phones: VirtualPhones,
 ) -> None:

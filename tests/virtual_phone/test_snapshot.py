@@ -56,6 +56,13 @@ def test_a_restored_phone_behaves_like_the_saved_one(
     assert snapshot.take(phone) == snapshot.take(other)
 
 
+def test_snapshots_keep_links() -> None:
+    phone, other = probe_phone(), probe_phone()
+    run("cd /data/local/tmp; echo 1 > b; ln -s b a; ln -s loop loop", phone)
+    snapshot.restore(other, json.loads(json.dumps(snapshot.take(phone))))
+    assert run("cd /data/local/tmp; cat a; readlink a loop", other).out == "1\nb\nloop\n"
+
+
 def test_snapshots_include_files_settings_properties_and_the_app_in_front() -> None:
     phone, other = probe_phone(), VirtualPhone([ProbeApp()], size=(72, 128), serialno="OTHER")
     script = (

@@ -202,22 +202,26 @@ async def source(ctx: CommandContext) -> int:
 
 @command("cd")
 def cd(ctx: CommandContext) -> int:
-    """`cd [folder | -]`."""
+    """`cd [-P] [folder | -]`; without -P, the path of a link stays as it is spelled."""
     words = [word for word in ctx.arguments if word not in ("-L", "-P", "--")]
     wanted = (words or [ctx.environment.get("HOME", "/")])[0]
     path = ctx.path(ctx.environment.get("OLDPWD", "/") if wanted == "-" else wanted)
-    node = ctx.phone.files.find(path)
-    if node is None or not node.is_folder:
-        error = "No such file or directory" if node is None else "Not a directory"
-        return ctx.fail(f"sh: cd: {path}: {error}", 2)
+    files = ctx.phone.files
+    try:
+        if not files.stat(path).is_folder:
+            raise NotADirectoryError(20, "Not a directory")
+    except OSError as error:
+        return ctx.fail(f"sh: cd: {path}: {error.strerror}", 2)
+    path = files.resolve(path) if "-P" in ctx.arguments else path
     ctx.environment["OLDPWD"], ctx.environment["PWD"] = ctx.environment["PWD"], path
     return ctx.print(path) if wanted == "-" else 0
 
 
 @command("pwd")
 def pwd(ctx: CommandContext) -> int:
-    """Print the working directory."""
-    return ctx.print(ctx.environment["PWD"])
+    """`pwd [-P]`: the working directory; with -P, behind all links."""
+    path = ctx.environment["PWD"]
+    return ctx.print(ctx.phone.files.resolve(path) if "-P" in ctx.arguments else path)
 
 
 @command("sh", "mksh")

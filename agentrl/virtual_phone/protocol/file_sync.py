@@ -3,6 +3,7 @@
 https://android.googlesource.com/platform/packages/modules/adb/+/HEAD/SYNC.TXT
 """
 
+import stat
 import struct
 from collections.abc import Callable
 
@@ -15,7 +16,6 @@ _REQUEST = struct.Struct("<4sI")
 _STAT = struct.Struct("<4sIII")
 _STAT_V2 = struct.Struct("<4sIQQIIIIQqqq")
 _ENTRY = struct.Struct("<4s4I")
-_NO_SUCH_FILE = 2
 _SHELL_USER = 2000
 
 
@@ -28,7 +28,8 @@ class Upload:
         Args:
             files: the phone's file system.
             path: target of the upload.
-            mode: permissions; None if the client sent an invalid mode.
+            mode: type and permissions; None if the client sent an invalid mode. The content of a
+                symbolic link is its target.
         """
         self._files = files
         self._path = path
@@ -52,10 +53,20 @@ class Upload:
         try:
             if self._error is None:
                 self._files.make_folders(self._path.rpartition("/")[0] or "/")
-                self._files.write(self._path, content, mode=self._mode or 0, mtime=mtime)
+                self._store(content, mtime)
         except OSError as error:
             self._error = error
         return self._error
+
+    def _store(self, content: bytes, mtime: int) -> None:
+        mode = self._mode or 0
+        if not stat.S_ISLNK(mode):
+            self._files.write(self._path, content, mode=mode, mtime=mtime)
+            return
+        known = self._files.find(self._path, follow=False)
+        if known is not None and not known.is_folder:
+            self._files.remove(self._path)
+        self._files.make_link(self._path, content.rstrip(b"\0").decode("utf-8", "surrogateescape"))
 
     def release(self) -> None:
         """Release the reserved space."""
@@ -151,7 +162,7 @@ class _Session:
         self._stream.write(_REQUEST.pack(b"FAIL", len(text)) + text)
 
     def _stat(self, path: str) -> None:
-        node = self._files.find(path)
+        node = self._files.find(path, follow=False)
         fields = (0, 0, 0) if node is None else (node.mode, _size(node), node.mtime)
         self._stream.write(_STAT.pack(b"STAT", *fields))
 
@@ -172,10 +183,13 @@ class _Session:
     def _entries(self, path: str) -> list[tuple[str, FileNode]]:
         """The entries of a folder, including `.` and `..`."""
         try:
+            path = self._files.resolve(path)
             names = self._files.names(path)
         except OSError:
             return []
-        nodes = ((name, self._files.find(f"{path}/{name}")) for name in (".", "..", *names))
+        nodes = (
+            (name, self._files.find(f"{path}/{name}", follow=False)) for name in (".", "..", *names)
+        )
         return [(name, node) for name, node in nodes if node is not None]
 
     async def _exactly(self, count: int) -> bytes | None:
@@ -194,25 +208,27 @@ def _size(node: FileNode) -> int:
     return 4096 if node.content is None else len(node.content)
 
 
-def _stat_v2(id: bytes, node: FileNode | None) -> bytes:
-    if node is None:
-        return _STAT_V2.pack(id, _NO_SUCH_FILE, *(0,) * 10)
+def _stat_v2(id: bytes, node: FileNode) -> bytes:
     owner = (_SHELL_USER, _SHELL_USER)
     times = (node.mtime,) * 3
     return _STAT_V2.pack(id, 0, 1, 1, node.mode, 1, *owner, _size(node), *times)
 
 
-def _stat_answer(id: bytes) -> Callable[[_Session, str], None]:
+def _stat_answer(id: bytes, *, follow: bool) -> Callable[[_Session, str], None]:
     def answer(session: _Session, path: str) -> None:
-        session._stream.write(_stat_v2(id, session._files.find(path)))
+        try:
+            row = _stat_v2(id, session._files.stat(path, follow=follow))
+        except OSError as error:
+            row = _STAT_V2.pack(id, error.errno, *(0,) * 10)
+        session._stream.write(row)
 
     return answer
 
 
 _ANSWERS: dict[bytes, Callable[[_Session, str], None]] = {
     b"STAT": _Session._stat,
-    b"STA2": _stat_answer(b"STA2"),
-    b"LST2": _stat_answer(b"LST2"),
+    b"STA2": _stat_answer(b"STA2", follow=True),
+    b"LST2": _stat_answer(b"LST2", follow=False),
     b"LIST": _Session._list,
     b"LIS2": _Session._list_v2,
 }

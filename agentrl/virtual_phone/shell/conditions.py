@@ -2,6 +2,7 @@
 
 import operator
 import re
+import stat
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -20,7 +21,9 @@ _TEXTUAL: dict[str, Callable[[str, str], bool]] = {
 }  # fmt: skip
 _OF_FILES: dict[str, Callable[[FileNode], bool]] = {
     **dict.fromkeys(("-e", "-a", "-r", "-w", "-O", "-G"), lambda node: True),
-    **dict.fromkeys(("-h", "-L", "-b", "-c", "-p", "-S", "-u", "-g"), lambda node: False),
+    **dict.fromkeys(("-b", "-p", "-S", "-u", "-g"), lambda node: False),
+    **dict.fromkeys(("-h", "-L"), lambda node: node.is_link),
+    "-c": lambda node: stat.S_ISCHR(node.mode),
     "-f": lambda node: not node.is_folder,
     "-d": lambda node: node.is_folder,
     "-s": lambda node: node.is_folder or bool(node.content),
@@ -130,7 +133,8 @@ class _Conditions:
             return self._is_terminal
         if operator == "-v":
             return operand in self._variables
-        node = self._node(operand) if operand else None
+        follow = operator not in ("-h", "-L")
+        node = self._node(operand, follow=follow) if operand else None
         return node is not None and operator in _OF_FILES and _OF_FILES[operator](node)
 
     def _binary(self, left: str, operator: str, token: _Token) -> bool:
@@ -154,8 +158,8 @@ class _Conditions:
         one, other = (one, other) if operator == "-nt" else (other, one)
         return one is not None and (other is None or one.mtime > other.mtime)
 
-    def _node(self, path: str) -> FileNode | None:
-        return self._files.find(normalize_path(path, self._folder))
+    def _node(self, path: str, *, follow: bool = True) -> FileNode | None:
+        return self._files.find(normalize_path(path, self._folder), follow=follow)
 
 
 def words_hold(shell: ShellState, io: CommandIO, words: Sequence[str]) -> bool:

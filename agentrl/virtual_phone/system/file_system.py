@@ -11,7 +11,7 @@ EPOCH_S = 1_700_000_000
 
 @dataclass(slots=True, kw_only=True)
 class FileNode:
-    """A file, or a folder if `content` is None."""
+    """A file, a symbolic link whose content is its target, or a folder if `content` is None."""
 
     content: bytes | None
     mode: int
@@ -21,6 +21,16 @@ class FileNode:
     def is_folder(self) -> bool:
         """True for a folder."""
         return self.content is None
+
+    @property
+    def is_link(self) -> bool:
+        """True for a symbolic link."""
+        return stat.S_ISLNK(self.mode)
+
+    @property
+    def target(self) -> str:
+        """The path that a link leads to."""
+        return (self.content or b"").decode("utf-8", "surrogateescape")
 
 
 KEYS_FILE = "/data/misc/adb/adb_keys"
@@ -37,6 +47,9 @@ _CAPACITY = 1 << 30
 _MADE_AT_ONCE = 1 << 20
 """Bytes that reading an endless file such as /dev/zero returns, if no number is given."""
 _MAX_NODES = 50_000
+_MAX_LINKS = 40
+"""Links that a path may lead through."""
+_MAX_TARGET_LENGTH = 4095
 
 
 def normalize_path(path: str, folder: str = "/") -> str:
@@ -121,26 +134,92 @@ class FileSystem:
         """Every path that can be written and its node, folders before their contents."""
         return [(path, node) for path, node in sorted(self._nodes.items()) if is_writable(path)]
 
-    def find(self, path: str) -> FileNode | None:
-        """The node at a path, or None."""
-        return self._nodes.get(normalize_path(path))
+    def resolve(self, path: str, *, follow: bool = True) -> str:
+        """The path behind all symbolic links.
+
+        Args:
+            path: where to start.
+            follow: whether to follow a link at the end of the path too.
+
+        Raises:
+            OSError: the links form a loop.
+        """
+        at = normalize_path(path)
+        for _ in range(_MAX_LINKS):
+            link = self._first_link(at, follow=follow)
+            if link is None:
+                return at
+            at = normalize_path(self._nodes[link].target + at[len(link) :], posixpath.dirname(link))
+        raise OSError(40, "Too many symbolic links encountered", path)
+
+    def _first_link(self, path: str, *, follow: bool) -> str | None:
+        """The shortest path that leads to a link on the way to `path`."""
+        end = path.find("/", 1)
+        while end > 0:
+            node = self._nodes.get(path[:end])
+            if node is None:
+                return None
+            if node.is_link:
+                return path[:end]
+            end = path.find("/", end + 1)
+        last = self._nodes.get(path) if follow else None
+        return path if last is not None and last.is_link else None
+
+    def stat(self, path: str, *, follow: bool = True) -> FileNode:
+        """The node at a path; without `follow`, a link itself."""
+        node = self._nodes.get(self.resolve(path, follow=follow))
+        if node is None:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return node
+
+    def find(self, path: str, *, follow: bool = True) -> FileNode | None:
+        """The node at a path, or None; without `follow`, a link itself."""
+        try:
+            return self.stat(path, follow=follow)
+        except OSError:
+            return None
 
     def read(self, path: str, size: int = _MADE_AT_ONCE) -> bytes:
         """The content of a file; of an endless one, `size` bytes."""
-        node = self.find(path)
-        if node is None:
-            raise FileNotFoundError(2, "No such file or directory", path)
+        node = self.stat(path)
         if node.content is None:
             raise IsADirectoryError(21, "Is a directory", path)
-        make = None if node.content else self._made.get(normalize_path(path))
+        make = None if node.content else self._made.get(self.resolve(path))
         return node.content if make is None else make(size)
 
     def write(self, path: str, content: bytes, *, mode: int = 0o644, mtime: int = EPOCH_S) -> None:
         """Write a whole file; its folder must exist."""
-        path = normalize_path(path)
+        path = self.resolve(path)
         if path.startswith("/dev/") and path in self._made:
             return
-        parent = self.find(path.rpartition("/")[0] or "/")
+        permissions = stat.S_IFREG | stat.S_IMODE(mode)
+        self._put(path, FileNode(content=content, mode=permissions, mtime=mtime))
+
+    def make_link(self, path: str, target: str) -> None:
+        """Create a symbolic link; the shared storage has none."""
+        path = self.resolve(path, follow=False)
+        content = target.encode("utf-8", "surrogateescape")
+        if path in self._nodes:
+            raise FileExistsError(17, "File exists", path)
+        if not content:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        if len(content) > _MAX_TARGET_LENGTH:
+            raise OSError(36, "File name too long", path)
+        if path.startswith(f"{_SDCARD}/"):
+            raise PermissionError(13, "Permission denied", path)
+        self._put(path, FileNode(content=content, mode=stat.S_IFLNK | 0o777))
+
+    def make_folder(self, path: str) -> None:
+        """Create one folder; its parent must exist."""
+        path = self.resolve(path, follow=False)
+        if path in self._nodes:
+            raise FileExistsError(17, "File exists", path)
+        _check_writable(path)
+        self._put(path, FileNode(content=None, mode=stat.S_IFDIR | 0o771))
+
+    def _put(self, path: str, node: FileNode) -> None:
+        """Put a node at a resolved path, in place of a file that is there."""
+        parent = self._nodes.get(path.rpartition("/")[0] or "/")
         if parent is None:
             raise FileNotFoundError(2, "No such file or directory", path)
         if not parent.is_folder:
@@ -149,43 +228,24 @@ class FileSystem:
         if known is not None and known.is_folder:
             raise IsADirectoryError(21, "Is a directory", path)
         _check_writable(path)
-        grows = len(content) - (len(known.content or b"") if known is not None else 0)
+        grows = len(node.content or b"") - (len(known.content or b"") if known is not None else 0)
         if (grows > self.num_free) or (known is None and len(self._nodes) >= _MAX_NODES):
             raise OSError(28, "No space left on device", path)
         self._num_used += grows
-        permissions = stat.S_IFREG | stat.S_IMODE(mode)
-        self._nodes[path] = FileNode(content=content, mode=permissions, mtime=mtime)
-
-    def make_folder(self, path: str) -> None:
-        """Create one folder; its parent must exist."""
-        path = normalize_path(path)
-        if path in self._nodes:
-            raise FileExistsError(17, "File exists", path)
-        _check_writable(path)
-        parent = self.find(path.rpartition("/")[0] or "/")
-        if parent is None:
-            raise FileNotFoundError(2, "No such file or directory", path)
-        if not parent.is_folder:
-            raise NotADirectoryError(20, "Not a directory", path)
-        if len(self._nodes) >= _MAX_NODES:
-            raise OSError(28, "No space left on device", path)
-        self._nodes[path] = FileNode(content=None, mode=stat.S_IFDIR | 0o771)
+        self._nodes[path] = node
 
     def make_folders(self, path: str) -> None:
         """Create a folder and its missing parents."""
         at = ""
         for part in normalize_path(path).split("/")[1:]:
             at = f"{at}/{part}"
-            if at not in self._nodes:
+            if self.find(at) is None:
                 self.make_folder(at)
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
         """Remove a file, or with `recursive` a folder and its contents."""
-        path = normalize_path(path)
-        node = self._nodes.get(path)
-        if node is None:
-            raise FileNotFoundError(2, "No such file or directory", path)
-        if node.is_folder and not recursive:
+        path = self.resolve(path, follow=False)
+        if self.stat(path, follow=False).is_folder and not recursive:
             raise IsADirectoryError(21, "Is a directory", path)
         _check_writable(path)
         for known in [p for p in self._nodes if p == path or p.startswith(f"{path}/")]:
@@ -193,7 +253,7 @@ class FileSystem:
 
     def names(self, path: str) -> list[str]:
         """Names of the entries of a folder, sorted."""
-        path = normalize_path(path)
+        path = self.resolve(path)
         if not self._nodes.get(path, FileNode(content=b"", mode=0)).is_folder:
             raise FileNotFoundError(2, "No such file or directory", path)
         prefix = path.rstrip("/") + "/"

@@ -160,3 +160,25 @@ async def test_a_client_that_leaves_during_a_push_releases_its_space() -> None:
             wire.close()
             while phone.phone.files.num_free != free:
                 await asyncio.sleep(0.001)
+
+
+def test_links_are_pushed_listed_and_followed_as_by_adbd() -> None:
+    files = FileSystem()
+    folder = b"/data/local/tmp/"
+    files.write("/data/local/tmp/x", b"12345", mtime=9)
+    sent = request(b"SEND", folder + b"l,41471") + struct.pack("<4sI", b"DATA", 2) + b"x\0"
+    sent += struct.pack("<4sI", b"DONE", 4)  # the mode is octal 120777
+    assert talk(sent, files)[:4] == b"OKAY"
+    assert talk(sent, files)[:4] == b"OKAY", "a link is replaced"
+    assert files.stat("/data/local/tmp/l", follow=False).target == "x"
+    mode, size = struct.unpack("<4x2I4x", talk(request(b"STAT", folder + b"l"), files))
+    assert (mode, size) == (0o120777, 1)
+    assert struct.unpack_from("<4sIQQI", talk(request(b"LST2", folder + b"l"), files))[4] == mode
+    assert struct.unpack_from("<4sIQQI", talk(request(b"STA2", folder + b"l"), files))[4] >> 12 == 8
+    assert talk(request(b"RECV", folder + b"l"), files)[8:13] == b"12345"
+    talk(push(folder + b"l", b"new", 9), files)
+    assert files.read("/data/local/tmp/x") == b"new"
+    files.make_link("/data/local/tmp/loop", "loop")
+    assert struct.unpack_from("<4sI", talk(request(b"STA2", folder + b"loop"), files))[1] == 40
+    assert b"Too many symbolic links" in talk(request(b"RECV", folder + b"loop/x"), files)
+    assert b"Permission denied" in talk(sent.replace(folder + b"l", b"/sdcard/" + b"a" * 9), files)

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.virtual_phone.real_shell import both, folder_of_programs, needs_mksh
+from tests.virtual_phone.shell.link_scripts import LINKS
 from tests.virtual_phone.shell.real_shell_scripts import DOCUMENTS, LANGUAGE, PROGRAMS
 
 pytestmark = needs_mksh
@@ -38,6 +39,13 @@ def test_the_language_is_that_of_mksh(script: str, programs: Path, scratch: Iter
 def test_programs_answer_as_those_of_toybox(
     script: str, programs: Path, scratch: Iterator[Path]
 ) -> None:
+    ours, real = both(script, programs, next(scratch))
+    assert ours == real
+
+
+@pytest.mark.quick(every=3)
+@pytest.mark.parametrize("script", LINKS)
+def test_links_are_those_of_toybox(script: str, programs: Path, scratch: Iterator[Path]) -> None:
     ours, real = both(script, programs, next(scratch))
     assert ours == real
 

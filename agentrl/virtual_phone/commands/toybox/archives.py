@@ -54,15 +54,21 @@ def _pack(
 ) -> int:
     """Add a file or a folder to an archive."""
     files, full = ctx.phone.files, posixpath.join(folder, path)
-    node = files.find(full)
+    node = files.find(full, follow=False)
     if node is None:
         return ctx.fail(f"tar: {path}: No such file or directory")
     info = tarfile.TarInfo(path.lstrip("/") + "/" * (node.is_folder and path[-1:] != "/"))
     info.mode, info.mtime, info.uid, info.gid = stat.S_IMODE(node.mode), node.mtime, 2000, 2000
     info.uname = info.gname = "shell"
-    info.type = tarfile.DIRTYPE if node.is_folder else tarfile.REGTYPE
-    info.size = len(node.content or b"")
-    archive.addfile(info, io.BytesIO(node.content or b""))
+    content = b""
+    if node.is_link:
+        info.type, info.linkname = tarfile.SYMTYPE, node.target
+    elif node.is_folder:
+        info.type = tarfile.DIRTYPE
+    else:
+        content = node.content or b""
+    info.size = len(content)
+    archive.addfile(info, io.BytesIO(content))
     if is_verbose:
         ctx.io.err(f"{info.name}\n".encode("utf-8", "surrogateescape"))
     inside = files.names(full) if node.is_folder else []
@@ -92,6 +98,11 @@ def _unpack(
             continue
         if member.isdir():
             files.make_folders(target)
+        elif member.issym():
+            files.make_folders(posixpath.dirname(target))
+            if files.find(target, follow=False) is not None:
+                files.remove(target)
+            files.make_link(target, member.linkname)
         elif (packed := archive.extractfile(member)) is not None:
             files.make_folders(posixpath.dirname(target))
             files.write(target, packed.read(), mode=member.mode, mtime=int(member.mtime))

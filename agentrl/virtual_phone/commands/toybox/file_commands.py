@@ -1,4 +1,4 @@
-"""Commands for files: cat, ls, rm, mkdir, cp, mv, touch, chmod, md5sum, df."""
+"""Commands for files: cat, ls, ln, rm, mkdir, cp, mv, touch, chmod, md5sum, df."""
 
 import asyncio
 import hashlib
@@ -66,33 +66,37 @@ async def cat(ctx: CommandContext) -> int:
 
 @command("ls")
 def ls(ctx: CommandContext) -> int:
-    """`ls [-l] [-a] [-A] [-d] [-R] [-1] [-p] [paths]`, one name per line."""
+    """`ls [-l] [-a] [-A] [-d] [-R] [-1] [-p] [-F] [-L] [paths]`, one name per line."""
     options, paths = split_options(ctx, "")
     files = ctx.phone.files
     folders: list[str] = []
 
     def entry(name: str, node: FileNode) -> None:
-        name += "/" * (("p" in options or "F" in options) and node.is_folder)
-        ctx.print(_line(name, node) if "l" in options else name)
+        shown = f"{name} -> {node.target}" if node.is_link and "l" in options else name
+        shown += "/" * (("p" in options or "F" in options) and node.is_folder)
+        shown += "@" * ("F" in options and node.is_link)
+        ctx.print(_line(shown, node) if "l" in options else shown)
 
     def sort_out(path: str) -> None:
-        node = files.find(ctx.path(path))
-        if node is None:
-            raise FileNotFoundError(2, "No such file or directory")
+        follow = options.keys().isdisjoint("dFl") or "L" in options or path.endswith("/")
+        full = ctx.path(path)
+        # A link that leads nowhere is listed itself.
+        node = files.find(files.resolve(full)) if follow else None
+        node = node or files.stat(full, follow=False)
         if node.is_folder and "d" not in options:
             folders.append(path)
         else:
             entry(path, node)
 
     def show(path: str) -> None:
-        full = ctx.path(path)
+        full = files.resolve(ctx.path(path))
         names = [n for n in files.names(full) if n[0] != "." or "a" in options or "A" in options]
         if len(paths) > 1 or "R" in options:
             ctx.print(f"{path}:")
         if "l" in options:
             ctx.print(f"total {len(names) * _BLOCK // 1024}")
         for name in ([".", ".."] if "a" in options else []) + names:
-            inside = files.find(f"{full}/{name}")
+            inside = files.find(f"{full}/{name}", follow="L" in options)
             if inside is not None:
                 entry(name, inside)
                 if inside.is_folder and "R" in options and name.strip("."):
@@ -105,6 +109,37 @@ def ls(ctx: CommandContext) -> int:
     return code
 
 
+@command("ln")
+def ln(ctx: CommandContext) -> int:
+    """`ln -s [-f] [-n] [-T] [-v] targets [link]`; the link is a path or a folder.
+
+    As on a phone, the shell may not make hard links.
+    """
+    options, words = split_options(ctx, "t")
+    if not words:
+        return ctx.fail("ln: Needs 1 argument")
+    targets, goal = (words[:-1], words[-1]) if len(words) > 1 else (words, ".")
+    files, kind = ctx.phone.files, "symbolic" if "s" in options else "hard"
+    node = files.find(ctx.path(goal), follow="n" not in options)
+    is_folder = node is not None and node.is_folder and "T" not in options
+    code = 0
+    for target in targets:
+        link = f"{goal.rstrip('/')}/{target.rstrip('/').rpartition('/')[2]}" if is_folder else goal
+        try:
+            if kind == "hard":
+                raise PermissionError(13, "Permission denied")
+            if "f" in options and files.find(ctx.path(link), follow=False) is not None:
+                files.remove(ctx.path(link))
+            files.make_link(ctx.path(link), target)
+        except OSError as error:
+            failed = f"cannot create {kind} link from '{target}' to '{link}': {error.strerror}"
+            code = ctx.fail(f"ln: {failed}")
+            continue
+        if "v" in options:
+            ctx.fail(f"'{link}' -> '{target}'")
+    return code
+
+
 @command("rm")
 def rm(ctx: CommandContext) -> int:
     """`rm [-r] [-f] paths`."""
@@ -112,7 +147,7 @@ def rm(ctx: CommandContext) -> int:
     files = ctx.phone.files
 
     def remove(path: str) -> None:
-        if files.find(path) is not None or "f" not in options:
+        if files.find(path, follow=False) is not None or "f" not in options:
             files.remove(path, recursive="r" in options or "R" in options)
 
     return each(ctx, paths, remove)
@@ -135,19 +170,22 @@ def cp(ctx: CommandContext) -> int:
     files, goal = ctx.phone.files, ctx.path(paths[-1])
     node = files.find(goal)
     takes_folders = ctx.name == "mv" or not {"r", "R", "a"}.isdisjoint(options)
+    keeps_links = "L" not in options and (takes_folders or not {"d", "P"}.isdisjoint(options))
 
     def copy(path: str, target: str) -> None:
         if target == path or target.startswith(f"{path}/"):
             raise OSError(22, "into itself")
-        source = files.find(path)
-        if source is not None and source.is_folder and takes_folders:
+        source = files.stat(path, follow=not keeps_links)
+        if source.is_link:
+            if files.find(target, follow=False) is not None:
+                files.remove(target)
+            files.make_link(target, source.target)
+        elif source.is_folder and takes_folders:
             files.make_folders(target)
             for name in files.names(path):
                 copy(f"{path}/{name}", f"{target}/{name}")
         else:
-            content = files.read(path)
-            assert source is not None
-            files.write(target, content, mode=source.mode)
+            files.write(target, files.read(path), mode=source.mode)
 
     def act(path: str) -> None:
         is_inside = node is not None and node.is_folder
@@ -179,9 +217,7 @@ def chmod(ctx: CommandContext) -> int:
     mode, files = words[0], ctx.phone.files
 
     def change(path: str) -> None:
-        node = files.find(path)
-        if node is None:
-            raise FileNotFoundError(2, "No such file or directory", path)
+        node = files.stat(path)
         if all(digit in "01234567" for digit in mode) and len(mode) <= 4:
             node.mode = stat.S_IFMT(node.mode) | int(mode, 8)
         else:
@@ -265,9 +301,8 @@ def df(ctx: CommandContext) -> int:
         ctx.print(f"{_MOUNTS[mount]:<16} {columns} {share:>4} {mount}")
 
     def show_of(path: str) -> None:
-        if ctx.phone.files.find(path) is None:
-            raise FileNotFoundError(2, "No such file or directory", path)
-        show(_mount_of(path))
+        ctx.phone.files.stat(path)
+        show(_mount_of(ctx.phone.files.resolve(path)))
 
     if paths:
         return each(ctx, paths, show_of)

@@ -13,7 +13,10 @@ from agentrl.virtual_phone.shell.interpreter import CommandContext
 
 _MAX_SIZE = 64 << 20
 SIZE_UNITS = {"": 1, "c": 1, "b": 512, "w": 2, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_TYPES = {stat.S_IFDIR: "directory", stat.S_IFREG: "regular file"}
+_TYPES = {
+    stat.S_IFDIR: "directory", stat.S_IFREG: "regular file", stat.S_IFLNK: "symbolic link",
+    stat.S_IFCHR: "character device",
+}  # fmt: skip
 
 
 def children_of(ctx: CommandContext, path: str) -> list[str]:
@@ -52,7 +55,7 @@ async def base64_(ctx: CommandContext) -> int:
 
 @command("stat")
 def stat_(ctx: CommandContext) -> int:
-    """`stat [-c FORMAT] paths`."""
+    """`stat [-L] [-c FORMAT] paths`."""
     options, paths = split_options(ctx, "c")
     form = options.get("c") or (
         "  File: %N\n  Size: %s\t Blocks: %b\t IO Blocks: 512\t%F\nAccess: (0%a/%A)\tUid: "
@@ -60,14 +63,13 @@ def stat_(ctx: CommandContext) -> int:
     )
 
     def show(name: str) -> None:
-        node = ctx.phone.files.find(ctx.path(name))
-        if node is None:
-            raise FileNotFoundError(2, "No such file or directory")
+        node = ctx.phone.files.stat(ctx.path(name), follow="L" in options)
         kind = _TYPES.get(stat.S_IFMT(node.mode), "regular file")
+        shown = f"{name} -> '{node.target}'" if node.is_link else name
         empty = "regular empty file" if node.content == b"" else kind
         when = time.strftime("%Y-%m-%d %H:%M:%S.000000000 +0000", time.gmtime(node.mtime))
         known = {
-            "n": name, "N": f"`{name}'", "s": str(size_of(node)), "F": empty, "y": when,
+            "n": name, "N": shown, "s": str(size_of(node)), "F": empty, "y": when,
             "a": f"{stat.S_IMODE(node.mode):o}", "A": stat.filemode(node.mode), "U": "shell",
             "Y": str(node.mtime), "G": "shell", "u": "2000", "g": "2000", "h": "1",
             "b": str(-(-size_of(node) // 512)), "B": "512", "f": f"{node.mode:x}", "%": "%",
@@ -89,12 +91,10 @@ def du(ctx: CommandContext) -> int:
         ctx.print(f"{shown}\t{path}")
 
     def measure(path: str, depth: int) -> int:
-        node = ctx.phone.files.find(ctx.path(path))
-        if node is None:
-            raise FileNotFoundError(2, "No such file or directory")
+        node = ctx.phone.files.stat(ctx.path(path), follow=False)
         size = len(node.content) if node.content is not None else 0 if "b" in options else 4096
         if "b" not in options:
-            size = -(-size // 4096) * 4096
+            size = 0 if node.is_link else -(-size // 4096) * 4096
         if node.is_folder:
             size += sum(measure(child, depth + 1) for child in children_of(ctx, path))
         if depth <= most and (node.is_folder or "a" in options or not depth):
@@ -110,32 +110,48 @@ def du(ctx: CommandContext) -> int:
     return code
 
 
-@command("basename", "dirname", "realpath", "readlink")
+@command("basename", "dirname")
 def basename(ctx: CommandContext) -> int:
-    """`basename path [suffix]`, `dirname path`, `realpath path`."""
+    """`basename path [suffix]`, `dirname path`."""
     options, words = split_options(ctx, "s")
     if not words:
         return ctx.fail(f"{ctx.name}: Needs 1 argument")
-    if ctx.name == "basename":
-        suffix = options.get("s", words[1] if len(words) > 1 else "")
-        for path in words if "s" in options or "a" in options else words[:1]:
-            name = path.rstrip("/").rpartition("/")[2] or path[:1]
-            ctx.print(name.removesuffix(suffix) if suffix != name else name)
-        return 0
-    code = 0
-    for path in words:
-        if ctx.name == "dirname":
+    if ctx.name == "dirname":
+        for path in words:
             ctx.print(posixpath.dirname(path.rstrip("/")) or ("/" if path[:1] == "/" else "."))
-        elif (ctx.name == "readlink" and "f" not in options) or (
-            ctx.phone.files.find(ctx.path(path)) is None and "m" not in options
-        ):
-            code = (
-                1
-                if ctx.name == "readlink"
-                else ctx.fail(f"realpath: {path}: No such file or directory")
-            )
-        else:
-            ctx.print(ctx.path(path))
+        return 0
+    suffix = options.get("s", words[1] if len(words) > 1 else "")
+    for path in words if "s" in options or "a" in options else words[:1]:
+        name = path.rstrip("/").rpartition("/")[2] or path[:1]
+        ctx.print(name.removesuffix(suffix) if suffix != name else name)
+    return 0
+
+
+@command("realpath", "readlink")
+def readlink(ctx: CommandContext) -> int:
+    """`readlink links`: where they lead; `readlink -f|-e|-m paths`, `realpath paths`."""
+    options, words = split_options(ctx, "")
+    if not words:
+        return ctx.fail(f"{ctx.name}: Needs 1 argument")
+    files, code = ctx.phone.files, 0
+    is_canonical = ctx.name == "realpath" or not options.keys().isdisjoint("efm")
+    for path in words:
+        try:
+            if is_canonical:
+                found = files.resolve(ctx.path(path))
+                if "m" not in options:
+                    files.stat(posixpath.dirname(found) if "f" in options else found)
+            else:
+                node = files.stat(ctx.path(path), follow=False)
+                if not node.is_link:
+                    raise OSError(22, "Invalid argument")
+                found = node.target
+        except OSError as error:
+            code = 1
+            if ctx.name == "realpath" and "q" not in options:
+                ctx.fail(f"realpath: {path}: {error.strerror}")
+            continue
+        ctx.out((found + "\n" * ("n" not in options)).encode("utf-8", "surrogateescape"))
     return code
 
 
@@ -163,6 +179,8 @@ def rmdir(ctx: CommandContext) -> int:
     files = ctx.phone.files
 
     def remove(path: str) -> None:
+        if not files.stat(path, follow=False).is_folder:
+            raise NotADirectoryError(20, "Not a directory")
         if files.names(path):
             raise OSError(39, "Directory not empty")
         files.remove(path, recursive=True)

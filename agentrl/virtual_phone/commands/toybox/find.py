@@ -40,7 +40,7 @@ class _Find:
 
     async def walk(self, path: str, depth: int = 0) -> None:
         """Examine a path and, if it is a folder, what is in it."""
-        node = self._ctx.phone.files.find(self._ctx.path(path))
+        node = self._ctx.phone.files.find(self._ctx.path(path), follow=path.endswith("/"))
         if node is None:
             self.code = self._ctx.fail(f"find: {path}: No such file or directory")
             return
@@ -124,7 +124,8 @@ class _Find:
             "-path": lambda text: self._glob(text, self._path),
             "-wholename": lambda text: self._glob(text, self._path),
             "-ipath": lambda text: self._glob(text.lower(), self._path.lower()),
-            "-type": lambda text: ("d" if self._node.is_folder else "f") in text.split(","),
+            "-type": lambda text: self._type() in text.split(","),
+            "-lname": lambda text: self._node.is_link and self._glob(text, self._node.target),
             "-size": self._has_size,
             "-perm": self._has_mode,
             "-newer": self._is_newer,
@@ -141,6 +142,9 @@ class _Find:
 
     def _name(self) -> str:
         return self._path.rstrip("/").rpartition("/")[2] or "/"
+
+    def _type(self) -> str:
+        return stat.filemode(self._node.mode)[0].replace("-", "f")
 
     def _glob(self, pattern: str, text: str) -> bool:
         return compile_glob(pattern).match(text) is not None

@@ -136,8 +136,8 @@ async def grep(ctx: CommandContext) -> int:
 
 
 def _below(ctx: CommandContext, path: str) -> list[str]:
-    """The files in a folder and its folders; a file alone."""
-    node = ctx.phone.files.find(ctx.path(path))
+    """The files in a folder and its folders; a file or a link alone."""
+    node = ctx.phone.files.find(ctx.path(path), follow=False)
     if node is None or not node.is_folder:
         return [path]
     names = ctx.phone.files.names(ctx.path(path))
