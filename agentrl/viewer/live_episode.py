@@ -291,6 +291,6 @@ def _result(scored: ScoredEpisode) -> dict[str, Any]:
     return {
         "id": episode.id,
         "turns": len(episode.turns),
-        "total": scored.reward,
+        "reward": scored.reward,
         "metrics": dict(metrics),
     }

@@ -50,7 +50,7 @@ def row(summary: Summary) -> dict[str, Any]:
         "turns": summary.turns,
         "tokens": summary.tokens,
         "seconds": summary.seconds,
-        "total": summary.reward,
+        "reward": summary.reward,
         "metrics": dict(summary.metrics),
         "config": summary.config,
         "used_by": summary.used_by,

@@ -85,7 +85,7 @@ def _play(episodes: Sequence[Summary]) -> dict[str, Any]:
         "label": episodes[0].label, "split": episodes[0].split, "step": last,
         "steps": str(last) if first == last else f"{first} to {last}",
         "count": len(episodes), "void": sum(s.outcome.void for s in episodes),
-        "total": _mean([s.reward for s in episodes if not s.outcome.void]),
+        "reward": _mean([s.reward for s in episodes if not s.outcome.void]),
         "success": _mean([float(s.success) for s in episodes if s.success is not None]),
         "unscored": sum(s.cause == UNSCORED for s in episodes) / len(episodes),
     }  # fmt: skip

@@ -86,8 +86,8 @@ def test_best_and_worst_are_shown_only_where_they_differ(tmp_path):
                 runs.played(recorder, "after-sampled", 0, group=seed, split="eval", won=seed < wins)
         run = replay.open(tmp_path / name)
         found = highlights(run, LastScreens(run))
-        assert [one["total"] for one in found["best"]] == best
-        assert [one["total"] for one in found["worst"]] == worst
+        assert [one["reward"] for one in found["best"]] == best
+        assert [one["reward"] for one in found["worst"]] == worst
 
 
 def test_the_stage_of_a_running_job_is_short(run):

@@ -133,7 +133,7 @@ def test_training_is_one_row_and_each_evaluation_has_its_own(small):
         ("after-sampled", "2", 4, 0, 0.75),
         ("train", "1 to 2", 9, 1, 0.5),
     ]
-    assert [p["total"] for p in plays] == [-0.5, 0.5, 0.0]
+    assert [p["reward"] for p in plays] == [-0.5, 0.5, 0.0]
 
 
 @pytest.mark.parametrize(

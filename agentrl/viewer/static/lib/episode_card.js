@@ -158,9 +158,9 @@ function card(row) {
     star(row),
     h(
       "a",
-      { href: address(row), "aria-label": `${row.id}, ${row.void ? "void" : `reward ${signed(row.total)}`}` },
+      { href: address(row), "aria-label": `${row.id}, ${row.void ? "void" : `reward ${signed(row.reward)}`}` },
       h("span", { class: "shot" }),
-      h("span", { class: "line" }, h("b", {}, row.void ? "–" : signed(row.total)), outcomeBadge(row)),
+      h("span", { class: "line" }, h("b", {}, row.void ? "–" : signed(row.reward)), outcomeBadge(row)),
       voidReason(row),
       h("span", { class: "faint" }, `${named(row.label)}, step ${row.step}, seed ${row.seed}`),
       row.note ? h("span", { class: "note" }, h("bdi", {}, row.note)) : null,

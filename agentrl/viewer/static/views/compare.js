@@ -154,7 +154,7 @@ function absent(name, run) {
 }
 
 function pairs(found, a, b, only) {
-  const better = (pair) => pair.b.total - pair.a.total;
+  const better = (pair) => pair.b.reward - pair.a.reward;
   const tests = {
     better: (p) => better(p) > 0,
     worse: (p) => better(p) < 0,
@@ -213,9 +213,9 @@ function pairs(found, a, b, only) {
                     h("td", { class: "num" }, String(pair.seed)),
                     h("td", { class: `num strong ${tone(better(pair))}` }, signed(better(pair))),
                     side(pair.a, a),
-                    h("td", { class: "num" }, signed(pair.a.total)),
+                    h("td", { class: "num" }, signed(pair.a.reward)),
                     side(pair.b, b),
-                    h("td", { class: "num" }, signed(pair.b.total)),
+                    h("td", { class: "num" }, signed(pair.b.reward)),
                   ),
                 ),
             ),

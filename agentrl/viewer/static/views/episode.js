@@ -165,7 +165,7 @@ class Player {
         this.star,
         h("h1", {}, h("bdi", {}, record.id)),
         outcomeBadge(record),
-        h("span", { class: "big" }, record.void ? "" : signed(record.total)),
+        h("span", { class: "big" }, record.void ? "" : signed(record.reward)),
         h(
           "span",
           { class: "leave" },

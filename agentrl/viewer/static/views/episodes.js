@@ -334,7 +334,7 @@ function rows(query, found, change) {
                     row.note ? h("span", { class: "note" }, h("bdi", {}, row.note)) : null,
                   ),
                   h("td", {}, outcomeBadge(row), voidReason(row)),
-                  h("td", { class: "num" }, row.void ? "–" : signed(row.total)),
+                  h("td", { class: "num" }, row.void ? "–" : signed(row.reward)),
                   h("td", { class: "num" }, number(row.step)),
                   h("td", { class: "num" }, String(row.seed)),
                   h("td", { class: "num" }, number(row.turns)),

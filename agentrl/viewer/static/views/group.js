@@ -6,7 +6,7 @@ export async function group(place, name) {
   const members = found.members;
   const longest = Math.max(...members.map((m) => m.played.length));
   const valid = members.filter((m) => !m.void);
-  const mean = valid.reduce((sum, m) => sum + m.total, 0) / (valid.length || 1);
+  const mean = valid.reduce((sum, m) => sum + m.reward, 0) / (valid.length || 1);
   const seeds = new Set(members.map((m) => m.seed));
   replace(
     place,
@@ -137,7 +137,7 @@ function small(id, words) {
 }
 
 function rewardBar(member, members) {
-  const all = members.filter((m) => !m.void).map((m) => m.total);
+  const all = members.filter((m) => !m.void).map((m) => m.reward);
   // All bars begin at zero: in the middle if a reward is negative, or the worst would look fullest.
   const hasNegative = all.some((total) => total < 0);
   const zero = hasNegative ? 50 : 0;
@@ -154,11 +154,11 @@ function rewardBar(member, members) {
           h("span", {
             class: "fill",
             style: {
-              marginLeft: `${zero + scale * Math.min(0, member.total)}%`,
-              width: `${scale * Math.abs(member.total)}%`,
+              marginLeft: `${zero + scale * Math.min(0, member.reward)}%`,
+              width: `${scale * Math.abs(member.reward)}%`,
             },
           }),
         ),
-    h("span", { class: "num" }, member.void ? "" : signed(member.total)),
+    h("span", { class: "num" }, member.void ? "" : signed(member.reward)),
   );
 }

@@ -280,7 +280,7 @@ function tables(run) {
                     h(
                       "td",
                       { class: "num" },
-                      number(play.total),
+                      number(play.reward),
                       play.unscored ? ` (${share(play.unscored)} unscored)` : "",
                     ),
                     h("td", { class: "num" }, share(play.success)),
@@ -338,7 +338,7 @@ function highlights({ label, best, worst, changed }) {
           h("h2", {}, worst.length ? "Best and worst episodes, " : "Episodes, ", named(label)),
           worst.length
             ? h("div", { class: "columns" }, rank("Best", best), rank("Worst", worst))
-            : rank(`All have reward ${signed(best[0].total)}`, best),
+            : rank(`All have reward ${signed(best[0].reward)}`, best),
         )
       : null,
     changed.length
@@ -366,7 +366,7 @@ function highlights({ label, best, worst, changed }) {
 
 /** The last screen of an episode, its reward and seed. */
 function thumbnail(one, when = "") {
-  const words = `${when ? `${when}, ` : ""}seed ${one.seed}, reward ${signed(one.total)}`;
+  const words = `${when ? `${when}, ` : ""}seed ${one.seed}, reward ${signed(one.reward)}`;
   return h(
     "a",
     { class: "thumbnail", href: `/episodes/${encodeURIComponent(one.id)}`, "aria-label": words },
@@ -375,7 +375,7 @@ function thumbnail(one, when = "") {
       "span",
       {},
       when ? h("span", { class: "faint" }, when, " ") : null,
-      h("b", {}, signed(one.total)),
+      h("b", {}, signed(one.reward)),
       " ",
       h("span", { class: "faint of" }, `seed ${one.seed}`),
     ),

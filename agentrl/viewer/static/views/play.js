@@ -479,7 +479,7 @@ function result(now) {
       h(
         "tbody",
         {},
-        row("reward", (game) => signed(game.total)),
+        row("reward", (game) => signed(game.reward)),
         row("turns", (game) => number(game.turns)),
         names.map((name) => row(name, (game) => number(game.metrics[name]))),
       ),
