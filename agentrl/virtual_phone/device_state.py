@@ -18,6 +18,7 @@ from agentrl.virtual_phone.faults.faults import Faults
 from agentrl.virtual_phone.phones_spec import Tempo
 from agentrl.virtual_phone.system import phone_settings
 from agentrl.virtual_phone.system.file_system import FileSystem
+from agentrl.virtual_phone.system.input_devices import InputDrivers
 from agentrl.virtual_phone.system.kernel_files import kernel_files
 from agentrl.virtual_phone.system.phone_settings import PhoneSettings
 from agentrl.virtual_phone.system.power import Battery, Power
@@ -63,6 +64,7 @@ class DeviceState:
         self.power = Power()
         self.battery = Battery()
         self.geometry = ScreenGeometry(size, self.settings)
+        self.drivers = InputDrivers(self.geometry)
         self.dialog: Dialog | None = None
         self.show_now: Callable[[], None] = lambda: None
         """Called after a change that becomes visible without delay."""

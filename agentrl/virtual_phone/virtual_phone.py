@@ -13,6 +13,7 @@ from agentrl.virtual_phone.input_handler import InputHandler
 from agentrl.virtual_phone.phone_display import PhoneDisplay, VisibleState
 from agentrl.virtual_phone.phones_spec import EFFECT_DELAY_MS, Tempo
 from agentrl.virtual_phone.system.device_log import CommandHistory
+from agentrl.virtual_phone.system.input_devices import InputDrivers
 from agentrl.virtual_phone.system.network import PhoneNetwork
 from agentrl.virtual_phone.system.process_table import ProcessTable
 from agentrl.virtual_phone.system.screen_frame import ScreenFrame
@@ -95,6 +96,7 @@ class VirtualPhone(DeviceState):
         self.dialog = None
         self.power.awake, self.power.locked = True, False
         self.battery.reset()
+        self.drivers = InputDrivers(self.geometry)
         self.clock.restart()
         self.faults.clear()
         self.tasks.end_all()

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES
 from agentrl.virtual_phone.commands.app_ops import LOCATIONS
 from agentrl.virtual_phone.commands.command_table import command
-from agentrl.virtual_phone.commands.getevent import TOUCHSCREEN
 from agentrl.virtual_phone.shell.interpreter import CommandContext
+from agentrl.virtual_phone.system.input_devices import TOUCHSCREEN_NAME
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
 from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
@@ -166,8 +166,9 @@ def input_state(phone: VirtualPhone, arguments: list[str]) -> str:
     return (
         "INPUT MANAGER (dumpsys input)\n\nEvent Hub State:\n  Devices:\n"
         "    1: gpio-keys\n      Classes: KEYBOARD\n      Path: /dev/input/event0\n"
-        f"    2: {TOUCHSCREEN}\n      Classes: TOUCH | TOUCH_MT\n      Path: /dev/input/event1\n"
-        f"Input Reader State (Nums of device: 2):\n  Device 2: {TOUCHSCREEN}\n"
+        f"    2: {TOUCHSCREEN_NAME}\n      Classes: TOUCH | TOUCH_MT\n"
+        "      Path: /dev/input/event1\n"
+        f"Input Reader State (Nums of device: 2):\n  Device 2: {TOUCHSCREEN_NAME}\n"
         "    Sources: KEYBOARD | TOUCHSCREEN\n    Touch Input Mapper (mode - DIRECT):\n"
         f"      Raw Touch Axes:\n        X: min=0, max={across - 1}, flat=0, fuzz=0\n"
         f"        Y: min=0, max={down - 1}, flat=0, fuzz=0\n"

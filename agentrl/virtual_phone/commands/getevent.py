@@ -1,62 +1,43 @@
-"""`getevent`: the phone's input devices, as the kernel describes them."""
+"""`getevent` and `sendevent`: the phone's input devices, as the kernel describes them."""
 
 import asyncio
 import getopt
+import re
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from functools import partial
 
 from agentrl.virtual_phone.commands.command_table import command
+from agentrl.virtual_phone.commands.input_commands import is_taken
+from agentrl.virtual_phone.input_handler import key_code
 from agentrl.virtual_phone.shell.interpreter import CommandContext
+from agentrl.virtual_phone.system.input_devices import (
+    BUTTONS,
+    TOUCHSCREEN,
+    InputDevice,
+    input_devices,
+)
 
-_LAST_FINGER, _MAX_ID = 9, 65_535
 _USAGE = (
     "Usage: getevent [-t] [-n] [-s switchmask] [-S] [-v [mask]] [-d] [-p] [-i] [-l] [-q] "
     "[-c count] [-r] [device]"
 )
 
 
-@dataclass(slots=True, kw_only=True, frozen=True)
-class _InputDevice:
-    path: str
-    name: str
-    keys: tuple[tuple[int, str], ...]
-    axes: tuple[tuple[int, str, int], ...] = ()
-    """Code, name and maximum."""
-
-
-def _devices(size: tuple[int, int]) -> list[_InputDevice]:
-    """The buttons, and a touchscreen with one unit per pixel of the upright screen."""
-    width, height = size
-    buttons = ((114, "KEY_VOLUMEDOWN"), (115, "KEY_VOLUMEUP"), (116, "KEY_POWER"))
-    axes = (
-        (0x2F, "ABS_MT_SLOT", _LAST_FINGER),
-        (0x35, "ABS_MT_POSITION_X", width - 1),
-        (0x36, "ABS_MT_POSITION_Y", height - 1),
-        (0x39, "ABS_MT_TRACKING_ID", _MAX_ID),
-        (0x3A, "ABS_MT_PRESSURE", 255),
-    )
-    touch = ((0x14A, "BTN_TOUCH"),)
-    return [
-        _InputDevice(path="/dev/input/event0", name="gpio-keys", keys=buttons),
-        _InputDevice(path="/dev/input/event1", name=TOUCHSCREEN, keys=touch, axes=axes),
-    ]
-
-
-TOUCHSCREEN = "virtual_touchscreen"
-
-
 @command("getevent")
 def getevent(ctx: CommandContext) -> int | Awaitable[int]:
     """`getevent [-p | -i] [-l] [DEVICE]`; without -p and -i it waits for events.
 
-    As on a real phone, `input` makes no events of these devices.
+    As on a real phone, `input` makes no events of these devices. Those of `sendevent` are not
+    shown.
     """
     try:
         given, words = getopt.gnu_getopt(ctx.arguments, "tns:Sv:dpilqc:rx")
     except getopt.GetoptError:
         return ctx.fail(_USAGE)
     options = {option[1] for option, _ in given}
-    devices = [d for d in _devices(ctx.phone.geometry.physical) if d.path in words or not words]
+    devices = [
+        d for d in input_devices(ctx.phone.geometry.physical) if d.path in words or not words
+    ]
     if not devices:
         return ctx.fail(f"could not open {words[0]}, No such file or directory")
     if "q" not in options and (not words or options & {"p", "i"}):
@@ -66,12 +47,43 @@ def getevent(ctx: CommandContext) -> int | Awaitable[int]:
     return 0 if options & {"p", "i", "S"} else _wait()
 
 
+@command("sendevent")
+def sendevent(ctx: CommandContext) -> int:
+    """`sendevent DEVICE TYPE CODE VALUE`: numbers, as in `sendevent /dev/input/event1 3 53 100`."""
+    if len(ctx.arguments) != 4:
+        bound = "Need" if len(ctx.arguments) < 4 else "Max"
+        return ctx.fail(f'sendevent: {bound} 4 arguments (see "sendevent --help")')
+    path, phone = ctx.arguments[0], ctx.phone
+    phone.files.stat(ctx.path(path))
+    kind, code, value = (_number(word) for word in ctx.arguments[1:])
+    at = phone.files.resolve(ctx.path(path))
+    if at == TOUCHSCREEN:
+        acts = [partial(phone.input.move, *m) for m in phone.drivers.touch(kind, code, value)]
+    elif at == BUTTONS:
+        keys = phone.drivers.press(kind, code, value)
+        acts = [partial(phone.input.key, key_code(key)) for key in keys]
+    else:
+        return ctx.fail(
+            f"sendevent: EVIOCGVERSION failed for {path}: Inappropriate ioctl for device"
+        )
+    if acts and not is_taken(phone):
+        for act in acts:
+            act()
+    return 0
+
+
+def _number(word: str) -> int:
+    """A number as C's `atoi` reads it: 0 for other words, and 32 bits, so that 4294967295 is -1."""
+    found = re.match(r"\s*([+-]?\d{1,18})", word)
+    return ((int(found[1]) if found else 0) + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
 async def _wait() -> int:
     await asyncio.Event().wait()
     return 0
 
 
-def _describe(ctx: CommandContext, device: _InputDevice, options: set[str]) -> None:
+def _describe(ctx: CommandContext, device: InputDevice, options: set[str]) -> None:
     if "i" in options:
         ctx.print("  bus:      0006\n  vendor    0000\n  product   0000\n  version   0000")
     ctx.print(f'  name:     "{device.name}"')

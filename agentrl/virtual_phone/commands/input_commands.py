@@ -42,14 +42,20 @@ def input_(ctx: CommandContext) -> int | Awaitable[int]:
         act, ms = run(phone, values)
     except (ValueError, OverflowError) as error:
         return ctx.fail(f"Error: Invalid arguments for command: {verb}: {error}", 255)
-    fault = phone.faults.get("input")
-    if fault and fault != "lost":  # a system window took the input and has the focus now
-        phone.faults.set("focus", fault)
+    taken = is_taken(phone)
     if ms and phone.tempo == "real":
-        return _after(ms, (lambda: None) if fault else act)
-    if not fault:
+        return _after(ms, (lambda: None) if taken else act)
+    if not taken:
         act()
     return 0
+
+
+def is_taken(phone: VirtualPhone) -> bool:
+    """Whether a fault keeps input from the app: it is lost, or a system window takes it."""
+    fault = phone.faults.get("input")
+    if fault and fault != "lost":  # the window has the focus now
+        phone.faults.set("focus", fault)
+    return bool(fault)
 
 
 async def _after(ms: int, act: Callable[[], object]) -> int:

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from agentrl.virtual_phone.system.device_clock import DeviceClock
+from agentrl.virtual_phone.system.input_devices import BUTTONS, TOUCHSCREEN
 
 _NUM_CPUS = 2
 _CPUS = "/sys/devices/system/cpu"
@@ -39,7 +40,7 @@ def kernel_files(clock: DeviceClock, source: random.Random) -> Mapping[str, Make
         **{f"{_CPUS}/cpu{n}/cpufreq/cpuinfo_max_freq": lambda: "2000000" for n in range(_NUM_CPUS)},
     }
     return {
-        "/dev/null": lambda size: b"",
+        **dict.fromkeys(("/dev/null", BUTTONS, TOUCHSCREEN), lambda size: b""),
         "/dev/zero": bytes,
         "/dev/random": source.randbytes,
         "/dev/urandom": source.randbytes,

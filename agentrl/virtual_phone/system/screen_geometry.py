@@ -56,6 +56,17 @@ class ScreenGeometry:
         y = (min(py, height - 1) - (height - area_height) + 0.5) / area_height
         return x, y
 
+    def from_panel(self, x: float, y: float) -> tuple[float, float]:
+        """The pixel of the image above a point of the touchscreen, which does not turn with it."""
+        width, height = self.physical
+        right, below = width - 1 - x, height - 1 - y
+        turned = ((x, y), (y, right), (right, below), (below, x))[self.rotation]
+        sides = (height, width) if self.rotation % 2 else (width, height)
+        px, py = (
+            (t + 0.5) * n / of - 0.5 for t, n, of in zip(turned, self.size, sides, strict=True)
+        )
+        return px, py
+
     def set_size(self, size: tuple[int, int] | None) -> None:
         """Override the screen size; None restores the physical size.
 
