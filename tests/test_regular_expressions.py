@@ -48,7 +48,7 @@ COMPOSED = {
     "agentrl/virtual_phone/commands/toybox/text_programs.py": 1,
     # A run of blanks, or one separator with the blanks around it.
     "agentrl/virtual_phone/commands/builtins.py": 2,
-    # A shell's or grep's own pattern, which its author may make as slow as he likes.
+    # A shell's or grep's own pattern, which its author may make as slow as they like.
     "agentrl/virtual_phone/commands/job_commands.py": 1,
     "agentrl/virtual_phone/commands/toybox/grep.py": 2,
     "agentrl/virtual_phone/shell/expansion.py": 3,
