@@ -172,12 +172,12 @@ async def eval_(ctx: CommandContext) -> int:
     return await _run_here(ctx, " ".join(ctx.arguments))
 
 
-async def _run_here(ctx: CommandContext, script: str) -> int:
+async def _run_here(ctx: CommandContext, script: str, first_line: int = 0) -> int:
     """Run a script in the current shell, with the streams of the command."""
     shell = ctx.shell
     outer, shell.io = shell.io, ctx.io
     try:
-        return await shell.run_here(script)
+        return await shell.run_here(script, first_line)
     finally:
         shell.io = outer
 
@@ -193,7 +193,7 @@ async def source(ctx: CommandContext) -> int:
         raise ShellFailure(1) from None
     positional, shell.positional = shell.positional, words or shell.positional
     try:
-        return await _run_here(ctx, content.decode("utf-8", "surrogateescape"))
+        return await _run_here(ctx, content.decode("utf-8", "surrogateescape"), 1)
     except FunctionReturn as end:
         return end.code
     finally:
@@ -244,7 +244,8 @@ async def sh(ctx: CommandContext) -> int:
     else:
         script, words = (await ctx.read_all()).decode("utf-8", "surrogateescape"), ["sh", *words]
     letters = "".join(letter for letter in options if letter in "aefux")
-    return await ctx.shell.run_program(ctx, script, words, options=set(letters))
+    first_line = 0 if "c" in options else 1
+    return await ctx.shell.run_program(ctx, script, words, set(letters), first_line)
 
 
 @command("command", "builtin", "nohup", "nice", "time", "setsid", "toybox", "stdbuf")

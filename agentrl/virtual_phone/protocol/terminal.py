@@ -202,7 +202,7 @@ def _width(line: bytes | bytearray) -> int:
 
 async def converse(shell: ShellInterpreter, device: TerminalDevice | None) -> None:
     """Run commands as they are read; with a terminal, prompt for them."""
-    text, last_parsed = "", 0
+    text, last_parsed, first_line = "", 0, 1
     while True:
         if device is not None:
             shell.io.out(_prompt(shell, text))
@@ -216,13 +216,15 @@ async def converse(shell: ShellInterpreter, device: TerminalDevice | None) -> No
         if line and (is_joined or is_long):
             continue
         try:
-            script = parse(text)
+            script = parse(text, first_line)
         except (ShellSyntaxError, RecursionError) as error:
             if line and getattr(error, "is_incomplete", False) and len(text) < _MAX_LINE_LENGTH:
                 last_parsed = len(text)
                 continue
             shell.complain(str(error) or "nested too deeply")
             shell.code, script = 1, ()
+        # As in mksh, a command that is typed counts as one line.
+        first_line += text.count("\n") if device is None else bool(script)
         text, last_parsed = "", 0
         try:
             if device is None:

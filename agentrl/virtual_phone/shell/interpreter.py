@@ -178,29 +178,35 @@ class ShellInterpreter(Pipelines):
         task.uncancel()
         return 128 + process.signal
 
-    async def run_text(self, script: str) -> int:
-        """Run a script to its end or its `exit`; returns its exit code."""
-        pipelines = self._parsed(script)
+    async def run_text(self, script: str, first_line: int = 0) -> int:
+        """Run a script to its end or its `exit`; returns its exit code.
+
+        Args:
+            script: the script.
+            first_line: number of its first line; 0 if lines are not counted.
+        """
+        pipelines = self._parsed(script, first_line)
         return 1 if pipelines is None else await self.run_parsed(pipelines)
 
-    async def run_here(self, script: str) -> int:
+    async def run_here(self, script: str, first_line: int = 0) -> int:
         """Run a script as a part of the one that runs: `exit` and `break` go beyond it."""
-        pipelines = self._parsed(script)
+        pipelines = self._parsed(script, first_line)
         if pipelines is None:
             raise ShellFailure(1)
-        self.code = 0
+        self.code, line = 0, self.line
         self.depth += 1
         try:
             return await self.run_list(pipelines)
         finally:
             self.depth -= 1
+            self.line = line
 
-    def _parsed(self, script: str) -> Script | None:
+    def _parsed(self, script: str, first_line: int) -> Script | None:
         """The parsed script; None, after an error message, if it is invalid."""
         try:
             if self.depth > MAX_NESTING:
                 raise ShellSyntaxError("nested too deeply")
-            return parse(script)
+            return parse(script, first_line)
         except (ShellSyntaxError, RecursionError) as error:
             self.complain(str(error) or "nested too deeply")
             self.code = 1
@@ -284,6 +290,7 @@ class ShellInterpreter(Pipelines):
             jobs=self.jobs,
             process=self.process,
             is_condition=self.is_condition,
+            line=self.line,
             started_s=self.started_s,
         )
 
@@ -293,6 +300,7 @@ class ShellInterpreter(Pipelines):
         script: str,
         words: Sequence[str],
         options: frozenset[str] | set[str] = frozenset(),
+        first_line: int = 1,
     ) -> int:
         """Run a script as a program of its own, which sees only exported variables.
 
@@ -301,6 +309,7 @@ class ShellInterpreter(Pipelines):
             script: the script.
             words: `$0` and the positional parameters.
             options: letters of `set`.
+            first_line: number of the script's first line; 0 if lines are not counted.
         """
         known = self.environment
         shell = ShellInterpreter(
@@ -316,7 +325,7 @@ class ShellInterpreter(Pipelines):
             jobs=self.jobs,
             process=ctx.process,
         )
-        await shell.run_text(script)
+        await shell.run_text(script, first_line)
         return await shell._run_exit_trap()
 
     async def execute(self, words: Sequence[str], io: CommandIO) -> int:
@@ -379,6 +388,7 @@ class ShellInterpreter(Pipelines):
 
     async def run_command(self, command: ShellCommand, io: CommandIO) -> int:
         """Run a command with these streams; returns its exit code."""
+        self.line = command.line or self.line
         if not command.redirects:
             try:
                 return await self._run_words(command, io)
@@ -464,6 +474,7 @@ class ShellInterpreter(Pipelines):
 
         io = self.io._replace(out=write, drain=_yield)
         shell = self.inner(io)
+        shell.line = 0
         try:
             self.substituted = await shell.run_parsed(script)
         except BrokenPipeError:

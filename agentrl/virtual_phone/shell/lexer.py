@@ -49,7 +49,11 @@ class ShellLexer:
     """Splits a script into words and operators."""
 
     def __init__(
-        self, script: str, nested: Callable[["ShellLexer"], Script], depth: int = 0
+        self,
+        script: str,
+        nested: Callable[["ShellLexer"], Script],
+        depth: int = 0,
+        first_line: int = 0,
     ) -> None:
         """Start at the beginning.
 
@@ -57,6 +61,7 @@ class ShellLexer:
             script: text to split.
             nested: parses the script of a `$(`, including its `)`.
             depth: nesting depth of the script.
+            first_line: number of its first line; 0 if lines are not counted.
 
         Raises:
             ShellSyntaxError: the script is nested too deeply.
@@ -65,6 +70,10 @@ class ShellLexer:
         self._script = script
         self._nested = nested
         self._at = 0
+        self.line = first_line
+        """Line of the last token; 0 if lines are not counted."""
+        self._line_at = 0
+        """Where the lines have been counted up to."""
         self._documents: list[tuple[Redirect, str, bool]] = []
         """Here documents whose text starts after the current line."""
         self.check_depth()
@@ -82,6 +91,9 @@ class ShellLexer:
         """The next operator or word; None at the end."""
         if blanks := _BLANKS.match(self._script, self._at):
             self._at = blanks.end()
+        if self.line:
+            self.line += self._script.count("\n", self._line_at, self._at)
+            self._line_at = self._at
         if self._at >= len(self._script):
             self._read_documents()
             return None
@@ -235,7 +247,9 @@ class ShellLexer:
             self._at += 2
             self.depth += 1
             self.check_depth()
+            line, self.line = self.line, 0  # as in mksh, it has no line numbers
             inner = self._nested(self)
+            self.line = line
             self.depth -= 1
             return WordPart(kind="script", text="", quoted=quoted, script=inner)
         if script.startswith("${", self._at):

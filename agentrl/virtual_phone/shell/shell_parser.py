@@ -46,14 +46,18 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @lru_cache(maxsize=256)
-def parse(script: str) -> Script:
+def parse(script: str, first_line: int = 0) -> Script:
     """Parse a script; the same scripts come again and again.
+
+    Args:
+        script: text to parse.
+        first_line: number of its first line, for `$LINENO`; 0 if lines are not counted.
 
     Raises:
         ShellSyntaxError: a quote is not closed, an operator lacks an operand, or the syntax is
             not supported.
     """
-    return _Parser(ShellLexer(script, _nested)).whole_script()
+    return _Parser(ShellLexer(script, _nested, first_line=first_line)).whole_script()
 
 
 def _nested(lexer: ShellLexer) -> Script:
@@ -167,6 +171,7 @@ class _Parser:
 
     def _simple(self, command: ShellCommand) -> None:
         """Assignments, words and redirections; or the definition of a function."""
+        command.line = self._lexer.line
         while True:
             token = self._token
             if token is not None and not isinstance(token, str):

@@ -43,7 +43,7 @@ _ENVIRONMENT = {
     "TMPDIR": "/data/local/tmp",
     "USER": "shell",
 }
-_DYNAMIC = ("RANDOM", "SECONDS", "PPID")
+_DYNAMIC = ("RANDOM", "SECONDS", "PPID", "LINENO")
 """Variables whose value is computed when they are read."""
 _ADBD_PID = 400
 BUILTINS = frozenset((
@@ -95,6 +95,8 @@ class ShellState:
     jobs: dict[int, Process] = field(default_factory=dict)
     """Background commands of this shell and of those that share its output."""
     own_jobs: list[int] = field(default_factory=list)
+    line: int = 0
+    """Line of the command that runs; 0 if lines are not counted, as in `sh -c`."""
     started_s: float = field(default_factory=time.monotonic)
     option_offset: int = 1
     """Where `getopts` is in its current word."""
@@ -175,6 +177,8 @@ class ShellState:
     def _dynamic(self, name: str) -> str:
         if name == "RANDOM":
             return str(random.randrange(1 << 15))
+        if name == "LINENO":
+            return str(self.line)
         return str(_ADBD_PID if name == "PPID" else int(time.monotonic() - self.started_s))
 
     async def expanded(self, words: Sequence[Word]) -> list[str]:

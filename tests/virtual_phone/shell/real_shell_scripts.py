@@ -262,6 +262,47 @@ done < a.txt | sort
 true &&
   echo joined |
   cat
+
+cat > s.sh <<'EOF'
+echo $LINENO
+echo $LINENO \
+  $LINENO
+f() {
+  echo f $LINENO
+  g=1; echo $((LINENO + 0))
+}
+f
+x=$(
+ echo in $LINENO
+)
+echo "$x" $LINENO
+cat <<X
+$LINENO
+b
+X
+echo after $LINENO
+eval 'echo e $LINENO
+echo e $LINENO'
+for i in 1 2
+do echo loop $LINENO
+done
+if true; then
+  echo $LINENO; fi
+(
+ echo sub $LINENO )
+echo "a
+b $LINENO"
+{ echo p $LINENO; } | cat
+echo `echo bt $LINENO`
+a=$LINENO; echo $a
+f; echo $LINENO
+# c
+case $LINENO in 33) echo case;; *) echo other $LINENO;; esac
+[[ $LINENO == 34 ]] && echo cond
+echo ${#LINENO} ${LINENO:-x}
+EOF
+sh s.sh; sh < s.sh; . ./s.sh; sh -c 'echo $LINENO
+echo $LINENO'; echo $LINENO; eval '. ./s.sh'
 """.strip("\n").split("\n\n")
 
 PROGRAMS = r"""
