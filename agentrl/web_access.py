@@ -48,10 +48,13 @@ def foreign_request(
     """
     host, origin = headers.get("host") or "", headers.get("origin")
     if is_loopback(listens_on):
-        name = _HOST.fullmatch(host)
+        name = _HOST.fullmatch(host.lower())
         own = f"[{listens_on}]" if ":" in listens_on else listens_on
-        if name is None or name[1] not in _OWN_NAMES | {own}:
-            return f"not a name of this server: {host[:80]!r}"
+        if name is None or name[1].removesuffix(".") not in _OWN_NAMES | {own.lower()}:
+            return (
+                f"not a name of this server: {host[:80]!r}; it listens on {listens_on}: call it "
+                "localhost, or start it with another --host"
+            )
     if origin is None and not needs_origin:
         return None
     if origin is None or origin.partition("//")[2] != host:

@@ -384,12 +384,13 @@ class EnvServer(ThreadingHTTPServer):
             raise InvalidRequest(
                 f"{address[0]} is reachable from other machines: set AGENTRL_ENV_TOKEN"
             )
-        super().__init__(address, RequestHandler)
         self.make, self.token, self.most = make, token, most
         self.idle_s, self.deadline_s, self.host = idle_s, deadline_s, address[0]
         self._unused: dict[Any, None] = {}
         self._env_threads: dict[str, EnvThread] = {}
         self._lock = threading.Lock()
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, RequestHandler)  # closes the server if it cannot listen
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own."""
@@ -578,10 +579,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     token = os.environ.get("AGENTRL_ENV_TOKEN", "")
     sys.path.insert(0, os.getcwd())
     make = env_factory(given.environment)
-    server = EnvServer(make, (given.host, given.port), token, given.most, given.idle)
+    host = f"[{given.host}]" if ":" in given.host else given.host
+    try:
+        server = EnvServer(make, (given.host, given.port), token, given.most, given.idle)
+    except OSError as error:
+        raise SystemExit(f"cannot listen on {host}:{given.port}: {error}") from None
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # environments are closed then too
     port = server.server_address[1]
-    sys.stdout.write(f"{given.environment} at http://{given.host}:{port}\n")
+    sys.stdout.write(f"{given.environment} at http://{host}:{port}\n")
     sys.stdout.flush()
     try:
         server.serve_forever()

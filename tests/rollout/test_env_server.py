@@ -336,6 +336,43 @@ def test_a_request_that_a_web_page_may_have_caused_is_refused(start: Start, head
     connection.close()
 
 
+@pytest.mark.parametrize("name", ["LOCALHOST", "LocalHost:80", "localhost.", "localhost.:8100"])
+def test_a_host_name_may_be_spelled_in_every_way(start: Start, name: str) -> None:
+    url, _ = start()
+    with closing(http.client.HTTPConnection(urlsplit(url).netloc)) as connection:
+        connection.request("POST", "/open", pack({"key": "0" * 32}), {"Host": name})
+        assert connection.getresponse().status == 200
+
+
+def test_a_refused_name_comes_with_a_cure(start: Start) -> None:
+    url, _ = start()
+    with closing(http.client.HTTPConnection(urlsplit(url).netloc)) as connection:
+        connection.request("POST", "/open", pack({"key": "0" * 32}), {"Host": "gateway:8100"})
+        error = unpack(connection.getresponse().read())["error"]
+    assert "not a name of this server: 'gateway:8100'" in error
+    assert "localhost" in error
+    assert "--host" in error
+
+
+def test_a_taken_port_is_an_error_of_one_line(start: Start, tmp_path: Path) -> None:
+    url, _ = start()
+    port = str(urlsplit(url).port)
+    command = [sys.executable, "-P", "copied.py", "game.py:Game", "--port", port]
+    second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert second.returncode == 1
+    assert second.stderr.startswith(f"cannot listen on 127.0.0.1:{port}: ")
+    assert second.stderr.count("\n") == 1
+
+
+def test_a_server_may_listen_on_ipv6(start: Start, remote) -> None:
+    with suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+        url, _ = start("--host", "::1")
+        assert urlsplit(url).hostname == "::1"
+        remote(url).reset(seed=1)
+        return
+    pytest.skip("this machine has no IPv6")
+
+
 def test_half_open_connections_take_few_threads_and_keep_no_client_out(
     start: Start, remote
 ) -> None:
