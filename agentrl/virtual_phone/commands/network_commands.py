@@ -1,10 +1,20 @@
-"""Commands for the network: curl, wget, ip, ifconfig."""
+"""Commands for the network: curl, wget, nc, ip, ifconfig."""
 
+import asyncio
+import contextlib
 import getopt
 
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.shell.interpreter import CommandContext
-from agentrl.virtual_phone.system.network import PageUnreachable, Request, fetch
+from agentrl.virtual_phone.shell.redirects import Input
+from agentrl.virtual_phone.system.network import (
+    LOOPBACK_HOSTS,
+    PageUnreachable,
+    PortListener,
+    Request,
+    fetch,
+)
+from agentrl.virtual_phone.system.pipe import Channel, connected_sockets
 
 _SHORT = "o:OsSfLkiI#w:H:X:d:A:m:"
 _LONG = [
@@ -95,6 +105,133 @@ def _save(ctx: CommandContext, target: str, content: bytes) -> None:
         ctx.out(content)
     else:
         ctx.phone.files.write(ctx.path(target), content)
+
+
+@command("nc", "netcat")
+async def nc(ctx: CommandContext) -> int:
+    """`nc [-w S] [-W S] [-q S] HOST PORT`, `nc -U PATH`, `nc -l|-L [-p PORT] [COMMAND]`.
+
+    As for curl, only the phone's own ports can be reached. With -L, one connection at a time is
+    served.
+    """
+    try:
+        given, words = getopt.getopt(ctx.arguments, "46ElLnUw:W:p:q:s:")
+    except getopt.GetoptError as error:
+        wrong = f"Unknown option '{error.opt}'"
+        if "requires" in error.msg:
+            wrong = f"Missing argument to -{error.opt}"
+        return ctx.fail(f'nc: {wrong} (see "nc --help")')
+    options = dict(given)
+    seconds: dict[str, float | None] = {}
+    for name in ("-w", "-W", "-q", "-p"):
+        text = options.get(name)
+        if text is not None and not text.isdecimal():
+            return ctx.fail(f"nc: not integer: {text}")
+        seconds[name] = float(text[:9]) if text else None
+    listens = "-l" in options or "-L" in options
+    if not listens and len(words) != (1 if "-U" in options else 2):
+        return ctx.fail('nc: bad argument count (see "nc --help")')
+    if listens:
+        return await _listen(ctx, options, words, seconds)
+    channel, refusal = _connect(ctx, words, is_local="-U" in options)
+    if channel is None:
+        return ctx.fail(f"nc: {refusal}")
+    await _exchange(ctx, channel, seconds)
+    return 0
+
+
+def _connect(
+    ctx: CommandContext, words: list[str], *, is_local: bool
+) -> tuple[Channel | None, str]:
+    """The connection to a socket of the phone, or None and why there is none."""
+    network = ctx.phone.network
+    if is_local:
+        return network.connect(f"localfilesystem:{words[0]}"), "connect: No such file or directory"
+    host, port = words
+    if host in LOOPBACK_HOSTS:
+        return network.connect(f"tcp:{port}"), "connect: Connection refused"
+    if host.replace(".", "").isdecimal():
+        return None, "connect: Network is unreachable"
+    return None, f"{host}:{port}: No address associated with hostname"
+
+
+async def _listen(
+    ctx: CommandContext, options: dict[str, str], words: list[str], seconds: dict[str, float | None]
+) -> int:
+    """Serve connections: by a command, or from standard input to standard output."""
+    accepted: asyncio.Queue[Channel] = asyncio.Queue()
+
+    def accept() -> Channel:
+        theirs, ours = connected_sockets()
+        accepted.put_nowait(ours)
+        return theirs
+
+    network, port = ctx.phone.network, options.get("-p", "0")
+    try:
+        address = network.listen(f"tcp:{port}", PortListener(owner=ctx, accept=accept))
+    except OSError as error:
+        return ctx.fail(f"nc: bind: {error.strerror}")
+    if port == "0":
+        ctx.print(address.removeprefix("tcp:"))
+        await ctx.io.drain()
+    try:
+        channel = await asyncio.wait_for(accepted.get(), seconds["-w"])
+        await _serve(ctx, channel, words, options, seconds)
+        while "-L" in options:
+            await _serve(ctx, await accepted.get(), words, options, seconds)
+    except TimeoutError:
+        return ctx.fail("nc: Timeout")
+    finally:
+        network.close(address)
+        while not accepted.empty():
+            accepted.get_nowait().close()
+    return 0
+
+
+async def _serve(
+    ctx: CommandContext,
+    channel: Channel,
+    words: list[str],
+    options: dict[str, str],
+    seconds: dict[str, float | None],
+) -> None:
+    if not words:
+        await _exchange(ctx, channel, seconds)
+        return
+    io = ctx.io._replace(out=channel.write, read=Input(channel.read), drain=channel.drain)
+    try:
+        await ctx.shell.execute(words, io._replace(err=channel.write) if "-E" in options else io)
+    finally:
+        channel.close()
+
+
+async def _exchange(
+    ctx: CommandContext, channel: Channel, seconds: dict[str, float | None]
+) -> None:
+    """Send standard input and print what comes, until the other side ends or a time is up."""
+
+    async def send() -> None:
+        while chunk := await ctx.io.read():
+            channel.write(chunk)
+            await channel.drain()
+        channel.write_eof()
+        await asyncio.wait_for(asyncio.Event().wait(), seconds["-q"])
+
+    async def receive() -> None:
+        while chunk := await asyncio.wait_for(channel.read(), seconds["-W"]):
+            ctx.out(chunk)
+            await ctx.io.drain()
+
+    tasks = [asyncio.create_task(send()), asyncio.create_task(receive())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            with contextlib.suppress(TimeoutError):
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        channel.close()
 
 
 @command("ip", "ifconfig")

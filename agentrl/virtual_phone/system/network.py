@@ -16,7 +16,8 @@ _FREE_PORTS = range(40_000, 50_000)
 _MAX_LISTENERS = 200
 _DEADLINE_S = 5.0
 """For the browser's pages."""
-_HOSTS = ("127.0.0.1", "localhost")
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
+"""Names of the phone itself."""
 _TITLE = re.compile(rb"<title>([^<]{0,200})", re.IGNORECASE)
 _LOCATION = re.compile(rb"^location: *(\S+)", re.IGNORECASE | re.MULTILINE)
 _MOVED = (301, 302, 303, 307, 308)
@@ -126,7 +127,7 @@ async def fetch(network: PhoneNetwork, request: Request) -> Response:
             host, port = parts.hostname, parts.port or 80
         except ValueError as error:
             raise PageUnreachable(f"invalid URL: {error}") from error
-        channel = network.connect(f"tcp:{port}") if host in _HOSTS else None
+        channel = network.connect(f"tcp:{port}") if host in LOOPBACK_HOSTS else None
         if channel is None:
             raise PageUnreachable(f"Failed to connect to {host} port {port}: Connection refused")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -1,6 +1,7 @@
 """Byte channels between two programs on one phone."""
 
 import asyncio
+import contextlib
 from collections import deque
 from typing import Protocol
 
@@ -80,6 +81,43 @@ class Pipe:
         self._chunks.clear()
         self._num_waiting = 0
         self._changed.notify()
+
+
+class PipeSocket:
+    """One end of a connection inside the phone; what is sent after the other has closed is lost."""
+
+    def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
+        """Connect to two pipes."""
+        self._incoming = incoming
+        self._outgoing = outgoing
+
+    async def read(self) -> bytes:
+        """The next chunk; empty at the end."""
+        return await self._incoming.read()
+
+    def write(self, data: Buffer) -> None:
+        """Send bytes."""
+        with contextlib.suppress(BrokenPipeError):
+            self._outgoing.write(data)
+
+    async def drain(self) -> None:
+        """Wait until there is room for more."""
+        await self._outgoing.drain()
+
+    def write_eof(self) -> None:
+        """End the output but keep reading."""
+        self._outgoing.write_eof()
+
+    def close(self) -> None:
+        """Close both directions."""
+        self._outgoing.write_eof()
+        self._incoming.close_reader()
+
+
+def connected_sockets() -> tuple[PipeSocket, PipeSocket]:
+    """Both ends of a new connection."""
+    one, other = Pipe(), Pipe()
+    return PipeSocket(one, other), PipeSocket(other, one)
 
 
 async def relay(one: Channel, other: Channel) -> None:

@@ -418,6 +418,9 @@ true; echo $?; false; echo $?; yes | head -2; sleep 0; usleep 1; echo $?
 which nope; echo $?; cd d; pwd | sed 's|.*/||'; cd -  > /dev/null; ls | wc -l
 realpath d/../a.txt | sed 's|.*/||'; mktemp -u x.XXXXXX | wc -c; truncate -s 3 a.txt; cat a.txt
 echo
+nc 127.0.0.1 9; echo $?; echo x | nc -w 1 localhost 9; echo $?; nc -w x localhost 9; echo $?
+nc; echo $?; nc localhost; echo $?; nc -z localhost 9; echo $?; nc -U /no/socket; echo $?
+nc -q; echo $?; nc -p x -l; echo $?
 dd if=a.txt bs=4 count=2 2>/dev/null; echo; dd if=a.txt of=z bs=1 skip=3 count=3 2>/dev/null
 cat z; echo
 """.strip().split("\n")
