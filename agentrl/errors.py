@@ -119,6 +119,10 @@ class CaptureError(DeviceError):
     """A phone returned no usable screenshot."""
 
 
+class BatteryError(DeviceError):
+    """A phone's battery is empty or hot, which no recovery step changes."""
+
+
 class LeaseLost(DeviceError):
     """A command arrived under an ended or expired lease; no part of it was executed."""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from agentrl.devices import Deadlines, Device, Tap, open_device, open_source
+from agentrl.devices import Deadlines, Device, PoolOptions, Tap, open_device, open_source
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.app_commands import has_package
 from agentrl.devices.adb_phone import AdbPhone
@@ -75,11 +75,18 @@ async def test_a_phone_with_an_unfit_battery_is_not_leased(
     phone: AdbPhone, battery: tuple[str, str], what: str
 ) -> None:
     phone.shell("dumpsys", "battery", "unplug")
-    with open_source(phone.serial, capture="raw", input="shell") as pool:
+    options = PoolOptions(quarantine_s=0.2, patience_s=60.0)
+    with open_source(phone.serial, options=options, capture="raw", input="shell") as pool:
         phone.shell("dumpsys", "battery", "set", *battery)
         with pytest.raises(NoDevice, match=what):
             async with pool.lease(1.0):
                 pass
+        (stats,) = pool.stats()
+        assert stats.quarantined
+        assert not stats.recoveries  # a reboot would not charge it
+        phone.shell("dumpsys", "battery", "reset")
+        async with pool.lease(20.0):
+            pass
 
 
 def test_a_low_battery_is_reported_once(phone: AdbPhone, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,7 @@ import time
 
 from agentrl.devices.device import CommandResult, Device
 from agentrl.devices.readiness import BATTERY, BatteryReading
-from agentrl.errors import DeviceError
+from agentrl.errors import BatteryError
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +28,8 @@ class BatteryWatch:
         """Check the battery before a phone is leased.
 
         Raises:
-            DeviceError: it would turn off or throttle in the middle of an episode; also if the
-                phone does not answer.
+            BatteryError: it would turn off or throttle in the middle of an episode.
+            DeviceError: the phone does not answer.
         """
         now = time.monotonic()
         if now < self._next_s.get(device.serial, 0.0):
@@ -39,7 +39,7 @@ class BatteryWatch:
         level = 100.0 if reading.level is None or reading.powered else reading.level
         if level < _EMPTY or reading.degrees >= _HOT_C:
             what = "hot: let it cool down" if reading.degrees >= _HOT_C else "empty: charge it"
-            raise DeviceError(f"{device.serial}: its battery is {what} ({reading})")
+            raise BatteryError(f"{device.serial}: its battery is {what} ({reading})")
         self._next_s[device.serial] = now + _EVERY_S
         if level >= _LOW and reading.degrees < _WARM_C:
             self._reported.discard(device.serial)

@@ -16,7 +16,7 @@ from agentrl.devices.pool.lease import LeasableDevice, LeaseEnd, LeaseGrant
 from agentrl.devices.pool.lease_ledger import LeaseLedger, PhoneAvailability
 from agentrl.devices.pool.phones_in_use import PhonesInUse
 from agentrl.devices.pool.recovery import RecoveryLadder
-from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
+from agentrl.errors import BatteryError, ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.event_loop import BackgroundTasks
 
 log = logging.getLogger(__name__)
@@ -138,6 +138,8 @@ class PoolManager:
                 await asyncio.shield(holding)
                 if self.ledger.renew(grant.token):
                     return grant
+            except BatteryError as error:
+                self._set_aside(grant, error)
             except DeviceError as error:
                 await self.release(grant.token, LeaseEnd(error=str(error)))
             except asyncio.CancelledError:
@@ -227,6 +229,15 @@ class PoolManager:
         device.claim(grant.token)
         self._batteries.check(device)
 
+    def _set_aside(self, grant: LeaseGrant, error: BatteryError) -> None:
+        """Quarantine a phone at once: restarts and reboots would not help its battery."""
+        phone = self.ledger.phone_of(grant.token)
+        if phone is not None and self.ledger.end(grant.token, good=False, failed=True):
+            self._last_failure = f"{phone}: {error}"
+            self.ledger.record_recovery(phone, (), answers=False)
+            log.warning("%s is now in quarantine; last failure: %s", phone, self._last_failure)
+        self._grant_free_phones()
+
     async def _release_after(self, holding: asyncio.Future[None], grant: LeaseGrant) -> None:
         await asyncio.gather(holding, return_exceptions=True)
         await self.release(grant.token, LeaseEnd())
@@ -250,7 +261,7 @@ class PoolManager:
         routes = self._unlease(phone)
         try:
             await self._check_process()
-            route = await self._in_thread(self._ladder.probe, routes)
+            route = await self._in_thread(self._usable_route, routes)
         finally:
             self._recovering.discard(phone)
         self.routes.prefer(phone, route)
@@ -258,6 +269,16 @@ class PoolManager:
         if route is not None:
             log.warning("%s has returned from quarantine", phone)
         self._grant_free_phones()
+
+    def _usable_route(self, routes: Sequence[LeasableDevice]) -> int | None:
+        """The index of a route to a quarantined phone that can be leased again, or None."""
+        route = self._ladder.probe(routes)
+        if route is not None:
+            try:
+                self._batteries.check(routes[route])
+            except DeviceError:
+                return None
+        return route
 
     async def _check_process(self) -> None:
         self._are_gone = not await self._in_thread(self._revive)
