@@ -54,7 +54,8 @@ class WechatMiniGame(gymnasium.Env):
         if result.left:
             return self.screen, -1.0, True, False, {"guard": result.events[-1].to_info()}
         self.screen, old = result.settled.frame, self.score
-        self.score = self._score(self.screen) or old  # a popup covers it
+        score = self._score(self.screen)
+        self.score = old if score is None else score  # a popup covers it
         info = {"score": self.score}
         return self.screen, float(self.score - old), False, self.taken >= self.steps, info
 

@@ -108,9 +108,9 @@ def run_job(
                 remove_partial_files(killed)
             begun(settings)
         weight_files.remove_stale_folders()
-        record_start(run)
         command = None if is_stage else job.command
         with recorded_failure(run), _resume_hint(folder, command, resumed=resume is not None):
+            record_start(run)
             run_with_restarts(job, settings, folder, checked, resumed=resume is not None)
     return replay.Run(run)
 

@@ -533,7 +533,6 @@ async def _play_and_record(
     config, evaluated = job.config, job.evaluated
     folder = RunFolder.create(config.run, f"{job.split}-{evaluated.name}-{job.name}")
     folder.save_config(config)
-    record_start(folder.path)
     model = config.rollout.endpoint.model if evaluated.served else None
     summary = {
         "target": job.target,
@@ -543,6 +542,7 @@ async def _play_and_record(
         **header,
     }
     with lock_folder(folder.path):
+        record_start(folder.path)
         folder.write_summary(summary)  # the viewer shows it while episodes are played
         with recorded_failure(folder.path), folder.removed_if_empty():
             found = await _evaluate(rollouts, job, folder.path, header.get("task"))
