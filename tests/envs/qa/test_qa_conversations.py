@@ -147,7 +147,7 @@ def folder(tiny_vlm, tmp_path_factory):
                 "translator_kwargs": {"style": "text"},
             },
             "model": {"path": str(tiny_vlm)},
-            "rollout": {"engine": "hf", "max_context": 512, "max_new_tokens": 8},
+            "rollout": {"engine": "hf", "launcher": "local", "max_new_tokens": 8},
             "rewards": [{"function": f"{folder}/seen.py:seen"}],
             "logging": [],
         }
