@@ -5,28 +5,27 @@ import resource
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError
 
-_LOCAL, _RAY = 256, 1024
-"""Open files of a job in this process, and of one with Ray's processes, which inherit the limit."""
-_PER_EPISODE = 4
-"""Open files of an episode in flight: sockets of a phone or server, and recordings."""
+_LEAST = {"local": 128, "ray": 256}
+"""Open files below which a job fails at its start, by `rollout.launcher`."""
+_PLENTY = 8192
+"""Open files that are enough for any job."""
 
 
 def check_open_files(rollout: RolloutConfig) -> None:
-    """Raise the soft limit if it is too low, as many systems set it far below the hard one.
+    """Raise the soft limit, which many systems set far below the hard one.
 
     Raises:
-        ConfigError: the hard limit is too low for the job.
+        ConfigError: the hard limit is too low for any job.
     """
-    needed = (_LOCAL if rollout.launcher == "local" else _RAY) + _PER_EPISODE * rollout.concurrency
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = resource.RLIM_INFINITY
-    if soft == unlimited or soft >= needed:
-        return
-    if hard != unlimited and hard < needed:
+    unlimited, least = resource.RLIM_INFINITY, _LEAST[rollout.launcher]
+    if hard != unlimited and hard < least:
         raise ConfigError(
-            f"a process may have only {hard:,} files open here (ulimit -n), and "
-            f"rollout.launcher={rollout.launcher} with rollout.concurrency={rollout.concurrency} "
-            f"needs {needed:,}: run `ulimit -n {needed}` as a user who may raise it, or set nofile "
-            "in /etc/security/limits.conf"
+            f"a process may have only {hard:,} files open here (ulimit -n), and a job with "
+            f"rollout.launcher={rollout.launcher} needs at least {least}: run "
+            f"`ulimit -n {_PLENTY}` as an administrator, or raise nofile in "
+            "/etc/security/limits.conf"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    wanted = _PLENTY if hard == unlimited else min(hard, _PLENTY)
+    if soft != unlimited and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -84,7 +84,11 @@ def _size(ctx: CommandContext, arguments: list[str]) -> int:
         geometry.set_size(None)
     else:
         width, _, height = arguments[0].partition("x")
-        geometry.set_size((int(width[:9]), int(height[:9])))
+        if not (width and height):
+            return ctx.fail(f"Error: bad size {arguments[0]}", 255)
+        if bad := [side for side in (width, height) if not _is_number(side)]:
+            return ctx.fail(_bad_number(bad[0]), 255)
+        geometry.set_size((int(width), int(height)))
     ctx.phone.display.show_now()
     return 0
 
@@ -95,8 +99,19 @@ def _density(ctx: CommandContext, arguments: list[str]) -> int:
         ctx.print(f"Physical density: {geometry.physical_density}")
         override = geometry.density_override
         return ctx.print(f"Override density: {override}") if override else 0
-    geometry.density_override = None if arguments[0] == "reset" else int(arguments[0][:9])
+    if arguments[0] != "reset" and not _is_number(arguments[0]):
+        return ctx.fail(_bad_number(arguments[0]), 255)
+    geometry.density_override = None if arguments[0] == "reset" else int(arguments[0])
     return 0
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is a positive integer of a size that Java's `Integer.parseInt` takes."""
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+def _bad_number(text: str) -> str:
+    return f'Error: bad number java.lang.NumberFormatException: For input string: "{text}"'
 
 
 def _rotation(ctx: CommandContext, arguments: list[str]) -> int:

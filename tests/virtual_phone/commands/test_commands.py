@@ -59,6 +59,14 @@ def test_a_phone_that_stays_on_wakes(phone: VirtualPhone) -> None:
     assert run("settings get global stay_on_while_plugged_in", phone).out == "15\n"
 
 
+@pytest.mark.parametrize("command", ["wm size 12xq", "wm size 12", "wm size x9", "wm density abc"])
+def test_a_size_that_is_no_number_is_refused_in_androids_words(command, phone):
+    said = run(command, phone)
+    assert said.code == 255
+    assert said.err.startswith("Error: bad ")
+    assert "literal" not in said.err
+
+
 @pytest.mark.parametrize("rotation", [1, 3])
 def test_the_image_rotates_with_the_phone_unless_rotation_is_locked(
     phone: VirtualPhone, rotation: int
