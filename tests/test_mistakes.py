@@ -430,3 +430,12 @@ def test_a_failed_start_leaves_no_run_folder(command, tmp_path, capsys, monkeypa
     assert run([*command, "frozen_lake", *settings]) == 2
     assert "the phones cannot be opened" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_data_set_in_place_of_a_configuration_is_answered_with_the_command_for_it(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n' * 2)
+    assert run(["train", "rows.jsonl", "--dry-run"]) == 2
+    assert "`agentrl init CONFIG.yaml --data rows.jsonl`" in capsys.readouterr().err

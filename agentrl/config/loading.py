@@ -26,6 +26,8 @@ from agentrl.text import did_you_mean, known_names, list_names
 
 _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)
 """What OmegaConf raises for a tree that does not fit the sections."""
+_DATA_FILES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
+"""Endings of data sets, which a user may name where a configuration is expected."""
 RUN_PROMPT = "prompt.jinja"
 """A run's own copy of its prompt template, in its folder."""
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
@@ -170,6 +172,11 @@ def with_absolute_paths(config: Config) -> Config:
 
 
 def _merge(path: Path, overrides: Sequence[str], search_path: Sequence[str]) -> Config:
+    if path.suffix.lower() in _DATA_FILES:
+        raise ConfigError(
+            f"{path}: is a data set, not a configuration: `agentrl init CONFIG.yaml --data {path}` "
+            "writes one for it"
+        )
     try:
         tree = OmegaConf.load(path)
     except (*_UNFIT, OSError) as error:

@@ -192,7 +192,8 @@ def _what_is_lost(
     return (
         f"column {column} holds {content}, but the questions do not use it. Use it with "
         f"keys={{{content}: {column}}}, or leave it out with "
-        f"keys={{{chosen}: {columns.get(chosen, 'null')}}}"
+        f"keys={{{chosen}: {columns.get(chosen, 'null')}}}; agentrl infer takes keys as "
+        f"--key {content}={column}"
     )
 
 

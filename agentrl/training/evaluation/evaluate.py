@@ -136,7 +136,7 @@ class Evaluation:
         if self.void_causes:
             causes = ", ".join(f"{count} x {cause}" for cause, count in self.void_causes.items())
             log.warning(
-                "%s: %s episodes were void (%s); %d of them are missing, the others were replayed",
+                "%s: %s episodes were void (%s); %d of them could not be replayed and are missing",
                 name,
                 sum(self.void_causes.values()),
                 causes,
