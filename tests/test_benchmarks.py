@@ -207,7 +207,7 @@ def test_the_devices_benchmark_prints_its_conditions(adb_server):
     said = run("devices", "--rounds", 2, "--phones", 2, "--seconds", 0.2)
     assert "devices.py --rounds 2 --phones 2 --seconds 0.2\nmachine:  " in said
     assert f"versions: Python {platform.python_version()}, adbutils 2" in said
-    for row in ("ours", "pure-python-adb", "adb subprocess", "2 phones in one process"):
+    for row in ("ours", "pure-python-adb", "adb subprocess", "2 phones, whole frames"):
         assert row in said
 
 

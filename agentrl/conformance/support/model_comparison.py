@@ -119,9 +119,11 @@ def transformers_logprobs(
     sees = encoder.model_adapter.image_token_id is not None
     loader = "AutoModelForMultimodalLM" if sees else "AutoModelForCausalLM"
     model: Any = getattr(transformers, loader).from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
+        folder, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False
     )
-    processor: Any = transformers.AutoProcessor.from_pretrained(folder) if sees else None
+    processor: Any = None
+    if sees:
+        processor = transformers.AutoProcessor.from_pretrained(folder, trust_remote_code=False)
     found = []
     for sample in samples:
         ids = torch.tensor([sample.token_ids])
