@@ -172,8 +172,12 @@ def test_a_server_is_started_if_none_is_running(
 @contextlib.contextmanager
 def emulator(phone_port: int) -> Iterator[int]:
     """A phone that also listens where emulators do, on the port that is given."""
-    for port in range(5585, 5554, -2):
-        with contextlib.suppress(OSError), relayed(phone_port, port=port):
+    with contextlib.ExitStack() as stack:
+        for port in range(5585, 5554, -2):
+            try:
+                stack.enter_context(relayed(phone_port, port=port))
+            except OSError:
+                continue  # another program listens there
             yield port
             return
     pytest.skip("programs listen on all ports of emulators")
