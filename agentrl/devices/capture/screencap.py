@@ -35,6 +35,8 @@ _SHORT_HEADER = 12
 _LONG_HEADER = 16
 """Android 9 and later add the color space."""
 _RGBA_8888, _RGBX_8888 = 1, 2
+_LARGE = 200_000
+"""Bytes of changes from which on a connection of its own is faster than the persistent shell."""
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHUNK = struct.Struct(">I4s")
 
@@ -50,6 +52,8 @@ class RawCapture(Capture):
         """Of the last picture, by the phone, if it was sent as changes."""
         self._came_by_shell = False
         """Whether it came through the persistent shell."""
+        self._is_large = False
+        """Whether it was sent as many changes; the next one then probably will be, too."""
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
@@ -62,8 +66,8 @@ class RawCapture(Capture):
 
     @property
     def command(self) -> Snippet | None:
-        """See Capture.command: None until the phone has sent changes."""
-        if not self._token:
+        """See Capture.command: None until the phone has sent a few changes."""
+        if not self._token or self._is_large:
             return None
         # Always the same text where possible, which the shell has parsed already.
         known = SENT if self._came_by_shell else self._token
@@ -130,6 +134,7 @@ class RawCapture(Capture):
             CaptureError: they are incomplete, or of another picture, or the result is black.
         """
         serial, shape = self._transport.serial, (height, width, 3)
+        self._is_large = len(data) > _LARGE
         start = 4 + CHANGES_HEADER.size  # after the color space
         if len(data) < start:
             raise no_frame(serial, bytes(data))

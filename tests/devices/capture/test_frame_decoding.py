@@ -176,6 +176,18 @@ def test_changes_are_small_and_only_those_of_the_last_picture_are_accepted() -> 
     assert np.array_equal(capture.read(link(second.changes(first))), one)
 
 
+def test_many_changes_are_followed_by_a_capture_outside_the_shell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(screencap, "_LARGE", 300)
+    capture = RawCapture(cast(DeviceTransport, SimpleNamespace(serial="P", display=None)))
+    first, second = split(picture()), split(picture())
+    capture.read(link(first.changes(None)))
+    assert capture.command is None
+    capture.read(link(second.changes(first)))
+    assert capture.command is not None
+
+
 @given(st.integers(0, len(split(picture()).changes(None)) - 1))
 def test_truncated_changes_are_an_error(length: int) -> None:
     capture = RawCapture(NO_PHONE)
