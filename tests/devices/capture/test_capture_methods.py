@@ -7,7 +7,7 @@ import pytest
 
 from agentrl.devices import Device, Tap, act_and_settle, open_device
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.capture import h264_stream
+from agentrl.devices.capture import h264_stream, screencap
 from agentrl.devices.capture.capture_method import images_match
 from agentrl.errors import CaptureError, DeviceError
 
@@ -60,6 +60,7 @@ def test_a_turn_on_a_phone_that_sends_changes_opens_no_connection(
     phone: AdbPhone, virtual_serial: str, opened: Callable[..., AdbPhone],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    monkeypatch.setattr(screencap, "_LARGE", 10_000_000)  # the app redraws its whole screen
     before, other = phone.screenshot(), opened(virtual_serial)
     phone.use(capture="png")
     other_view = phone.screenshot()
