@@ -10,8 +10,8 @@ from typing import Any
 
 from agentrl.conformance.checking import reference
 from agentrl.training.monitoring.logger import Logger, check_loggers, open_loggers
-from agentrl.training.monitoring.metrics_file import EVALUATION
-from agentrl.training.monitoring.progress import TRAINING, PlannedWork
+from agentrl.training.monitoring.metrics_file import EVALUATION, TRAINING
+from agentrl.training.monitoring.progress import PlannedWork
 
 _SLOW_S = 1.0
 _STEPS = 3

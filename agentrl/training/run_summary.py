@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from agentrl.training.job_failure import JobFailure, read_failure
 from agentrl.training.monitoring.metrics_file import (
     METRICS_FILE,
     STAGE_FILE,
+    TRAINING_STAGES,
     is_number,
     read_metrics,
 )
@@ -36,6 +38,8 @@ ARCHIVE = "archive"
 """The folder of archived runs, beside the others."""
 _LARGEST = 4 << 20
 """Bytes of a run's summary or state; real ones have a few thousand."""
+_TAIL = 1 << 16
+"""Bytes at the end of a run's metrics in which its last step is looked for."""
 _LONGEST_STAGE = 200
 """Characters of the stage; real ones have about ten."""
 _ON_DATA = {
@@ -196,7 +200,7 @@ def summarize(
         environment=printable(_environment(config, on_data)),
         algorithm="" if plays else printable(algorithm),
         seed=_integer(config.get("seed")) or 0,
-        step=_integer(state.get("step", summary.get("steps"))) or 0,
+        step=max(_integer(state.get("step", summary.get("steps"))) or 0, _logged_step(run)),
         steps=None if plays else _integer(section.get("steps")),
         state=job,
         stage=job_stage(run),
@@ -382,6 +386,24 @@ def _started(run: Path) -> float:
     if is_number(first.get("time")) and first["time"] > 0:
         times.append(float(first["time"]))
     return min(times, default=time.time())
+
+
+def _logged_step(run: Path) -> int:
+    """The last logged training step, which a killed job has not saved; 0 if there is none."""
+    try:
+        with open(run / METRICS_FILE, "rb", opener=open_regular) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return 0
+    for line in reversed(lines):
+        try:
+            entry = _dict(json.loads(line))
+        except (ValueError, RecursionError):  # cut off
+            continue
+        if entry.get("stage") in TRAINING_STAGES:
+            return _integer(entry.get("step")) or 0
+    return 0
 
 
 def _seconds(took: Any) -> float:

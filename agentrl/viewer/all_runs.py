@@ -15,6 +15,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import is_locked, lock_folder
 from agentrl.text import printable, quoted
 from agentrl.training.job_failure import ERROR_FILE
+from agentrl.training.monitoring.metrics_file import METRICS_FILE
 from agentrl.training.run_start import STARTS_FILE
 from agentrl.training.run_summary import ARCHIVE, find_runs, job_stage, job_state, summarize
 from agentrl.training.run_tags import TAGS_FILE, write_tags
@@ -29,6 +30,7 @@ _FILES = (
     "state.json",
     "summary.json",
     "evaluations.jsonl",
+    METRICS_FILE,
     "episodes",
     ERROR_FILE,
     STARTS_FILE,

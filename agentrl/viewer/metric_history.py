@@ -11,8 +11,12 @@ from statistics import median
 from typing import Any, Literal, get_args
 
 from agentrl.replay.jsonl import JsonlTail
-from agentrl.training.monitoring.metrics_file import EVALUATION, METRICS_FILE, is_number
-from agentrl.training.monitoring.progress import TRAINING_STAGES
+from agentrl.training.monitoring.metrics_file import (
+    EVALUATION,
+    METRICS_FILE,
+    TRAINING_STAGES,
+    is_number,
+)
 
 Point = tuple[float, float]
 Axis = Literal["step", "episodes", "tokens", "time"]

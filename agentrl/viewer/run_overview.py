@@ -13,8 +13,12 @@ from agentrl.replay.episode_summary import void_causes
 from agentrl.replay.run_layout import audit_file
 from agentrl.text import printable
 from agentrl.training.monitoring.metric_descriptions import SECTIONS, describe
-from agentrl.training.monitoring.metrics_file import EVALUATION, JOB_LOG, is_number
-from agentrl.training.monitoring.progress import TRAINING_STAGES
+from agentrl.training.monitoring.metrics_file import (
+    EVALUATION,
+    JOB_LOG,
+    TRAINING_STAGES,
+    is_number,
+)
 from agentrl.training.run_summary import summarize
 from agentrl.types import UNSCORED
 from agentrl.viewer.metric_history import Axis, MetricHistory, Point
@@ -48,6 +52,7 @@ def overview(run: Run) -> dict[str, Any]:
         "failure": None if line.failure is None else asdict(line.failure),
         "log": (run.path / JOB_LOG).is_file(),
         "headline": line.headline,
+        "step": line.step,
         "steps": line.steps,
         "plays": rows_by_label(run),
         "devices": devices(run),

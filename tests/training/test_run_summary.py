@@ -97,6 +97,15 @@ def test_a_run_under_way_shows_the_latest_evaluation(run):
     assert (found.before.mean, found.after.mean, found.after.count) == (0.25, 0.75, 8)
 
 
+def test_a_killed_run_shows_the_steps_that_it_logged_after_its_last_checkpoint(run):
+    write(run, [], state={"step": 0})
+    lines = [{"stage": "reinforcement", "step": step} for step in (1, 2, 3)]
+    lines += [{"stage": "evaluation", "step": 9}]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (run / "metrics.jsonl").write_text(text + '{"stage": "reinforcement", "st')
+    assert (summarize(run).step, summarize(run).steps) == (3, 40)
+
+
 def test_training_on_data_and_evaluations_are_runs_as_well(run):
     (run / "command").write_text("agentrl sft\n")
     write(run, [], summary={"before": {"loss": 2.5}, "after": {"loss": 0.5}, "steps": 20})

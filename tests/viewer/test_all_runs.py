@@ -85,10 +85,10 @@ def test_each_run_is_a_row_and_seeds_of_one_configuration_share_a_group(folder: 
 def test_rows_follow_the_files(folder: Path) -> None:
     listing = AllRuns(folder)
     listing.rows()
-    (folder / "seed-0" / "state.json").write_text(json.dumps({"step": 4}))
+    (folder / "seed-0" / "state.json").write_text(json.dumps({"step": 7}))
     with lock_folder(folder / "seed-0"):
         (row,) = [row for row in listing.rows() if row["name"] == "seed-0"]
-    assert (row["step"], row["state"]) == (4, "running")
+    assert (row["step"], row["state"]) == (7, "running")
 
 
 def test_curves_and_differences_are_those_of_the_chosen_runs(folder: Path) -> None:

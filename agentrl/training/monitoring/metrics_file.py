@@ -10,6 +10,9 @@ STAGE_FILE = "stage"
 """The file with the name of a running job's current stage."""
 JOB_LOG = "logs/job.log"
 """The file with a job's console output."""
+TRAINING = "reinforcement"
+TRAINING_STAGES = (TRAINING, "fine-tuning", "preference training", "reward model training")
+"""The stages whose steps count toward a job's."""
 EVALUATION = "evaluation"
 """The stage of evaluations during training."""
 

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from agentrl.errors import WorldError
 from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.text import pluralize
-
-TRAINING = "reinforcement"
-TRAINING_STAGES = (TRAINING, "fine-tuning", "preference training", "reward model training")
-"""The stages whose steps count toward a job's."""
+from agentrl.training.monitoring.metrics_file import TRAINING_STAGES
 
 _POLL_INTERVAL_S = 0.5
 _START_INTERVAL_S = 1.0

@@ -10,8 +10,14 @@ from agentrl.training.monitoring.guarded_logger import GuardedLogger, open_guard
 from agentrl.training.monitoring.job_log import LogFileDisplay
 from agentrl.training.monitoring.learning_curve import draw_curve
 from agentrl.training.monitoring.logger import open_loggers
-from agentrl.training.monitoring.metrics_file import EVALUATION, JOB_LOG, METRICS_FILE, read_metrics
-from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork
+from agentrl.training.monitoring.metrics_file import (
+    EVALUATION,
+    JOB_LOG,
+    METRICS_FILE,
+    TRAINING_STAGES,
+    read_metrics,
+)
+from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.resource_usage import ResourceUsage
 from agentrl.training.monitoring.result_tables import flatten_results
 from agentrl.training.monitoring.training_health import HealthChecks

@@ -19,7 +19,8 @@ from agentrl.notebook_html import table
 from agentrl.plain_table import plain_table
 from agentrl.text import shown_path
 from agentrl.training.monitoring.logger import Logger
-from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork, TimeEstimate
+from agentrl.training.monitoring.metrics_file import TRAINING_STAGES
+from agentrl.training.monitoring.progress import PlannedWork, TimeEstimate
 from agentrl.training.monitoring.result_tables import (
     flatten_results,
     format_duration,

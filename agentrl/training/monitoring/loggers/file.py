@@ -14,9 +14,10 @@ from agentrl.training.monitoring.metrics_file import (
     EVALUATION,
     METRICS_FILE,
     STAGE_FILE,
+    TRAINING_STAGES,
     read_metrics,
 )
-from agentrl.training.monitoring.progress import TRAINING_STAGES, PlannedWork
+from agentrl.training.monitoring.progress import PlannedWork
 
 _COUNTED = (*TRAINING_STAGES, EVALUATION)
 

@@ -197,7 +197,7 @@ function heading(run) {
             "job",
             evaluation(run)
               ? EVALUATION[run.job]
-              : JOB[run.job](run.state?.step ?? 0, run.steps, run.remaining_s, run.stage),
+              : JOB[run.job](run.step, run.steps, run.remaining_s, run.stage),
           )
         : null,
       run.state?.restarts?.length ? fact("restarts", restarts(run.state.restarts), "bad") : null,
