@@ -1,14 +1,18 @@
 """What the commands that start and resume jobs have in common."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agentrl.cli.command_help import complete_config, complete_setting
 from agentrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentrl.config import Config
 
 CONFIG = Annotated[
     str,
@@ -101,7 +105,7 @@ class JobOptions:
 
 
 def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
-    """The given run folder, or the newest run of the given configuration."""
+    """The given run folder, or the newest run of the configuration, an unfinished one first."""
     if Path(target).is_dir():
         return Path(target)
     from agentrl import config as configuration
@@ -113,11 +117,29 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
             "resume its newest run"
         )
     from agentrl.training.run_folder import job_name, runs_of
+    from agentrl.training.run_summary import job_state
 
     job = configuration.load(target, overrides)
     run, named = job.run, job_name(target, job)
     found = runs_of(run, named)
     if not found:
         name = run.name or f"{named}-MMDD-HHMMSS"
-        raise ConfigError(f"--resume: {run.dir} contains no run {name!r}; give the run's folder")
-    return max(found, key=lambda path: path.stat().st_mtime)
+        hint = _resume_of_another_name(job) or "give the run's folder"
+        raise ConfigError(f"--resume: {run.dir} contains no run {name!r}; {hint}")
+    return max(found, key=lambda path: (job_state(path) != "finished", path.stat().st_mtime))
+
+
+def _resume_of_another_name(job: "Config") -> str:
+    """How to resume the newest unfinished run on the same environment; empty if there is none."""
+    from agentrl.training.run_folder import RunFolder
+    from agentrl.training.run_summary import find_runs, job_state, read_config
+
+    for path in find_runs(Path(job.run.dir)) if Path(job.run.dir).is_dir() else ():
+        settings, command = read_config(path).get("env"), RunFolder(path).command
+        is_same = isinstance(settings, dict) and settings.get("id") == job.env.id
+        if is_same and command is not None and job_state(path) in ("stopped", "failed"):
+            return (
+                f"the newest unfinished run of {job.env.id} has another name: {command} --resume "
+                f"{shlex.quote(str(path))}"
+            )
+    return ""

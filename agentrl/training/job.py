@@ -87,6 +87,7 @@ def run_job(
         settings = configuration.resolve(config, overrides)
     settings = configuration.with_absolute_paths(settings)
     if resume is None:
+        RunFolder.check_new(settings.run)
         checked = job.check(settings, restored=False)
         folder = RunFolder.create(settings.run, job_name(config, settings))
         folder.save_config(settings)

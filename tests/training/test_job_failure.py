@@ -107,6 +107,17 @@ def test_resuming_is_suggested_only_where_it_can_help(error, helps, tmp_path, ca
     assert ("remove its cause first" in caplog.text) is not helps
 
 
+def test_an_existing_name_is_refused_before_the_job_is_checked(tmp_path):
+    class Unchecked(FailingJob):
+        def check(self, config, *, restored):
+            raise AssertionError("checked")
+
+    (tmp_path / "one").mkdir()
+    settings = Config(run=RunConfig(dir=str(tmp_path), name="one"))
+    with pytest.raises(ConfigError, match="one exists: resume it with agentrl train --resume"):
+        run_job(Unchecked(None), settings, (), None, lambda job: None)
+
+
 def test_a_job_that_cannot_begin_leaves_no_folder(tmp_path):
     class Refused(FailingJob):
         async def run(self, config, folder, state, checked, *, resumed):
