@@ -56,7 +56,9 @@ def find(name: str) -> Path:
         raise ConfigError(f"{name}: is a folder, not a configuration; {use}")
     hint = known_names(name, packaged_names(), label="Packaged")
     if path.suffix in (".yaml", ".yml"):
-        beside = did_you_mean(path.name, sorted(file.name for file in path.parent.glob("*.y*ml")))
+        # Without the ending, which makes short names alike.
+        own = did_you_mean(path.stem, sorted(file.stem for file in path.parent.glob("*.y*ml")))
+        beside = re.sub(r"'(.+?)'", rf"'\1{path.suffix}'", own)
         packaged_too = did_you_mean(path.stem, packaged_names()) if len(path.parts) == 1 else ""
         hint = beside or packaged_too or f"; agentrl init {path} writes one"
     raise ConfigError(f"{name}: no such configuration{hint}")
@@ -442,7 +444,16 @@ def _elsewhere(key: str) -> str:
     places = [f"{at}.{name}" for at, one in sections if isinstance(one, dict) and name in one]
     if places:
         return f"did you mean {' or '.join(map(repr, places))}?"
-    return "" if section else other_trainers.suggestion(name, by_end=True)
+    theirs = other_trainers.suggestion(name) if section else ""
+    return theirs or other_trainers.suggestion(key, by_end=True)
+
+
+def _known_settings(key: str, section: type[Any]) -> str:
+    """The closest settings of its section to an unknown one, or else all of them."""
+    within, _, name = key.rpartition(".")
+    names = [field.name for field in dataclasses.fields(section)]
+    all_of_them = list_names(names, "agentrl train CONFIG --print-config")
+    return did_you_mean(name, names) or f"; {within or 'the configuration'} has {all_of_them}"
 
 
 def _first_line(error: Exception, key: str | None = None) -> str:
@@ -455,13 +466,10 @@ def _first_line(error: Exception, key: str | None = None) -> str:
     key = key or getattr(error, "full_key", None)
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     section: Any = getattr(error, "object_type", None)
-    unknown = re.match(r"Key '.*' not in '\w+'", text)
-    if unknown and (hint := _elsewhere(str(key))):
-        text = f"no such setting ({hint})"
-    elif unknown and unknown[0] == text and section is not None:
-        text = text.rpartition("'")[0].rpartition("'")[0] + f"'{section.__qualname__}'"
-        names = (field.name for field in dataclasses.fields(section))
-        text += f"; there are {list_names(names, 'agentrl train CONFIG --print-config')}"
+    if re.match(r"Key '.*' not in '\w+'", text) and section is not None:
+        hint = _elsewhere(str(key))
+        unknown = getattr(error, "full_key", None) or str(key)  # maybe the section in the key
+        text = f"no such setting{f' ({hint})' if hint else _known_settings(unknown, section)}"
     elif isinstance(error, MarkedYAMLError):
         text = error.problem or text
     return f"{key}: {text}" if key else text

@@ -20,6 +20,7 @@ from agentrl import config as configuration
 from agentrl.config import RolloutConfig, algorithm_defaults
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.extension_points import ALGORITHM
+from agentrl.files import lock_folder
 from agentrl.training.evaluation.evaluate import Evaluation
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
@@ -143,6 +144,31 @@ def test_resume_takes_a_folder_or_the_newest_run(loop: Any, tmp_path: Path, caps
     assert cli.run(["train", str(config), "--resume", "run.name='job-*'"]) == 2
 
 
+def test_resume_prefers_unfinished_runs_and_names_one_of_another_name(
+    loop: Any, tmp_path: Path, capsys: Any
+) -> None:
+    config = tmp_path / "job.yaml"
+    config.write_text(f"run: {{dir: {tmp_path / 'my runs'}}}\nenv: {{id: CartPole-v1}}\n")
+    named, other = (tmp_path / "my runs" / name for name in ("first", "other"))
+    for run, env in ((named, "CartPole-v1"), (other, "Acrobot-v1")):
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(f"env: {{id: {env}}}\n")
+        (run / "command").write_text("agentrl train\n")
+        with lock_folder(run):  # as a job does
+            pass
+    assert cli.run(["train", str(config), "--resume"]) == 2
+    assert (
+        "contains no run 'job-MMDD-HHMMSS'; the newest unfinished run of CartPole-v1 has another "
+        f"name: agentrl train --resume '{named}'\n"
+    ) in capsys.readouterr().err
+    unfinished = named.rename(named.with_name("job-1124-093001"))
+    finished = other.rename(named.with_name("job-1124-093002"))
+    (finished / "summary.json").write_text('{"steps": 3}')
+    (finished / "state.json").write_text('{"step": 3}')
+    assert cli.run(["train", str(config), "--resume"]) == 0
+    assert loop.calls[-1][1]["resume"] == unfinished
+
+
 def test_a_missing_run_is_reported_as_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,7 +217,7 @@ def test_dry_run_prints_what_resolves(tmp_path: Path, capsys: pytest.CaptureFixt
     whole = configuration.from_dict(yaml.safe_load(capsys.readouterr().out))
     assert (whole.seed, whole.rollout) == (6, RolloutConfig())
     assert cli.run(["train", str(tmp_path / "job.yaml"), "sede=6", "--dry-run"]) == 2
-    assert "Did you mean" in capsys.readouterr().err
+    assert "did you mean 'seed'" in capsys.readouterr().err
 
 
 def test_eval_accepts_an_environment_and_reports_a_missing_folder(

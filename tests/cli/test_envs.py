@@ -47,6 +47,7 @@ def test_check_accepts_an_environment_of_gymnasium(capsys) -> None:
         ([f"{Path(__file__).parents[2]}/configs/sokobann.yaml"], 2, "did you mean 'sokoban.yaml'"),
         (["no_such.yaml"], 2, "no such configuration; agentrl init no_such.yaml writes one\n"),
         (["sokobann.yaml"], 2, "no such configuration (did you mean 'sokoban'?)\n"),
+        (["nope.yaml"], 2, "no such configuration; agentrl init nope.yaml writes one\n"),
         (["no_such/job.yaml"], 2, "agentrl init no_such/job.yaml writes one\n"),
     ],
 )

@@ -85,8 +85,8 @@ def test_a_name_may_be_an_interpolation(tmp_path, monkeypatch):
         ({"kl": "loss"}, "algorithm.kl is now called algorithm.kl.add_to"),
         ({"loss": {"clip_low": -1}}, "algorithm.loss.clip_low=-1.0: must not be below 0"),
         ({"loss": {"clip_dual": 0.0}}, "algorithm.loss.clip_dual=0.0: must be at least 1, or null"),
-        ({"loss": {"tau_positive": 1.0}}, "Key 'tau_positive' not in 'PPOLoss.Config'; there are"),
-        ({"gae_lambda": 1.0}, "Key 'gae_lambda' not in 'StateGRPO.Config'; there are name, loss"),
+        ({"loss": {"tau_positive": 1.0}}, "tau_positive: no such setting; algorithm.loss has"),
+        ({"gae_lambda": 1.0}, "gae_lambda: no such setting; algorithm has name, loss"),
         ({"name": "ppo", "gae_lambda": 2}, "algorithm.gae_lambda=2.0: must be at most 1"),
         ({"name": "ppo", "critic": {"lr": 0}}, "algorithm.critic.lr=0.0: must be above 0"),
         ({"name": "ppo", "critic": {"clip": 0}}, "algorithm.critic.clip=0.0: must be above 0"),
@@ -112,7 +112,7 @@ def test_values_that_no_job_can_have_are_rejected(tree, said):
     ],
 )
 def test_a_mistake_elsewhere_is_not_blamed_on_the_settings_of_what_other_overrides_name(overrides):
-    with pytest.raises(ConfigError, match=r"^run\.folder=x: Key 'folder' not in 'RunConfig'"):
+    with pytest.raises(ConfigError, match=r"^run\.folder=x: no such setting; run has dir, name"):
         configuration.load("number_game", overrides)
 
 

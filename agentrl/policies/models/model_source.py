@@ -158,11 +158,14 @@ def _download(id: str) -> Path:
 
 @contextmanager
 def _hub_errors(id: str) -> Iterator[None]:
+    from huggingface_hub.errors import HfHubHTTPError
+
     try:
         yield
     except Exception as error:  # connection errors are those of the HTTP library
-        reason = " ".join(str(error).split())[:300]
-        raise ConfigError(
-            f"model.path={id}: no such folder, and it cannot be loaded from the Hugging Face Hub: "
-            f"{reason}"
-        ) from error
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        what = f"it cannot be loaded from the Hugging Face Hub: {reason}"
+        if not isinstance(error, HfHubHTTPError):  # the hub has not answered
+            what = f"the Hugging Face Hub cannot be reached: {reason}. Without a network, name a "
+            what += "folder, or a model that is in the Hub's cache"
+        raise ConfigError(f"model.path={id}: no such folder, and {what}") from error
