@@ -78,6 +78,7 @@ def play(
 
     Example: agentrl play sokoban --policy expert --delay 0.5
     """
+    from agentrl.training.evaluation.human_player import NothingPlayed
     from agentrl.training.evaluation.interactive_play import HUMAN, MODEL, training_command
     from agentrl.training.evaluation.interactive_play import play as play_one
     from agentrl.training.playable_target import playable_target
@@ -92,11 +93,15 @@ def play(
     console = output_console()
     how: dict[str, Any] = {"policy": policy, "seed": seed, "greedy": greedy}
     how["checkpoint"] = checkpoint
-    if browser:
-        scored, folder = _in_browser(known, settings, port, how)
-    else:
-        audience = _audience(console, width, policy == HUMAN, 0.0 if policy == HUMAN else delay)
-        scored, folder = play_one(known, audience, overrides=settings, **how)
+    try:
+        if browser:
+            scored, folder = _in_browser(known, settings, port, how)
+        else:
+            audience = _audience(console, width, policy == HUMAN, 0.0 if policy == HUMAN else delay)
+            scored, folder = play_one(known, audience, overrides=settings, **how)
+    except NothingPlayed as end:
+        typer.echo(str(end))
+        return
     _print_result(console, scored)
     folder = shown_path(folder)
     typer.echo(f"recorded: {folder}")

@@ -102,9 +102,18 @@ def test_an_episode_that_is_stopped_early_is_recorded(monkeypatch, capsys, tmp_p
     assert (found.command, found.algorithm, found.steps) == ("agentrl play", "", None)
     assert run(["train", "--resume", str(played)]) == 2
     assert "this is a recording of agentrl play, not a training run" in capsys.readouterr().err
-    assert play(monkeypatch, "", f"run.dir={tmp_path}") == 2
-    assert "ended before its first turn" in capsys.readouterr().err
+    assert play(monkeypatch, "", f"run.dir={tmp_path}") == 0
+    ended = "the game ended before its first turn; nothing was recorded\n"
+    assert capsys.readouterr().out.endswith(ended)
     assert find_runs(tmp_path) == [played]
+
+
+def test_a_mistyped_policy_is_answered_with_all_that_there_are(monkeypatch, capsys) -> None:
+    assert play(monkeypatch, "", "--policy", "humann") == 2
+    assert capsys.readouterr().err == (
+        "ConfigError: policy=humann: there is no such policy (did you mean 'human'?); it is human, "
+        "model, random, or the folder of a run or a model\n"
+    )
 
 
 def test_ctrl_c_ends_a_game_with_one_line(tmp_path) -> None:
@@ -141,7 +150,7 @@ def test_a_model_plays_regardless_of_settings_that_concern_only_the_learner(tmp_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["FrozenLake-v1", "--policy=exprt"], "no player 'exprt'"),
+        (["FrozenLake-v1", "--policy=exprt"], "policy=exprt: there is no such policy"),
         (["FrozenLake-v0"], "use `FrozenLake-v1`"),
         (["number_gam.yaml"], "did you mean 'number_game'"),
         (["FrozenLake-v1", "env.max_turns=0"], "env.max_turns"),

@@ -10,7 +10,12 @@ from agentrl.policies.policy import Answer, answer_without_tokens
 from agentrl.types import Message
 from agentrl.worker_threads import Worker
 
-NOT_PLAYED = "the game ended before its first turn; nothing was recorded"
+
+class NothingPlayed(ConfigError):
+    """A game was ended before its first turn, as a person may."""
+
+    def __init__(self) -> None:
+        super().__init__("the game ended before its first turn; nothing was recorded")
 
 
 class UndoRequested(Exception):
@@ -109,11 +114,11 @@ class HumanSession:
         """The person's reply to the message; nothing else is shown.
 
         Raises:
-            ConfigError: the player stopped before the first turn.
+            NothingPlayed: the player stopped before the first turn.
         """
         text = await self._worker.call(self._player.reply, message)
         if text is None and not self._player.replies:
-            raise ConfigError(NOT_PLAYED)
+            raise NothingPlayed
         return None if text is None else answer_without_tokens(text, message.all_images)
 
     def close(self) -> None:

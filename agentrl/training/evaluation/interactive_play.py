@@ -25,10 +25,11 @@ from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.make_env import Split, env_registration
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.text import did_you_mean
 from agentrl.training import preflight
 from agentrl.training.evaluation.human_player import (
-    NOT_PLAYED,
     HumanPolicy,
+    NothingPlayed,
     PlayedReply,
     UndoRequested,
 )
@@ -136,8 +137,9 @@ def play(
         The last episode, and the folder in which all are recorded.
 
     Raises:
-        ConfigError: something named does not exist, the seed is none that a job can have, no
-            server answers, or nothing was played.
+        ConfigError: something named does not exist, the seed is none that a job can have, or no
+            server answers.
+        NothingPlayed: every game was ended before its first turn.
     """
     if not 0 <= seed <= largest("seed"):
         raise ConfigError(f"seed={seed}: must be 0 to {largest('seed'):,}")
@@ -152,6 +154,7 @@ def play(
     own = replace(config.run, name=overridden_name(config.run.name, overrides))
     devices = replace(config.devices, hosts={})
     config = replace(config, rollout=rollout, run=own, devices=devices).without_learner()
+    _check_policy(policy, config)
     if policy == MODEL:
         preflight.check(config, learns=False)
         check_checkpoint(config.model, kept)
@@ -173,6 +176,21 @@ def play(
         games = _Games(rollouts, config, interface, policy, label, greedy=greedy)
         scored = event_loop.run(games.play(seed))
     return scored, folder.path
+
+
+def _check_policy(policy: str, config: Config) -> None:
+    """Check that a policy is a person, the model, or a scripted player.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    environments = [job.env for job in config.environments().values()]
+    players = sorted({name for env in environments for name in env_registration(env).players})
+    if policy not in (known := [HUMAN, MODEL, *players]):
+        raise ConfigError(
+            f"policy={policy}: there is no such policy{did_you_mean(policy, known)}; it is "
+            f"{', '.join(known)}, or the folder of a run or a model"
+        )
 
 
 def training_command(
@@ -272,7 +290,7 @@ class _Games:
             self._worker.close()
             await self._rollouts.close()
         if self._last is None:
-            raise self._error or ConfigError(NOT_PLAYED)
+            raise self._error or NothingPlayed
         return self._last
 
     async def _play_all(self, seed: int) -> None:
@@ -356,9 +374,7 @@ class _Games:
         except WorldError as error:
             self._error = error
             return None
-        except ConfigError:
-            if not isinstance(player, HumanPolicy) or not player.has_stopped:
-                raise
+        except NothingPlayed:
             return None
         is_unplayed = isinstance(player, HumanPolicy) and player.has_stopped and not episode.turns
         return None if is_unplayed else episode
@@ -505,12 +521,12 @@ class WatchedSession:
         """See `PolicySession.answer`.
 
         Raises:
-            ConfigError: the episode is stopped before the first turn.
+            NothingPlayed: the episode is stopped before the first turn.
         """
         self._watch(message)
         if self._is_stopping():
             if not self._has_answered:
-                raise ConfigError(NOT_PLAYED)
+                raise NothingPlayed
             return None
         self._has_answered = True
         return await self._session.answer(message, info, observation)
