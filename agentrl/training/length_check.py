@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,10 +13,13 @@ from agentrl.config import (
     Config,
     DevicesConfig,
     EnvConfig,
+    EvalConfig,
     ModelConfig,
     RolloutConfig,
     WarmStartConfig,
 )
+from agentrl.data.openrlhf import CHATML, QueryFormat
+from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError, RewardError, WorldError
 from agentrl.extension_points import REWARD
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -24,7 +28,13 @@ from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.make_env import env_registration
+from agentrl.rollout.make_env import (
+    Split,
+    env_config_for,
+    env_registration,
+    environment_class,
+    own_kwargs,
+)
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
@@ -42,6 +52,8 @@ _MAX_EPISODES, _OTHER_EPISODES = 1000, 64
 _MAX_TURNS = 20
 _SERVERS = ("agentrl.rewards.remote:", "agentrl.rewards.judge:")
 """Rewards that ask a server, which may not run before the job does."""
+_ROWS_SEARCHED = 20
+"""Rows whose columns are looked at: a row may lack some."""
 _AT_ONCE = 8
 _ON_PHONES_AT_ONCE = 2
 
@@ -97,8 +109,9 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
             _measure(episodes, player, config.rollout, report)
             if _asks_a_server(config):
                 report.unchecked.append("whether the reward server scores an episode")
-            elif episodes:
-                _check_scoring(config, encoder, episodes[0], player)
+            elif episodes and config.rewards:
+                with _loaded_rewards(config, encoder.query_format) as rewards:
+                    _check_scoring(rewards, episodes[0], player)
             if warm and warm.player and len(episodes) < warm.episodes:
                 left = warm.episodes - len(episodes)
                 report.unchecked.append(f"length of {left:,} more demonstrations of {player!r}")
@@ -106,41 +119,75 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
 
 
 def check_rewards(config: Config) -> None:
-    """Play an episode by a scripted player, and score it with the rewards of the job.
+    """Load the rewards of a job, and let them score an episode of a scripted player.
 
-    Only rewards of users, or on data: those of agentrl know its games. Nothing is checked where
-    the environment has no player, needs a phone, or cannot be played now.
+    Only rewards of users, or on data, score one: those of agentrl know its games. Nor is one
+    played where the environment has no player, needs a phone, or cannot be played now.
 
     Args:
-        config: the job; its environment, rewards and model have been checked.
+        config: the job; its environment and model have been checked.
 
     Raises:
-        ConfigError: the episode cannot be scored.
+        ConfigError: a reward cannot be loaded, or cannot score the episode.
     """
     targets = [REWARD.target(reward.function) for reward in config.rewards]
     is_game_of_ours = env_registration(config.env).app is not None
-    if not targets or (is_game_of_ours and all(t.startswith("agentrl.") for t in targets)):
-        return
+    is_known = not targets or (is_game_of_ours and all(t.startswith("agentrl.") for t in targets))
     player = _choose_player(config.env, None)
     if (
-        player is None
+        is_known
+        or player is None
         or not _is_playable_here(config.env, config.devices)
         or _asks_a_server(config)
     ):
+        load_and_check_rewards(config)
         return
     if is_on_hub(config.model):  # not here yet, and it only spells the replies of the player
         config = replace(config, model=ModelConfig())
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = tokenizer_folder(config.model, Path(scratch))
         encoder = open_encoder(config.model, folder)
-        worker = _small_worker(config, folder, 1)
-        try:
-            episodes = event_loop.run(_play(worker, _requests(None, config.seed)[:1], 1, player))
-        except WorldError as error:
-            log.warning("rewards are not checked before the job: %s", error)
+        with _loaded_rewards(config, encoder.query_format) as rewards:
+            _check_columns(rewards, config.env, config.eval)
+            worker = _small_worker(config, folder, 1)
+            try:
+                requests = _requests(None, config.seed)[:1]
+                episodes = event_loop.run(_play(worker, requests, 1, player))
+            except WorldError as error:
+                log.warning("rewards are not checked before the job: %s", error)
+                return
+            if episodes:
+                _check_scoring(rewards, episodes[0], player)
+
+
+def load_and_check_rewards(config: Config) -> None:
+    """Check that the rewards of a job can be loaded, and have the columns of data that they take.
+
+    Raises:
+        ConfigError: they cannot, or lack one.
+    """
+    with _loaded_rewards(config, CHATML) as rewards:
+        _check_columns(rewards, config.env, config.eval)
+
+
+def _loaded_rewards(config: Config, form: QueryFormat) -> RewardFunctions:
+    return RewardFunctions(config.rewards, config.rollout.reward_deadline_s, form)
+
+
+def _check_columns(rewards: RewardFunctions, trained: EnvConfig, evaluation: EvalConfig) -> None:
+    """Check what reward functions take of rows, where these are known before any episode."""
+    if not rewards.require_columns and not rewards.need_answers:
+        return
+    splits: tuple[Split, ...] = ("train", "eval")
+    for split in splits:
+        environment = env_config_for(trained, evaluation, split)
+        cls = environment_class(env_registration(environment))
+        if (first := getattr(cls, "first_observations", None)) is None:
             return
-        if episodes:
-            _check_scoring(config, encoder, episodes[0], player)
+        infos = [one.info for one in islice(first(**own_kwargs(environment)), _ROWS_SEARCHED)]
+        if columns := {name for info in infos for name in info.get(ROW, ())}:
+            has_answers = any("ground_truth" in info for info in infos)
+            rewards.check_columns(columns, has_answers=has_answers)
 
 
 def _asks_a_server(config: Config) -> bool:
@@ -159,17 +206,14 @@ def _small_worker(config: Config, folder: Path, at_once: int) -> RolloutWorker:
     return RolloutWorker(small.without_learner(), folder, None)
 
 
-def _check_scoring(config: Config, encoder: ChatEncoder, episode: Episode, player: str) -> None:
+def _check_scoring(rewards: RewardFunctions, episode: Episode, player: str) -> None:
     """Score an episode as the job would."""
-    if not config.rewards:
-        return
-    limit, form = config.rollout.reward_deadline_s, encoder.query_format
     try:
-        with RewardFunctions(config.rewards, limit, form) as rewards:
-            rewards.score(episode)
+        rewards.score(episode)
     except RewardError as error:
         raise ConfigError(
-            f"rewards: an episode of the player {player!r} cannot be scored: {error}"
+            f"rewards: an episode of the player {player!r} cannot be scored: {error}. A new job "
+            "starts only if its rewards score an episode; a service that they ask must run by then"
         ) from error
 
 

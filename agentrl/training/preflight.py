@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from agentrl.config import (
     Config,
     DevicesConfig,
     EnvConfig,
-    EvalConfig,
     ModelConfig,
     OptimConfig,
     RolloutConfig,
@@ -30,7 +28,6 @@ from agentrl.config import (
     changed_settings,
     trained_image_sizes,
 )
-from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import (
     attention_heads,
@@ -53,24 +50,20 @@ from agentrl.rollout.load_translator_and_players import (
     open_translator,
 )
 from agentrl.rollout.make_env import (
-    Split,
     baseline_players,
     check_env_kwargs,
     env_config_for,
     env_registration,
-    environment_class,
     eval_keys,
-    own_kwargs,
     with_allowed_apps,
 )
 from agentrl.rollout.nodes.phone_hosts import check_phone_hosts, find_phone_hosts
 from agentrl.rollout.nodes.shared_phone_pool import open_settings
-from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.workers.open_rollouts import plan_job
 from agentrl.training.custom_classes import custom_classes
 from agentrl.training.env_seeds import check_evaluation_seeds, check_run_seeds
 from agentrl.training.file_limit import check_open_files
-from agentrl.training.length_check import check_lengths, check_rewards
+from agentrl.training.length_check import check_lengths, check_rewards, load_and_check_rewards
 from agentrl.training.monitoring.logger import check_loggers, check_logins
 from agentrl.training.sampling.task_sampler import load_sampler, task_sets
 from agentrl.training.supervised.demonstration_filter import (
@@ -87,8 +80,6 @@ MEMORY, MISFITS = "memory", "does not fit"
 """Keys of what `resolve` returns: the memory plan, and its list of what does not fit."""
 _CARDS_S = 60.0
 """For all nodes to say how much memory their GPUs have."""
-_ROWS_SEARCHED = 20
-"""Rows whose columns are looked at: a row may lack some."""
 
 
 def check(
@@ -109,10 +100,11 @@ def check(
     Raises:
         ConfigError: the first thing that is missing or invalid, and what to do.
     """
-    _check_job(config, learns=learns)
+    scores = warm_start_pending and learns  # a resumed job has scored episodes
+    _check_job(config, learns=learns, rewards=not scores)
     warm = config.warm_start if warm_start_pending else None
     demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
-    if warm_start_pending and learns:  # a resumed job has scored episodes
+    if scores:
         for name, job in config.environments().items():
             with _prefixed(f"mixture, {name}: " if name else ""):
                 check_rewards(job)
@@ -213,7 +205,9 @@ def _plan_memory(config: Config, layout: Layout, run: Path) -> tuple[dict[str, A
     return {"size of a GPU": size, **plan.describe(), **notes, **misfits}, []
 
 
-def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
+def _check_job(
+    config: Config, *, learns: bool = True, rewards: bool = True
+) -> dict[str, int | None]:
     engine = engine_class(config.rollout).capabilities
     if learns and not engine.trains:
         raise ConfigError(
@@ -226,7 +220,7 @@ def _check_job(config: Config, *, learns: bool = True) -> dict[str, int | None]:
     if warm is not None and warm.player is not None:
         players = [*players, warm.player]
     with_engines = engine.needs_model and config.rollout.launcher == "ray"
-    count = check_env_setup(config, players, phones=not with_engines)
+    count = check_env_setup(config, players, phones=not with_engines, rewards=rewards)
     check_packages(config.rollout)
     check_engine(config.rollout)
     if not engine.needs_model:
@@ -371,27 +365,12 @@ def _check_compiler(rollout: RolloutConfig) -> None:
         )
 
 
-def _check_columns(rewards: RewardFunctions, trained: EnvConfig, evaluation: EvalConfig) -> None:
-    """Check what reward functions take of rows, where these are known before any episode."""
-    if not rewards.require_columns and not rewards.need_answers:
-        return
-    splits: tuple[Split, ...] = ("train", "eval")
-    for split in splits:
-        environment = env_config_for(trained, evaluation, split)
-        cls = environment_class(env_registration(environment))
-        if (first := getattr(cls, "first_observations", None)) is None:
-            return
-        infos = [one.info for one in islice(first(**own_kwargs(environment)), _ROWS_SEARCHED)]
-        if columns := {name for info in infos for name in info.get(ROW, ())}:
-            has_answers = any("ground_truth" in info for info in infos)
-            rewards.check_columns(columns, has_answers=has_answers)
-
-
 def check_env_setup(
     config: Config,
     players: Sequence[str] = (),
     *,
     phones: bool = True,
+    rewards: bool = True,
 ) -> dict[str, int | None]:
     """Check what any player needs: environment, translator, players, rewards, seeds and phones.
 
@@ -399,6 +378,7 @@ def check_env_setup(
         config: the job.
         players: scripted players.
         phones: whether to check the phones, too, of a job without engines of its own.
+        rewards: whether to load the rewards, which `check_rewards` does otherwise.
 
     Returns:
         The number of distinct episodes in `training` and in `evaluation`, also of each environment
@@ -409,12 +389,12 @@ def check_env_setup(
     """
     config.validate()
     jobs = config.environments()
-    counts = _check_environment(config, [] if config.mixture else players)
+    counts = _check_environment(config, [] if config.mixture else players, rewards=rewards)
     if config.mixture:
         check_mixture_pool(config.env, {name: job.env for name, job in jobs.items()})
         for name, job in jobs.items():
             with _prefixed(f"mixture, {name}: "):
-                found = _check_environment(job, players)
+                found = _check_environment(job, players, rewards=rewards)
             counts |= {f"{name}, {part}": count for part, count in found.items()}
     check_evaluation_seeds(config.eval)
     check_run_seeds(
@@ -450,7 +430,9 @@ def check_env_setup(
     return counts
 
 
-def _check_environment(config: Config, players: Iterable[str]) -> dict[str, int | None]:
+def _check_environment(
+    config: Config, players: Iterable[str], *, rewards: bool
+) -> dict[str, int | None]:
     """Check one environment, without its phones; see `check_env_setup`."""
     trained = check_env_kwargs(config.env)
     held_out = trained
@@ -470,8 +452,8 @@ def _check_environment(config: Config, players: Iterable[str]) -> dict[str, int 
     history_of(config.env)
     for name in players:
         load_player(config.env, name)
-    with RewardFunctions(config.rewards) as rewards:
-        _check_columns(rewards, config.env, config.eval)
+    if rewards:
+        load_and_check_rewards(config)
     return {"training": trained, "evaluation": held_out}
 
 
