@@ -51,6 +51,7 @@ $(STAMP):
 	@$(BIN)/agentrl --version
 	@rm -f $(VENV)/.installed-*
 	@touch $@
+	@$(if $(filter-out setup,$(MAKECMDGOALS)),,echo "Next: source $(BIN)/activate   then: agentrl doctor")
 
 check: setup
 	$(BIN)/ruff check .

@@ -175,7 +175,7 @@ def _progress() -> "Iterator[Callable[[InferenceProgress], None]]":
         done = progress.recorded + progress.done
         if console.is_terminal:
             bar.update(task, completed=done, total=progress.rows)
-        elif last is None or time.monotonic() - last > _LINE_S:
+        elif last is None or time.monotonic() - last > _LINE_S or done == progress.rows:
             last = time.monotonic()
             rate = progress.done / max(progress.seconds, 1e-9)
             sys.stderr.write(f"{done:,} of {progress.rows:,} rows, {rate:.1f} per second\n")

@@ -62,7 +62,20 @@ def init(
     file.parent.mkdir(parents=True, exist_ok=True)
     write_durably(file, text)
     typer.echo(f"wrote {file}")
+    if data is not None and Path(data).exists():
+        _report_columns(file)
     suggest(("train", file, "--dry-run"), ("train", file))
+
+
+def _report_columns(file: Path) -> None:
+    """Print what a configuration must still say about its local data, if anything."""
+    from agentrl import config as configuration
+    from agentrl.rollout.make_env import check_env_kwargs
+
+    try:
+        check_env_kwargs(configuration.load(file).env)
+    except ConfigError as error:
+        typer.echo(f"correct it first: {error}")
 
 
 def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: bool) -> str:

@@ -122,6 +122,15 @@ def test_a_written_configuration_passes_a_dry_run(
     assert cli.run(["init", "my_job/config.yaml", *options]) == 2  # it exists
 
 
+def test_init_names_columns_that_a_data_set_lacks(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "rows.csv").write_text("frage,answer\nWhat is 1 + 1?,2\n")
+    file, data = str(tmp_path / "job.yaml"), str(tmp_path / "rows.csv")
+    assert cli.run(["init", file, "--data", data, "--model", "tiny", "--on", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert f"wrote {file}\ncorrect it first: env.kwargs: data={data}: no column is named " in out
+    assert "as keys={problem: ...}. It has: frage, answer\n" in out
+
+
 def test_init_asks_three_questions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
