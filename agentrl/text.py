@@ -28,10 +28,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`" (did you mean 'x' or 'y'?)"` for the closest known names, or an empty string.
 
     Close are similar names and those that begin with the given one. A name without a folder or
-    namespace is compared with the last part of each known name.
+    namespace is compared with the last part of each known name, one with a folder only with such.
     """
     matcher, scores = difflib.SequenceMatcher(b=name.lower()), dict[str, float]()
     for one in known:
+        if "/" in name and "/" not in one:
+            continue
         compared = one.lower() if "/" in name else one.lower().rpartition("/")[2]
         matcher.set_seq1(compared)
         if len(name) >= _SHORTEST_BEGINNING and compared.startswith(name.lower()):

@@ -64,6 +64,7 @@ def test_close_names_are_suggested_or_some_of_the_known_ones_listed() -> None:
     assert did_you_mean("snake", games) == " (did you mean 'ns/Snake-v0'?)"
     assert did_you_mean("game", games) == " (did you mean 'Game-v0', 'Game-v1' or 'Game-v2'?)"
     assert did_you_mean("Oth", games) == " (did you mean 'other0', 'other1' or 'other2'?)"
+    assert did_you_mean("runs/other0", games) == ""
     assert did_you_mean("Ot", games) == did_you_mean("nope", games) == ""
     assert known_names("snake", games, command="agentrl x") == (
         " (did you mean 'ns/Snake-v0'?); agentrl x shows all"

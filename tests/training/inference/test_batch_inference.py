@@ -278,7 +278,9 @@ def test_a_server_answers_and_one_that_fails_loses_no_row(rows, tmp_path, monkey
         assert "run the same command to continue" in capsys.readouterr().err
         broken = False
         assert cli.run(command) == 0
-    assert "6 rows, 5 of them before; 15 tokens" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "6 of 6 rows, " in err.splitlines()[-1]
+    assert "6 rows, 5 of them before; 15 tokens" in out
     assert server.asked[-1]["messages"][0] == {"role": "system", "content": "Be brief."}
     answered = read(tmp_path / "out.jsonl")
     assert "not allowed" in answered[3].pop("error")
