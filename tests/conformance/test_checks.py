@@ -392,7 +392,7 @@ def test_mistakes_in_the_command_are_config_errors(capsys) -> None:
         list(findings("suite", "minigames", ("a=1",), 60.0))
     with pytest.raises(ConfigError, match=r"name its environment as well, such as env\.id="):
         list(findings("player", f"{EXTEND}/environment.py:Expert", (), 60.0))
-    with pytest.raises(ConfigError, match=r"sampling\.shar: Key 'shar' not in"):
+    with pytest.raises(ConfigError, match=r"sampling\.shar: no such setting"):
         list(findings("sampler", f"{EXTEND}/sampler.py:Staircase", ("shar=0.4",), 60.0))
 
 
