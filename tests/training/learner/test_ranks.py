@@ -1,8 +1,10 @@
 """Two ranks over gloo learn what one rank learns, step after step, whatever the algorithm."""
 
 import json
+import socket
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -11,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 from agentrl.config import Config, LoraConfig, ModelConfig, algorithm_config
 from agentrl.policies.models import adapter_for
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.parallel import sharding
+from agentrl.training.learner.parallel import process_group, sharding
 from agentrl.types import Outcome
 from tests.training.episodes import play
 from tests.training.rank_processes import run_ranks
@@ -113,6 +115,25 @@ def check(name: str, out: Path, folder: Path) -> None:
         # In bfloat16 a step that rounds otherwise is the least that can differ.
         rel, abs = (0.05, 5e-3) if name == "bfloat16" else (1e-4, 1e-6)
         assert other == pytest.approx(one, rel=rel, abs=abs), f"step {step}"
+
+
+def join_on_loopback(out: Path, port: int, rank: int) -> None:
+    joined = process_group.join(rank, 2, f"tcp://127.0.0.1:{port}")
+    own = psutil.Process().net_connections()
+    addresses = [one.laddr.ip for one in own if one.status == "LISTEN"]
+    (out / f"{rank}.json").write_text(json.dumps(addresses))
+    joined.leave()
+
+
+def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    run_ranks(2, join_on_loopback, tmp_path, port)
+    for rank in range(2):
+        found = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert {address.removeprefix("::ffff:") for address in found} == {"127.0.0.1"}
 
 
 @pytest.mark.timeout(300)

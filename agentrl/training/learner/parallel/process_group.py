@@ -4,13 +4,15 @@ A single rank takes the same path, with an in-memory store instead of the networ
 """
 
 import math
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import FileStore, HashStore, Store, TCPStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from agentrl import accelerators
@@ -140,7 +142,8 @@ def join(
     Args:
         rank: this process, from 0.
         world_size: number of ranks.
-        rendezvous: `tcp://host:port` that rank 0 listens on; None for a single rank.
+        rendezvous: `tcp://host:port` that rank 0 listens on, or `file://path` of ranks that share a
+            file system; None for a single rank.
         deadline_s: timeout of every collective operation.
         parallelism: how the ranks are divided.
     """
@@ -150,16 +153,38 @@ def join(
         torch.accelerator.set_device_index(device.index)
     owner = not dist.is_initialized()
     if owner:
-        where = {"init_method": rendezvous} if rendezvous else {"store": HashStore()}
+        timeout = timedelta(seconds=deadline_s)
         dist.init_process_group(
             _backend(device),
             rank=rank,
             world_size=world_size,
-            timeout=timedelta(seconds=deadline_s),
-            **where,
+            timeout=timeout,
+            store=_store(rank, world_size, rendezvous, timeout),
         )
     assert dist.get_world_size() == world_size, "another process group is open in this process"
     return _placed(device, parallelism, deadline_s, owner=owner)
+
+
+def _store(rank: int, world_size: int, rendezvous: str | None, timeout: timedelta) -> Store:
+    """The store in which the ranks find each other."""
+    if rendezvous is None or world_size == 1:
+        return HashStore()
+    place, listener = urlsplit(rendezvous), None
+    if place.scheme == "file":
+        return FileStore(place.path, world_size)
+    assert place.hostname is not None
+    assert place.port is not None
+    if rank == 0:  # on its own, torch listens on all addresses of the machine
+        made = socket.create_server((place.hostname, place.port), backlog=4096)
+        listener = made.detach()
+    return TCPStore(
+        place.hostname,
+        place.port,
+        world_size,
+        is_master=rank == 0,
+        timeout=timeout,
+        master_listen_fd=listener,
+    )
 
 
 def simulated(world_size: int, parallelism: Parallelism = _ALONE) -> Rank:
