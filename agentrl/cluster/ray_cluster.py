@@ -271,10 +271,3 @@ def on_node(node_id: str) -> dict[str, Any]:
 
     strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
     return {"num_cpus": 0, "scheduling_strategy": strategy}
-
-
-def cores() -> int:
-    """The number of this machine's cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

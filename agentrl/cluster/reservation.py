@@ -17,7 +17,7 @@ from agentrl import accelerators
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.node_files import NodeFiles
 from agentrl.cluster.node_findings import weights_folder
-from agentrl.cluster.node_report import room
+from agentrl.cluster.node_report import cores, room
 from agentrl.cluster.node_survey import ask_nodes
 from agentrl.cluster.placement import Layout, Node, Slot
 from agentrl.errors import ClusterError, WorkerLost
@@ -39,7 +39,7 @@ def find_nodes(launcher: str) -> list[Node]:
         return [
             Node(
                 address="this machine",
-                cpus=ray_cluster.cores(),
+                cpus=cores(),
                 gpus=min(gpus, 1) if launcher == "local" else gpus,
             )
         ]

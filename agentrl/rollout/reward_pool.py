@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentrl import registry
-from agentrl.cluster.ray_cluster import cores
+from agentrl.cluster.node_report import cores
 from agentrl.data.openrlhf import QueryFormat
 from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.rollout import reward_messages

@@ -18,6 +18,7 @@ from agentrl.cluster.node_report import (
     ReportRequest,
     Room,
     Space,
+    cores,
     host_memory,
 )
 from agentrl.cluster.placement import Node
@@ -140,6 +141,34 @@ def test_a_container_has_the_memory_of_the_group_with_the_least(
     if "elsewhere" not in own:
         expected = Space(total=2 * GIB, free=3 * GIB // 2)
     assert host_memory(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "own", "mounted"),
+    [
+        ({"cpu.max": "150000 100000"}, "0::/pod/job", "cgroup2 cgroup2 rw"),
+        (
+            {"cpu.cfs_quota_us": "150000", "cpu.cfs_period_us": "100000"},
+            "4:cpu,cpuacct:/pod/job",
+            "cgroup cgroup rw,cpu,cpuacct",
+        ),
+    ],
+)
+def test_a_container_has_the_cores_whose_time_it_may_use(
+    files, own, mounted, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text(own)
+    line = f"41 31 0:38 / {tmp_path} rw,relatime shared:5 - {mounted}"
+    (tmp_path / "self" / "mountinfo").write_text(f"{line}\n")
+    (tmp_path / "pod" / "job").mkdir(parents=True)
+    assert cores(tmp_path) == 64
+    for name, content in files.items():
+        (tmp_path / "pod" / name).write_text(f"{content}\n")
+        unlimited = {"cpu.max": "max 100000", "cpu.cfs_quota_us": "-1"}.get(name, content)
+        (tmp_path / "pod" / "job" / name).write_text(f"{unlimited}\n")
+    assert cores(tmp_path) == 2
 
 
 def test_a_process_in_a_nested_group_of_this_machine_has_its_memory():

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from agentrl.cluster import ray_cluster
+from agentrl.cluster.node_report import cores
 from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
 from agentrl.errors import AgentRLError, LearnerError, LearnerLost
@@ -318,7 +319,7 @@ class LearnerActor:
         if (interface := _interface_of(self._host())) is not None:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         # Ray gives an actor one thread; on the CPU the ranks share the machine.
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // world_size))
+        torch.set_num_threads(max(1, cores() // world_size))
         self._learner = Learner(job.open(), folder, rank, world_size, rendezvous, wrap)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
