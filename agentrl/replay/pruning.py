@@ -50,7 +50,7 @@ class Pruned:
     bytes: int
     """Bytes freed, of episodes and frames."""
     recent: int
-    """Training episodes over the limit that were recorded or copied too recently to be removed."""
+    """Training episodes that were recorded or copied too recently to be removed; 0 if all fits."""
     waiting: int
     waiting_bytes: int
     """Frames that no kept episode shows, but that were touched too recently to be removed."""

@@ -55,9 +55,9 @@ def prune(
     )
     if pruned.recent:
         typer.echo(
-            f"{pluralize(pruned.recent, 'training episode')} over the limit: recorded or copied "
-            f"within the last {SETTLED_S:g} s, and a resumed job may be replacing them; prune "
-            "again later"
+            f"over the limit: {pluralize(pruned.recent, 'training episode')} cannot be removed yet,"
+            f" as a resumed job may be replacing what was recorded or copied within the last "
+            f"{SETTLED_S:g} s; prune again later"
         )
     elif not pruned.episodes and pruned.kept_bytes <= keep_gb * GB:
         typer.echo("nothing to remove: its episodes and frames are within the limit")
