@@ -143,6 +143,27 @@ def test_nothing_moves_when_the_pointer_enters_a_chart(served: RunsServer, open_
         assert len(heights) == 1, width
 
 
+def test_charts_that_left_the_page_leave_nothing_behind(
+    served: RunsServer, open_page: Open
+) -> None:
+    page = open_page(f"{served.url}/{GAME}/")
+    over, turns = page.get_by_label("Over"), page.get_by_role("figure", name="Turns per episode")
+    devtools = page.context.new_cdp_session(page)
+
+    def listeners() -> int:
+        for axis, shown in (("time", "time1:30"), ("step", "step2")):
+            over.select_option(axis)
+            expect(turns.locator(".u-legend")).to_contain_text(shown)
+        devtools.send("HeapProfiler.collectGarbage")
+        return int(devtools.send("Memory.getDOMCounters")["jsEventListeners"])
+
+    first = listeners()
+    assert [listeners() for _ in range(3)] == [first] * 3
+    page.emulate_media(color_scheme="dark")
+    expect(turns.locator("canvas")).to_have_count(1)
+    devtools.detach()
+
+
 def test_curves_are_drawn_over_what_was_played_or_spent(
     served: RunsServer, open_page: Open
 ) -> None:

@@ -17,6 +17,9 @@ const TIMES = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 7200, 21600, 43200, 86400
   COUNTS.map((days) => 86400 * days),
 );
 const PALETTE = 12;
+/** What draws each chart on the page again, in other colors. */
+const redrawn = new Set();
+document.addEventListener("scheme", () => [...redrawn].forEach((draw) => draw()));
 /** A spread below this part of the values is noise: it does not fill the chart. */
 const NOISE = 0.02;
 
@@ -58,8 +61,15 @@ export function chart(
   figure.append(place);
   let plot = null;
 
-  function draw() {
+  function forget() {
     plot?.destroy();
+    plot = null;
+    redrawn.delete(draw);
+  }
+
+  function draw() {
+    forget();
+    redrawn.add(draw);
     const axis = {
       stroke: color("--faint"),
       grid: { stroke: color("--line"), width: 1 },
@@ -112,9 +122,11 @@ export function chart(
     columns(sets.flatMap((set, i) => series(set, "", smoothing).map((one) => one.points)));
   requestAnimationFrame(() => {
     draw();
-    document.addEventListener("scheme", () => figure.isConnected && draw());
+    // It is called, too, when the figure leaves the page, which it may come back to.
     new ResizeObserver(() => {
-      if (place.clientWidth) plot.setSize({ width: place.clientWidth, height });
+      if (!figure.isConnected) forget();
+      else if (!plot) draw();
+      else if (place.clientWidth) plot.setSize({ width: place.clientWidth, height });
     }).observe(place);
   });
   const shapes = (some) => some.map((set) => [set.name, set.color, set.low ? 1 : 0].join()).join("|");
