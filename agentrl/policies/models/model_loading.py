@@ -31,6 +31,7 @@ def adapter_for(path: Path, name: str = "auto") -> ModelAdapter:
     Raises:
         ConfigError: the folder has no model, or the adapter cannot be used with it.
     """
+    _config_without_code(path)
     family = family_of(path, name)
     with boundary(ConfigError, f"model.path={path}: the adapter {family.__name__} cannot read it"):
         return family.read(path)
@@ -208,21 +209,29 @@ def _is_not_load_report(record: logging.LogRecord) -> bool:
     return "LOAD REPORT" not in record.getMessage()
 
 
-def _loader(path: Path) -> Any:
-    """The transformers class that loads the model of a folder.
+def _config_without_code(path: Path) -> dict[str, Any]:
+    """The config.json of a model's folder.
 
     Raises:
         ConfigError: the model needs Python code of its own.
     """
+    config = read_json(path / "config.json")
+    if "auto_map" in config:
+        import transformers
+
+        if config.get("model_type") not in transformers.CONFIG_MAPPING:
+            raise ConfigError(
+                f"model.path={path}: needs Python code from its folder (auto_map in config.json), "
+                "which is never run; use a model whose class is part of transformers"
+            )
+    return config
+
+
+def _loader(path: Path) -> Any:
+    """The transformers class that loads the model of a folder; raises as `_config_without_code`."""
     import transformers
 
-    config = read_json(path / "config.json")
-    known = config.get("model_type") in transformers.CONFIG_MAPPING
-    if not known and "auto_map" in config:
-        raise ConfigError(
-            f"model.path={path}: needs Python code from its folder (auto_map in config.json), "
-            "which is never run; use a model whose class is part of transformers"
-        )
+    config = _config_without_code(path)
     transformers.utils.logging.disable_progress_bar()
     family = "MultimodalLM" if "vision_config" in config else "CausalLM"
     return getattr(transformers, f"AutoModelFor{family}")

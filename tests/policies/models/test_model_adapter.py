@@ -270,8 +270,9 @@ def test_code_in_a_models_folder_is_refused_without_a_question(tmp_path, monkeyp
     code = {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
     (tmp_path / "mine.py").write_text("raise SystemExit('the code has run')")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mine", "auto_map": code}))
-    with pytest.raises(ConfigError, match="needs Python code from its folder"):
-        load_on_meta(tmp_path)
+    for read in (load_on_meta, adapter_for):
+        with pytest.raises(ConfigError, match="needs Python code from its folder"):
+            read(tmp_path)
     processor = {"processor_class": "Mine", "auto_map": {"AutoProcessor": "mine.Processor"}}
     (tmp_path / "processor_config.json").write_text(json.dumps(processor))
     (tmp_path / "tokenizer.json").write_text('{"added_tokens": []}')
