@@ -12,7 +12,7 @@ MAX_CONNECTIONS = 512
 """Open connections of a server on asyncio; requests beyond them are answered with 503."""
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
 """A name or an address (IPv6 in brackets), and a port."""
-_OWN_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:
@@ -49,8 +49,7 @@ def foreign_request(
     host, origin = headers.get("host") or "", headers.get("origin")
     if is_loopback(listens_on):
         name = _HOST.fullmatch(host.lower())
-        own = f"[{listens_on}]" if ":" in listens_on else listens_on
-        if name is None or name[1].removesuffix(".") not in _OWN_NAMES | {own.lower()}:
+        if name is None or _canonical(name[1]) not in _OWN_NAMES | {_canonical(listens_on)}:
             return (
                 f"not a name of this server: {host[:80]!r}; it listens on {listens_on}: call it "
                 "localhost, or start it with another --host"
@@ -58,5 +57,18 @@ def foreign_request(
     if origin is None and not needs_origin:
         return None
     if origin is None or origin.partition("//")[2] != host:
-        return f"request from a page of another server: {str(origin)[:80]!r}"
+        return (
+            f"request from a page of another server: {str(origin)[:80]!r}, not {host[:80]!r}; "
+            "behind a proxy, let it pass on the Host header, and start this server with a --host "
+            "beyond loopback"
+        )
     return None
+
+
+def _canonical(name: str) -> str:
+    """The one spelling of a host's name or address."""
+    name = name[1:-1] if name.startswith("[") else name.lower().rstrip(".")
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return name

@@ -30,6 +30,7 @@ from agentrl.errors import (
 from agentrl.rollout.env_server import reset_env, step_env
 from agentrl.rollout.load_translator_and_players import (
     ResizeOf,
+    check_nothing_is_lost,
     compose_message,
     instructions_for,
     open_translator,
@@ -260,6 +261,7 @@ class EnvRunner:
             if (begin_episode := getattr(self.translator, "begin_episode", None)) is not None:
                 begin_episode()
             observation, info = reset_env(self._env, seed)
+            check_nothing_is_lost(self._config, self.translator, info)
             self._turn = 0
             if hasattr(self.translator, "system_message"):
                 system = instructions_for(self._config, self.translator, info)

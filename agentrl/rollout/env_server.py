@@ -50,7 +50,8 @@ LONGEST_ERROR = 2000
 _GONE = 410
 """HTTP status of requests for an environment that there is no more."""
 _MAX_UNUSED = 64
-"""Connections that have not sent a request; with one more, the oldest is closed."""
+"""Connections that have not sent a request, beyond one for each environment that can be open;
+with one more, the oldest is closed."""
 _FIRST_REQUEST_S = 30.0
 """How long a new connection may be silent."""
 _IDLE_CONNECTION_S = 3600.0
@@ -396,7 +397,8 @@ class EnvServer(ThreadingHTTPServer):
         """Serve a connection in a thread of its own."""
         with self._lock:
             self._unused[request] = None
-            oldest = next(iter(self._unused)) if len(self._unused) > _MAX_UNUSED else request
+            is_full = len(self._unused) > self.most + _MAX_UNUSED
+            oldest = next(iter(self._unused)) if is_full else request
             if oldest is not request:
                 del self._unused[oldest]
         if oldest is not request:
@@ -408,6 +410,11 @@ class EnvServer(ThreadingHTTPServer):
         """Close a connection."""
         self.note_use(request)
         super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print an error, unless it only says that the client has gone."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
     def note_use(self, connection: Any) -> None:
         """Note that a connection has sent a request."""

@@ -134,6 +134,28 @@ def preceding_for(translator: env.Translator, reset_info: Mapping[str, Any]) -> 
     return found
 
 
+def check_nothing_is_lost(
+    config: EnvConfig, translator: env.Translator, reset_info: Mapping[str, Any]
+) -> None:
+    """Check that a served question's own messages reach the model.
+
+    Raises:
+        ConfigError: the translator that is the default for servers leaves them out.
+    """
+    if config.translator_class is not None or not config.id.startswith("http"):
+        return
+    for key, what, method in (
+        ("system", "a system message", "system_message"),
+        ("preceding", "earlier messages", "preceding_messages"),
+    ):
+        if reset_info.get(key) and not hasattr(translator, method):
+            raise ConfigError(
+                f"env.id={config.id}: an episode has {what} (info[{key!r}]), which the default "
+                "translator leaves out: set env.translator_class=QA-v0, or env.translator_class="
+                "space if the model is not to see it"
+            )
+
+
 def compose_message(
     config: EnvConfig,
     translator: env.Translator,

@@ -48,10 +48,11 @@ class Game(gymnasium.Env):
         "n": gymnasium.spaces.Discrete(9),
     })
     metadata = {"render_modes": ["rgb_array"]}
-    def __init__(self, render_mode=None, length=3, fault=None, url=0, deadline_s=0, token=0):
+    def __init__(self, render_mode=None, length=3, fault=None, url=0, deadline_s=0, token=0,
+                 row=None):
         if fault == "full": raise OSError("too many open files")
         self.render_mode, self.length, self.fault = render_mode, length, fault
-        self.named = [url, deadline_s, token]
+        self.named, self.row = [url, deadline_s, token], row or {}
     def look(self):
         screen = self.np_random.integers(256, size=(8, 6, 3), dtype=np.uint8)
         info = {"at": (1, 2), "mask": np.ones(2, np.int8), "named": self.named}
@@ -59,7 +60,8 @@ class Game(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
-        return self.look()
+        observation, info = self.look()
+        return observation, {**info, **self.row}
     def step(self, action):
         self.steps += 1
         if self.fault == "hang": time.sleep(60)
@@ -82,11 +84,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     program = tmp_path / "copied.py"
     program.write_text(standalone_program())
     running: list[subprocess.Popen[str]] = []
+    errors = (tmp_path / "stderr").open("w")
 
     def begin(*arguments: str, **variables: str) -> tuple[str, subprocess.Popen[str]]:
         process = subprocess.Popen(
             [sys.executable, "-P", str(program), "game.py:Game", "--port", "0", *arguments],
             cwd=tmp_path, stdout=subprocess.PIPE, text=True, env={**os.environ, **variables},
+            stderr=errors,
         )  # fmt: skip
         running.append(process)
         assert process.stdout is not None
@@ -100,6 +104,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.wait(10)
         assert process.stdout is not None
         process.stdout.close()
+    errors.close()
 
 
 @pytest.fixture
@@ -164,6 +169,33 @@ async def test_episodes_are_collected_from_a_server_and_discarded_when_it_fails(
             await rollouts.collect(requests, "random")
     finally:
         await rollouts.close()
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ({"system": "Reply in French."}, r"a system message \(info\['system'\]\)"),
+        ({"preceding": [{"role": "user", "content": "hello"}]}, "earlier messages"),
+    ],
+)
+async def test_a_question_of_a_server_is_not_asked_without_its_own_messages(
+    start: Start, row: dict[str, Any], what: str
+) -> None:
+    given = {"translator_kwargs": {"parameters": ["a", "b"]}, "kwargs": {"row": row}}
+    env = EnvConfig(id=start()[0], **given)
+    requests = requests_of_step("train", 1, [1], 1)
+    for named, seen in ((None, False), ("space", True)):
+        env.translator_class = named
+        rollouts = RolloutWorker(Config(env=env), None, None)
+        await rollouts.start()
+        try:
+            if seen:
+                assert len(await rollouts.collect(requests, "random")) == 1
+            else:
+                with pytest.raises(ConfigError, match=f"{what}.*env.translator_class=QA-v0"):
+                    await rollouts.collect(requests, "random")
+        finally:
+            await rollouts.close()
 
 
 def test_an_exception_is_reported_and_the_environment_can_be_reset(start: Start, remote) -> None:
@@ -336,7 +368,10 @@ def test_a_request_that_a_web_page_may_have_caused_is_refused(start: Start, head
     connection.close()
 
 
-@pytest.mark.parametrize("name", ["LOCALHOST", "LocalHost:80", "localhost.", "localhost.:8100"])
+@pytest.mark.parametrize(
+    "name",
+    ["LOCALHOST", "LocalHost:80", "localhost.", "localhost.:8100", "[0:0:0:0:0:0:0:1]:8100"],
+)
 def test_a_host_name_may_be_spelled_in_every_way(start: Start, name: str) -> None:
     url, _ = start()
     with closing(http.client.HTTPConnection(urlsplit(url).netloc)) as connection:
@@ -352,6 +387,17 @@ def test_a_refused_name_comes_with_a_cure(start: Start) -> None:
     assert "not a name of this server: 'gateway:8100'" in error
     assert "localhost" in error
     assert "--host" in error
+
+
+def test_a_page_behind_a_proxy_that_replaces_host_is_refused_with_a_cure(start: Start) -> None:
+    url, _ = start()
+    with closing(http.client.HTTPConnection(urlsplit(url).netloc)) as connection:
+        origin = {"Origin": "https://runs.example"}
+        connection.request("POST", "/open", pack({"key": "0" * 32}), origin)
+        error = unpack(connection.getresponse().read())["error"]
+    assert "'https://runs.example', not '127.0.0.1:" in error
+    assert "pass on the Host header" in error
+    assert "--host beyond loopback" in error
 
 
 def test_a_taken_port_is_an_error_of_one_line(start: Start, tmp_path: Path) -> None:
@@ -375,9 +421,9 @@ def test_a_server_may_listen_on_ipv6(start: Start, remote) -> None:
 
 
 def test_half_open_connections_take_few_threads_and_keep_no_client_out(
-    start: Start, remote
+    start: Start, remote, tmp_path: Path
 ) -> None:
-    url, process = start()
+    url, process = start("--most", "8")
     address, threads = urlsplit(url), Path(f"/proc/{process.pid}/task")
     before, env = len(list(threads.iterdir())), remote(url)
     with ExitStack() as opened:
@@ -389,6 +435,18 @@ def test_half_open_connections_take_few_threads_and_keep_no_client_out(
         remote(url).reset(seed=2)
         assert len(list(threads.iterdir())) - before < 80
         env.step(PLAY)
+    assert not (tmp_path / "stderr").read_text()  # no traceback for each
+
+
+def test_clients_may_connect_long_before_they_send(start: Start, remote) -> None:
+    url, _ = start()
+    connections = [http.client.HTTPConnection(urlsplit(url).netloc, timeout=20) for _ in range(200)]
+    for connection in connections:
+        connection.connect()
+    for number, connection in enumerate(connections):
+        connection.request("POST", "/open", pack({"key": f"{number:032x}"}))
+        assert connection.getresponse().status == 200
+        connection.close()
 
 
 def test_many_clients_may_connect_at_once(start: Start, remote) -> None:
