@@ -16,6 +16,9 @@ from agentrl.virtual_phone.system.screen_frame import ScreenFrame
 
 log = logging.getLogger(__name__)
 
+DISPLAY_ID = 4619827259835644672
+"""Physical id of the display that shows apps; a second one has the next."""
+
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class VisibleState:

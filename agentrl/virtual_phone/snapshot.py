@@ -21,7 +21,7 @@ from agentrl.virtual_phone.device_state import DeviceState
 from agentrl.virtual_phone.system.file_system import KEYS_FILE, FileNode, is_writable
 from agentrl.virtual_phone.system.phone_settings import ANDROID_ID
 
-VERSION = 2
+VERSION = 3
 _IDENTITY_PROPERTIES = ("ro.serialno", "ro.boot.serialno")
 _EVENTS: dict[str, tuple[type, ...]] = {
     "touch": (float, float),
@@ -45,6 +45,7 @@ def take(phone: DeviceState) -> dict[str, Any]:
             name: _app(app) for name, app in tasks.apps.items() if app.launches or app.manifest
         },
         "pages": {name: _page(page) for name, page in tasks.pages.items()},
+        "disabled": sorted(tasks.disabled),
         "running": sorted(tasks.running),
         "crashed": sorted(tasks.crashed),
         "stack": list(tasks.stack),
@@ -78,8 +79,7 @@ def restore(phone: DeviceState, state: object) -> None:
 
 def _app(installed: InstalledApp) -> dict[str, Any]:
     fields = {
-        name: getattr(installed, name)
-        for name in ("is_enabled", "extras", "touches", "launches", "clock_s")
+        name: getattr(installed, name) for name in ("extras", "touches", "launches", "clock_s")
     }
     manifest = None if installed.manifest is None else asdict(installed.manifest)
     return {**fields, "inputs": [list(event) for event in installed.inputs], "manifest": manifest}
@@ -105,6 +105,7 @@ def _apply(phone: DeviceState, state: Any) -> None:
     tasks = phone.tasks
     _apply_apps(phone, state["apps"])
     tasks.pages = {str(name): _make_page(str(name), page) for name, page in state["pages"].items()}
+    tasks.disabled = {str(name) for name in state["disabled"]}
     tasks.running = {_known(name, tasks.apps) for name in state["running"]}
     tasks.crashed = {_known(name, tasks.apps) for name in state["crashed"]}
     tasks.stack = [_known(name, {**tasks.apps, **tasks.pages}) for name in state["stack"]]
@@ -143,7 +144,6 @@ def _apply_app(installed: InstalledApp, state: Mapping[str, Any] | None) -> None
     installed.touches = installed.launches = 0
     if state is None:
         return
-    installed.is_enabled = bool(state["is_enabled"])
     installed.extras = _texts(state["extras"])
     installed.inputs = [_event(event) for event in state["inputs"]]
     installed.touches, installed.launches = int(state["touches"]), int(state["launches"])

@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 
 from agentrl.virtual_phone.apps.app import App
 from agentrl.virtual_phone.apps.installed_app import Input, InstalledApp, component_name
@@ -35,6 +36,8 @@ class AppTasks:
         self.apps = {app.package: InstalledApp(app=app) for app in apps}
         self.pages: dict[str, InstalledApp] = {}
         """Packages that came to the front without being installed."""
+        self.disabled: set[str] = set()
+        """Packages that cannot be started (`pm disable-user`)."""
         self.running: set[str] = set()
         self.crashed: set[str] = set()
         """Crashed packages; their last published state remains readable."""
@@ -51,6 +54,7 @@ class AppTasks:
         """Called with a package whose process has ended or restarted."""
         self._seed = seed
         self._pids: dict[str, int] = {}
+        self._next_pid = count(_FIRST_PID)
 
     @property
     def front(self) -> str | None:
@@ -83,8 +87,10 @@ class AppTasks:
         return self.apps.get(package) or self.pages.get(package)
 
     def pid(self, package: str) -> int:
-        """Process id of a package, constant until the next reboot."""
-        return self._pids.setdefault(package, _FIRST_PID + len(self._pids))
+        """Process id of a package, the same until its process ends."""
+        if package not in self._pids:
+            self._pids[package] = next(self._next_pid)
+        return self._pids[package]
 
     def launch(self, package: str, extras: Mapping[str, str]) -> None:
         """Start an app from its initial state, and bring it to the front.
@@ -138,9 +144,14 @@ class AppTasks:
             self._make_page(package, activity)
             self.launch(package, {"text": text})
 
+    def end_process(self, package: str) -> None:
+        """End the process of an app; its next one has another id."""
+        self.running.discard(package)
+        self._pids.pop(package, None)
+
     def stop(self, package: str) -> None:
         """Stop an app and remove its published state."""
-        self.running.discard(package)
+        self.end_process(package)
         self.pages.pop(package, None)
         self.crashed.discard(package)
         if package in self.stack:
@@ -157,9 +168,8 @@ class AppTasks:
 
     def go_home(self) -> None:
         """Show the home screen, unless an app is pinned."""
-        if self.pinned is not None and self.pinned in self.stack:
-            return
-        self.stack.clear()
+        if self.pinned not in self.stack:
+            self.stack.clear()
         self.on_change()
 
     def feed(self, event: Input, package: str | None) -> bool:
@@ -186,7 +196,7 @@ class AppTasks:
         """End an app with an error; its published state remains."""
         self.log.add("AndroidRuntime", f"FATAL EXCEPTION: {package}", "E", self.pid(package))
         if package in self.running:
-            self.running.remove(package)
+            self.end_process(package)
             self.crashed.add(package)
         if package in self.stack:
             self.stack.remove(package)
@@ -202,6 +212,7 @@ class AppTasks:
         """Uninstall an app; returns whether it was installed."""
         if self.apps.pop(package, None) is None:
             return False
+        self.disabled.discard(package)
         self.stop(package)
         return True
 

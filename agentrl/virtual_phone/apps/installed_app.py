@@ -27,7 +27,6 @@ class InstalledApp:
     app: App
     manifest: ApkManifest | None = None
     """Manifest of the APK, if the app was installed from one."""
-    is_enabled: bool = True
     extras: dict[str, str] = field(default_factory=dict)
     inputs: list[Input] = field(default_factory=list)
     """Inputs since the last start. An app is a pure state machine: these determine its state."""

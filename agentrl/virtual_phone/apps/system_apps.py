@@ -29,6 +29,8 @@ PACKAGES = (
     LAUNCHER,
 )
 """System packages."""
+SYSTEM_VERSION = ("14", 34)
+"""Version name and version code of the system packages."""
 KEYBOARD_PACKAGE = "com.android.adbkeyboard"
 """ADBKeyboard, which a real phone also needs for typing arbitrary text."""
 

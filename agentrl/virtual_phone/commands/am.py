@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from agentrl.virtual_phone.apps.app_tasks import AppTasks
 from agentrl.virtual_phone.apps.installed_app import component_name
-from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, BROWSER, LAUNCHER, SETTINGS
+from agentrl.virtual_phone.apps.system_apps import ACTIVITIES, BROWSER, DIALER, LAUNCHER, SETTINGS
 from agentrl.virtual_phone.commands.command_table import command
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.network import fetch_title
@@ -21,6 +21,7 @@ _VALUES = frozenset((
     "--activityType",
 ))  # fmt: skip
 _CLEAR_TASK, _CLEAR_TOP = 0x8000, 0x4000000
+_QUIET = ("set-debug-app", "clear-debug-app", "set-standby-bucket", "set-inactive")
 _DELIVERED = (
     "Warning: Activity not started, intent has been delivered to currently running top-most "
     "instance."
@@ -110,6 +111,10 @@ async def am(ctx: CommandContext) -> int:
         return _stack(ctx, arguments)
     if verb == "task":
         return _task(ctx, arguments)
+    if verb in _QUIET:
+        return 0
+    if verb == "get-standby-bucket":
+        return ctx.print("10")  # active
     if verb == "get-current-user":
         return ctx.print(ctx.phone.faults.get("user") or "0")
     try:
@@ -118,12 +123,12 @@ async def am(ctx: CommandContext) -> int:
         return ctx.fail(f"Error: {error}", 255)
     if verb in ("start", "start-activity"):
         return await _start(ctx, intent)
-    if verb in ("force-stop", "kill", "stop-app") and intent.package:
+    if verb in ("force-stop", "stop-app") and intent.package:
         if ctx.phone.tasks.find(intent.package) is not None:
             ctx.phone.tasks.stop(intent.package)
         return 0
-    if verb == "kill-all":
-        return 0
+    if verb == "kill-all" or (verb == "kill" and intent.package):
+        return _kill(ctx.phone.tasks, intent.package)
     if verb == "broadcast":
         ctx.print(f"Broadcasting: {intent}")
         result = ctx.phone.input.receive_broadcast(intent.action, intent.extras)
@@ -134,6 +139,14 @@ async def am(ctx: CommandContext) -> int:
     if verb == "instrument":
         return ctx.print(f"INSTRUMENTATION_FAILED: {intent.component}")
     return ctx.fail(f"Unknown command: {verb}", 255)
+
+
+def _kill(tasks: AppTasks, package: str) -> int:
+    """`am kill PACKAGE`, `am kill-all`: end processes that are not in front."""
+    for name in tasks.running - {tasks.front}:
+        if package in ("", name):
+            tasks.stop(name)
+    return 0
 
 
 def _stack(ctx: CommandContext, arguments: list[str]) -> int:
@@ -172,6 +185,7 @@ async def _start(ctx: CommandContext, intent: Intent) -> int:
     package, _, activity = intent.component.partition("/")
     if "-S" in intent.flags and (package or intent.package):
         ctx.print(f"Stopping: {package or intent.package}")
+        phone.tasks.end_process(package or intent.package)
     ctx.print(f"Starting: {intent}")
     if slow_s:
         await asyncio.sleep(slow_s)
@@ -204,10 +218,11 @@ def find_viewer(tasks: AppTasks, intent: Intent) -> str:
         return ""
     wanted = intent.component.partition("/")[0] or intent.package
     for package, app in tasks.apps.items():
-        opens = scheme in getattr(app.app, "schemes", ()) and app.is_enabled
+        opens = scheme in getattr(app.app, "schemes", ()) and package not in tasks.disabled
         if opens and wanted in ("", package):
             return package
-    return BROWSER if scheme in ("http", "https") and wanted in ("", BROWSER) else ""
+    is_page = scheme in ("http", "https") and wanted in ("", BROWSER)
+    return BROWSER if is_page and BROWSER not in tasks.disabled else ""
 
 
 def _resolve(phone: VirtualPhone, intent: Intent) -> str:
@@ -218,6 +233,9 @@ def _resolve(phone: VirtualPhone, intent: Intent) -> str:
     if find_viewer(phone.tasks, intent) == BROWSER:
         phone.tasks.bring_to_front(BROWSER, text=intent.data)
         phone.in_background(_load(phone, intent.data))
+        return "COLD"
+    if intent.action in ("android.intent.action.DIAL", "android.intent.action.CALL"):
+        phone.tasks.bring_to_front(DIALER, text=intent.data)
         return "COLD"
     if intent.action.startswith("android.settings."):
         phone.tasks.bring_to_front(SETTINGS, text=intent.action)
@@ -244,8 +262,8 @@ def _start_activity(ctx: CommandContext, package: str, activity: str, intent: In
     if app is None:
         is_known = _is_of_the_system(package, activity)
     else:
-        is_known = app.is_enabled and component in ("", *app.components)
-    if not is_known:
+        is_known = component in ("", *app.components)
+    if not is_known or package in tasks.disabled:
         ctx.fail("Error type 3")
         ctx.fail(f"Error: Activity class {{{package}/{activity}}} does not exist.")
         return ""
@@ -262,7 +280,7 @@ def _start_activity(ctx: CommandContext, package: str, activity: str, intent: In
     except ValueError as error:
         ctx.fail(f"Error: {package} refuses its extras: {error}")
         return ""
-    return "WARM" if is_running and "-S" not in intent.flags else "COLD"
+    return "WARM" if is_running else "COLD"
 
 
 def _is_of_the_system(package: str, activity: str) -> bool:
@@ -281,8 +299,7 @@ def monkey(ctx: CommandContext) -> int:
         return ctx.fail("** Error: no package given", 251)
     package = ctx.arguments[ctx.arguments.index("-p") + 1]
     tasks = ctx.phone.tasks
-    app = tasks.apps.get(package)
-    if not app.is_enabled if app is not None else package not in ACTIVITIES:
+    if package in tasks.disabled or package not in {*tasks.apps, *ACTIVITIES}:
         return ctx.fail("** No activities found to run, monkey aborted.", 252)
     tasks.bring_to_front(package)
     return ctx.print("Events injected: 1")

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
-from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES
+from agentrl.virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES, SYSTEM_VERSION
 from agentrl.virtual_phone.commands.app_ops import LOCATIONS
 from agentrl.virtual_phone.commands.command_table import command
+from agentrl.virtual_phone.phone_display import DISPLAY_ID
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.system.input_devices import TOUCHSCREEN_NAME
 from agentrl.virtual_phone.system.phone_settings import ADB_KEYBOARD
@@ -12,8 +13,6 @@ from agentrl.virtual_phone.virtual_phone import VirtualPhone
 
 Section = Callable[[VirtualPhone, list[str]], str]
 SECTIONS: dict[str, Section] = {}
-_DISPLAY = 4619827259835644672
-"""Id of the display that shows apps."""
 _WITH_VALUE = ("-t", "-T", "--priority")
 
 
@@ -74,9 +73,13 @@ def window(phone: VirtualPhone, arguments: list[str]) -> str:
     focused = f"  mCurrentFocus={focus}\n  mFocusedApp={_record(phone)}\n"
     # Since version 10, Android prints the focus in the displays section, before in windows.
     is_old = int(phone.properties["ro.build.version.sdk"]) < 29
+    ime_targets = "".join(
+        f"  ime{name}Target in display# 0 {focus}\n" for name in ("Layering", "Input", "Control")
+    )
     front = (
         "WINDOW MANAGER WINDOWS (dumpsys window windows)\n"
-        f"  Window #0 {focus}:\n    mDisplayId=0\n{focused if is_old else ''}"
+        f"  Window #0 {focus}:\n    mDisplayId=0\n    mActivityRecord={_record(phone)}\n"
+        f"{focused if is_old else ime_targets}"
     )
     width, height = phone.geometry.size
     other = phone.faults.get("second_display")
@@ -141,13 +144,13 @@ def display(phone: VirtualPhone, arguments: list[str]) -> str:
         'DisplayInfo{"Built-in Screen", displayId 0, displayGroupId 0, FLAG_SECURE, FLAG_TRUSTED, '
         f"real {size}, largest app {size}, smallest app {size}, appVsyncOff 1000000, mode 1, "
         f"defaultMode 1, rotation {turned}, state {state}, type INTERNAL, "
-        f'uniqueId "local:{_DISPLAY}", '
+        f'uniqueId "local:{DISPLAY_ID}", '
         f"app {size}, density {density} ({density}.0 x {density}.0) dpi, layerStack 0}}"
     )
     return (
         f"  mScreenState={state}\n  Display State={state}\n"
         "  mViewports=[DisplayViewport{type=INTERNAL, valid=true, isActive=true, displayId=0, "
-        f"uniqueId='local:{_DISPLAY}', physicalPort=0, orientation={turned}, "
+        f"uniqueId='local:{DISPLAY_ID}', physicalPort=0, orientation={turned}, "
         f"logicalFrame={frame}, "
         f"physicalFrame={frame}, deviceWidth={width}, deviceHeight={height}}}]\n"
         f"  mCurrentOrientation={turned}\nLogical Displays: size=1\n  Display 0:\n"
@@ -172,7 +175,7 @@ def input_state(phone: VirtualPhone, arguments: list[str]) -> str:
         "    Sources: KEYBOARD | TOUCHSCREEN\n    Touch Input Mapper (mode - DIRECT):\n"
         f"      Raw Touch Axes:\n        X: min=0, max={across - 1}, flat=0, fuzz=0\n"
         f"        Y: min=0, max={down - 1}, flat=0, fuzz=0\n"
-        f"      Viewport INTERNAL: displayId=0, uniqueId=local:{_DISPLAY}, port=0, "
+        f"      Viewport INTERNAL: displayId=0, uniqueId=local:{DISPLAY_ID}, port=0, "
         f"orientation={turned}, "
         f"logicalFrame={area}, physicalFrame={area}, deviceSize=[{width}, {height}], isActive=[1]\n"
         f"      SurfaceWidth: {width}px\n      SurfaceHeight: {height}px\n"
@@ -199,8 +202,8 @@ def location(phone: VirtualPhone, arguments: list[str]) -> str:
 @section("SurfaceFlinger")
 def surface_flinger(phone: VirtualPhone, arguments: list[str]) -> str:
     """The displays; a second one comes first."""
-    first = f'Display {_DISPLAY} (HWC display 0): port=0 pnpId=VRT displayName="VIRTUAL"'
-    second = 'Display 4619827259835644673 (HWC display 1): port=1 pnpId=VRT displayName="COVER"'
+    first = f'Display {DISPLAY_ID} (HWC display 0): port=0 pnpId=VRT displayName="VIRTUAL"'
+    second = f'Display {DISPLAY_ID + 1} (HWC display 1): port=1 pnpId=VRT displayName="COVER"'
     return f"{second}\n{first}" if phone.faults.get("second_display") else first
 
 
@@ -213,7 +216,7 @@ def power(phone: VirtualPhone, arguments: list[str]) -> str:
         f"POWER MANAGER (dumpsys power)\n  mWakefulness={'Awake' if awake else 'Asleep'}\n"
         f"  mStayOn={_yes(stays)}\n  mHoldingWakeLockSuspendBlocker={_yes(awake)}\n"
         f"  mHoldingDisplaySuspendBlocker={_yes(awake)}\n"
-        f"Display Power: state={'ON' if awake else 'OFF'}\n"
+        f"Wake Locks: size=0\nDisplay Power: state={'ON' if awake else 'OFF'}\n"
     )
 
 
@@ -251,7 +254,7 @@ def input_method(phone: VirtualPhone, arguments: list[str]) -> str:
 @section("package")
 def package(phone: VirtualPhone, arguments: list[str]) -> str:
     """`dumpsys package [PACKAGE]`."""
-    known = dict.fromkeys((*PACKAGES, KEYBOARD_PACKAGE), ("14", 34))
+    known = dict.fromkeys((*PACKAGES, KEYBOARD_PACKAGE), SYSTEM_VERSION)
     known |= {name: installed.version for name, installed in phone.tasks.apps.items()}
     selected = [word for word in arguments if not word.startswith("-")]
     names = [name for name in sorted(known) if not selected or name in selected]

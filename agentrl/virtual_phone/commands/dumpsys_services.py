@@ -74,3 +74,33 @@ def gfxinfo(phone: VirtualPhone, arguments: list[str]) -> str:
         f"{percentiles}Number Missed Vsync: 0\nNumber High input latency: 0\n"
         for package in ([name] if name else sorted(phone.tasks.running))
     )
+
+
+@section("media_session")
+def media_session(phone: VirtualPhone, arguments: list[str]) -> str:
+    """No session."""
+    return (
+        "MEDIA SESSION SERVICE (dumpsys media_session)\n\n0 sessions listeners.\n"
+        "Global priority session is null\nSessions Stack - have 0 sessions:"
+    )
+
+
+@section("telephony.registry")
+def telephony(phone: VirtualPhone, arguments: list[str]) -> str:
+    """No call, and no SIM card that could be connected."""
+    return (
+        "last known state:\n  Phone Id=0\n    mCallState=0\n    mRingingCallState=0\n"
+        "    mDataActivity=0\n    mDataConnectionState=0"
+    )
+
+
+@section("deviceidle")
+def device_idle(phone: VirtualPhone, arguments: list[str]) -> str:
+    """`dumpsys deviceidle [force-idle | unforce | enable | disable]`; nothing idles."""
+    answers = {
+        "force-idle": "Now forced in to deep idle mode",
+        "unforce": "Light state: ACTIVE, deep state: ACTIVE",
+        "enable": "Deep idle mode enabled\nLight idle mode enabled",
+        "disable": "Deep idle mode disabled\nLight idle mode disabled",
+    }
+    return answers.get((arguments or [""])[0], "  Settings:\n  mState=ACTIVE\n  mLightState=ACTIVE")

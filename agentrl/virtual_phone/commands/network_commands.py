@@ -236,9 +236,16 @@ async def _exchange(
 
 @command("ip", "ifconfig")
 def ip(ctx: CommandContext) -> int:
-    """`ip addr [show dev wlan0]`, `ifconfig wlan0`: the phone's address is this machine's."""
+    """`ip addr [show dev wlan0]`, `ip route`, `ifconfig wlan0`: the address is this machine's."""
     if ctx.name == "ifconfig":
         return ctx.print(
             "wlan0     Link encap:Ethernet\n          inet addr:127.0.0.1  Mask:255.0.0.0"
         )
-    return ctx.print("2: wlan0: <BROADCAST,UP>\n    inet 127.0.0.1/8 scope host wlan0")
+    what = next((word for word in ctx.arguments if not word.startswith("-")), "addr")
+    if "route".startswith(what):
+        return ctx.print("127.0.0.0/8 dev wlan0 proto kernel scope link src 127.0.0.1")
+    return ctx.print(
+        "2: wlan0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP group default "
+        "qlen 1000\n    link/ether 02:00:00:00:00:00 brd ff:ff:ff:ff:ff:ff\n"
+        "    inet 127.0.0.1/8 scope host wlan0"
+    )

@@ -13,6 +13,7 @@ from agentrl.virtual_phone.apps.system_apps import (
     LAUNCHER_ACTIVITY,
     PACKAGES,
     SETTINGS,
+    SYSTEM_VERSION,
     TextPage,
     apk_path,
 )
@@ -51,7 +52,7 @@ def all_packages(ctx: CommandContext) -> dict[str, str]:
 
 
 def _list(ctx: CommandContext, arguments: list[str]) -> int:
-    """`pm list packages [-f] [-3] [-s] [-d] [-e] [-i] [FILTER]`, `features`, `users`."""
+    """`pm list packages [-f3sdeiU] [--show-versioncode] [FILTER]`, `features`, `users`."""
     what, *options = arguments or [""]
     if what == "features":
         for feature in _FEATURES:
@@ -60,7 +61,7 @@ def _list(ctx: CommandContext, arguments: list[str]) -> int:
         ctx.print("Users:\n\tUserInfo{0:Owner:c13} running")
     elif what in ("permissions", "permission-groups", "instrumentation", "libraries"):
         return 0
-    elif what == "packages":
+    elif what in ("package", "packages"):
         user = options[options.index("--user") + 1] if "--user" in options[:-1] else "0"
         is_in_front = user in ("all", "current", ctx.phone.faults.get("user") or "0")
         filters = [word for word in options if not word.startswith("-") and word != user]
@@ -69,15 +70,26 @@ def _list(ctx: CommandContext, arguments: list[str]) -> int:
                 continue
             if _is_wanted(ctx, package, options) and all(f in package for f in filters):
                 line = f"package:{path}={package}" if "-f" in options else f"package:{package}"
-                ctx.print(line + ("  installer=null" if "-i" in options else ""))
+                ctx.print(line + _details(ctx, package, options))
     else:
         return ctx.fail(f"Error: unknown list type '{what}'", 255)
     return 0
 
 
+def _details(ctx: CommandContext, package: str, options: list[str]) -> str:
+    """What `pm list packages` prints after the name."""
+    app = ctx.phone.tasks.apps.get(package)
+    _, code = SYSTEM_VERSION if app is None else app.version
+    asked = {
+        "--show-versioncode": f" versionCode:{code}",
+        "-i": "  installer=null",
+        "-U": " uid:10100",
+    }
+    return "".join(text for option, text in asked.items() if option in options)
+
+
 def _is_wanted(ctx: CommandContext, package: str, options: list[str]) -> bool:
-    installed = ctx.phone.tasks.apps.get(package)
-    is_enabled = installed is None or installed.is_enabled
+    is_enabled = package not in ctx.phone.tasks.disabled
     if ("-s" in options and package not in PACKAGES) or ("-3" in options and package in PACKAGES):
         return False
     return not ("-d" in options and is_enabled) and not ("-e" in options and not is_enabled)
@@ -108,15 +120,16 @@ def _permission(ctx: CommandContext, arguments: list[str]) -> int:
 def _enable(enable: bool) -> Callable[[CommandContext, list[str]], int]:
     def run(ctx: CommandContext, arguments: list[str]) -> int:
         package = (arguments[-1] if arguments else "").partition("/")[0]
-        installed = ctx.phone.tasks.apps.get(package)
-        if installed is not None:
-            installed.is_enabled = enable
-            if not enable:
-                ctx.phone.tasks.stop(package)
-        elif package not in all_packages(ctx):
+        tasks = ctx.phone.tasks
+        if package not in all_packages(ctx):
             return ctx.fail(
                 f"Error: java.lang.IllegalArgumentException: Unknown package: {package}"
             )
+        if enable:
+            tasks.disabled.discard(package)
+        else:
+            tasks.disabled.add(package)
+            tasks.stop(package)
         state = "enabled" if enable else "disabled-user"
         return ctx.print(f"Package {package} new state: {state}")
 
@@ -125,8 +138,10 @@ def _enable(enable: bool) -> Callable[[CommandContext, list[str]], int]:
 
 def _activities(ctx: CommandContext, intent: Intent) -> list[str]:
     """The activities that can answer an intent, as `package/.Class`."""
-    apps = {name: app.app.activity for name, app in ctx.phone.tasks.apps.items() if app.is_enabled}
+    tasks = ctx.phone.tasks
+    apps = {name: app.app.activity for name, app in tasks.apps.items()}
     known = {LAUNCHER: LAUNCHER_ACTIVITY, **ACTIVITIES, **apps}
+    known = {name: known[name] for name in known if name not in tasks.disabled}
     kind, action = intent.category.rpartition(".")[2], intent.action.rpartition(".")[2]
     if kind == "HOME":
         found = [LAUNCHER]
@@ -142,7 +157,7 @@ def _activities(ctx: CommandContext, intent: Intent) -> list[str]:
         found = []
     package = intent.package or intent.component.partition("/")[0]
     short = {name: activity.replace(f"{name}.", ".", 1) for name, activity in known.items()}
-    return [f"{name}/{short[name]}" for name in found if package in ("", name)]
+    return [f"{name}/{short[name]}" for name in found if name in short and package in ("", name)]
 
 
 def _query(ctx: CommandContext, arguments: list[str]) -> int:

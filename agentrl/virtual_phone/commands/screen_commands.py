@@ -5,6 +5,7 @@ import getopt
 
 from agentrl.virtual_phone import screen_capture
 from agentrl.virtual_phone.commands.command_table import command, split_options
+from agentrl.virtual_phone.phone_display import DISPLAY_ID
 from agentrl.virtual_phone.shell.interpreter import CommandContext
 from agentrl.virtual_phone.shell.redirects import Write
 from agentrl.virtual_phone.system.screen_frame import KNOWN_SCREEN, SENT, black
@@ -35,6 +36,9 @@ def screencap(ctx: CommandContext) -> int:
     if "h" in options:
         return ctx.fail(_USAGE)
     is_png = "p" in options or any(file.endswith(".png") for file in files)
+    if options.get("d", str(DISPLAY_ID)) != str(DISPLAY_ID):
+        ctx.fail("Failed to take screenshot. Status: -2")
+        return ctx.fail("Capturing failed.")
     known = "" if files or is_png else ctx.environment.get(KNOWN_SCREEN, "")
     if known == SENT:
         if ctx.phone.faults.slow_services:  # they affect the client once it opens a service

@@ -1,4 +1,4 @@
-"""Commands about the phone's services: service, cmd wifi, getenforce, uptime."""
+"""Commands about the phone's services: service, cmd of network services, getenforce, uptime."""
 
 import time
 
@@ -64,6 +64,31 @@ def wifi(ctx: CommandContext) -> int:
     if verb in ("start-scan", "reset-connected-score"):
         return 0
     return ctx.fail(f"Unknown command: {verb}", 255)
+
+
+_SWITCHES = {
+    "cmd connectivity": ("airplane-mode", "airplane_mode_on"),
+    "cmd phone": ("data", "mobile_data"),
+    "cmd bluetooth_manager": ("", "bluetooth_on"),
+}
+"""The verb before `enable` or `disable`, if any, and the setting that it changes."""
+
+
+@command(*_SWITCHES)
+def switch(ctx: CommandContext) -> int:
+    """`cmd connectivity airplane-mode`, `cmd phone data`, `cmd bluetooth_manager`: switches."""
+    verb, setting = _SWITCHES[ctx.name]
+    words = list(ctx.arguments)
+    if verb and words[:1] == [verb]:
+        del words[0]
+    settings = ctx.phone.settings
+    if words in (["enable"], ["disable"]):
+        settings.put("global", setting, str(int(words == ["enable"])))
+        return 0
+    if verb == "airplane-mode" and ctx.arguments == [verb]:
+        is_on = settings.get("global", setting) != "0"
+        return ctx.print("enabled" if is_on else "disabled")
+    return ctx.fail(f"Unknown command: {' '.join(ctx.arguments)[:100]}", 255)
 
 
 @command("getenforce")

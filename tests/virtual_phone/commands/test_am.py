@@ -97,3 +97,25 @@ def test_monkey_starts_what_the_launcher_shows(phone: VirtualPhone) -> None:
     assert "No activities found to run" in run("monkey -p com.android.systemui 1", phone).err
     run(f"pm disable {PACKAGE}", phone)
     assert run(f"monkey -p {PACKAGE} 1", phone).code == 252
+
+
+def test_a_new_process_has_another_id(phone: VirtualPhone) -> None:
+    started = run(f"pidof {PACKAGE}", phone).out
+    assert run(f"input keyevent HOME; {START}; pidof {PACKAGE}", phone).out.endswith(started)
+    restarted = run(f"{START} -S; pidof {PACKAGE}", phone).out.splitlines()[-1]
+    assert restarted != started.strip()
+    again = run(f"am force-stop {PACKAGE}; {START}; pidof {PACKAGE}", phone).out.splitlines()[-1]
+    assert again not in (started.strip(), restarted)
+
+
+@pytest.mark.parametrize("kill", [f"am kill {PACKAGE}", "am kill-all"])
+def test_only_apps_in_the_background_are_killed(phone: VirtualPhone, kill: str) -> None:
+    assert run(f"{kill}; pidof {PACKAGE}", phone).code == 0
+    assert phone.shown.front == PACKAGE
+    assert run(f"input keyevent HOME; {kill}; pidof {PACKAGE}", phone).code == 1
+
+
+@pytest.mark.parametrize("action", ["DIAL", "CALL"])
+def test_calls_are_made_by_the_dialer(phone: VirtualPhone, action: str) -> None:
+    assert run(f"am start -a android.intent.action.{action} -d tel:5", phone).code == 0
+    assert phone.shown.front == "com.android.dialer"

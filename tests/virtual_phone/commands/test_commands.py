@@ -209,7 +209,7 @@ def test_back_returns_to_the_app_below(phone: VirtualPhone) -> None:
 
 
 def test_an_unresolvable_intent_is_reported(phone: VirtualPhone) -> None:
-    done = run("am start -a android.intent.action.DIAL -d tel:5", phone)
+    done = run("am start -a android.intent.action.SET_ALARM", phone)
     assert (done.code, "unable to resolve Intent { act=" in done.err) == (1, True)
     assert "Argument expected after '-d'" in run("am start -d", phone).err
 

@@ -36,6 +36,25 @@ def phone() -> VirtualPhone:
         ("dumpsys alarm", r"Current Alarm Manager state:\n"),
         (f"dumpsys gfxinfo {PACKAGE}", r"Total frames rendered: \d+\nJanky frames: 0 \(0.00%\)\n"),
         ("dumpsys gfxinfo com.nowhere", r"No process found for: com.nowhere\n"),
+        ("dumpsys window windows", rf"imeLayeringTarget in display# 0 .* {PACKAGE}/.*Main}}\n"),
+        ("dumpsys window windows", rf"mActivityRecord=ActivityRecord{{.* {PACKAGE}/.*Main t1}}\n"),
+        ("dumpsys media_session", r"Sessions Stack - have 0 sessions:\n"),
+        ("dumpsys telephony.registry", r"mDataConnectionState=0\n"),
+        ("dumpsys deviceidle force-idle", r"Now forced in to deep idle mode\n"),
+        ("dumpsys power", r"^Wake Locks: size=0\n"),
+        ("cmd connectivity airplane-mode enable; cmd connectivity airplane-mode", r"enabled\n"),
+        ("cmd phone data disable; settings get global mobile_data", r"0\n"),
+        ("cmd bluetooth_manager enable; settings get global bluetooth_on", r"1\n"),
+        (f"am get-standby-bucket {PACKAGE}", r"10\n"),
+        (f"am set-debug-app {PACKAGE}; echo $?", r"0\n"),
+        ("ip route", r"^127\.0\.0\.0/8 dev wlan0 .* src 127\.0\.0\.1\n"),
+        ("ip addr show wlan0", r"link/ether 02:00:00:00:00:00 "),
+        ("getprop ro.build.version.security_patch", r"\d{4}-\d\d-\d\d\n"),
+        (f"pm list package {PACKAGE}", rf"package:{PACKAGE}\n"),
+        (
+            f"pm list packages --show-versioncode -U {PACKAGE}",
+            rf"package:{PACKAGE} versionCode:1 uid:10100\n",
+        ),
         ("ps --help", r"usage: ps [\s\S]*^-A\tAll\n"),
         ("echo $PPID", r"400\n"),
         ("echo $SECONDS $((SECONDS + 5))", r"0 5\n"),
@@ -108,3 +127,28 @@ def test_addresses_reach_an_installed_app_that_opens_them(options: str) -> None:
         run(f"am start -a android.intent.action.VIEW -p {chrome} -d http://a.b/", phone).code == 0
     )
     assert phone.tasks.pages[chrome].extras["text"].startswith("http://a.b/")
+
+
+def test_an_unknown_display_is_not_captured(phone: VirtualPhone) -> None:
+    for display in ("99", "abc"):
+        done = run(f"screencap -p -d {display} /sdcard/no.png", phone)
+        assert (done.code, done.err) == (
+            1,
+            "Failed to take screenshot. Status: -2\nCapturing failed.\n",
+        )
+    assert run("ls /sdcard/no.png", phone).code == 1
+    id_ = "dumpsys SurfaceFlinger --display-id | sed -E 's/^Display ([0-9]+).*/\\1/'"
+    assert run(f"screencap -p -d $({id_}) /sdcard/yes.png", phone).code == 0
+
+
+def test_disabled_packages_are_listed_and_do_not_start() -> None:
+    phone = probe_phone()
+    chrome = "com.android.chrome"
+    run(f"pm disable-user --user 0 {chrome}; pm disable {PACKAGE}", phone)
+    disabled = [f"package:{chrome}", f"package:{PACKAGE}"]
+    assert run("pm list packages -d", phone).out.splitlines() == disabled
+    assert not {*disabled} & {*run("pm list packages -e", phone).out.splitlines()}
+    assert run(f"monkey -p {chrome} 1", phone).code == 252
+    assert run("am start -a android.intent.action.VIEW -d http://127.0.0.1:1/", phone).code == 1
+    run(f"pm enable {chrome}; pm enable {PACKAGE}", phone)
+    assert run("pm list packages -d", phone).out == ""
