@@ -164,7 +164,8 @@ class InputHandler:
     def _go_home(self) -> None:
         phone = self._phone
         if phone.dialog is not None and phone.dialog.yields_to_home:
-            phone.end_dialog()
+            phone.dialog = None  # without a glimpse of the app below
+            phone.faults.forget("dialog")
         phone.tasks.feed(("home",), phone.tasks.front)  # apps ignore it, but it counts as a touch
         phone.tasks.go_home()
 

@@ -287,3 +287,13 @@ def test_a_dialog_can_cover_the_home_screen() -> None:
     phone = VirtualPhone(size=(72, 128), tempo="quick")
     setprop(phone, "dialog", "anr")
     assert f"Not Responding: {LAUNCHER}" in run("dumpsys window windows", phone).out
+
+
+def test_home_leads_from_an_update_to_the_home_screen_at_once(phone: VirtualPhone) -> None:
+    setprop(phone, "dialog", "update")
+    shown: list[str | None] = []
+    phone.display.on_show = lambda: shown.append(phone.shown.focus)
+    run("input keyevent HOME", phone)
+    assert phone.faults.get("dialog") == ""
+    assert str(shown[-1]).startswith(LAUNCHER)
+    assert not any(window and window.startswith(PACKAGE) for window in shown)
