@@ -90,7 +90,10 @@ def devices(context: typer.Context, driver: ListDriver = None) -> None:
 
 @app.command()
 def connect(
-    address: Annotated[str, typer.Argument(help="HOST:PORT on which a phone listens.")],
+    address: Annotated[
+        str,
+        typer.Argument(help="HOST:PORT on which a phone listens, or its wireless name (adb-...)."),
+    ],
     public: Annotated[
         bool, typer.Option("--public", help="Allow a public address, without encryption.")
     ] = False,
@@ -99,9 +102,9 @@ def connect(
 
     Example: agentrl devices connect 192.168.1.7:5555
     """
-    from agentrl.devices.adb.serial_addresses import is_network_serial
+    from agentrl.devices.adb.serial_addresses import is_mdns_name, is_network_serial
 
-    if not is_network_serial(address):
+    if not is_network_serial(address) and not is_mdns_name(address):
         raise ConfigError(f"{address!r} is not HOST:PORT, such as 192.168.1.7:5555")
     server = _server(public=(address,) if public else ())
     server.connect(address)

@@ -172,6 +172,8 @@ def test_an_address_is_connected_or_refused(
     for address, words in (("phone", "not HOST:PORT"), ("8.8.8.8:5555", "public address")):
         assert cli.run(["devices", "connect", address]) == 2
         assert words in capsys.readouterr().err
+    assert cli.run(["devices", "connect", "adb-NONE-x7Qa1f._adb-tls-connect._tcp"]) == 1
+    assert "cannot be connected: " in capsys.readouterr().err
 
 
 def test_the_only_phone_that_is_ready_need_not_be_named(
