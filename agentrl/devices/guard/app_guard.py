@@ -16,6 +16,7 @@ from agentrl.devices.guard.foreground import (
     is_allowed,
 )
 from agentrl.devices.input.settle import Settled, act_and_settle
+from agentrl.devices.readiness import why_dark
 from agentrl.devices.screen_regions import STATUS_BAR, ScreenComparison
 from agentrl.errors import AppLeft, AppNotInFront, CaptureError, DeviceTimeout, ScreenRotated
 from agentrl.types import Image
@@ -317,6 +318,8 @@ class AppGuard:
             )
 
     def _app_left(self, event: AppExit, why: str) -> AppLeft:
+        dark = why_dark(self._device) if event.kind == "system_window" else None
+        why = f"{why}; {dark}" if dark else why
         dialog = {"anr": "the not-responding dialog of ", "crash": "the crash dialog of "}
         return AppLeft(
             f"{event.kind}: {self._device.serial}: {dialog.get(event.kind, '')}{event.package} "

@@ -8,7 +8,12 @@ import pytest
 
 from agentrl.devices import Action, AppGuard, Device, Key, Look, Tap, Wait, open_device
 from agentrl.devices.adb import AdbServer
-from agentrl.errors import AppLeft, AppNotInFront, CaptureError, DeviceError, ScreenRotated
+from agentrl.errors import (
+    AppLeft,
+    AppNotInFront,
+    CaptureError,
+    ScreenRotated,
+)
 from agentrl.types import Image
 
 pytestmark = pytest.mark.adb
@@ -387,6 +392,17 @@ def test_without_published_state_an_update_that_covers_the_app_discards_the_epis
         guard.perform(TOP, before=before)
 
 
+def test_leaving_by_the_screen_going_dark_is_named(guard: AppGuard, phone: Interrupted) -> None:
+    before = phone.screenshot()
+    phone.key("SLEEP")
+    try:
+        with pytest.raises(AppLeft, match=r"its screen is off: devices\.wake=true wakes it"):
+            guard.perform(TOP, before=before)
+    finally:
+        phone.key("WAKEUP")
+        phone.key("MENU")
+
+
 @pytest.fixture(scope="module")
 def wechat(adb_server: AdbServer) -> Iterator[Device]:
     device = open_device("virtual", apps=["agentrl.envs.tree_game.app:TreeGameApp"], tempo="quick")
@@ -394,7 +410,7 @@ def wechat(adb_server: AdbServer) -> Iterator[Device]:
     device.close()
 
 
-MINI_GAME = "com.tencent.mm/.plugin.appbrand.ui.AppBrandUI*"
+MINI_GAME = "com.tencent.mm/.plugin.appbrand.ui.AppBrandUI"
 TITLE, CIRCLE, ENTRY = Tap(0.3, 0.075), Tap(0.92, 0.075), Tap(0.5, 0.25)
 
 
