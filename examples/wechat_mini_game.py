@@ -18,7 +18,7 @@ from agentrl.envs.tree_game.wechat_entry import open_mini_program
 
 APP = "agentrl.envs.tree_game.app:TreeGameApp"  # the WeChat of virtual phones
 WECHAT = "com.tencent.mm"
-GAME = f"{WECHAT}/.plugin.appbrand.ui.AppBrandUI*"  # the chats are another activity
+GAME = f"{WECHAT}/.plugin.appbrand.ui.AppBrandUI"  # the chats are another activity
 SCORE = (0.0, 0.11, 1.0, 0.22)  # left, top, right, bottom of what shows the score
 
 

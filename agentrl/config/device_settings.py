@@ -13,7 +13,23 @@ from agentrl.text import known_names
 _OF_HOST = ("source", "adb_port")
 _LAST_PORT = 65535
 """adb refuses this one too."""
-_ALLOWED = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+(/[\w.$]+\*?)?", re.ASCII)
+_ALLOWED = re.compile(r"[A-Za-z]\w*(\.[A-Za-z_]\w*)+(/[\w.$]+\*?)?", re.ASCII)
+_LONGEST = 511
+"""Characters of a package, a slash and an activity."""
+
+
+def check_allowed(entry: str) -> str:
+    """An entry of `devices.allow` or of the guard, without the needless `*` of a prefix.
+
+    Raises:
+        ConfigError: it is neither a package nor `package/activity-prefix`.
+    """
+    if len(entry) > _LONGEST or not _ALLOWED.fullmatch(entry):
+        raise ConfigError(
+            f"devices.allow: {entry[:80]!r} is not a package name such as com.example.app, or "
+            "package/activity-prefix"
+        )
+    return entry.removesuffix("*")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,11 +142,7 @@ class DevicesConfig:
         for host in self.hosts:
             self._check_host(host)
         for entry in self.allow:
-            if not _ALLOWED.fullmatch(entry):
-                raise ConfigError(
-                    f"devices.allow: {entry!r} is not a package name such as com.example.app, or "
-                    "package/activity-prefix"
-                )
+            check_allowed(entry)
         for box in self.mask:
             if len(box) != 4 or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
                 raise ConfigError(

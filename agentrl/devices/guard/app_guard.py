@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentrl.actions.screen_actions import Action, Wait, touches_nothing
+from agentrl.config.device_settings import check_allowed
 from agentrl.devices.device import AppState, Device, Window, WindowKind
 from agentrl.devices.guard.exit_attribution import ExitCause, ExitEvidence, attribute_exit
 from agentrl.devices.guard.foreground import (
     LOOK_AGAIN_S,
-    check_allowed,
     foreign_window,
     is_allowed,
 )

@@ -6,10 +6,10 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Self
 
-from agentrl.devices.adb.app_commands import package_name
+from agentrl.config.device_settings import check_allowed
 from agentrl.devices.adb.shell_script import Gate, Snippet, quote_command
 from agentrl.devices.device import Device, Window, WindowKind
-from agentrl.errors import AppLeft, DeviceError
+from agentrl.errors import AppLeft
 
 LOOK_AGAIN_S = 0.05
 _LINES = "grep -E '^ *m(CurrentFocus|FocusedApp)='"
@@ -39,7 +39,6 @@ _FOCUS = re.compile(
 """Excludes the dialog about a crashed or hung app, which is not a package."""
 _TITLE = re.compile(r"^ *mCurrentFocus=Window\{\S+ (?:u\d+ )?([^}\n]+)\}", re.MULTILINE)
 _APP = re.compile(r"^ *mFocusedApp=.*?\s([A-Za-z][\w.]*)/([^\s}]+)", re.MULTILINE)
-_ACTIVITY_PREFIX = re.compile(r"[\w.$]{0,255}\*?", re.ASCII)
 _CALLS = ("com.android.server.telecom", "com.android.phone")
 _INSTALLERS = re.compile(r"packageinstaller|AdbInstall", re.IGNORECASE)
 """Windows that confirm an installation; Xiaomi's appears at each `adb install`."""
@@ -64,22 +63,6 @@ class FrontApp(str):
         return front
 
 
-def check_allowed(entry: str) -> str:
-    """The entry itself, if it is a package or `package/activity-prefix`.
-
-    Raises:
-        DeviceError: it is neither.
-    """
-    package, _, prefix = entry.partition("/")
-    package_name(package)
-    if not _ACTIVITY_PREFIX.fullmatch(prefix):
-        raise DeviceError(
-            f"{entry[:80]!r} is not a package or package/activity-prefix, such as "
-            "com.tencent.mm/.plugin.appbrand.ui.AppBrandUI"
-        )
-    return entry
-
-
 def front_check(allowed: Iterable[str], window: Snippet = WINDOW) -> Gate:
     """A command that fails unless one of these is in front (by the rule of `is_allowed`).
 
@@ -88,7 +71,7 @@ def front_check(allowed: Iterable[str], window: Snippet = WINDOW) -> Gate:
         window: `WINDOW` or `WINDOW_OF_FIRST_DISPLAY`.
 
     Raises:
-        DeviceError: an entry is invalid.
+        ConfigError: an entry is invalid.
     """
     names = "|".join(sorted(_titles(check_allowed(entry)) for entry in allowed))
     pattern = rf"^ *mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})"
@@ -100,7 +83,7 @@ def front_check(allowed: Iterable[str], window: Snippet = WINDOW) -> Gate:
 def _titles(entry: str) -> str:
     """A regular expression for how the titles of an entry's windows begin."""
     package, _, prefix = entry.partition("/")
-    prefix = _full_activity(package, prefix.removesuffix("*"))
+    prefix = _full_activity(package, prefix)
     if not prefix:
         return f"{re.escape(package)}[ /}}]"
     inside = prefix.removeprefix(package)
@@ -148,7 +131,7 @@ def is_allowed(front: str | None, allowed: Iterable[str]) -> bool:
     activity = front.activity if isinstance(front, FrontApp) else ""
     for entry in allowed:
         package, _, prefix = entry.partition("/")
-        prefix = _full_activity(package, prefix.removesuffix("*"))
+        prefix = _full_activity(package, prefix)
         if front == package and _full_activity(package, activity).startswith(prefix):
             return True
     return False

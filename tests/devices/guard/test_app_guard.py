@@ -12,6 +12,7 @@ from agentrl.errors import (
     AppLeft,
     AppNotInFront,
     CaptureError,
+    ConfigError,
     ScreenRotated,
 )
 from agentrl.types import Image
@@ -432,7 +433,7 @@ def test_a_mini_game_is_told_from_the_chats_of_its_app(wechat: Device) -> None:
 
 @pytest.mark.parametrize("entry", ["com.tencent.mm/a b", "com.tencent.mm/.ui;reboot", "/x", ""])
 def test_an_invalid_entry_is_an_error_at_once(phone: Interrupted, entry: str) -> None:
-    with pytest.raises(DeviceError, match="is not a package"):
+    with pytest.raises(ConfigError, match="is not a package"):
         AppGuard(cast(Device, phone), PACKAGE, [entry])
 
 
