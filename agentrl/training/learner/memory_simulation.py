@@ -45,8 +45,9 @@ _SCREEN = (1280, 720)
 """Height and width of the pictures, before they are scaled for the model."""
 _PROMPT = 200
 """Tokens of the instructions."""
-_FEWEST_LAYERS = 3
-"""Decoder layers of the smallest model that is run: the first, the last, and one in between."""
+_FEWEST_LAYERS = 4
+"""Decoder layers of the smallest model that is run. The images of a 7B model take more memory than
+three layers, which would hide how that of the decoder grows."""
 _AGREE = 0.005
 """How much of the peak may depend on which of the models that were run is extrapolated."""
 _GATHERED = ("Unsharded Param", "All Gather")
