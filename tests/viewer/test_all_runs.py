@@ -300,6 +300,18 @@ def test_the_first_overlay_has_runs_of_one_environment(
     expect(page.locator(".list input:checked")).to_have_count(1)
 
 
+def test_the_start_of_a_run_is_in_view_beside_a_long_name_of_an_environment(
+    served: RunsServer, open_page: Open, folder: Path
+) -> None:
+    config = folder / "seed-0" / "config.yaml"
+    name = "my_package.environments:MiniGrid-LockedRoom-Obstructed-Random-Start-And-Goal-5x5-v0"
+    config.write_text(config.read_text().replace("Lake-v0", name))
+    page = open_page(served.address(), 1280)
+    started = page.get_by_role("row").filter(has_text="5x5-v0").get_by_role("cell").last
+    expect(started).to_be_in_viewport(ratio=1)
+    assert page.locator("table").first.evaluate("t => t.offsetWidth <= t.parentElement.clientWidth")
+
+
 def test_fifty_runs_are_overlaid_in_distinct_colors(tmp_path: Path, open_page: Open) -> None:
     for seed in range(50):
         a_run(tmp_path, f"run-{seed:02d}", seed=seed)

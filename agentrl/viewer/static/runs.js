@@ -279,7 +279,7 @@ function list() {
           run.tags.map((name) => tag(run, name)),
         ),
         h("td", {}, run.result.replace("->", "→")),
-        h("td", {}, h("bdi", {}, run.environment)),
+        h("td", { class: "environment" }, h("bdi", {}, run.environment)),
         h("td", {}, h("bdi", {}, run.algorithm)),
         h("td", { class: "num" }, String(run.seed)),
         h(
