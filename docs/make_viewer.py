@@ -47,6 +47,7 @@ def main(run: str, group: str | None = None) -> None:
         )
         if run not in ("phones", "play"):
             _shoot_run(browser, run, group)
+            _shoot_tokens(browser, run)
             _shoot_notes_and_states(browser, run)
         if run != "play":
             _shoot_phones(browser)
@@ -86,6 +87,33 @@ def _shoot_run(browser: Browser, run: str, group: str | None) -> None:
         page.wait_for_timeout(1500)
         page.screenshot(path=FOLDER / "viewer_runs.png")
         page.context.close()
+
+
+def _shoot_tokens(browser: Browser, run: str) -> None:
+    """The probabilities of a touch's coordinates, and of the least probable token of an episode."""
+    with tempfile.TemporaryDirectory() as folder:
+        play = [
+            "eval",
+            run,
+            "--episodes",
+            "1",
+            "rollout.top_logprobs=10",
+            "devices.source=virtual:1",
+        ]
+        recorded = [f"run.dir={folder}", "run.name=eval-model"]
+        subprocess.run([sys.executable, "-m", "agentrl", *play, *recorded], check=True)
+        opened = replay.open(Path(folder, "eval-model"))
+        (summary,) = opened.episodes()
+        turns = opened.episode(summary.id).episode.turns
+        turn = min(range(len(turns)), key=lambda index: min(turns[index].reply_logprobs))
+        token = turns[turn].reply_logprobs.index(min(turns[turn].reply_logprobs))
+        with _served(f"{folder}/eval-model") as url:
+            path = f"episodes/{summary.id}?turn={turn + 1}&tab=tokens&coordinates=1"
+            page = _open(browser, url + path, WIDE, "light")
+            page.locator(".token").nth(token).hover()
+            page.wait_for_timeout(1500)
+            page.screenshot(path=FOLDER / "viewer_tokens.png")
+            page.context.close()
 
 
 def _shoot_notes_and_states(browser: Browser, run: str) -> None:
