@@ -1,7 +1,7 @@
 // The colors that the reader chose: those of the system, light, or dark. Set before anything is drawn.
 (() => {
   const CHOICES = { system: "light dark", light: "light", dark: "dark" };
-  const names = Object.keys(CHOICES);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
   const ICONS = {
     system: "M8 2a6 6 0 1 0 0 12zM8 2a6 6 0 0 1 0 12v-1.2a4.8 4.8 0 0 0 0-9.6z",
     light: "M8 5a3 3 0 1 1 0 6 3 3 0 0 1 0-6zM8 1v2M8 13v2M1 8h2M13 8h2M3 3l1.4 1.4M11.6 11.6L13 13M13 3l-1.4 1.4M4.4 11.6L3 13",
@@ -15,7 +15,7 @@
       return null; // the browser keeps nothing for this site
     }
   }
-  let chosen = names.includes(stored()) ? stored() : "system";
+  let chosen = Object.hasOwn(CHOICES, stored()) ? stored() : "system";
   const apply = () => {
     document.documentElement.style.colorScheme = CHOICES[chosen];
   };
@@ -36,7 +36,9 @@
       button.setAttribute("aria-label", button.title);
     };
     button.addEventListener("click", () => {
-      chosen = names[(names.indexOf(chosen) + 1) % names.length];
+      // First the colors that the system does not have, so that the first press shows an effect.
+      const order = dark.matches ? ["system", "light", "dark"] : ["system", "dark", "light"];
+      chosen = order[(order.indexOf(chosen) + 1) % order.length];
       try {
         localStorage.setItem("scheme", chosen);
       } catch {
@@ -49,7 +51,5 @@
     show();
     document.querySelector(".top").append(button);
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
-    document.dispatchEvent(new Event("scheme")),
-  );
+  dark.addEventListener("change", () => document.dispatchEvent(new Event("scheme")));
 })();
