@@ -105,7 +105,7 @@ def test_the_top_level_folders_cannot_be_imported_directly(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Another test's folder may hold a file of that name, such as a new environment's rewards.py.
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[1])])
+    monkeypatch.syspath_prepend(Path(__file__).parents[1])
     monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(ImportError, match=f"import 'agentrl.{name}' instead"):
         importlib.import_module(name)
