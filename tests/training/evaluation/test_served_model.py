@@ -19,7 +19,8 @@ from agentrl.policies.engines import endpoint
 from tests.policies.completions_server import Server, ok, refusal, reply, serving
 
 KEY = "sk-secret-5678"
-LAKE = ["frozen_lake", "env.max_turns=8", "rollout.engine=remote"]
+LAKE = ["frozen_lake", "env.max_turns=8", "rollout.engine=remote", "rewards=[]"]
+"""Scored by the environment: no process of reward functions for each job."""
 WAY = ["down", "down", "right", "right", "down", "right"]
 
 
@@ -61,7 +62,8 @@ def test_held_out_seeds_are_played_and_recorded(
 ) -> None:
     monkeypatch.setenv("TEST_KEY", KEY)
     key = "rollout.endpoint.api_key_env=TEST_KEY"
-    assert play(server, tmp_path, "eval", key, "--episodes=5", "--json", "--greedy") == 0
+    rewards = "rewards=[{function: env_reward}, {function: 'agentrl.rewards.form:action'}]"
+    assert play(server, tmp_path, "eval", key, rewards, "--episodes=5", "--json", "--greedy") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["reward"], found["turns"], found["void"]) == (1.0, 6.0, 0)
     assert found["model"] == "toy"

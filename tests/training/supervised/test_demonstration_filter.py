@@ -45,6 +45,7 @@ LOCAL = [
     "rollout.max_context=4096",
     "rollout.max_new_tokens=80",
     "warm_start.cache=null",
+    "rewards=[]",  # the environment's own: no process of reward functions for each job
 ]
 PHONES = ["devices.source=virtual:2", "env.kwargs={rounds: 2}", *LOCAL]
 PICTURE = [
