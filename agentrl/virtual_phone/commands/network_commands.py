@@ -241,8 +241,10 @@ def ip(ctx: CommandContext) -> int:
         return ctx.print(
             "wlan0     Link encap:Ethernet\n          inet addr:127.0.0.1  Mask:255.0.0.0"
         )
-    what = next((word for word in ctx.arguments if not word.startswith("-")), "addr")
-    if "route".startswith(what):
+    *before, last = ["", *ctx.arguments]
+    if before[-1:] in (["show"], ["dev"]) and last not in ("dev", "up", "lo", "wlan0"):
+        return ctx.fail(f'Device "{last[:40]}" does not exist.')
+    if {"route", "ro", "r"} & {*ctx.arguments}:
         return ctx.print("127.0.0.0/8 dev wlan0 proto kernel scope link src 127.0.0.1")
     return ctx.print(
         "2: wlan0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP group default "

@@ -23,6 +23,7 @@ def properties(serialno: str) -> dict[str, str]:
         "ro.product.device": "virtual",
         "ro.product.brand": "agentrl",
         "ro.product.manufacturer": "agentrl",
+        "ro.product.vendor.device": "virtual",
         "ro.product.cpu.abi": "x86_64",
         "ro.product.cpu.abilist": "x86_64,arm64-v8a",
         "ro.product.locale": "en-US",

@@ -49,6 +49,9 @@ def phone() -> VirtualPhone:
         (f"am set-debug-app {PACKAGE}; echo $?", r"0\n"),
         ("ip route", r"^127\.0\.0\.0/8 dev wlan0 .* src 127\.0\.0\.1\n"),
         ("ip addr show wlan0", r"link/ether 02:00:00:00:00:00 "),
+        ("ip -f inet route show", r"^127\.0\.0\.0/8 dev wlan0 "),
+        ("ip addr show eth0 2>&1", r'^Device "eth0" does not exist\.\n'),
+        ("getprop ro.product.vendor.device", r"virtual\n"),
         ("getprop ro.build.version.security_patch", r"\d{4}-\d\d-\d\d\n"),
         (f"pm list package {PACKAGE}", rf"package:{PACKAGE}\n"),
         (
