@@ -237,6 +237,7 @@ def run(arguments: list[str]) -> int:
         sys.stderr.write(printable(f"{type(error).__name__}: {text}") + "\n")
         return 2 if isinstance(error, ConfigError) else 1
     except OSError as error:  # such as a full disk
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        text = message_of(error, _LONGEST_ERROR)
+        sys.stderr.write(printable(f"{type(error).__name__}: {text}") + "\n")
         return 1
     return 0

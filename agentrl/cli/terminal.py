@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _UPPER_HALF = "\u2580"
 _UNLIMITED = 10_000
+_LONGEST = 20_000
+"""Most characters of a log record, which may quote environments, models and servers."""
 _COLORS = {
     "ok": "green", "note": "yellow", "optional": "yellow", "wrong": "red", "missing": "red",
 }  # fmt: skip
@@ -110,8 +112,10 @@ class _Formatter(logging.Formatter):
     """Escapes control characters, since messages quote environments and models."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line, with control characters escaped."""
-        return printable(super().format(record))
+        """The record with control characters escaped, at a length that a terminal can show."""
+        text = printable(super().format(record))
+        cut = f"{text[:_LONGEST]}... ({len(text):,} characters)"
+        return text if len(text) <= _LONGEST else cut
 
 
 def set_up_logging(verbose: bool) -> None:

@@ -1,11 +1,13 @@
 """Tables on a terminal, and in a pipe for other programs."""
 
+import logging
 import re
 from pathlib import Path
 
 import pytest
 
 from agentrl import cli
+from agentrl.cli import terminal
 from tests.viewer import runs
 
 REWARD = "agentrl.rewards.form:action"
@@ -35,3 +37,20 @@ def test_piped_output_has_no_frames_and_its_full_width(
     piped = capsys.readouterr().out
     assert not re.search(r"[\u2500-\u257f…]|\x1b| $", piped, re.MULTILINE)
     assert max(map(len, piped.splitlines())) > 40
+
+
+def test_a_record_or_error_of_any_length_is_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        logging.getLogger("agentrl.training").warning("it says %s", "x" * 300_000)
+        raise OSError("y" * 300_000)
+
+    monkeypatch.setattr(cli, "root_command", lambda: fails)
+    terminal.set_up_logging(verbose=False)
+    assert cli.run(["runs"]) == 1
+    warned, failed = capsys.readouterr().err.splitlines()
+    assert len(warned) < 21_000
+    assert warned.endswith("characters)")
+    assert failed.startswith("OSError: yyy")
+    assert failed.endswith("... (300,000 characters)")
