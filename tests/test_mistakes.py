@@ -9,7 +9,7 @@ import pytest
 from agentrl import accelerators
 from agentrl import config as configuration
 from agentrl.cli import run
-from agentrl.cluster import ray_cluster
+from agentrl.cluster import reservation
 from agentrl.config.old_settings import RENAMED
 from agentrl.errors import ConfigError
 from agentrl.policies.tiny import tiny_model
@@ -27,7 +27,7 @@ GAME = "configs/number_game.yaml"
 def small_machine(monkeypatch):
     """Two cores, no GPU, no flash-attn and no remote cluster."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray_cluster, "cores", lambda: 2)
+    monkeypatch.setattr(reservation, "cores", lambda: 2)
     monkeypatch.setattr(accelerators, "count", lambda: 0)
     monkeypatch.setattr(preflight, "find_spec", lambda name: None)
 

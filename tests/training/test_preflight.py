@@ -10,7 +10,7 @@ import pytest
 
 from agentrl import accelerators
 from agentrl import config as configuration
-from agentrl.cluster import ray_cluster
+from agentrl.cluster import reservation
 from agentrl.cluster.placement import Node
 from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
 from agentrl.errors import ConfigError
@@ -87,7 +87,7 @@ def machine(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
     def have(cores=2, gpus=0, packages=()):
-        monkeypatch.setattr(ray_cluster, "cores", lambda: cores)
+        monkeypatch.setattr(reservation, "cores", lambda: cores)
         monkeypatch.setattr(accelerators, "count", lambda: gpus)
         monkeypatch.setattr(preflight, "find_spec", lambda name: name if name in packages else None)
 
