@@ -24,7 +24,7 @@ STAMP := $(VENV)/.installed-$(shell cat pyproject.toml requirements/*.txt | cksu
 # Where this is set, every process that a test starts compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup check docs test test-slow programs train clean
+.PHONY: setup check docs test test-phone test-slow programs train clean
 setup: $(STAMP)
 
 $(STAMP):
@@ -68,8 +68,12 @@ docs: setup
 
 test: setup programs
 	@# Once, not in each process at the same time.
-	@$(BIN)/python -m compileall -q -j 0 agentrl
-	$(PYTEST) -n 4 -m "not slow" $(PYTEST_ARGS)
+	@$(BIN)/python -m compileall -q -j 0 agentrl virtual_phone
+	$(PYTEST) -n 4 -m "not slow" --ignore tests/virtual_phone $(PYTEST_ARGS)
+
+# The virtual phone is a package of its own.
+test-phone: setup programs
+	$(PYTEST) -n 4 -m "not slow" $(PYTEST_ARGS) tests/virtual_phone
 
 # What takes long, or the second quarter of it with PART=2/4: CI runs another quarter every day.
 PART ?= 1/1

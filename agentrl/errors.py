@@ -284,7 +284,8 @@ INSTALLED = tuple(
     sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
 )
 """The folders of Python and of its packages."""
-_NOT_USERS = (str(Path(__file__).parent), *INSTALLED, "<")
+_OURS = (str(Path(__file__).parents[1] / name) for name in ("agentrl", "virtual_phone"))
+_NOT_USERS = (*_OURS, *INSTALLED, "<")
 """How the paths of code begin that is not the user's."""
 
 

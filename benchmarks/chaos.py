@@ -51,8 +51,8 @@ from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions, score_or_void
 from agentrl.types import Episode, Image, ScoredEpisode, cause
-from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.system.screen_frame import bar_height
+from virtual_phone import spawn
+from virtual_phone.system.screen_frame import bar_height
 
 FAULTS = Path(__file__).with_suffix(".yaml")
 _DEADLINES = {"screenshot": "frame_s", "launch": "launch_s", "reconnect": "connect_s"}

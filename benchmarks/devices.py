@@ -27,7 +27,7 @@ from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture_benchmark import measure_methods
 from agentrl.extension_points import DRIVER
 
-PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
+PROBE = "virtual_phone.apps.probe_app:ProbeApp"
 PACKAGE, ACTIVITY = "org.agentrl.probe", ".Main"
 OURS = "ours, by adbutils"
 SCREENSHOT = "adbutils' screenshot()"

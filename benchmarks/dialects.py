@@ -19,8 +19,8 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.doctor import hit_proof
 from agentrl.extension_points import DIALECT
-from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.apps.probe_app import PROBE
+from virtual_phone import spawn
+from virtual_phone.apps.probe_app import PROBE
 
 
 def main() -> None:

@@ -27,9 +27,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.protocol import adb_packets, adb_services
-from agentrl.virtual_phone.protocol.adb_packets import (
+from virtual_phone.apps.probe_app import ProbeApp
+from virtual_phone.protocol import adb_packets, adb_services
+from virtual_phone.protocol.adb_packets import (
     AUTH,
     CLSE,
     CNXN,
@@ -40,8 +40,8 @@ from agentrl.virtual_phone.protocol.adb_packets import (
     PacketParser,
     ProtocolError,
 )
-from agentrl.virtual_phone.protocol.device_connection import DeviceConnection
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
+from virtual_phone.protocol.device_connection import DeviceConnection
+from virtual_phone.virtual_phone import VirtualPhone
 
 _KINDS = (AUTH, CLSE, CNXN, OKAY, OPEN, WRTE)
 _SERVICES = (
@@ -188,8 +188,8 @@ class Bugs(logging.Handler):
 async def fuzz_phone(count: int, seed: int, end_s: float) -> Ledger:
     """Fuzz a running phone over successive connections."""
     ledger, client = Ledger(), Client(seed)
-    logging.getLogger("agentrl.virtual_phone").addHandler(Bugs(ledger))
-    logging.getLogger("agentrl.virtual_phone").propagate = False
+    logging.getLogger("virtual_phone").addHandler(Bugs(ledger))
+    logging.getLogger("virtual_phone").propagate = False
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(
         lambda _, context: ledger.bugs.update([str(context.get("exception"))])

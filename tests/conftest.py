@@ -17,9 +17,9 @@ from agentrl.devices import Device
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.device_opener import DeviceOpener
 from agentrl.errors import DeviceError
-from agentrl.virtual_phone import spawn
 from tests.leftovers import pytest_runtest_call  # noqa: F401 - a hook
 from tests.wheel import build_wheel
+from virtual_phone import spawn
 
 # Nothing here is on the hub: without this, each look for it would be repeated for half a minute.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -27,7 +27,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # No garbage is looked for until all tests are collected, nor later among what they consist of.
 gc.disable()
 
-PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
+PROBE = "virtual_phone.apps.probe_app:ProbeApp"
 
 # On a busy machine an example of a few tensors may take a second. A failing example is made small,
 # and no more of it is explained: that may take longer than a test's timeout.

@@ -32,8 +32,8 @@ from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.training.evaluation.suite_files import read_suite
 from agentrl.training.pipeline import StagedRun
 from agentrl.training.sweep import plan_sweep
-from agentrl.virtual_phone.faults import fault_plan
 from tests.viewer import runs
+from virtual_phone.faults import fault_plan
 
 ROOT = Path(__file__).parents[1]
 _FENCE = re.compile(

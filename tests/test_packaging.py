@@ -56,11 +56,14 @@ def link(distribution: Distribution, site: Path) -> None:
 
 def test_the_wheel_contains_all_modules_and_files(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    sources = [p for p in (ROOT / "agentrl").rglob("*.py") if "__pycache__" not in p.parts]
+    packages = (ROOT / "agentrl", ROOT / "virtual_phone")
+    sources = [p for folder in packages for p in folder.rglob("*.py")]
     sources += [p for p in (ROOT / "envs").rglob("*.py") if "__pycache__" not in p.parts]
     for path in sources:
         inside = path.relative_to(ROOT)
-        expected = inside if inside.parts[0] == "agentrl" else Path("agentrl") / inside
+        expected = (
+            inside if inside.parts[0] in ("agentrl", "virtual_phone") else Path("agentrl") / inside
+        )
         assert expected.as_posix() in names
     for wanted in (
         "agentrl/configs/number_game.yaml", "agentrl/configs/suites/counting.yaml",

@@ -45,13 +45,13 @@ COMPOSED = {
     "agentrl/training/monitoring/metric_descriptions.py": 1,
     "agentrl/training/run_folder.py": 1,
     "agentrl/viewer/episode_search.py": 2,
-    "agentrl/virtual_phone/commands/toybox/text_programs.py": 1,
+    "virtual_phone/commands/toybox/text_programs.py": 1,
     # A run of blanks, or one separator with the blanks around it.
-    "agentrl/virtual_phone/commands/builtins.py": 2,
+    "virtual_phone/commands/builtins.py": 2,
     # A shell's or grep's own pattern, which its author may make as slow as they like.
-    "agentrl/virtual_phone/commands/job_commands.py": 1,
-    "agentrl/virtual_phone/commands/toybox/grep.py": 2,
-    "agentrl/virtual_phone/shell/expansion.py": 3,
+    "virtual_phone/commands/job_commands.py": 1,
+    "virtual_phone/commands/toybox/grep.py": 2,
+    "virtual_phone/shell/expansion.py": 3,
 }
 """How many expressions of a file are composed while it runs. Add one here if it is linear."""
 

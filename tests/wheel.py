@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("agentrl", "envs", "rewards", "configs")
+SOURCES = ("agentrl", "virtual_phone", "envs", "rewards", "configs")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 

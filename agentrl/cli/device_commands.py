@@ -381,8 +381,8 @@ def _findings(
 ) -> "Iterator[Finding]":
     from agentrl.devices.doctor import examine
     from agentrl.phone_page import PageAssigner
-    from agentrl.virtual_phone.apps.probe_app import PROBE
-    from agentrl.virtual_phone.phones_spec import AppSpec
+    from virtual_phone.apps.probe_app import PROBE
+    from virtual_phone.phones_spec import AppSpec
 
     with closing(PageAssigner([AppSpec(app=PROBE)], "page")) as pager:
         for found in examine(server, serial, paged=pager.wrap, prove=prove):

@@ -56,25 +56,29 @@ def up(
     """
     from agentrl import env
     from agentrl.devices.adb import AdbServer, find_adb
-    from agentrl.virtual_phone import spawn
-    from agentrl.virtual_phone.apps.probe_app import PROBE  # `agentrl devices doctor` taps in it
+    from agentrl.devices.virtual_phones import phone_errors
+    from virtual_phone import spawn
+    from virtual_phone.apps.probe_app import PROBE  # `agentrl devices doctor` taps in it
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     width, height = _two("--size", size, "x")
     server = AdbServer.from_environment()
-    with spawn(
-        num_phones,
-        list(dict.fromkeys((*(apps or env.apps()), PROBE))),
-        size=(width, height),
-        tempo=cast(Any, tempo),  # checked there
-        effect_delay_ms=None if delay is None else _two("--delay", delay, "-"),
-        seed=seed,
-        faults=faults,
-        auth=auth,
-        adb_server=(server.host, server.port),
-    ) as phones:
+    with (
+        phone_errors(),
+        spawn(
+            num_phones,
+            list(dict.fromkeys((*(apps or env.apps()), PROBE))),
+            size=(width, height),
+            tempo=cast(Any, tempo),  # checked there
+            effect_delay_ms=None if delay is None else _two("--delay", delay, "-"),
+            seed=seed,
+            faults=faults,
+            auth=auth,
+            adb_server=(server.host, server.port),
+        ) as phones,
+    ):
         try:
             server.ensure()
             for serial in phones.serials:

@@ -12,9 +12,10 @@ from agentrl.devices.pool import DevicePool, lease
 from agentrl.devices.pool.connection_routes import group_by_phone
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.pool_manager import PoolManager, PoolOptions
+from agentrl.devices.virtual_phones import phone_errors
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.virtual_phone.phones_spec import Tempo
-from agentrl.virtual_phone.spawn import AppLike, VirtualPhones, spawn
+from virtual_phone.phones_spec import Tempo
+from virtual_phone.spawn import AppLike, VirtualPhones, spawn
 
 _VIRTUAL = re.compile(r"virtual(?::(\d+))?")
 CONNECTED = "connected"
@@ -57,17 +58,17 @@ def open_device(
     opener = DeviceOpener(**opening)
     if num_virtual(spec) is None:
         return opener.open(spec)
-    start_s = opener.deadlines.start_s
-    phones = spawn(
-        1,
-        apps,
-        size=size,
-        tempo=tempo,
-        effect_delay_ms=effect_delay_ms,
-        seed=seed,
-        adb_server=(opener.server.host, opener.server.port),
-        deadline_s=start_s,
-    )
+    with phone_errors():
+        phones = spawn(
+            1,
+            apps,
+            size=size,
+            tempo=tempo,
+            effect_delay_ms=effect_delay_ms,
+            seed=seed,
+            adb_server=(opener.server.host, opener.server.port),
+            deadline_s=opener.deadlines.start_s,
+        )
     try:
         return opener.open(phones.serials[0], _ending(phones, opener.server), known=True)
     except BaseException:
@@ -111,17 +112,17 @@ def open_source(
     opener, options = DeviceOpener(wrap=wrap, **opening), options or PoolOptions()
     if count is None:
         return _pool_of_serials(opener, serials, options, grows=source == CONNECTED)
-    start_s = opener.deadlines.start_s
-    phones = spawn(
-        count,
-        apps,
-        size=size,
-        tempo=tempo,
-        effect_delay_ms=effect_delay_ms,
-        seed=seed,
-        adb_server=(opener.server.host, opener.server.port),
-        deadline_s=start_s,
-    )
+    with phone_errors():
+        phones = spawn(
+            count,
+            apps,
+            size=size,
+            tempo=tempo,
+            effect_delay_ms=effect_delay_ms,
+            seed=seed,
+            adb_server=(opener.server.host, opener.server.port),
+            deadline_s=opener.deadlines.start_s,
+        )
     return _pool_of_virtual_phones(opener, phones, options)
 
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentrl import extras
+from agentrl import extras, registry
 from agentrl.devices import LeasableDevice
 from agentrl.devices.adb.app_commands import has_package
+from agentrl.devices.virtual_phones import phone_errors
 from agentrl.errors import ConfigError
-from agentrl.virtual_phone.phones_spec import AppSpec, make_apps
+from virtual_phone.phones_spec import AppSpec, make_apps
 
 _PUBLIC = {
     "PageServer": "agentrl.phone_page.page_server",
@@ -64,7 +65,8 @@ class PageAssigner:
         """
         if self._delivery == "installed":
             return device
-        apps = make_apps(self._apps)
+        with phone_errors():
+            apps = make_apps(self._apps, registry.load)
         if self._delivery == "auto" and all(has_package(device, app.package) for app in apps):
             return device
         paged_device: type[PagedDevice] = _load("PagedDevice")

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from agentrl.types import Image
-from agentrl.virtual_phone.apps.app import App
+from virtual_phone.apps.app import App
 
 log = logging.getLogger(__name__)
 
 
 class AppSession:
-    """Calls an app and counts its touches like a virtual phone (`agentrl.virtual_phone`).
+    """Calls an app and counts its touches like a virtual phone (`virtual_phone`).
 
     Every touch, swipe, key and text that reaches a running app counts, with or without effect. An
     app that raises is stopped, as on a phone.

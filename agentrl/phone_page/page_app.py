@@ -19,7 +19,7 @@ from agentrl.phone_page.page_frames import PageFrame, PaintedFrames
 from agentrl.phone_page.page_messages import Gesture, PageHello
 from agentrl.phone_page.page_slot import CloseReason, PageLink, PageSlot, PageVisibility
 from agentrl.types import Image
-from agentrl.virtual_phone.apps.app import App
+from virtual_phone.apps.app import App
 
 log = logging.getLogger(__name__)
 

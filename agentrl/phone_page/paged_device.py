@@ -16,7 +16,7 @@ from agentrl.phone_page.page_server import PageServer
 from agentrl.phone_page.page_slot import PageVisibility
 from agentrl.phone_page.phone_browser import PhoneBrowser
 from agentrl.types import Image
-from agentrl.virtual_phone.apps.app import App
+from virtual_phone.apps.app import App
 
 _PAUSE_S = 0.02
 _ON_SCREEN_S = 0.3

@@ -27,7 +27,7 @@ from agentrl.rollout.make_env import (
 )
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, SharedPool, open_phone_pool
 from agentrl.types import Episode, Image, Outcome
-from agentrl.virtual_phone.phones_spec import AppSpec
+from virtual_phone.phones_spec import AppSpec
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from agentrl.policies.open_model import engine_class
 from agentrl.rollout.make_env import baseline_players
 from agentrl.text import pluralize
 from agentrl.training.supervised import warm_start
-from agentrl.virtual_phone.phones_spec import EFFECT_DELAY_MS
+from virtual_phone.phones_spec import EFFECT_DELAY_MS
 
 _SCRIPTED_TURNS_PER_S = 110.0
 """300 episodes of 19 turns on 32 virtual phones without effect delay took 51 s."""

@@ -13,15 +13,15 @@ from agentrl import cli
 from agentrl.devices import open_source
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.pool.phones_in_use import phones_in_use
-from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.apps.app import state_path
+from virtual_phone import spawn
+from virtual_phone.apps.app import state_path
 
 pytestmark = pytest.mark.adb
 
 
 @pytest.fixture(scope="module")
 def serial(adb_server: AdbServer) -> Iterator[str]:
-    with spawn(1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], tempo="quick") as phones:
+    with spawn(1, ["virtual_phone.apps.probe_app:ProbeApp"], tempo="quick") as phones:
         adb_server.connect(phones.serials[0])
         yield phones.serials[0]
     adb_server.disconnect(phones.serials[0])
@@ -179,7 +179,7 @@ def test_an_address_is_connected_or_refused(
 def test_the_only_phone_that_is_ready_need_not_be_named(
     serial: str, adb_server: AdbServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    with spawn(1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"]) as phones:
+    with spawn(1, ["virtual_phone.apps.probe_app:ProbeApp"]) as phones:
         gone = phones.serials[0]
         adb_server.connect(gone)
     end = time.monotonic() + 20

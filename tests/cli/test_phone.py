@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.devices import open_source
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.errors import ConfigError
-from agentrl.virtual_phone import spawn
 
 pytestmark = pytest.mark.adb
 UP = [sys.executable, "-c", "from agentrl.cli.phone import app; app()", "up"]
@@ -21,7 +21,7 @@ def test_phone_up_prints_how_to_connect_and_stops_cleanly(adb_server: AdbServer)
             "-n",
             "2",
             "--app",
-            "agentrl.virtual_phone.apps.probe_app:ProbeApp",
+            "virtual_phone.apps.probe_app:ProbeApp",
             "--size",
             "360x640",
         ],
@@ -79,7 +79,7 @@ def test_phones_of_phone_up_have_the_probe_app_of_the_doctor_and_the_faults_of_a
 
 def test_too_many_phones_are_refused() -> None:
     with pytest.raises(ConfigError, match="num_phones=1000000"):
-        spawn(1_000_000)
+        open_source("virtual:1000000")
 
 
 def test_phone_up_rejects_unknown_faults(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.workers.open_rollouts import open_rollouts
 from agentrl.training import preflight
 from agentrl.viewer.run_overview import devices as phones_of_run
-from agentrl.virtual_phone import spawn
+from virtual_phone import spawn
 
 pytestmark = [pytest.mark.slow, pytest.mark.adb, pytest.mark.timeout(300)]
 

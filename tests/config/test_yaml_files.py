@@ -8,7 +8,7 @@ from agentrl import config as configuration
 from agentrl.errors import ConfigError
 from agentrl.training.evaluation.suite_files import read_suite
 from agentrl.training.pipeline import check_pipeline
-from agentrl.virtual_phone.faults import fault_plan
+from virtual_phone.faults import fault_plan
 
 READERS = {
     "job": configuration.load,

@@ -18,8 +18,8 @@ from agentrl.devices.device import CommandResult, Window
 from agentrl.devices.device_opener import DeviceOpener
 from agentrl.errors import AppNotInFront, ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 from agentrl.extension_points import DRIVER
-from agentrl.virtual_phone import spawn
 from tests.devices.conftest import WatchedPhone
+from virtual_phone import spawn
 
 pytestmark = pytest.mark.adb
 PACKAGE = "org.agentrl.probe"

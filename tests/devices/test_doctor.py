@@ -17,7 +17,7 @@ from agentrl.devices.device import CommandResult
 from agentrl.devices.doctor import Finding, examine, hit_proof, phone_probes, phone_readings
 from agentrl.policies.models.model_adapter import resize_image
 from agentrl.types import Image
-from agentrl.virtual_phone import spawn
+from virtual_phone import spawn
 
 QUICK = Deadlines(connect_s=5, command_s=2, frame_s=2, launch_s=5)
 FAULT = "debug.agentrl.fault."
@@ -127,7 +127,7 @@ def test_a_missing_phone_is_reported(adb_server: AdbServer) -> None:
 
 @pytest.mark.adb
 def test_a_phone_that_waits_for_authorization_is_unauthorized(adb_server: AdbServer) -> None:
-    with spawn(1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], auth=True, keys=[]) as phones:
+    with spawn(1, ["virtual_phone.apps.probe_app:ProbeApp"], auth=True, keys=[]) as phones:
         (found,) = examine(adb_server, phones.serials[0], Deadlines(connect_s=2))
         assert found.what == "connected"
         assert "allow debugging on its screen" in found.fix

@@ -19,8 +19,8 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import AppNotInFront, DeviceError
 from agentrl.extension_points import CAPTURE, DRIVER
-from agentrl.virtual_phone import spawn
 from tests.devices.adb.hostile_arguments import HOSTILE
+from virtual_phone import spawn
 
 pytestmark = [pytest.mark.adb, pytest.mark.phone]
 SERIAL = os.environ.get("AGENTRL_TEST_SERIAL")
@@ -33,7 +33,7 @@ def serial(request: pytest.FixtureRequest) -> Iterator[str]:
         return
     server: AdbServer = request.getfixturevalue("adb_server")
     apps = [
-        "agentrl.virtual_phone.apps.probe_app:ProbeApp",
+        "virtual_phone.apps.probe_app:ProbeApp",
         "agentrl.envs.number_game.app:NumberGameApp",
     ]
     with spawn(1, apps, effect_delay_ms=(0, 50)) as phones:

@@ -15,17 +15,17 @@ import numpy as np
 from playwright.sync_api import Error, TimeoutError, sync_playwright
 
 from agentrl.types import Image
-from agentrl.virtual_phone.apps.app_tasks import AppTasks
-from agentrl.virtual_phone.apps.installed_app import InstalledApp
-from agentrl.virtual_phone.apps.system_apps import BROWSER, TextPage
-from agentrl.virtual_phone.phone_display import VisibleState
-from agentrl.virtual_phone.protocol.adb_stream import Buffer
-from agentrl.virtual_phone.protocol.phone_server import PhoneServer
-from agentrl.virtual_phone.system import screen_frame
-from agentrl.virtual_phone.system.network import PhoneNetwork, PortListener
-from agentrl.virtual_phone.system.pipe import relay
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.phone_page.chromium_phone import Tab
+from virtual_phone.apps.app_tasks import AppTasks
+from virtual_phone.apps.installed_app import InstalledApp
+from virtual_phone.apps.system_apps import BROWSER, TextPage
+from virtual_phone.phone_display import VisibleState
+from virtual_phone.protocol.adb_stream import Buffer
+from virtual_phone.protocol.phone_server import PhoneServer
+from virtual_phone.system import screen_frame
+from virtual_phone.system.network import PhoneNetwork, PortListener
+from virtual_phone.system.pipe import relay
+from virtual_phone.virtual_phone import VirtualPhone
 
 TOOLBAR = 50
 """Height of the browser's own bar above its page, in pixels."""

@@ -6,8 +6,8 @@ from agentrl.errors import DeviceTimeout
 from agentrl.phone_page import PagedApp, PageVisibility
 from agentrl.phone_page.page_messages import BadMessage, Gesture, PageHello
 from agentrl.phone_page.page_slot import CloseReason
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.envs.toy import ToyApp
+from virtual_phone.apps.probe_app import ProbeApp
 
 
 class FakeLink:

@@ -7,11 +7,11 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import ConfigError
 from agentrl.phone_page import PageAssigner, PagedDevice
-from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.phones_spec import AppSpec
+from virtual_phone import spawn
+from virtual_phone.phones_spec import AppSpec
 
 pytestmark = pytest.mark.adb
-PROBE = AppSpec(app="agentrl.virtual_phone.apps.probe_app:ProbeApp")
+PROBE = AppSpec(app="virtual_phone.apps.probe_app:ProbeApp")
 GAME = AppSpec(app="agentrl.envs.number_game.app:NumberGameApp")
 
 

@@ -9,10 +9,10 @@ from agentrl.devices.adb import AdbServer
 from agentrl.envs.number_game import layout
 from agentrl.envs.number_game.app import PACKAGE, NumberGameApp
 from agentrl.phone_page import PagedApp, PageServer, PageVisibility
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.phone_page.chromium_phone import Tab, tap_app, wait_for
 from tests.phone_page.conftest import OpenPage, start_chromium
 from tests.phone_page.flaky_proxy import FlakyProxy
+from virtual_phone.apps.probe_app import ProbeApp
 
 # CSS pixels and pixels per CSS pixel: a small phone, two usual ones, a tablet on its side.
 SHAPES = [(320, 480, 1.0), (360, 640, 2.0), (412, 915, 2.625), (800, 600, 1.5)]

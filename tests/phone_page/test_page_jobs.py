@@ -20,9 +20,9 @@ from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.envs.number_game.env import NumberGame
 from agentrl.errors import ConfigError
 from agentrl.phone_page import PageAssigner
-from agentrl.virtual_phone.phones_spec import AppSpec
 from tests.phone_page.chromium_station import BAR, TOOLBAR, Chromium, Station
 from tests.phone_page.conftest import start_chromium
+from virtual_phone.phones_spec import AppSpec
 
 pytestmark = pytest.mark.adb
 GAME = "agentrl.envs.number_game.app:NumberGameApp"
@@ -168,9 +168,7 @@ def test_the_doctor_reports_a_tap_on_a_page_that_arrives_elsewhere(
     true_tap = Chromium.tap
     monkeypatch.setattr(Chromium, "tap", beside)
     with (
-        closing(
-            PageAssigner([AppSpec(app="agentrl.virtual_phone.apps.probe_app:ProbeApp")])
-        ) as pager,
+        closing(PageAssigner([AppSpec(app="virtual_phone.apps.probe_app:ProbeApp")])) as pager,
         closing(examine(adb_server, station.serial, paged=pager.wrap)) as findings,  # type: ignore[type-var]
     ):
         touches = next(found for found in findings if found.what == "touches")

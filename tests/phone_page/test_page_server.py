@@ -23,8 +23,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from agentrl.errors import DeviceError
 from agentrl.phone_page import PagedApp, PageServer, PageVisibility, page_server, page_socket
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.phone_page.test_page_messages import GESTURE, HELLO
+from virtual_phone.apps.probe_app import ProbeApp
 
 Dial = Callable[..., ClientConnection]
 

@@ -15,8 +15,8 @@ from agentrl.envs.number_game.app import PACKAGE, NumberGameApp
 from agentrl.errors import AppLeft, DeviceError, DeviceTimeout
 from agentrl.phone_page import PagedDevice, PageServer
 from agentrl.types import Image
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.phone_page.chromium_phone import BROWSER, LAUNCHER, ChromiumPhone
+from virtual_phone.apps.probe_app import ProbeApp
 
 PROBE = "org.agentrl.probe"
 T = TypeVar("T")

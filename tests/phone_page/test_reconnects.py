@@ -3,10 +3,10 @@ import time
 import pytest
 
 from agentrl.phone_page import PagedApp, PageServer, PageVisibility
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
 from tests.phone_page.chromium_phone import Tab, wait_for
 from tests.phone_page.conftest import OpenPage
 from tests.phone_page.flaky_proxy import FlakyProxy
+from virtual_phone.apps.probe_app import ProbeApp
 
 TOP, BOTTOM = (200, 150), (200, 450)
 

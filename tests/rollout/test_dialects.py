@@ -26,7 +26,7 @@ from agentrl.rollout.load_translator_and_players import (
 )
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.types import IMAGE, Episode, Message, Observation, Outcome
-from agentrl.virtual_phone import spawn
+from virtual_phone import spawn
 
 NAMES = [one.name for one in DIALECT.extensions() if one.origin == "agentrl"]
 HERE = Path(__file__)

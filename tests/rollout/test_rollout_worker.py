@@ -17,7 +17,7 @@ from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import preflight
 from agentrl.types import Outcome
-from agentrl.virtual_phone import spawn
+from virtual_phone import spawn
 
 TICKETS = requests_of_step("train", 1, [5, 6], 8)
 """So many that a phone that fails is given time to do so three times."""

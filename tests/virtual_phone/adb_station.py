@@ -15,9 +15,9 @@ import adbutils.binaries
 
 from agentrl.devices.adb import AdbServer
 from agentrl.errors import DeviceError
-from agentrl.virtual_phone import VirtualPhones
+from virtual_phone import VirtualPhones
 
-PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
+PROBE = "virtual_phone.apps.probe_app:ProbeApp"
 PACKAGE = "org.agentrl.probe"
 STATE = f"/data/local/tmp/agentrl/{PACKAGE}.json"
 PATIENCE_S = 60

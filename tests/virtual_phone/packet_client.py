@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import ClassVar
 
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.protocol import adb_packets
-from agentrl.virtual_phone.protocol.adb_packets import (
+from virtual_phone.apps.probe_app import ProbeApp
+from virtual_phone.protocol import adb_packets
+from virtual_phone.protocol.adb_packets import (
     CLSE,
     CNXN,
     OKAY,
@@ -16,8 +16,8 @@ from agentrl.virtual_phone.protocol.adb_packets import (
     Packet,
     PacketParser,
 )
-from agentrl.virtual_phone.protocol.phone_server import PhoneServer
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
+from virtual_phone.protocol.phone_server import PhoneServer
+from virtual_phone.virtual_phone import VirtualPhone
 
 PATIENCE_S = 30
 

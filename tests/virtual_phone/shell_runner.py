@@ -3,11 +3,11 @@
 import asyncio
 from dataclasses import dataclass
 
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.commands import COMMANDS
-from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
-from agentrl.virtual_phone.shell.redirects import CommandIO, Input
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
+from virtual_phone.apps.probe_app import ProbeApp
+from virtual_phone.commands import COMMANDS
+from virtual_phone.shell.interpreter import ShellInterpreter
+from virtual_phone.shell.redirects import CommandIO, Input
+from virtual_phone.virtual_phone import VirtualPhone
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 from agentrl.devices.adb import AdbServer, find_adb
-from agentrl.errors import ConfigError, DeviceError
-from agentrl.virtual_phone import VirtualPhones, spawn
-from agentrl.virtual_phone.protocol import adb_packets
+from agentrl.errors import DeviceError
+from virtual_phone import VirtualPhones, spawn
+from virtual_phone.errors import SettingError
+from virtual_phone.protocol import adb_packets
 
 pytestmark = pytest.mark.adb
-PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
+PROBE = "virtual_phone.apps.probe_app:ProbeApp"
 STATE = "/data/local/tmp/agentrl/org.agentrl.probe.json"
 
 
@@ -291,10 +292,10 @@ def test_garbage_on_the_port_does_not_disturb_the_phone(phones: VirtualPhones) -
 @pytest.mark.parametrize(
     ("app", "message"),
     [
-        ("agentrl.virtual_phone.apps.probe_app:ProbApp", "did you mean 'ProbeApp'"),
+        ("virtual_phone.apps.probe_app:ProbApp", "did you mean 'ProbeApp'"),
         ("no.such.module:App", "cannot be imported"),
         (
-            ("agentrl.virtual_phone.apps.probe_app:ProbeApp", {"color": 1}),
+            ("virtual_phone.apps.probe_app:ProbeApp", {"color": 1}),
             "rejects {'color': 1}",
         ),
         ("json:JSONDecoder", "json:JSONDecoder is not an app: it lacks launch"),
@@ -304,7 +305,7 @@ def test_garbage_on_the_port_does_not_disturb_the_phone(phones: VirtualPhones) -
     ],
 )
 def test_an_invalid_app_is_reported(app: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=message.replace("{", r"\{")):
+    with pytest.raises(SettingError, match=message.replace("{", r"\{")):
         spawn(1, [app])
 
 
@@ -313,12 +314,12 @@ def test_an_invalid_screen_size_is_rejected_before_a_process_starts(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("subprocess.Popen", None)
-    with pytest.raises(ConfigError, match="64 to 4096"):
+    with pytest.raises(SettingError, match="64 to 4096"):
         spawn(1, [PROBE], size=size)
 
 
 def test_output_of_an_app_does_not_confuse_the_parent(tmp_path: Path) -> None:
-    code = "print('hello')\nfrom agentrl.virtual_phone.apps.probe_app import ProbeApp\n"
+    code = "print('hello')\nfrom virtual_phone.apps.probe_app import ProbeApp\n"
     (tmp_path / "loud_app.py").write_text(code)
     with spawn(1, [f"{tmp_path / 'loud_app.py'}:ProbeApp"]) as phones:
         assert phones.alive
@@ -326,7 +327,7 @@ def test_output_of_an_app_does_not_confuse_the_parent(tmp_path: Path) -> None:
 
 def test_phones_end_with_their_parent_after_kill_9() -> None:
     script = (
-        "import time; from agentrl.virtual_phone import spawn\n"
+        "import time; from virtual_phone import spawn\n"
         "phones = spawn(1); print(phones.pid, *phones.ports, flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
@@ -363,3 +364,21 @@ def _runs(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def test_the_package_runs_by_itself(adb_server: AdbServer) -> None:
+    blocked = "import sys; sys.modules['agentrl'] = None; import virtual_phone.host_process"
+    subprocess.run([sys.executable, "-c", blocked], check=True, timeout=20)
+    with subprocess.Popen(
+        [sys.executable, "-m", "virtual_phone", "--tempo", "quick"],
+        stdout=subprocess.PIPE, text=True,
+    ) as phones:  # fmt: skip
+        assert phones.stdout is not None
+        *command, serial = phones.stdout.readline().split()
+        assert command == ["adb", "connect"]
+        adb_server.connect(serial)
+        printed = adb_on(serial, "shell", "pm list packages").decode()
+        assert "package:org.agentrl.probe" in printed
+        adb_server.disconnect(serial)
+        phones.send_signal(signal.SIGINT)
+        assert phones.wait(10) == 0

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 from ppadb.client import Client
 
-from agentrl.virtual_phone import VirtualPhones, spawn
 from tests.virtual_phone.adb_station import (
     PACKAGE,
     PATIENCE_S,
@@ -29,6 +28,7 @@ from tests.virtual_phone.adb_station import (
     stations,
 )
 from tests.virtual_phone.apks import apk, binary_manifest
+from virtual_phone import VirtualPhones, spawn
 
 pytestmark = [
     pytest.mark.adb,

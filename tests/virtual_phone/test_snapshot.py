@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.virtual_phone import snapshot
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.apks import apk, binary_manifest
 from tests.virtual_phone.shell_runner import probe_phone, run
+from virtual_phone import snapshot
+from virtual_phone.apps.probe_app import ProbeApp
+from virtual_phone.virtual_phone import VirtualPhone
 
 PACKAGE = ProbeApp.package
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import pytest
 
 from agentrl.devices.adb import AdbServer, find_adb
-from agentrl.virtual_phone import spawn
+from virtual_phone import spawn
 
 pytestmark = pytest.mark.adb
-PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
+PROBE = "virtual_phone.apps.probe_app:ProbeApp"
 PATIENCE_S = 20
 
 

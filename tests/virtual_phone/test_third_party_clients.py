@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentrl.virtual_phone import VirtualPhones
 from tests.virtual_phone.third_party import clients
+from virtual_phone import VirtualPhones
 
 pytestmark = [pytest.mark.slow, pytest.mark.adb, pytest.mark.timeout(900)]
 

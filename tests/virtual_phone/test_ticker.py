@@ -2,9 +2,9 @@ import asyncio
 import json
 from collections.abc import Callable
 
-from agentrl.virtual_phone import snapshot
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.envs.toy import ToyApp
+from virtual_phone import snapshot
+from virtual_phone.virtual_phone import VirtualPhone
 
 PACKAGE = ToyApp.game.package
 

@@ -4,9 +4,9 @@ import json
 import numpy as np
 import pytest
 
-from agentrl.virtual_phone.apps.app import state_path
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
+from virtual_phone.apps.app import state_path
+from virtual_phone.apps.probe_app import ProbeApp
+from virtual_phone.virtual_phone import VirtualPhone
 
 PACKAGE = ProbeApp.package
 TOP, BOTTOM = (30, 20), (30, 110)

@@ -7,7 +7,7 @@ from agentrl.devices import Deadlines, open_device
 from agentrl.devices.adb_phone import AdbPhone
 
 PACKAGE = "org.agentrl.probe"
-_PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
+_PROBE = "virtual_phone.apps.probe_app:ProbeApp"
 
 
 @contextmanager
@@ -36,5 +36,5 @@ def probe_phone(*, driver: str = "adbutils", capture: str = "raw") -> Iterator[A
 
 
 def set_fault(phone: AdbPhone, name: str, value: str) -> None:
-    """Set a fault of a virtual phone (`agentrl.virtual_phone.faults`); an empty value ends it."""
+    """Set a fault of a virtual phone (`virtual_phone.faults`); an empty value ends it."""
     phone.shell("setprop", f"debug.agentrl.fault.{name}", value)

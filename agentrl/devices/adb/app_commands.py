@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.device import AppState, CommandResult, Device
 from agentrl.errors import DeviceError
-from agentrl.virtual_phone.apps.app import state_path
+from virtual_phone.apps.app import state_path
 
 _NAME = re.compile(r"[A-Za-z_][\w.]{0,254}", re.ASCII)
 _ACTIVITY = re.compile(r"[A-Za-z_.][\w.$]{0,254}", re.ASCII)

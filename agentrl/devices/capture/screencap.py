@@ -23,7 +23,7 @@ from agentrl.devices.capture.capture_method import (
 )
 from agentrl.errors import CaptureError
 from agentrl.types import Image
-from agentrl.virtual_phone.system.screen_frame import (
+from virtual_phone.system.screen_frame import (
     BOX,
     CHANGES,
     CHANGES_HEADER,

@@ -18,7 +18,7 @@ from agentrl.devices.screen_regions import STATUS_BAR
 from agentrl.errors import ActionError, DeviceError
 from agentrl.findings import Finding, note, ok, wrong
 from agentrl.types import Image
-from agentrl.virtual_phone.apps.probe_app import TARGET, TARGET_GROUND
+from virtual_phone.apps.probe_app import TARGET, TARGET_GROUND
 
 PROBE = "org.agentrl.probe"
 _ACTIVITY = ".Main"

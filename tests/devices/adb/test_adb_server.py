@@ -18,8 +18,8 @@ from agentrl.devices.adb.serial_addresses import check_address
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeout
 from agentrl.extension_points import DRIVER
-from agentrl.virtual_phone import spawn
 from tests.devices.relay import relayed
+from virtual_phone import spawn
 
 pytestmark = pytest.mark.adb
 
@@ -159,7 +159,7 @@ def test_a_server_is_started_if_none_is_running(
     monkeypatch.setenv("ADB_LOCAL_TRANSPORT_MAX_PORT", "5553")  # no emulators of this machine
     with (
         server_that_is_not_running(adb=program, driver=driver) as server,
-        spawn(1, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], tempo="quick") as phones,
+        spawn(1, ["virtual_phone.apps.probe_app:ProbeApp"], tempo="quick") as phones,
     ):
         phone = AdbPhone(server, phones.serials[0])
         assert server.devices() == {phone.serial: "device"}

@@ -18,7 +18,7 @@ from agentrl.devices.capture.framebuffer import FramebufferCapture
 from agentrl.devices.capture.screencap import RawCapture
 from agentrl.errors import CaptureError
 from agentrl.types import Image
-from agentrl.virtual_phone.system.screen_frame import ScreenFrame
+from virtual_phone.system.screen_frame import ScreenFrame
 
 WIDTH, HEIGHT = 24, 32
 NO_PHONE = cast(DeviceTransport, SimpleNamespace(serial="P"))

@@ -89,9 +89,7 @@ class Interrupted:
 
 @pytest.fixture(scope="module")
 def opened(adb_server: AdbServer) -> Iterator[Device]:
-    device = open_device(
-        "virtual", apps=["agentrl.virtual_phone.apps.probe_app:ProbeApp"], tempo="quick"
-    )
+    device = open_device("virtual", apps=["virtual_phone.apps.probe_app:ProbeApp"], tempo="quick")
     device.deadlines = replace(device.deadlines, settle_s=1.0)
     yield device
     device.close()

@@ -24,7 +24,7 @@ from agentrl.errors import CaptureError, DeviceTimeout
 from agentrl.types import Image
 
 pytestmark = pytest.mark.adb
-PROBE = "agentrl.virtual_phone.apps.probe_app:ProbeApp"
+PROBE = "virtual_phone.apps.probe_app:ProbeApp"
 PACKAGE = "org.agentrl.probe"
 LAUNCHER = "org.agentrl.launcher"
 TOP, NOWHERE, STATUS_BAR = Tap(0.5, 0.25), Tap(0.5, 0.52), Tap(0.5, 0.01)

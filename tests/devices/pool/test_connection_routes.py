@@ -19,8 +19,8 @@ from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.lease_ledger import PhoneAvailability
 from agentrl.devices.pool.recovery import RecoveryLadder
 from agentrl.errors import ConfigError, DeviceError
-from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.spawn import VirtualPhones
+from virtual_phone import spawn
+from virtual_phone.spawn import VirtualPhones
 
 pytestmark = pytest.mark.adb
 PATIENCE_S = 40
@@ -44,7 +44,7 @@ def server() -> Iterator[AdbServer]:
 
 @pytest.fixture
 def phones(server: AdbServer) -> Iterator[VirtualPhones]:
-    with spawn(2, ["agentrl.virtual_phone.apps.probe_app:ProbeApp"], tempo="quick") as phones:
+    with spawn(2, ["virtual_phone.apps.probe_app:ProbeApp"], tempo="quick") as phones:
         yield phones
     for serial in server.devices():
         server.disconnect(serial)

@@ -17,7 +17,7 @@ from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.pool_manager import PoolManager
 from agentrl.errors import AppLeft, DeviceError, DeviceOffline, LeaseLost, NoDevice, PoolEmpty
-from agentrl.virtual_phone import spawn
+from virtual_phone import spawn
 
 
 class StillDevice:

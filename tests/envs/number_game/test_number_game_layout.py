@@ -18,8 +18,8 @@ from agentrl.envs.number_game.rules import NumberGamePhase, NumberGameState
 from agentrl.envs.phone_game import paint
 from agentrl.envs.phone_game.boxes import to_screen
 from agentrl.envs.phone_game.piece_cache import Piece
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.envs.number_game.level_apps import ALL, LEVELS, SEEDS, launched
+from virtual_phone.virtual_phone import VirtualPhone
 
 Area = tuple[int, int, int, int]
 """Left, top, right and bottom, in pixels."""

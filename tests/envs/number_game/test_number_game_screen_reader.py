@@ -22,8 +22,8 @@ from agentrl.envs.number_game.screen_reader import read_screen
 from agentrl.envs.number_game.translator import NumberGameTranslator
 from agentrl.errors import ConfigError, EnvError
 from agentrl.types import Image
-from agentrl.virtual_phone.system.screen_frame import ScreenFrame, bar_height, compose
 from tests.envs.number_game.level_apps import LEVELS, SEEDS, launched, tap
+from virtual_phone.system.screen_frame import ScreenFrame, bar_height, compose
 
 SIZES = st.sampled_from([(360, 640), (720, 1280), (1080, 2400)])
 
@@ -46,7 +46,7 @@ def h264(frame: ScreenFrame) -> Image:
     """Through the phone's own encoder and the framework's decoder."""
     pytest.importorskip("av")
     from agentrl.devices.capture.h264_stream import H264Decoder, rgb
-    from agentrl.virtual_phone.system.screen_recorder import ScreenRecorder
+    from virtual_phone.system.screen_recorder import ScreenRecorder
 
     recorder = ScreenRecorder(frame.size, 4_000_000, container=False)
     try:

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.virtual_phone import snapshot
-from agentrl.virtual_phone.apps.apk import ApkManifest, read_manifest
 from tests.virtual_phone.apks import apk, binary_manifest, plain_manifest
 from tests.virtual_phone.shell_runner import probe_phone, run
+from virtual_phone import snapshot
+from virtual_phone.apps.apk import ApkManifest, read_manifest
 
 
 @pytest.mark.parametrize("utf8", [False, True])

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from agentrl.virtual_phone.apps.app import state_path
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.shell_runner import probe_phone, run
+from virtual_phone.apps.app import state_path
+from virtual_phone.virtual_phone import VirtualPhone
 
 PACKAGE = "org.agentrl.probe"
 START = f"am start -n {PACKAGE}/.Main"

@@ -5,10 +5,10 @@ import cv2
 import numpy as np
 import pytest
 
-from agentrl.virtual_phone.apps.app import View
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.shell_runner import probe_phone, run
+from virtual_phone.apps.app import View
+from virtual_phone.apps.probe_app import ProbeApp
+from virtual_phone.virtual_phone import VirtualPhone
 
 PACKAGE = ProbeApp.package
 TOP = (30, 20)
@@ -245,7 +245,7 @@ async def test_the_next_visible_change_can_be_awaited(phone: VirtualPhone) -> No
 def test_a_page_whose_text_changes_is_redrawn_within_the_same_minute(
     phone: VirtualPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentrl.virtual_phone.apps.app_tasks._time_of_day", lambda *_: 0)
+    monkeypatch.setattr("virtual_phone.apps.app_tasks._time_of_day", lambda *_: 0)
     phone.tasks.bring_to_front("com.android.chrome", text="loading")
     before = phone.shown.frame
     phone.tasks.bring_to_front("com.android.chrome", text="a page")

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.shell_runner import Done, probe_phone, run, run_later
+from virtual_phone.virtual_phone import VirtualPhone
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.shell_runner import Done, probe_phone, run
+from virtual_phone.apps.probe_app import ProbeApp
+from virtual_phone.virtual_phone import VirtualPhone
 
 PACKAGE = ProbeApp.package
 SLOT, X, Y, ID = 47, 53, 54, 57

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.shell_runner import probe_phone, run
+from virtual_phone.apps.probe_app import ProbeApp
+from virtual_phone.virtual_phone import VirtualPhone
 
 PACKAGE = "org.agentrl.probe"
 

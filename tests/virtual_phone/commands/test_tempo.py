@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from agentrl.errors import ConfigError
-from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.phones_spec import Tempo
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.shell_runner import run_later
+from virtual_phone import spawn
+from virtual_phone.apps.probe_app import ProbeApp
+from virtual_phone.errors import SettingError
+from virtual_phone.phones_spec import Tempo
+from virtual_phone.virtual_phone import VirtualPhone
 
 LAUNCH = "am start -n org.agentrl.probe/.Main"
 
@@ -73,5 +73,5 @@ async def test_finger_that_rests_is_no_tap() -> None:
 
 
 def test_unknown_tempo_is_rejected() -> None:
-    with pytest.raises(ConfigError, match="tempo='fast': virtual phones are real or quick"):
+    with pytest.raises(SettingError, match="tempo='fast': virtual phones are real or quick"):
         spawn(1, tempo="fast")  # type: ignore[arg-type]

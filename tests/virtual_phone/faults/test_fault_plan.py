@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.errors import ConfigError
-from agentrl.virtual_phone import spawn
-from agentrl.virtual_phone.faults import fault_plan
-from agentrl.virtual_phone.faults.fault_plan import (
+from tests.virtual_phone.shell_runner import probe_phone
+from virtual_phone import spawn
+from virtual_phone.errors import SettingError
+from virtual_phone.faults import fault_plan
+from virtual_phone.faults.fault_plan import (
     FaultPlan,
     FaultSchedule,
     PhoneFaults,
     ScheduledFault,
 )
-from tests.virtual_phone.shell_runner import probe_phone
 
 PLAN = """
 seed: 7
@@ -68,7 +68,7 @@ def test_a_plan_survives_loading_and_transfer_to_the_phones(tmp_path: Path) -> N
 def test_an_invalid_plan_names_the_key(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "flaky.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(SettingError) as raised:
         fault_plan.load(path)
     assert message in str(raised.value)
     assert str(path) in str(raised.value)
@@ -76,9 +76,9 @@ def test_an_invalid_plan_names_the_key(tmp_path: Path, text: str, message: str) 
 
 def test_an_invalid_plan_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subprocess.Popen", None)
-    with pytest.raises(ConfigError, match=r"no/such\.yaml cannot be read"):
+    with pytest.raises(SettingError, match=r"no/such\.yaml cannot be read"):
         spawn(1, faults="no/such.yaml")
-    with pytest.raises(ConfigError, match="unknown fault 'drp'"):
+    with pytest.raises(SettingError, match="unknown fault 'drp'"):
         spawn(1, faults={"all": {"always": {"drp": 1}}})
 
 

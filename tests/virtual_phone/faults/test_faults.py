@@ -7,14 +7,14 @@ import re
 import numpy as np
 import pytest
 
-from agentrl.virtual_phone import snapshot
-from agentrl.virtual_phone.apps.app import state_path
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.apps.system_apps import LAUNCHER
-from agentrl.virtual_phone.faults.faults import CHECKS, PREFIX, Distribution
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.packet_client import PacketClient, serving
 from tests.virtual_phone.shell_runner import probe_phone, run, run_later
+from virtual_phone import snapshot
+from virtual_phone.apps.app import state_path
+from virtual_phone.apps.probe_app import ProbeApp
+from virtual_phone.apps.system_apps import LAUNCHER
+from virtual_phone.faults.faults import CHECKS, PREFIX, Distribution
+from virtual_phone.virtual_phone import VirtualPhone
 
 PACKAGE = ProbeApp.package
 TOP = (30, 20)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from agentrl.virtual_phone.protocol import adb_packets
-from agentrl.virtual_phone.protocol.adb_auth import _DIGEST_INFO, KEYS_FILE, TrustedKeys
-from agentrl.virtual_phone.protocol.adb_packets import AUTH, AUTH_PUBLIC_KEY, AUTH_SIGNATURE, CNXN
-from agentrl.virtual_phone.system.file_system import FileSystem
 from tests.virtual_phone.packet_client import PacketClient, serving
+from virtual_phone.protocol import adb_packets
+from virtual_phone.protocol.adb_auth import _DIGEST_INFO, KEYS_FILE, TrustedKeys
+from virtual_phone.protocol.adb_packets import AUTH, AUTH_PUBLIC_KEY, AUTH_SIGNATURE, CNXN
+from virtual_phone.system.file_system import FileSystem
 
 
 def prime(source: random.Random) -> int:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.virtual_phone.protocol import adb_packets
-from agentrl.virtual_phone.protocol.adb_packets import Packet, PacketParser, ProtocolError
+from virtual_phone.protocol import adb_packets
+from virtual_phone.protocol.adb_packets import Packet, PacketParser, ProtocolError
 
 u32 = st.integers(0, 2**32 - 1)
 kinds = [

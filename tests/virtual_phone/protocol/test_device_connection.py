@@ -3,15 +3,15 @@ import struct
 
 import pytest
 
-from agentrl.virtual_phone.protocol import (
+from tests.virtual_phone.packet_client import PATIENCE_S, PacketClient, serving
+from virtual_phone.protocol import (
     adb_packets,
     adb_services,
     device_connection,
     phone_server,
     shell_protocols,
 )
-from agentrl.virtual_phone.protocol.adb_packets import CLSE, CNXN, OKAY, OPEN, WRTE
-from tests.virtual_phone.packet_client import PATIENCE_S, PacketClient, serving
+from virtual_phone.protocol.adb_packets import CLSE, CNXN, OKAY, OPEN, WRTE
 
 
 async def test_opening_an_unknown_service_is_refused() -> None:

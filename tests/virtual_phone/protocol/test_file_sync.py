@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.virtual_phone.protocol import file_sync
-from agentrl.virtual_phone.system.file_system import FileSystem
 from tests.virtual_phone.packet_client import PacketClient, serving
+from virtual_phone.protocol import file_sync
+from virtual_phone.system.file_system import FileSystem
 
 IDS = [b"STAT", b"STA2", b"LST2", b"LIST", b"LIS2", b"RECV", b"SEND", b"DATA"]
 

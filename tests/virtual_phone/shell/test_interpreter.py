@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentrl.virtual_phone.shell.shell_parser import parse
-from agentrl.virtual_phone.shell.syntax_tree import ShellSyntaxError
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.shell_runner import probe_phone, run, run_later
+from virtual_phone.shell.shell_parser import parse
+from virtual_phone.shell.syntax_tree import ShellSyntaxError
+from virtual_phone.virtual_phone import VirtualPhone
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import pytest
 
 from agentrl.devices import Device
 from agentrl.devices.adb import find_adb
-from agentrl.virtual_phone.apps.probe_app import ProbeApp
-from agentrl.virtual_phone.commands import COMMANDS
-from agentrl.virtual_phone.shell.interpreter import ShellInterpreter
-from agentrl.virtual_phone.shell.redirects import CommandIO
-from agentrl.virtual_phone.virtual_phone import VirtualPhone
 from tests.virtual_phone.packet_client import PATIENCE_S
 from tests.virtual_phone.shell_runner import run
+from virtual_phone.apps.probe_app import ProbeApp
+from virtual_phone.commands import COMMANDS
+from virtual_phone.shell.interpreter import ShellInterpreter
+from virtual_phone.shell.redirects import CommandIO
+from virtual_phone.virtual_phone import VirtualPhone
 
 STREAM = "screenrecord --output-format=h264"
 

@@ -19,8 +19,8 @@ from shutil import which
 
 from filelock import FileLock
 
-from agentrl.virtual_phone import VirtualPhones, spawn
 from tests.virtual_phone.adb_station import PROBE, programs, stations
+from virtual_phone import VirtualPhones, spawn
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs" / "virtual-phone.md"

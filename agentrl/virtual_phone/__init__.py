@@ -1,5 +1,0 @@
-"""Virtual phones: they speak the device side of ADB, and the real adb server connects to them."""
-
-from agentrl.virtual_phone.spawn import VirtualPhones, spawn
-
-__all__ = ["VirtualPhones", "spawn"]

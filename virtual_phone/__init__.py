@@ -1,0 +1,5 @@
+"""Virtual phones: they speak the device side of ADB, and the real adb server connects to them."""
+
+from virtual_phone.spawn import VirtualPhones, spawn
+
+__all__ = ["VirtualPhones", "spawn"]

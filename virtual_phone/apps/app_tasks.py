@@ -1,0 +1,243 @@
+"""The apps of a phone: which are installed, which are running, and which is in front."""
+
+import contextlib
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+
+from virtual_phone.apps.app import App
+from virtual_phone.apps.installed_app import Input, InstalledApp, component_name
+from virtual_phone.apps.system_apps import LAUNCHER, LAUNCHER_ACTIVITY, TextPage
+from virtual_phone.system.device_clock import DeviceClock
+from virtual_phone.system.device_log import DeviceLog
+from virtual_phone.system.file_system import EPOCH_S
+
+log = logging.getLogger(__name__)
+
+MIDNIGHT_S = EPOCH_S - EPOCH_S % 86_400
+"""The day on which every phone starts, in seconds since 1970."""
+_FIRST_PID = 4000
+_MAX_PAGES = 200
+HOME = component_name(LAUNCHER, LAUNCHER_ACTIVITY)
+
+
+class AppTasks:
+    """Installed and running apps of one phone, and the stack of activities."""
+
+    def __init__(self, apps: Sequence[App], seed: int) -> None:
+        """Start with the home screen in front and nothing running.
+
+        Args:
+            apps: apps to install.
+            seed: seed of the clocks; phones of one seed show the same time after the same launch.
+        """
+        self.apps = {app.package: InstalledApp(app=app) for app in apps}
+        self.pages: dict[str, InstalledApp] = {}
+        """Packages that came to the front without being installed."""
+        self.disabled: set[str] = set()
+        """Packages that cannot be started (`pm disable-user`)."""
+        self.running: set[str] = set()
+        self.crashed: set[str] = set()
+        """Crashed packages; their last published state remains readable."""
+        self.stack: list[str] = []
+        """Packages in the order that BACK leaves them, the one in front last."""
+        self.pinned: str | None = None
+        """Package of the task that HOME and BACK do not leave, if any (`am task lock`)."""
+        self.home_clock_s = _time_of_day(seed, "home", {})
+        self.clock = DeviceClock(MIDNIGHT_S + self.home_clock_s)
+        self.log = DeviceLog(self.clock.now_s)
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when the visible state may have changed."""
+        self.on_process_change: Callable[[str], None] = lambda package: None
+        """Called with a package whose process has ended or restarted."""
+        self._seed = seed
+        self._pids: dict[str, int] = {}
+        self._next_pid = count(_FIRST_PID)
+
+    @property
+    def front(self) -> str | None:
+        """The package in front, visible or not yet; None for the home screen."""
+        return self.stack[-1] if self.stack else None
+
+    @property
+    def installed(self) -> InstalledApp | None:
+        """The app in front; None for the home screen."""
+        return None if self.front is None else self.find(self.front)
+
+    @property
+    def component(self) -> str:
+        """`package/activity` in front."""
+        return HOME if self.installed is None else self.installed.component
+
+    @property
+    def components(self) -> list[str]:
+        """`package/activity` of every task, the home screen first and the one in front last."""
+        found = [self.find(package) for package in self.stack]
+        return [HOME, *(task.component for task in found if task is not None)]
+
+    @property
+    def clock_s(self) -> int:
+        """Time of day shown in the status bar, in seconds."""
+        return self.home_clock_s if self.installed is None else self.installed.clock_s
+
+    def find(self, package: str) -> InstalledApp | None:
+        """The app or page of a package, if any."""
+        return self.apps.get(package) or self.pages.get(package)
+
+    def pid(self, package: str) -> int:
+        """Process id of a package, the same until its process ends."""
+        if package not in self._pids:
+            self._pids[package] = next(self._next_pid)
+        return self._pids[package]
+
+    def launch(self, package: str, extras: Mapping[str, str]) -> None:
+        """Start an app from its initial state, and bring it to the front.
+
+        Raises:
+            KeyError: it is not installed.
+            ValueError: it does not accept the extras.
+        """
+        installed = self.find(package)
+        if installed is None:
+            raise KeyError(package)
+        installed.launch(extras, _time_of_day(self._seed, package, extras))
+        self.crashed.discard(package)
+        if package in self.apps:
+            self.running.add(package)
+        self.log.add("ActivityTaskManager", f"START u0 {installed.component}")
+        self.on_process_change(package)
+        self._to_front(package)
+
+    def reopen(self, package: str, component: str = "") -> bool:
+        """Bring the task of an app to the front as it was left; returns whether there is one.
+
+        Args:
+            package: package of the app.
+            component: component to show; by default whatever the task shows.
+        """
+        if package not in self.running and package not in self.pages:
+            return False
+        task = self.find(package)
+        if task is None or component not in ("", task.component):
+            return False
+        self._to_front(package)
+        return True
+
+    def bring_to_front(self, package: str, activity: str | None = None, *, text: str = "") -> None:
+        """Bring any package to the front; one that is not installed becomes a page.
+
+        Args:
+            package: package to bring to the front.
+            activity: activity of the page.
+            text: text on the page; with a text, the page is always a new one.
+        """
+        if package == LAUNCHER:
+            self.go_home()
+        elif package in self.apps:
+            if not self.reopen(package):
+                self.launch(package, {})
+        elif text or not self.reopen(
+            package, component_name(package, activity) if activity else ""
+        ):
+            self._make_page(package, activity)
+            self.launch(package, {"text": text})
+
+    def end_process(self, package: str) -> None:
+        """End the process of an app; its next one has another id."""
+        self.running.discard(package)
+        self._pids.pop(package, None)
+
+    def stop(self, package: str) -> None:
+        """Stop an app and remove its published state."""
+        self.end_process(package)
+        self.pages.pop(package, None)
+        self.crashed.discard(package)
+        if package in self.stack:
+            self.stack.remove(package)
+        self.on_process_change(package)
+        self.on_change()
+
+    def back(self) -> None:
+        """Leave the app in front for the one below it, unless it is pinned."""
+        if self.pinned == self.front:
+            return
+        self.stack.pop()
+        self.on_change()
+
+    def go_home(self) -> None:
+        """Show the home screen, unless an app is pinned."""
+        if self.pinned not in self.stack:
+            self.stack.clear()
+        self.on_change()
+
+    def feed(self, event: Input, package: str | None) -> bool:
+        """Pass an input to an app; returns whether the app used it.
+
+        Args:
+            event: the input.
+            package: package of the app; one that is not running ignores the input.
+        """
+        installed = self.find(package) if package in self.running or package in self.pages else None
+        if installed is None:
+            return False
+        try:
+            return installed.feed(event)
+        except Exception:
+            # As on a real phone, an app that raises disappears and the phone keeps running.
+            log.exception("%s crashed", installed.app.package)
+            with contextlib.suppress(ValueError):  # its history may be too long to replay
+                installed.replay()  # back to the state that it has published
+            self.crash(installed.app.package)
+            return False
+
+    def crash(self, package: str) -> None:
+        """End an app with an error; its published state remains."""
+        self.log.add("AndroidRuntime", f"FATAL EXCEPTION: {package}", "E", self.pid(package))
+        if package in self.running:
+            self.end_process(package)
+            self.crashed.add(package)
+        if package in self.stack:
+            self.stack.remove(package)
+
+    def install(self, installed: InstalledApp) -> None:
+        """Install an app, or replace an older version."""
+        package = installed.app.package
+        self.apps.pop(package, None)
+        self.apps[package] = installed
+        self.stop(package)
+
+    def uninstall(self, package: str) -> bool:
+        """Uninstall an app; returns whether it was installed."""
+        if self.apps.pop(package, None) is None:
+            return False
+        self.disabled.discard(package)
+        self.stop(package)
+        return True
+
+    def end_all(self) -> None:
+        """Stop everything, as a reboot does."""
+        self.running.clear()
+        self.crashed.clear()
+        self.stack.clear()
+        self.pages.clear()
+        self._pids.clear()
+        self.pinned = None
+
+    def _make_page(self, package: str, activity: str | None) -> None:
+        if len(self.pages) >= _MAX_PAGES:
+            self.pages = {name: self.pages[name] for name in self.stack if name in self.pages}
+        self.pages[package] = InstalledApp(app=TextPage(package, activity))
+
+    def _to_front(self, package: str) -> None:
+        if package in self.stack:
+            self.stack.remove(package)
+        self.stack.append(package)
+        self.on_change()
+
+
+def _time_of_day(seed: int, what: str, extras: Mapping[str, str]) -> int:
+    """Time of day in seconds, equal for equal launches on every phone of this seed."""
+    launch = json.dumps([seed, what, sorted(extras.items())])
+    return int.from_bytes(hashlib.sha256(launch.encode()).digest()[:4], "big") % 86_400

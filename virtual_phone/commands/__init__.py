@@ -1,0 +1,29 @@
+"""The commands of the phone's shell: one function per command, in a table.
+
+To add a command, write a function with `@command("name")` in one of these modules, or in a new
+one that is imported here.
+"""
+
+from virtual_phone.commands import (  # noqa: F401 - importing them fills the table
+    am,
+    app_ops,
+    builtins,
+    dumpsys,
+    dumpsys_services,
+    getevent,
+    input_commands,
+    job_commands,
+    logcat,
+    network_commands,
+    pm,
+    printf,
+    process_commands,
+    screen_commands,
+    service_commands,
+    system_commands,
+    toybox,
+    uiautomator,
+)
+from virtual_phone.commands.command_table import COMMANDS, command
+
+__all__ = ["COMMANDS", "command"]

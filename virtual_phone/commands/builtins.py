@@ -1,0 +1,445 @@
+"""Builtin commands of the shell: export, cd, exit, read and others."""
+
+import asyncio
+import re
+
+from virtual_phone.commands.command_table import COMMANDS, command, split_options
+from virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
+from virtual_phone.shell.compound_commands import FunctionReturn, LoopJump
+from virtual_phone.shell.conditions import words_hold
+from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.redirects import Input
+from virtual_phone.shell.shell_state import BUILTINS, ShellExit, ShellFailure
+
+_MAX_LINE_LENGTH = 1 << 20
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OPTION_NAMES = {
+    "allexport": "a", "errexit": "e", "noglob": "f", "nounset": "u", "xtrace": "x",
+    "pipefail": "pipefail", "noexec": "n", "verbose": "v", "noclobber": "C", "monitor": "m",
+    "posix": "posix", "braceexpand": "braceexpand",
+}  # fmt: skip
+
+
+@command("export", "readonly", "typeset", "local", "declare")
+def export(ctx: CommandContext) -> int:
+    """`export NAME=value`, `local NAME`, `typeset -i NAME`; alone, `export` lists."""
+    shell, words = ctx.shell, [word for word in ctx.arguments if word[:1] not in ("-", "+")]
+    letters = {c for word in ctx.arguments if word[:1] == "-" for c in word[1:]}
+    if not words and ctx.name in ("export", "readonly"):
+        for name in sorted(shell.exported if ctx.name == "export" else shell.read_only):
+            value = shell.environment.get(name, "")
+            ctx.print(f"{ctx.name} {name}={value}" if "p" in letters else f"{name}={value}")
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not _NAME.fullmatch(name):
+            return ctx.fail(f"sh: {ctx.name}: {word}: is not an identifier")
+        if ctx.name not in ("export", "readonly") and "g" not in letters:
+            shell.declare_local(name)
+            if not equals and shell.frames:
+                shell.environment.pop(name, None)
+        if equals:
+            shell.assign(name, str(shell.number(value)) if "i" in letters else value)
+        if ctx.name == "export" or "x" in letters:
+            shell.exported.add(name)
+        if ctx.name == "readonly" or "r" in letters:
+            shell.read_only.add(name)
+    return 0
+
+
+@command("unset")
+def unset(ctx: CommandContext) -> int:
+    """`unset [-v] NAME`, `unset -f FUNCTION`."""
+    options, names = split_options(ctx, "")
+    for name in names:
+        if name in ctx.shell.read_only:
+            return ctx.fail(f"sh: read-only: {name}")
+        if "f" in options:
+            ctx.shell.functions.pop(name, None)
+        else:
+            ctx.environment.pop(name, None)
+            ctx.shell.exported.discard(name)
+    return 0
+
+
+@command("env", "printenv")
+async def env(ctx: CommandContext) -> int:
+    """`env [-i] [-u NAME] [NAME=value] [command]`: print exported variables, or run a command."""
+    shell, words = ctx.shell.inner(ctx.io), list(ctx.arguments)
+    while words and (words[0][:1] == "-" or "=" in words[0]):
+        word = words.pop(0)
+        name, equals, value = word.partition("=")
+        if word in ("-i", "-"):
+            shell.environment = {"IFS": ctx.environment["IFS"], "PWD": ctx.environment["PWD"]}
+        elif word == "-u" and words:
+            shell.environment.pop(words.pop(0), None)
+        elif equals:
+            shell.assign(name, value)
+            shell.exported.add(name)
+        else:
+            return ctx.fail(f"env: Unknown option '{word[1:]}'", 125)
+    if words and ctx.name == "env":
+        return await shell.execute(words, ctx.io)
+    exported = {n: v for n, v in shell.environment.items() if n in shell.exported}
+    if words:
+        return max([ctx.print(exported[n]) if n in exported else 1 for n in words])
+    for name, value in exported.items():
+        ctx.print(f"{name}={value}")
+    return 0
+
+
+@command("set")
+def set_(ctx: CommandContext) -> int:
+    """`set [-euxf] [-o name] [-- parameters]`; alone, print all variables."""
+    shell, words = ctx.shell, list(ctx.arguments)
+    if not words:
+        for name, value in sorted(shell.environment.items()):
+            ctx.print(f"{name}={_quoted(value)}")
+        return 0
+    while words and words[0][:1] in ("-", "+") and len(words[0]) > 1:
+        word = words.pop(0)
+        if word == "--":
+            shell.positional = words
+            return 0
+        letters = list(word[1:])
+        if letters[-1] == "o":
+            name = words.pop(0) if words else ""
+            if name not in _OPTION_NAMES:
+                return ctx.fail(f"sh: set: {name}: bad option")
+            letters[-1] = _OPTION_NAMES[name]
+        (shell.options.update if word[0] == "-" else shell.options.difference_update)(letters)
+    if words:
+        shell.positional = words
+    return 0
+
+
+def _quoted(value: str) -> str:
+    """A value as it can be read again, quoted only if it has to be."""
+    plain = re.fullmatch(r"[\w./:,@%+-]+", value)
+    return value if plain else "'" + value.replace("'", "'\\''") + "'"
+
+
+@command("shift")
+def shift(ctx: CommandContext) -> int:
+    """`shift [count]`."""
+    count = ctx.shell.number((ctx.arguments or ["1"])[0])
+    if not 0 <= count <= len(ctx.shell.positional):
+        ctx.fail("sh: shift: nothing to shift")
+        raise ShellFailure(1)
+    ctx.shell.positional = ctx.shell.positional[count:]
+    return 0
+
+
+@command("break", "continue")
+def break_(ctx: CommandContext) -> int:
+    """`break [levels]`, `continue [levels]`."""
+    levels = ctx.shell.number((ctx.arguments or ["1"])[0])
+    if levels < 1 or not ctx.shell.num_loops:
+        ctx.fail(f"sh: {ctx.name}: can't {ctx.name}")
+        return int(levels < 1)
+    raise LoopJump(min(levels, ctx.shell.num_loops), ctx.name == "break")
+
+
+def _exit_code(ctx: CommandContext) -> int:
+    text = (ctx.arguments or [str(ctx.shell.code)])[0]
+    if not re.fullmatch(r"-?\d{1,9}", text, re.ASCII):
+        ctx.fail(f"sh: {ctx.name}: bad number: {text}")
+        return 1
+    return int(text) & 0xFF
+
+
+@command("return")
+def return_(ctx: CommandContext) -> int:
+    """`return [code]` from a function or a sourced script."""
+    raise FunctionReturn(_exit_code(ctx))
+
+
+@command("exit")
+def exit_(ctx: CommandContext) -> int:
+    """`exit [code]`."""
+    raise ShellExit(_exit_code(ctx))
+
+
+@command("let")
+def let(ctx: CommandContext) -> int:
+    """`let expressions`: 1 if the last one is zero."""
+    values = [evaluate(text, ctx.environment) for text in ctx.arguments]
+    return int(not values or not values[-1])
+
+
+@command("eval")
+async def eval_(ctx: CommandContext) -> int:
+    """`eval words`: run them as a script."""
+    return await _run_here(ctx, " ".join(ctx.arguments))
+
+
+async def _run_here(ctx: CommandContext, script: str, first_line: int = 0) -> int:
+    """Run a script in the current shell, with the streams of the command."""
+    shell = ctx.shell
+    outer, shell.io = shell.io, ctx.io
+    try:
+        return await shell.run_here(script, first_line)
+    finally:
+        shell.io = outer
+
+
+@command(".", "source")
+async def source(ctx: CommandContext) -> int:
+    """`. file [parameters]`: run a script in the current shell."""
+    shell, (path, *words) = ctx.shell, ctx.arguments or [""]
+    try:
+        content = ctx.phone.files.read(ctx.path(path))
+    except OSError as error:
+        ctx.fail(f"sh: .: {path}: {error.strerror}")
+        raise ShellFailure(1) from None
+    positional, shell.positional = shell.positional, words or shell.positional
+    try:
+        return await _run_here(ctx, content.decode("utf-8", "surrogateescape"), 1)
+    except FunctionReturn as end:
+        return end.code
+    finally:
+        shell.positional = positional if words else shell.positional
+
+
+@command("cd")
+def cd(ctx: CommandContext) -> int:
+    """`cd [-P] [folder | -]`; without -P, the path of a link stays as it is spelled."""
+    words = [word for word in ctx.arguments if word not in ("-L", "-P", "--")]
+    wanted = (words or [ctx.environment.get("HOME", "/")])[0]
+    path = ctx.path(ctx.environment.get("OLDPWD", "/") if wanted == "-" else wanted)
+    files = ctx.phone.files
+    try:
+        if not files.stat(path).is_folder:
+            raise NotADirectoryError(20, "Not a directory")
+    except OSError as error:
+        return ctx.fail(f"sh: cd: {path}: {error.strerror}", 2)
+    path = files.resolve(path) if "-P" in ctx.arguments else path
+    ctx.environment["OLDPWD"], ctx.environment["PWD"] = ctx.environment["PWD"], path
+    return ctx.print(path) if wanted == "-" else 0
+
+
+@command("pwd")
+def pwd(ctx: CommandContext) -> int:
+    """`pwd [-P]`: the working directory; with -P, behind all links."""
+    path = ctx.environment["PWD"]
+    return ctx.print(ctx.phone.files.resolve(path) if "-P" in ctx.arguments else path)
+
+
+@command("sh", "mksh")
+async def sh(ctx: CommandContext) -> int:
+    """`sh [-eux] [-c script [name]] [file] [parameters]`, or a script on standard input."""
+    words, options = list(ctx.arguments), ""
+    while words and words[0][:1] == "-" and words[0] not in ("-", "--"):
+        options += words.pop(0)[1:]
+    words = words[1:] if words[:1] in (["-"], ["--"]) else words
+    if "c" in options:
+        if not words:
+            return ctx.fail("sh: -c: requires argument")
+        script, words = words[0], words[1:] or ["sh"]
+    elif words and "s" not in options:
+        path = ctx.path(words[0])
+        node = ctx.phone.files.find(path)
+        if node is None or node.content is None:
+            return ctx.fail(f"sh: {words[0]}: No such file or directory", 127)
+        script = node.content.decode("utf-8", "surrogateescape")
+    else:
+        script, words = (await ctx.read_all()).decode("utf-8", "surrogateescape"), ["sh", *words]
+    letters = "".join(letter for letter in options if letter in "aefux")
+    first_line = 0 if "c" in options else 1
+    return await ctx.shell.run_program(ctx, script, words, set(letters), first_line)
+
+
+@command("command", "builtin", "nohup", "nice", "time", "setsid", "toybox", "stdbuf")
+async def command_(ctx: CommandContext) -> int:
+    """`command [-v] name ...`: run a command, or look it up."""
+    if ctx.name == "command" and ctx.arguments[:1] in (["-v"], ["-V"]):
+        return which(ctx)
+    words = list(ctx.arguments)
+    while words and words[0][:1] == "-":
+        word = words.pop(0)
+        if ctx.name == "nice" and word == "-n" and words:
+            words.pop(0)
+    if not words:
+        return ctx.print(" ".join(sorted(set(COMMANDS) - BUILTINS))) if ctx.name == "toybox" else 0
+    return await ctx.shell.execute(words, ctx.io)
+
+
+@command("which", "type")
+def which(ctx: CommandContext) -> int:
+    """`which names`: print the paths of commands; fails if one does not exist."""
+    names = [name for name in ctx.arguments if not name.startswith("-")]
+    code = int(not names)
+    for name in names:
+        base = name.rpartition("/")[2]
+        found = name if name in ctx.shell.functions or name in BUILTINS else ""
+        if ctx.name == "which" or not found:
+            is_program = base in COMMANDS and name not in BUILTINS
+            found = f"/system/bin/{base}" if is_program else ""
+        if not found:
+            code = 1
+            if ctx.name == "type":
+                ctx.fail(f"{name} not found")
+        elif ctx.name == "type":
+            kind = "function" if name in ctx.shell.functions else "shell builtin"
+            ctx.print(f"{name} is a {kind}" if found == name else f"{name} is {found}")
+        else:
+            ctx.print(found)
+    return code
+
+
+@command("sleep", "usleep")
+async def sleep(ctx: CommandContext) -> int:
+    """`sleep seconds[s|m|h|d]`."""
+    text = (ctx.arguments or [""])[0]
+    seconds = duration_s(text)
+    if seconds is None:
+        return ctx.fail(f"sleep: not a number: {' '.join(ctx.arguments)}")
+    await asyncio.sleep(seconds / 1e6 if ctx.name == "usleep" else seconds)
+    return 0
+
+
+def duration_s(text: str) -> float | None:
+    """The seconds that `1.5`, `2m` or `1h` stand for; None if it is not a duration."""
+    scale = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}.get(text[-1:])
+    try:
+        seconds = float(text[:-1] if scale else text) * (scale or 1.0)
+    except ValueError:
+        return None
+    return min(max(seconds, 0.0), 1e6)
+
+
+@command("true", ":", "exec", "umask", "sync", "chcon", "restorecon", "chown", "chgrp", "ulimit")
+def true(ctx: CommandContext) -> int:
+    """Do nothing, successfully."""
+    return 0
+
+
+@command("false")
+def false(ctx: CommandContext) -> int:
+    """Do nothing, unsuccessfully."""
+    return 1
+
+
+@command("yes")
+async def yes(ctx: CommandContext) -> int:
+    """`yes [word]`: print a line forever."""
+    line = (" ".join(ctx.arguments) or "y") + "\n"
+    many = line.encode("utf-8", "surrogateescape") * 256
+    while True:
+        ctx.out(many)
+        await ctx.io.drain()
+        await asyncio.sleep(0)
+
+
+@command("test", "[")
+def test(ctx: CommandContext) -> int:
+    """`test -f x`, `[ a = b ]`: 0 for true, 1 for false, 2 for an invalid test."""
+    words = list(ctx.arguments)
+    if ctx.name == "[" and (not words or words.pop() != "]"):
+        return ctx.fail("sh: [: missing ]", 2)
+    try:
+        return int(not words_hold(ctx.shell, ctx.io, words))
+    except (ValueError, ArithmeticFailure, RecursionError) as error:
+        return ctx.fail(f"sh: {ctx.name}: {error}: unexpected operator/operand", 2)
+
+
+@command("read")
+async def read(ctx: CommandContext) -> int:
+    """`read [-r] [-u fd] names`: split a line into variables, the rest into the last."""
+    options, names = split_options(ctx, "tnNudp")
+    source = ctx.io.others.get(int(options["u"])) if options.get("u", "").isdecimal() else None
+    line = await _read_line(source if isinstance(source, Input) else ctx.io.read)
+    text = line.decode("utf-8", "surrogateescape")
+    if "r" not in options:
+        text = re.sub(r"\\([\s\S])", lambda found: "" if found[1] == "\n" else found[1], text)
+    ended = text.endswith("\n")
+    names, separators = names or ["REPLY"], ctx.environment.get("IFS", " \t\n")
+    for name, word in zip(names, _words_of(text.removesuffix("\n"), len(names), separators),
+                          strict=True):  # fmt: skip
+        ctx.shell.assign(name, word)
+    return 0 if ended else 1
+
+
+async def _read_line(source: Input) -> bytes:
+    """One line, and what a backslash at its end continues; the rest goes back."""
+    line = b""
+    while chunk := await source():
+        line += chunk
+        end = re.search(rb"(?<!\\)(?:\\\\)*\n", line)
+        if end is not None or len(line) > _MAX_LINE_LENGTH:
+            last = end.end() if end is not None else len(line)
+            source.put_back(line[last:])
+            return line[:last]
+    return line
+
+
+def _words_of(text: str, count: int, separators: str) -> list[str]:
+    """Split a line into words for `read`: the last one gets the rest."""
+    blanks = "".join(c for c in separators if c.isspace())
+    words: list[str] = []
+    text = text.strip(blanks) if blanks else text
+    blank, any_ = f"[{re.escape(blanks)}]*" if blanks else "", re.escape(separators)
+    if not separators:
+        return [text, *[""] * (count - 1)]
+    splitter = re.compile(f"{blank}[{any_}]{blank}")
+    while len(words) < count - 1 and (found := splitter.search(text)):
+        words.append(text[: found.start()])
+        text = text[found.end() :]
+    end = found.start() if (found := re.search(f"[{any_}]", text)) else len(text)
+    rest = text[end:].strip(blanks)
+    if len(rest) <= 1 and rest in separators:  # one separator, which only ends the word
+        text = text[:end]
+    return [*words, text, *[""] * (count - len(words) - 1)]
+
+
+@command("trap")
+def trap(ctx: CommandContext) -> int:
+    """`trap [action] signals`; without action or with `-` to forget; alone to list."""
+    words = ctx.arguments[1:] if ctx.arguments[:1] == ["--"] else ctx.arguments
+    if not words:
+        for name, action in ctx.shell.traps.items():
+            ctx.print(f"trap -- {_quoted(action)} {name}")
+        return 0
+    action, names = (words[0], words[1:]) if len(words) > 1 else ("-", words)
+    for name in names:
+        name = "EXIT" if name in ("0", "EXIT") else name.upper().removeprefix("SIG")
+        ctx.shell.traps.pop(name, None)
+        if action != "-":
+            ctx.shell.traps[name] = action
+    return 0
+
+
+@command("getopts")
+def getopts(ctx: CommandContext) -> int:
+    """`getopts letters name [words]`: the next option of the parameters; 1 after the last."""
+    shell = ctx.shell
+    if len(ctx.arguments) < 2:
+        return ctx.fail("sh: getopts: missing options argument")
+    letters, name, *words = ctx.arguments
+    words = words or shell.positional
+    at, offset = int(shell.number(ctx.environment.get("OPTIND", "1"))), shell.option_offset
+    word = words[at - 1] if 0 < at <= len(words) else ""
+    shell.environment.pop("OPTARG", None)
+    if len(word) < 2 or word[0] != "-" or word == "--":
+        shell.assign("OPTIND", str(at + (word == "--")))
+        shell.assign(name, "?")
+        return 1
+    letter, offset = word[min(offset, len(word) - 1)], offset + 1
+    known = letters.find(letter) if letter != ":" else -1
+    found = letter if known >= 0 else "?"
+    if known >= 0 and letters[known + 1 : known + 2] == ":":
+        values = [word[offset:]] if offset < len(word) else words[at : at + 1]
+        at, offset = at + (1 if offset < len(word) else 2), 1
+        if values:
+            shell.assign("OPTARG", values[0])
+        else:
+            found, known = "?", -1
+    elif offset >= len(word):
+        at, offset = at + 1, 1
+    if known < 0:
+        shell.assign("OPTARG", letter)
+        if letters[:1] != ":":
+            ctx.fail(f"sh: -{letter}: unknown option")
+    shell.option_offset = offset
+    shell.assign("OPTIND", str(at))
+    shell.assign(name, found)
+    return 0

@@ -1,0 +1,177 @@
+"""Commands for what runs on the phone: kill, pgrep, pkill, top, timeout, wait, jobs."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+from virtual_phone.commands.builtins import duration_s
+from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.commands.process_commands import PhoneProcess, running_processes
+from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.system.process_table import SIGNALS, signal_number
+
+_TIMED_OUT = 124
+
+
+@command("kill")
+async def kill(ctx: CommandContext) -> int:
+    """`kill [-SIGNAL | -s SIGNAL] pids`, `kill -l`; `%1` is the first job of the shell."""
+    words, signal = list(ctx.arguments), 15
+    if words[:1] == ["-l"]:
+        return ctx.print("\n".join(f"{number:2} {name}" for name, number in SIGNALS.items()))
+    if words and re.fullmatch(r"-\w+", words[0]):
+        word = words.pop(0)[1:]
+        known = signal_number(words.pop(0) if word == "s" and words else word)
+        if known is None:
+            return ctx.fail(f"sh: kill: bad signal '{word}'")
+        signal = known
+    if not words:
+        return ctx.fail("sh: kill: Usage: kill [-s signame | -signum | -signame] {job | pid} ...")
+    code = 0
+    for word in words:
+        jobs = ctx.shell.own_jobs
+        if re.fullmatch(r"%\d{1,4}", word) and 0 < int(word[1:]) <= len(jobs):
+            word = str(jobs[int(word[1:]) - 1])
+        if not re.fullmatch(r"\d{1,9}", word, re.ASCII):
+            code = ctx.fail(f"sh: kill: {word}: arguments must be jobs or process IDs")
+        elif not await _send(ctx, int(word), signal):
+            code = ctx.fail(f"sh: kill: {word}: No such process")
+    return code
+
+
+async def _send(ctx: CommandContext, pid: int, signal: int) -> bool:
+    """Send a signal to a program or an app; returns whether there is one."""
+    tasks, shell = ctx.phone.tasks, ctx.shell
+    if pid == shell.pid:
+        action = next((a for n, a in shell.traps.items() if signal_number(n) == signal), None)
+        if action is not None:
+            await shell.run_here(action)
+            return True
+    app = next((package for package in tasks.running if tasks.pid(package) == pid), None)
+    if app is not None and signal in (9, 15):
+        tasks.stop(app)
+        return True
+    known = ctx.phone.processes.kill(pid, signal)
+    await asyncio.sleep(0)  # the process ends here, if it is this one
+    return known or app is not None
+
+
+@command("pgrep", "pkill")
+async def pgrep(ctx: CommandContext) -> int:
+    """`pgrep [-flxn] pattern`, `pkill [-SIGNAL] [-flx] pattern`."""
+    words, signal = list(ctx.arguments), 15
+    if ctx.name == "pkill" and words and (number := signal_number(words[0][1:])) is not None:
+        ctx.arguments, signal = words[1:], number
+    options, patterns = split_options(ctx, "uPtsd")
+    if len(patterns) != 1:
+        return ctx.fail(f"{ctx.name}: Needs 1 argument")
+    found = list(_matching(ctx, patterns[0], options))
+    for row in found[-1:] if "n" in options else found:
+        if ctx.name == "pkill":
+            await _send(ctx, row.pid, signal)
+        else:
+            shown = row.line if "f" in options else row.name
+            ctx.print(f"{row.pid} {shown}" if "l" in options else str(row.pid))
+    return int(not found)
+
+
+def _matching(ctx: CommandContext, pattern: str, options: dict[str, str]) -> Iterator[PhoneProcess]:
+    try:
+        compiled = re.compile(pattern)
+    except re.error:
+        return
+    match = compiled.fullmatch if "x" in options else compiled.search
+    own = ctx.process.pid if ctx.process is not None else 0
+    for row in running_processes(ctx):
+        if row.pid != own and match(row.line if "f" in options else row.name):
+            yield row
+
+
+@command("top")
+async def top(ctx: CommandContext) -> int:
+    """`top [-b] [-n count] [-d seconds] [-m rows]`: once, unless `-n` says otherwise."""
+    options, _ = split_options(ctx, "ndmopsuHkO")
+    count = options.get("n", "1")
+    most = int(options["m"][:6]) if options.get("m", "").isdecimal() else 1000
+    for number in range(int(count[:6]) if count.isdecimal() else 1):
+        if number:
+            await asyncio.sleep(duration_s(options.get("d", "3")) or 0.1)
+        rows = running_processes(ctx)
+        num = len(rows)
+        ctx.print(f"Tasks: {num} total,   1 running, {num - 1} sleeping,   0 stopped,   0 zombie")
+        ctx.print("  Mem:  4000000K total,  2000000K used,  2000000K free,    50000K buffers")
+        ctx.print(" Swap:        0K total,        0K used,        0K free,  1000000K cached")
+        ctx.print("200%cpu   5%user   0%nice   5%sys 190%idle   0%iow   0%irq   0%sirq   0%host")
+        ctx.print("  PID USER         PR  NI VIRT  RES  SHR S[%CPU] %MEM     TIME+ ARGS")
+        for row in rows[:most]:
+            left = f"{row.pid:>5} {row.user:<12} 20   0 1.0G  50M  20M S"
+            ctx.print(f"{left}  0.0   1.2   0:00.10 {row.line}")
+        await ctx.io.drain()
+    return 0
+
+
+@command("timeout")
+async def timeout(ctx: CommandContext) -> int:
+    """`timeout [-s SIGNAL] [-k seconds] seconds command`: 124 if it takes longer."""
+    words = list(ctx.arguments)
+    while words and words[0][:1] == "-":
+        word = words.pop(0)
+        if word in ("-s", "-k") and words:
+            words.pop(0)
+    seconds = duration_s(words[0]) if len(words) > 1 else None
+    if seconds is None:
+        return ctx.fail("timeout: Needs 2 arguments")
+    try:
+        async with asyncio.timeout(seconds or None):
+            return await ctx.shell.execute(words[1:], ctx.io)
+    except TimeoutError:
+        return _TIMED_OUT
+
+
+@command("wait")
+async def wait(ctx: CommandContext) -> int:
+    """`wait [pids]`: the exit code of the last one; without pids, of all jobs, 0."""
+    shell, code = ctx.shell, 0
+    wanted = ctx.arguments or [str(pid) for pid in shell.own_jobs]
+    for word in wanted:
+        job = shell.jobs.get(int(word)) if re.fullmatch(r"\d{1,9}", word, re.ASCII) else None
+        if job is None or job.task is None:
+            code = 127
+            continue
+        await asyncio.wait([job.task])
+        code = job.code
+    return code if ctx.arguments else 0
+
+
+@command("jobs")
+def jobs(ctx: CommandContext) -> int:
+    """List the background commands that still run."""
+    for number, pid in enumerate(ctx.shell.own_jobs, 1):
+        if pid in ctx.phone.processes.running:
+            words = " ".join(ctx.shell.jobs[pid].words)
+            ctx.print(f"[{number}] + Running              {words}")
+    return 0
+
+
+@command("stty")
+def stty(ctx: CommandContext) -> int:
+    """`stty size`: rows and columns of the terminal."""
+    terminal = ctx.io.terminal
+    if terminal is None:
+        return ctx.fail("stty: standard input: Not a typewriter")
+    if ctx.arguments == ["size"]:
+        return ctx.print(f"{terminal.rows} {terminal.columns}")
+    if not ctx.arguments or ctx.arguments == ["-a"]:
+        return ctx.print(
+            f"speed 38400 baud; rows {terminal.rows}; columns {terminal.columns}; line = 0;"
+        )
+    return 0
+
+
+@command("tty")
+def tty(ctx: CommandContext) -> int:
+    """The name of the terminal."""
+    if ctx.io.terminal is None:
+        ctx.print("not a tty")
+        return 1
+    return ctx.print("/dev/pts/0")

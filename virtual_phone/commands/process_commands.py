@@ -1,0 +1,148 @@
+"""Commands for processes: ps, pidof."""
+
+import getopt
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from virtual_phone.commands.command_table import command
+from virtual_phone.shell.interpreter import CommandContext
+
+_SYSTEM = (
+    (1, 0, "root", "init", "/system/bin/init second_stage"),
+    (300, 1, "root", "main", "zygote64"),
+    (400, 1, "shell", "adbd", "/apex/com.android.adbd/bin/adbd"),
+    (500, 1, "system", "surfaceflinger", "/system/bin/surfaceflinger"),
+    (1000, 300, "system", "system_server", "system_server"),
+    (1200, 300, "u0_a50", "ndroid.systemui", "com.android.systemui"),
+)
+_ZYGOTE_PID = 300
+_USER_IDS = {"root": 0, "system": 1000, "shell": 2000, "u0_a50": 10050, "u0_a100": 10100}
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class PhoneProcess:
+    """What `ps` knows about a process."""
+
+    pid: int
+    parent: int
+    user: str
+    name: str
+    """As the kernel shortens it to 15 characters."""
+    line: str
+    """Its command line."""
+
+
+_FIELDS: dict[str, tuple[str, int, Callable[[PhoneProcess, float], object]]] = {
+    "USER": ("USER", -12, lambda p, up_s: p.user),
+    "UID": ("UID", 5, lambda p, up_s: _USER_IDS[p.user]),
+    "PID": ("PID", 5, lambda p, up_s: p.pid),
+    "PPID": ("PPID", 5, lambda p, up_s: p.parent),
+    "VSZ": ("VSZ", 7, lambda p, up_s: 1_000_000),
+    "RSS": ("RSS", 6, lambda p, up_s: 50_000),
+    "WCHAN": ("WCHAN", -10, lambda p, up_s: "0"),
+    "ADDR": ("ADDR", 10, lambda p, up_s: "0"),
+    "S": ("S", 1, lambda p, up_s: "R" if p.name == "ps" else "S"),
+    "C": ("C", 1, lambda p, up_s: 0),
+    "STIME": ("STIME", -5, lambda p, up_s: "00:00"),
+    "TTY": ("TTY", -8, lambda p, up_s: "?"),
+    "TIME": ("TIME", 8, lambda p, up_s: "00:00:00"),
+    "ELAPSED": ("ELAPSED", 11, lambda p, up_s: time.strftime("%H:%M:%S", time.gmtime(up_s))),
+    "COMM": ("COMM", -15, lambda p, up_s: p.name),
+    "NAME": ("NAME", -27, lambda p, up_s: p.line.partition(" ")[0].rpartition("/")[2]),
+    "ARGS": ("ARGS", -27, lambda p, up_s: p.line),
+    "CMD": ("CMD", -27, lambda p, up_s: p.line),
+    "CMDLINE": ("CMDLINE", -27, lambda p, up_s: p.line),
+}
+"""Title, width (negative: to the left) and value of each column."""
+_SAME = {"STAT": "S", "ETIME": "ELAPSED", "COMMAND": "ARGS"}
+_HELP = """\
+usage: ps [-AefnwZ] [-o FIELD,] [-p PID,] [-u USER,]
+
+List processes.
+
+-A\tAll
+-e\tSynonym for -A
+-f\tFull listing (-o USER:12=UID,PID,PPID,C,STIME,TTY,TIME,ARGS=CMD)
+-o\tOutput FIELDs instead of defaults
+-p\tProcess IDs (--pid)
+-u\tSelect by effective user"""
+"""What clients search for `-A`, which old phones lack."""
+_COLUMNS = "USER,PID,PPID,VSZ,RSS,WCHAN,ADDR,S,NAME"
+_FULL = "USER,PID,PPID,C,STIME,TTY,TIME,CMD"
+
+
+def running_processes(ctx: CommandContext) -> list[PhoneProcess]:
+    """The system, apps and what the shell runs, by process id."""
+    tasks = ctx.phone.tasks
+    found = [
+        PhoneProcess(pid=pid, parent=parent, user=user, name=name, line=line)
+        for pid, parent, user, name, line in _SYSTEM
+    ]
+    for package in tasks.running:
+        pid = tasks.pid(package)
+        found.append(
+            PhoneProcess(
+                pid=pid, parent=_ZYGOTE_PID, user="u0_a100", name=package[-15:], line=package
+            )
+        )
+    programs = [(p.pid, p.parent, p.words) for p in ctx.phone.processes.running.values()]
+    if ctx.process is None:  # a command that never waits is in no table
+        pid = ctx.phone.processes.new_pid()
+        programs.append((pid, ctx.shell.pid, (ctx.name, *ctx.arguments)))
+    for pid, parent, words in programs:
+        name, line = words[0][:15], " ".join(words)
+        found.append(PhoneProcess(pid=pid, parent=parent, user="shell", name=name, line=line))
+    return sorted(found, key=lambda process: process.pid)
+
+
+@command("ps")
+def ps(ctx: CommandContext) -> int:
+    """`ps [-A | -e] [-f] [-p PIDS] [-u USERS] [-o COLUMNS]`; without -A those of this shell."""
+    if "--help" in ctx.arguments:
+        return ctx.print(_HELP)
+    try:
+        given, words = getopt.gnu_getopt(ctx.arguments, "AaefldnwTZM:p:P:u:U:o:k:O:s:")
+    except getopt.GetoptError as error:
+        return ctx.fail(f"ps: {error.msg}")
+    options = {option[1]: value for option, value in given}
+    names = options.get("o", _FULL if "f" in options else _COLUMNS).upper().split(",")
+    columns = [_SAME.get(title.partition("=")[0].split(":")[0], title) for title in names]
+    unknown = [name for name in columns if name not in _FIELDS]
+    if unknown:
+        return ctx.fail(f"ps: bad -o {unknown[0][:40]}")
+    wanted = {*words, *(word for o in "puU" if o in options for word in options[o].split(","))}
+    shown = [
+        process
+        for process in running_processes(ctx)
+        if options.keys() & {"A", "e"}
+        or wanted & {str(process.pid), process.user, f"{_USER_IDS[process.user]}"}
+        or (not wanted and process.user == "shell" and process.name != "adbd")
+    ]
+    fields = [_FIELDS[name] for name in columns]
+    ctx.print(_row([title for title, *_ in fields], [width for _, width, _ in fields]))
+    up_s = ctx.phone.clock.uptime_s()
+    for process in shown:
+        cells = [str(value(process, up_s)) for *_, value in fields]
+        ctx.print(_row(cells, [width for _, width, _ in fields]))
+    return 0 if shown else 1
+
+
+def _row(cells: list[str], widths: list[int]) -> str:
+    padded = [
+        cell.rjust(width) if width > 0 else cell.ljust(-width)
+        for cell, width in zip(cells, widths, strict=True)
+    ]
+    return " ".join(padded).rstrip()
+
+
+@command("pidof")
+def pidof(ctx: CommandContext) -> int:
+    """`pidof [-s] names`."""
+    names = [name for name in ctx.arguments if not name.startswith("-")]
+    found = [
+        str(process.pid)
+        for process in running_processes(ctx)
+        if process.line.partition(" ")[0].rpartition("/")[2] in names
+    ]
+    return ctx.print(" ".join(found[: 1 if "-s" in ctx.arguments else None])) if found else 1

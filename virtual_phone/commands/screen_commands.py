@@ -1,0 +1,219 @@
+"""Commands for the screen: screencap, screenrecord, wm."""
+
+import asyncio
+import getopt
+
+from virtual_phone import screen_capture
+from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.phone_display import DISPLAY_ID
+from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.redirects import Write
+from virtual_phone.system.screen_frame import KNOWN_SCREEN, SENT, black
+from virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder
+
+_SENT_SCREEN = "AGENTRL_SENT_SCREEN"
+"""Variable in which a shell keeps the token of the last frame that it has sent."""
+_SECOND_DISPLAY = (720, 720)
+"""Size of the dark display that is captured unless another is named (`second_display` fault)."""
+_USAGE = """\
+usage: screencap [-hp] [-d display-id] [FILENAME]
+   -h: this message
+   -p: save the file as a png.
+   -d: specify the display ID to capture
+If FILENAME ends with .png it will be saved as a png.
+If FILENAME is not given, the results will be printed to stdout."""
+_MAX_S = 180.0
+_BIT_RATE = 20_000_000
+_SIDES = range(16, 4097)
+_RECORDING = ["size=", "bit-rate=", "time-limit=", "output-format=", "display-id="]
+_RECORDING += ["verbose", "rotate", "bugreport", "show-frame-time"]
+
+
+@command("screencap")
+def screencap(ctx: CommandContext) -> int:
+    """`screencap [-p] [-d DISPLAY] [FILE]`."""
+    options, files = split_options(ctx, "d")
+    if "h" in options:
+        return ctx.fail(_USAGE)
+    is_png = "p" in options or any(file.endswith(".png") for file in files)
+    if options.get("d", str(DISPLAY_ID)) != str(DISPLAY_ID):
+        ctx.fail("Failed to take screenshot. Status: -2")
+        return ctx.fail("Capturing failed.")
+    known = "" if files or is_png else ctx.environment.get(KNOWN_SCREEN, "")
+    if known == SENT:
+        if ctx.phone.faults.slow_services:  # they affect the client once it opens a service
+            return 1
+        known = ctx.environment.get(_SENT_SCREEN, "none")
+    image = screen_capture.png(ctx.phone) if is_png else screen_capture.raw(ctx.phone, known)
+    if ctx.phone.faults.get("second_display") and "d" not in options:
+        other = black(*_SECOND_DISPLAY)
+        known, image = "", other.png if is_png else other.raw
+    if image is None:
+        return ctx.fail("Capturing failed.")
+    if known and ctx.phone.sent_frame is not None:
+        ctx.environment[_SENT_SCREEN] = ctx.phone.sent_frame.token.hex()
+    if files:
+        ctx.phone.files.write(ctx.path(files[0]), bytes(image))
+    else:
+        ctx.out(image)
+    return 0
+
+
+@command("wm")
+def wm(ctx: CommandContext) -> int:
+    """`wm size [WxH|reset]`, `wm density [N|reset]`, `wm dismiss-keyguard`, `wm user-rotation`."""
+    verb, *arguments = ctx.arguments or [""]
+    phone = ctx.phone
+    try:
+        if verb == "size":
+            return _size(ctx, arguments)
+        if verb == "density":
+            return _density(ctx, arguments)
+        if verb in ("user-rotation", "set-user-rotation"):
+            return _rotation(ctx, arguments)
+    except ValueError as error:
+        return ctx.fail(f"Error: {error}", 255)
+    if verb == "dismiss-keyguard":
+        phone.unlock()
+        return 0
+    return ctx.fail(f"Unknown command: {' '.join(ctx.arguments)}", 255)
+
+
+def _size(ctx: CommandContext, arguments: list[str]) -> int:
+    geometry = ctx.phone.geometry
+    if not arguments:
+        ctx.print(f"Physical size: {_by(geometry.physical)}")
+        return ctx.print(f"Override size: {_by(geometry.override)}") if geometry.override else 0
+    if arguments[0] == "reset":
+        geometry.set_size(None)
+    else:
+        width, _, height = arguments[0].partition("x")
+        if not (width and height):
+            return ctx.fail(f"Error: bad size {arguments[0]}", 255)
+        if bad := [side for side in (width, height) if not _is_number(side)]:
+            return ctx.fail(_bad_number(bad[0]), 255)
+        geometry.set_size((int(width), int(height)))
+    ctx.phone.display.show_now()
+    return 0
+
+
+def _density(ctx: CommandContext, arguments: list[str]) -> int:
+    geometry = ctx.phone.geometry
+    if not arguments:
+        ctx.print(f"Physical density: {geometry.physical_density}")
+        override = geometry.density_override
+        return ctx.print(f"Override density: {override}") if override else 0
+    if arguments[0] != "reset" and not _is_number(arguments[0]):
+        return ctx.fail(_bad_number(arguments[0]), 255)
+    geometry.density_override = None if arguments[0] == "reset" else int(arguments[0])
+    return 0
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is a positive integer of a size that Java's `Integer.parseInt` takes."""
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+def _bad_number(text: str) -> str:
+    return f'Error: bad number java.lang.NumberFormatException: For input string: "{text}"'
+
+
+def _rotation(ctx: CommandContext, arguments: list[str]) -> int:
+    """`wm user-rotation [free | lock [0-3]]`."""
+    phone = ctx.phone
+    verb, *value = arguments or [""]
+    if verb == "free":
+        phone.put_setting("system", "accelerometer_rotation", "1")
+    elif verb == "lock":
+        rotation = value[0] if value else str(phone.geometry.rotation)
+        if rotation not in ("0", "1", "2", "3"):
+            raise ValueError(f"invalid rotation {rotation}")
+        phone.put_setting("system", "user_rotation", rotation)
+        phone.put_setting("system", "accelerometer_rotation", "0")
+    elif not verb:
+        is_free = phone.settings.get("system", "accelerometer_rotation") != "0"
+        return ctx.print("free" if is_free else f"lock {phone.geometry.rotation}")
+    else:
+        raise ValueError(f"expected free or lock, not {verb}")
+    return 0
+
+
+def _by(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+@command("screenrecord")
+async def screenrecord(ctx: CommandContext) -> int:
+    """`screenrecord [--output-format=h264] [--size WxH] [--bit-rate N] [--time-limit N] FILE|-`."""
+    try:
+        options, target = _recording_options(ctx.arguments)
+        size = _video_size(options.get("size"), ctx.phone.geometry.size)
+        limit_s = min(float(options.get("time-limit", _MAX_S)), _MAX_S)
+        bit_rate = _bit_rate(options.get("bit-rate"))
+        is_stream = options.get("output-format") in ("h264", "raw-frames") or target == "-"
+    except ValueError as error:
+        return ctx.fail(f"screenrecord: {error}", 2)
+    try:
+        recorder = ScreenRecorder(size, bit_rate, container=not is_stream)
+    except EncoderMissing as error:
+        return ctx.fail(f"screenrecord: {error}")
+    written: list[bytes | memoryview] = []
+    write: Write = ctx.out if target == "-" else written.append
+    try:
+        async with asyncio.timeout(limit_s):
+            await _record(ctx, recorder, write)
+    except TimeoutError:
+        pass
+    finally:
+        written.append(recorder.close())
+        if target != "-":
+            ctx.phone.files.write(ctx.path(target), b"".join(written))
+    return 0
+
+
+async def _record(ctx: CommandContext, recorder: ScreenRecorder, write: Write) -> None:
+    """Encode a frame for every change; a slow client misses the ones in between."""
+    phone, loop = ctx.phone, asyncio.get_running_loop()
+    start_s, last = loop.time(), None
+    while True:
+        shown, frame = phone.shown, screen_capture.frame(phone)
+        if frame is not last:
+            write(await recorder.encode(frame, loop.time() - start_s))
+            last = frame
+        await ctx.io.drain()
+        await phone.display.wait_for_change(shown)
+
+
+def _recording_options(arguments: list[str]) -> tuple[dict[str, str], str]:
+    """Parse the arguments into options and the output file.
+
+    Raises:
+        ValueError: an option is unknown, or the output file is missing.
+    """
+    try:
+        given, words = getopt.gnu_getopt(arguments, "", _RECORDING)
+    except getopt.GetoptError as error:
+        raise ValueError(f"unrecognized option: {error.msg[:100]}") from error
+    if len(words) != 1:
+        raise ValueError("Must specify output file (see --help)")
+    return {option.removeprefix("--"): value for option, value in given}, words[0]
+
+
+def _video_size(option: str | None, size: tuple[int, int]) -> tuple[int, int]:
+    """Width and height of the video, rounded down to even numbers."""
+    if option is not None:
+        width, _, height = option.partition("x")
+        size = int(width[:9]), int(height[:9])
+    if not all(side in _SIDES for side in size):
+        raise ValueError(f"Invalid size {option}, must be width x height")
+    return size[0] // 2 * 2, size[1] // 2 * 2
+
+
+def _bit_rate(option: str | None) -> int:
+    """The bit rate in bits per second; `4M` is four million."""
+    if option is None:
+        return _BIT_RATE
+    rate = int(option[:-1][:9]) * 1_000_000 if option[-1:] in ("M", "m") else int(option[:9])
+    if not 100_000 <= rate <= 200_000_000:
+        raise ValueError(f"Bit rate {option[:20]} outside acceptable range [100000,200000000]")
+    return rate

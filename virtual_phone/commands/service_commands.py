@@ -1,0 +1,107 @@
+"""Commands about the phone's services: service, cmd of network services, getenforce, uptime."""
+
+import time
+
+from virtual_phone.commands.command_table import command
+from virtual_phone.commands.dumpsys import SECTIONS
+from virtual_phone.shell.interpreter import CommandContext
+
+_INTERFACES = {
+    "activity": "android.app.IActivityManager",
+    "alarm": "android.app.IAlarmManager",
+    "audio": "android.media.IAudioService",
+    "connectivity": "android.net.IConnectivityManager",
+    "display": "android.hardware.display.IDisplayManager",
+    "input": "android.hardware.input.IInputManager",
+    "input_method": "com.android.internal.view.IInputMethodManager",
+    "location": "android.location.ILocationManager",
+    "notification": "android.app.INotificationManager",
+    "package": "android.content.pm.IPackageManager",
+    "power": "android.os.IPowerManager",
+    "wifi": "android.net.wifi.IWifiManager",
+    "window": "android.view.IWindowManager",
+}
+
+
+@command("service")
+def service(ctx: CommandContext) -> int:
+    """`service list`, `service check NAME`, `service call NAME CODE ...`, which changes nothing."""
+    verb, *rest = ctx.arguments or [""]
+    if verb == "list":
+        ctx.print(f"Found {len(SECTIONS)} services:")
+        for number, name in enumerate(sorted(SECTIONS)):
+            ctx.print(f"{number}\t{name}: [{_INTERFACES.get(name, '')}]")
+        return 0
+    if verb == "check" and rest:
+        return ctx.print(f"Service {rest[0]}: {'' if rest[0] in SECTIONS else 'not '}found")
+    if verb == "call" and rest:
+        if rest[0] not in SECTIONS:
+            return ctx.fail(f"service: Service {rest[0]} does not exist", 10)
+        if len(rest) < 2:
+            return ctx.fail("service: No code specified for call", 10)
+        return ctx.print("Result: Parcel(00000000    '....')")
+    return ctx.fail("Usage: service [-h|-?]\n       service list\n       service check SERVICE", 10)
+
+
+@command("cmd wifi")
+def wifi(ctx: CommandContext) -> int:
+    """`cmd wifi status | set-wifi-enabled enabled|disabled | list-networks | ...`."""
+    verb, *rest = ctx.arguments or [""]
+    settings = ctx.phone.settings
+    if verb == "set-wifi-enabled" and rest[:1] in (["enabled"], ["disabled"]):
+        settings.put("global", "wifi_on", str(int(rest[0] == "enabled")))
+        return 0
+    if verb == "status":
+        is_on = settings.get("global", "wifi_on") != "0"
+        ctx.print(f"Wifi is {'enabled' if is_on else 'disabled'}")
+        ctx.print("Wifi scanning is only available when wifi is enabled")
+        if not is_on:
+            return 0
+        ctx.print("==== Primary ClientModeManager instance ====")
+        return ctx.print("Wifi is not connected")
+    if verb in ("list-networks", "list-scan-results"):
+        return ctx.print("No networks" if verb == "list-networks" else "No scan results")
+    if verb in ("start-scan", "reset-connected-score"):
+        return 0
+    return ctx.fail(f"Unknown command: {verb}", 255)
+
+
+_SWITCHES = {
+    "cmd connectivity": ("airplane-mode", "airplane_mode_on"),
+    "cmd phone": ("data", "mobile_data"),
+    "cmd bluetooth_manager": ("", "bluetooth_on"),
+}
+"""The verb before `enable` or `disable`, if any, and the setting that it changes."""
+
+
+@command(*_SWITCHES)
+def switch(ctx: CommandContext) -> int:
+    """`cmd connectivity airplane-mode`, `cmd phone data`, `cmd bluetooth_manager`: switches."""
+    verb, setting = _SWITCHES[ctx.name]
+    words = list(ctx.arguments)
+    if verb and words[:1] == [verb]:
+        del words[0]
+    settings = ctx.phone.settings
+    if words in (["enable"], ["disable"]):
+        settings.put("global", setting, str(int(words == ["enable"])))
+        return 0
+    if verb == "airplane-mode" and ctx.arguments == [verb]:
+        is_on = settings.get("global", setting) != "0"
+        return ctx.print("enabled" if is_on else "disabled")
+    return ctx.fail(f"Unknown command: {' '.join(ctx.arguments)[:100]}", 255)
+
+
+@command("getenforce")
+def getenforce(ctx: CommandContext) -> int:
+    """The mode of SELinux."""
+    return ctx.print("Enforcing")
+
+
+@command("uptime")
+def uptime(ctx: CommandContext) -> int:
+    """How long the phone has been running."""
+    clock = ctx.phone.clock
+    minutes = int(clock.uptime_s()) // 60
+    span = f"{minutes} min" if minutes < 60 else f"{minutes // 60:2}:{minutes % 60:02}"
+    now = time.strftime("%H:%M:%S", time.gmtime(clock.now_s()))
+    return ctx.print(f" {now} up {span},  0 users,  load average: 0.10, 0.12, 0.09")

@@ -1,0 +1,11 @@
+"""Programs of toybox that work on texts and files."""
+
+from virtual_phone.commands.toybox import (  # noqa: F401 - importing them fills the table
+    archives,
+    file_commands,
+    file_tools,
+    find,
+    grep,
+    text_commands,
+    text_programs,
+)

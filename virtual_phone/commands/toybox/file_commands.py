@@ -1,0 +1,333 @@
+"""Commands for files: cat, ls, ln, rm, mkdir, cp, mv, touch, chmod, md5sum, df."""
+
+import asyncio
+import hashlib
+import re
+import stat
+import time
+from collections.abc import Callable, Sequence
+
+from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.system.file_system import FileNode
+
+_CHUNK = 1 << 20
+_BLOCK = 4096
+_SYSTEM_BYTES = 2 << 30
+_MOUNTS = {
+    "/": "/dev/block/dm-0",
+    "/dev": "tmpfs",
+    "/data": "/dev/block/dm-5",
+    "/storage/emulated": "/dev/fuse",
+}
+"""What is mounted where."""
+
+
+def each(
+    ctx: CommandContext, paths: Sequence[str], act: Callable[[str], None], *, spelled: bool = False
+) -> int:
+    """Apply a function to every path; print an error for each one that fails.
+
+    Args:
+        ctx: invocation of the command.
+        paths: as given to it.
+        act: takes an absolute path.
+        spelled: whether it takes the path as given instead.
+    """
+    code = 0
+    for path in paths:
+        try:
+            act(path if spelled else ctx.path(path))
+        except OSError as error:
+            code = ctx.fail(f"{ctx.name}: {path}: {error.strerror}")
+    return code
+
+
+@command("cat")
+async def cat(ctx: CommandContext) -> int:
+    """`cat [files]`; `-` is standard input."""
+    code = 0
+    for path in split_options(ctx, "")[1] or ["-"]:
+        if path == "-":
+            while chunk := await ctx.io.read():
+                ctx.out(chunk)
+                await ctx.io.drain()
+            continue
+        try:
+            content = memoryview(ctx.phone.files.read(ctx.path(path)))
+        except OSError as error:
+            code = ctx.fail(f"cat: {path}: {error.strerror}")
+            continue
+        for start in range(0, len(content), _CHUNK):
+            ctx.out(content[start : start + _CHUNK])
+            await ctx.io.drain()
+    return code
+
+
+@command("ls")
+def ls(ctx: CommandContext) -> int:
+    """`ls [-l] [-a] [-A] [-d] [-R] [-1] [-p] [-F] [-L] [paths]`, one name per line."""
+    options, paths = split_options(ctx, "")
+    files = ctx.phone.files
+    folders: list[str] = []
+
+    def entry(name: str, node: FileNode) -> None:
+        shown = f"{name} -> {node.target}" if node.is_link and "l" in options else name
+        shown += "/" * (("p" in options or "F" in options) and node.is_folder)
+        shown += "@" * ("F" in options and node.is_link)
+        ctx.print(_line(shown, node) if "l" in options else shown)
+
+    def sort_out(path: str) -> None:
+        follow = options.keys().isdisjoint("dFl") or "L" in options or path.endswith("/")
+        full = ctx.path(path)
+        # A link that leads nowhere is listed itself.
+        node = files.find(files.resolve(full)) if follow else None
+        node = node or files.stat(full, follow=False)
+        if node.is_folder and "d" not in options:
+            folders.append(path)
+        else:
+            entry(path, node)
+
+    def show(path: str) -> None:
+        full = files.resolve(ctx.path(path))
+        names = [n for n in files.names(full) if n[0] != "." or "a" in options or "A" in options]
+        if len(paths) > 1 or "R" in options:
+            ctx.print(f"{path}:")
+        if "l" in options:
+            ctx.print(f"total {len(names) * _BLOCK // 1024}")
+        for name in ([".", ".."] if "a" in options else []) + names:
+            inside = files.find(f"{full}/{name}", follow="L" in options)
+            if inside is not None:
+                entry(name, inside)
+                if inside.is_folder and "R" in options and name.strip("."):
+                    folders.append(f"{path.rstrip('/')}/{name}")
+
+    code = each(ctx, paths or ["."], sort_out, spelled=True)
+    for number, path in enumerate(folders):  # grows meanwhile
+        ctx.out(b"\n" if number else b"")
+        show(path)
+    return code
+
+
+@command("ln")
+def ln(ctx: CommandContext) -> int:
+    """`ln -s [-f] [-n] [-T] [-v] targets [link]`; the link is a path or a folder.
+
+    As on a phone, the shell may not make hard links.
+    """
+    options, words = split_options(ctx, "t")
+    if not words:
+        return ctx.fail("ln: Needs 1 argument")
+    targets, goal = (words[:-1], words[-1]) if len(words) > 1 else (words, ".")
+    files, kind = ctx.phone.files, "symbolic" if "s" in options else "hard"
+    node = files.find(ctx.path(goal), follow="n" not in options)
+    is_folder = node is not None and node.is_folder and "T" not in options
+    code = 0
+    for target in targets:
+        link = f"{goal.rstrip('/')}/{target.rstrip('/').rpartition('/')[2]}" if is_folder else goal
+        try:
+            if kind == "hard":
+                raise PermissionError(13, "Permission denied")
+            if "f" in options and files.find(ctx.path(link), follow=False) is not None:
+                files.remove(ctx.path(link))
+            files.make_link(ctx.path(link), target)
+        except OSError as error:
+            failed = f"cannot create {kind} link from '{target}' to '{link}': {error.strerror}"
+            code = ctx.fail(f"ln: {failed}")
+            continue
+        if "v" in options:
+            ctx.fail(f"'{link}' -> '{target}'")
+    return code
+
+
+@command("rm")
+def rm(ctx: CommandContext) -> int:
+    """`rm [-r] [-f] paths`."""
+    options, paths = split_options(ctx, "")
+    files = ctx.phone.files
+
+    def remove(path: str) -> None:
+        if files.find(path, follow=False) is not None or "f" not in options:
+            files.remove(path, recursive="r" in options or "R" in options)
+
+    return each(ctx, paths, remove)
+
+
+@command("mkdir")
+def mkdir(ctx: CommandContext) -> int:
+    """`mkdir [-p] paths`."""
+    options, paths = split_options(ctx, "m")
+    files = ctx.phone.files
+    return each(ctx, paths, files.make_folders if "p" in options else files.make_folder)
+
+
+@command("cp", "mv")
+def cp(ctx: CommandContext) -> int:
+    """`cp [-r] paths target`, `mv paths target`; the target is a file or a folder."""
+    options, paths = split_options(ctx, "")
+    if len(paths) < 2:
+        return ctx.fail(f"{ctx.name}: Needs 2 arguments")
+    files, goal = ctx.phone.files, ctx.path(paths[-1])
+    node = files.find(goal)
+    takes_folders = ctx.name == "mv" or not {"r", "R", "a"}.isdisjoint(options)
+    keeps_links = "L" not in options and (takes_folders or not {"d", "P"}.isdisjoint(options))
+
+    def copy(path: str, target: str) -> None:
+        if target == path or target.startswith(f"{path}/"):
+            raise OSError(22, "into itself")
+        source = files.stat(path, follow=not keeps_links)
+        if source.is_link:
+            if files.find(target, follow=False) is not None:
+                files.remove(target)
+            files.make_link(target, source.target)
+        elif source.is_folder and takes_folders:
+            files.make_folders(target)
+            for name in files.names(path):
+                copy(f"{path}/{name}", f"{target}/{name}")
+        else:
+            files.write(target, files.read(path), mode=source.mode)
+
+    def act(path: str) -> None:
+        is_inside = node is not None and node.is_folder
+        copy(path, f"{goal.rstrip('/')}/{path.rpartition('/')[2]}" if is_inside else goal)
+        if ctx.name == "mv":
+            files.remove(path, recursive=True)
+
+    return each(ctx, paths[:-1], act)
+
+
+@command("touch")
+def touch(ctx: CommandContext) -> int:
+    """`touch paths`: create empty files."""
+    files = ctx.phone.files
+
+    def make(path: str) -> None:
+        if files.find(path) is None:
+            files.write(path, b"")
+
+    return each(ctx, split_options(ctx, "td")[1], make)
+
+
+@command("chmod")
+def chmod(ctx: CommandContext) -> int:
+    """`chmod MODE paths`: MODE is octal, or symbolic as in `u+x,go-w`."""
+    words = [word for word in ctx.arguments if word not in ("-R", "-f", "-v")]
+    if len(words) < 2:
+        return ctx.fail("chmod: Needs 2 arguments")
+    mode, files = words[0], ctx.phone.files
+
+    def change(path: str) -> None:
+        node = files.stat(path)
+        if all(digit in "01234567" for digit in mode) and len(mode) <= 4:
+            node.mode = stat.S_IFMT(node.mode) | int(mode, 8)
+        else:
+            _change_mode(node, mode)
+
+    return each(ctx, words[1:], change)
+
+
+def _change_mode(node: FileNode, mode: str) -> None:
+    """Apply a symbolic mode.
+
+    Raises:
+        OSError: it is invalid.
+    """
+    for clause in mode.split(","):
+        found = re.fullmatch(r"([ugoa]*)([-+=])([rwxX]*)", clause)
+        if found is None:
+            raise OSError(22, f"bad mode '{mode[:50]}'")
+        who, verb, letters = found.groups()
+        bits = sum({"r": 0o444, "w": 0o222, "x": 0o111, "X": 0o111}[c] for c in set(letters))
+        mask = 0o777 if not who or "a" in who else 0
+        mask |= sum({"u": 0o700, "g": 0o070, "o": 0o007, "a": 0}[c] for c in set(who))
+        if verb != "+":
+            node.mode &= ~((bits if verb == "-" else 0o777) & mask)
+        if verb != "-":
+            node.mode |= bits & mask
+
+
+def size_of(node: FileNode) -> int:
+    """Size of a file or folder in bytes."""
+    return _BLOCK if node.content is None else len(node.content)
+
+
+def _line(name: str, node: FileNode) -> str:
+    """A line of `ls -l`."""
+    when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(node.mtime))
+    return f"{stat.filemode(node.mode)} 1 shell shell {size_of(node):>8} {when} {name}"
+
+
+@command("md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum")
+async def md5sum(ctx: CommandContext) -> int:
+    """`md5sum [files]`."""
+    name = ctx.name.removesuffix("sum")
+    paths = split_options(ctx, "")[1]
+
+    if not paths:
+        ctx.print(f"{await _digest(name, await ctx.read_all())}  -")
+    contents: list[tuple[str, bytes]] = []
+    read = ctx.phone.files.read
+    code = each(
+        ctx, paths, lambda path: contents.append((path, read(ctx.path(path)))), spelled=True
+    )
+    for path, content in contents:
+        ctx.print(f"{await _digest(name, content)}  {path}")
+    return code
+
+
+async def _digest(name: str, content: bytes) -> str:
+    """The digest of a file; while a long one is computed, other phones have their turn."""
+    digest = hashlib.new(name, usedforsecurity=False)
+    for start in range(0, len(content), _CHUNK):
+        digest.update(memoryview(content)[start : start + _CHUNK])
+        await asyncio.sleep(0)
+    return digest.hexdigest()
+
+
+@command("df")
+def df(ctx: CommandContext) -> int:
+    """`df [-h] [paths]`: sizes in blocks of 1024 bytes."""
+    options, paths = split_options(ctx, "")
+    is_human = "h" in options
+    size = "     Size" if is_human else "1K-blocks"
+    ctx.print(f"Filesystem       {size}      Used Available Use% Mounted on")
+
+    def show(mount: str) -> None:
+        total, free = _space(ctx, mount)
+        numbers = (total, total - free, free)
+        shown = [human_size(n) if is_human else str(n // 1024) for n in numbers]
+        share = f"{-(-100 * (total - free) // max(1, total))}%"
+        columns = " ".join(f"{text:>9}" for text in shown)
+        ctx.print(f"{_MOUNTS[mount]:<16} {columns} {share:>4} {mount}")
+
+    def show_of(path: str) -> None:
+        ctx.phone.files.stat(path)
+        show(_mount_of(ctx.phone.files.resolve(path)))
+
+    if paths:
+        return each(ctx, paths, show_of)
+    for mount in _MOUNTS:
+        show(mount)
+    return 0
+
+
+def _mount_of(path: str) -> str:
+    path = "/storage/emulated" if f"{path}/".startswith("/sdcard/") else path
+    return max((m for m in _MOUNTS if f"{path}/".startswith(f"{m.rstrip('/')}/")), key=len)
+
+
+def _space(ctx: CommandContext, mount: str) -> tuple[int, int]:
+    """Total and free bytes of a mounted file system."""
+    files = ctx.phone.files
+    if mount == "/":
+        return _SYSTEM_BYTES, 0
+    return (files.capacity, files.num_free) if mount != "/dev" else (files.capacity // 2,) * 2
+
+
+def human_size(num_bytes: float) -> str:
+    """As toybox writes sizes: `512`, `1.5K`, `12G`."""
+    unit = 0
+    while num_bytes >= 1000 and unit < 4:
+        num_bytes, unit = num_bytes / 1024, unit + 1
+    digits = 1 if unit and num_bytes < 10 else 0
+    return f"{num_bytes:.{digits}f}{' KMGT'[unit].strip()}"

@@ -1,0 +1,232 @@
+"""Programs that examine and change files: stat, du, dd, base64 and others."""
+
+import base64
+import itertools
+import posixpath
+import re
+import stat
+import time
+
+from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.commands.toybox.file_commands import each, human_size, size_of
+from virtual_phone.shell.interpreter import CommandContext
+
+_MAX_SIZE = 64 << 20
+SIZE_UNITS = {"": 1, "c": 1, "b": 512, "w": 2, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_TYPES = {
+    stat.S_IFDIR: "directory", stat.S_IFREG: "regular file", stat.S_IFLNK: "symbolic link",
+    stat.S_IFCHR: "character device",
+}  # fmt: skip
+
+
+def children_of(ctx: CommandContext, path: str) -> list[str]:
+    """The paths in a folder, spelled as the folder is."""
+    names = ctx.phone.files.names(ctx.path(path))
+    return [f"{path.rstrip('/')}/{name}" if path != "/" else f"/{name}" for name in names]
+
+
+def number_of(text: str) -> int:
+    """A size such as `4k` or `1M`, in bytes.
+
+    Raises:
+        OSError: it is not a size.
+    """
+    found = re.fullmatch(r"(\d{1,12})([cbwkmg]?)b?", text.lower())
+    if found is None:
+        raise OSError(22, "Invalid argument", text)
+    return int(found[1]) * SIZE_UNITS[found[2]]
+
+
+@command("base64")
+async def base64_(ctx: CommandContext) -> int:
+    """`base64 [-d] [-w columns] [file]`."""
+    options, paths = split_options(ctx, "w")
+    content = ctx.phone.files.read(ctx.path(paths[0])) if paths else await ctx.read_all()
+    if "d" in options:
+        letters = bytes(c for c in content if not chr(c).isspace())
+        ctx.out(base64.b64decode(letters + b"=" * (-len(letters) % 4)))
+        return 0
+    text, width = base64.b64encode(content).decode(), options.get("w", "76")
+    columns = int(width[:6]) if width.isdecimal() else 76
+    lines = [text[at : at + columns] for at in range(0, len(text), columns)] if columns else [text]
+    ctx.out(("\n".join(lines) + "\n" * bool(columns and text)).encode())
+    return 0
+
+
+@command("stat")
+def stat_(ctx: CommandContext) -> int:
+    """`stat [-L] [-c FORMAT] paths`."""
+    options, paths = split_options(ctx, "c")
+    form = options.get("c") or (
+        "  File: %N\n  Size: %s\t Blocks: %b\t IO Blocks: 512\t%F\nAccess: (0%a/%A)\tUid: "
+        "( 2000/   shell)\tGid: ( 2000/   shell)\nModify: %y"
+    )
+
+    def show(name: str) -> None:
+        node = ctx.phone.files.stat(ctx.path(name), follow="L" in options)
+        kind = _TYPES.get(stat.S_IFMT(node.mode), "regular file")
+        shown = f"{name} -> '{node.target}'" if node.is_link else name
+        empty = "regular empty file" if node.content == b"" else kind
+        when = time.strftime("%Y-%m-%d %H:%M:%S.000000000 +0000", time.gmtime(node.mtime))
+        known = {
+            "n": name, "N": shown, "s": str(size_of(node)), "F": empty, "y": when,
+            "a": f"{stat.S_IMODE(node.mode):o}", "A": stat.filemode(node.mode), "U": "shell",
+            "Y": str(node.mtime), "G": "shell", "u": "2000", "g": "2000", "h": "1",
+            "b": str(-(-size_of(node) // 512)), "B": "512", "f": f"{node.mode:x}", "%": "%",
+        }  # fmt: skip
+        ctx.print(re.sub("%(.)", lambda found: known.get(found[1], found[0]), form))
+
+    return each(ctx, paths, show, spelled=True)
+
+
+@command("du")
+def du(ctx: CommandContext) -> int:
+    """`du [-sahkmb] [-d depth] [paths]`: sizes in blocks of 1024 bytes."""
+    options, paths = split_options(ctx, "d")
+    most = 0 if "s" in options else int(options.get("d", "1000")[:4])
+
+    def show(num_bytes: int, path: str) -> None:
+        unit = 1 if "b" in options else 1 << 20 if "m" in options else 1024
+        shown = human_size(num_bytes) if "h" in options else str(-(-num_bytes // unit))
+        ctx.print(f"{shown}\t{path}")
+
+    def measure(path: str, depth: int) -> int:
+        node = ctx.phone.files.stat(ctx.path(path), follow=False)
+        size = len(node.content) if node.content is not None else 0 if "b" in options else 4096
+        if "b" not in options:
+            size = 0 if node.is_link else -(-size // 4096) * 4096
+        if node.is_folder:
+            size += sum(measure(child, depth + 1) for child in children_of(ctx, path))
+        if depth <= most and (node.is_folder or "a" in options or not depth):
+            show(size, path)
+        return size
+
+    code = 0
+    for path in paths or ["."]:
+        try:
+            measure(path, 0)
+        except OSError as error:
+            code = ctx.fail(f"du: {path}: {error.strerror}")
+    return code
+
+
+@command("basename", "dirname")
+def basename(ctx: CommandContext) -> int:
+    """`basename path [suffix]`, `dirname path`."""
+    options, words = split_options(ctx, "s")
+    if not words:
+        return ctx.fail(f"{ctx.name}: Needs 1 argument")
+    if ctx.name == "dirname":
+        for path in words:
+            ctx.print(posixpath.dirname(path.rstrip("/")) or ("/" if path[:1] == "/" else "."))
+        return 0
+    suffix = options.get("s", words[1] if len(words) > 1 else "")
+    for path in words if "s" in options or "a" in options else words[:1]:
+        name = path.rstrip("/").rpartition("/")[2] or path[:1]
+        ctx.print(name.removesuffix(suffix) if suffix != name else name)
+    return 0
+
+
+@command("realpath", "readlink")
+def readlink(ctx: CommandContext) -> int:
+    """`readlink links`: where they lead; `readlink -f|-e|-m paths`, `realpath paths`."""
+    options, words = split_options(ctx, "")
+    if not words:
+        return ctx.fail(f"{ctx.name}: Needs 1 argument")
+    files, code = ctx.phone.files, 0
+    is_canonical = ctx.name == "realpath" or not options.keys().isdisjoint("efm")
+    for path in words:
+        try:
+            if is_canonical:
+                found = files.resolve(ctx.path(path))
+                if "m" not in options:
+                    files.stat(posixpath.dirname(found) if "f" in options else found)
+            else:
+                node = files.stat(ctx.path(path), follow=False)
+                if not node.is_link:
+                    raise OSError(22, "Invalid argument")
+                found = node.target
+        except OSError as error:
+            code = 1
+            if ctx.name == "realpath" and "q" not in options:
+                ctx.fail(f"realpath: {path}: {error.strerror}")
+            continue
+        ctx.out((found + "\n" * ("n" not in options)).encode("utf-8", "surrogateescape"))
+    return code
+
+
+@command("mktemp")
+def mktemp(ctx: CommandContext) -> int:
+    """`mktemp [-d] [-p folder] [template]`."""
+    options, words = split_options(ctx, "p")
+    template = (words or ["tmp.XXXXXXXXXX"])[0]
+    folder = options.get("p") or ("" if words else ctx.environment.get("TMPDIR", "/data/local/tmp"))
+    files, stem = ctx.phone.files, template.rstrip("X")
+    width = len(template) - len(stem)
+    names = (f"{stem}{number:0{width}d}" for number in itertools.count())
+    paths = (f"{folder.rstrip('/')}/{name}" if folder else name for name in names)
+    path = next(path for path in paths if files.find(ctx.path(path)) is None)
+    if "d" in options:
+        files.make_folder(ctx.path(path))
+    elif "u" not in options:
+        files.write(ctx.path(path), b"", mode=0o600)
+    return ctx.print(path)
+
+
+@command("rmdir")
+def rmdir(ctx: CommandContext) -> int:
+    """`rmdir paths`: remove empty folders."""
+    files = ctx.phone.files
+
+    def remove(path: str) -> None:
+        if not files.stat(path, follow=False).is_folder:
+            raise NotADirectoryError(20, "Not a directory")
+        if files.names(path):
+            raise OSError(39, "Directory not empty")
+        files.remove(path, recursive=True)
+
+    return each(ctx, split_options(ctx, "")[1], remove)
+
+
+@command("truncate")
+def truncate(ctx: CommandContext) -> int:
+    """`truncate -s SIZE files`."""
+    options, paths = split_options(ctx, "s")
+    size, files = number_of(options.get("s", "")), ctx.phone.files
+
+    def change(path: str) -> None:
+        node = files.find(path)
+        content = (node.content or b"") if node is not None else b""
+        if size > files.num_free + len(content):
+            raise OSError(28, "No space left on device")
+        files.write(path, content[:size].ljust(size, b"\0"))
+
+    return each(ctx, paths, change)
+
+
+@command("dd")
+async def dd(ctx: CommandContext) -> int:
+    """`dd [if=FILE] [of=FILE] [bs=SIZE] [count=N] [skip=N] [seek=N] [conv=notrunc]`."""
+    known = dict(word.partition("=")[::2] for word in ctx.arguments)
+    files, size = ctx.phone.files, number_of(known.get("bs", "512"))
+    count = number_of(known["count"]) if "count" in known else None
+    source, start = known.get("if", ""), number_of(known.get("skip", "0")) * size
+    most = None if count is None else start + count * size
+    if most is not None and most > _MAX_SIZE:
+        raise OSError(12, "Cannot allocate memory")
+    content = (
+        await ctx.read_all() if not source else files.read(ctx.path(source), most or _MAX_SIZE)
+    )
+    content = content[start:most]
+    if target := known.get("of"):
+        path, offset = ctx.path(target), number_of(known.get("seek", "0")) * size
+        old = files.read(path) if files.find(path) else b""
+        head = old[:offset].ljust(offset, b"\0") if offset <= files.capacity else old
+        tail = old[offset + len(content) :] if "notrunc" in known.get("conv", "") else b""
+        files.write(path, head + content + tail)
+    else:
+        ctx.out(content)
+    whole, rest = divmod(len(content), size or 1)
+    records = f"{whole}+{int(rest > 0)} records"
+    ctx.fail(f"{records} in\n{records} out\n{len(content)} bytes copied")
+    return 0

@@ -1,0 +1,204 @@
+"""Text filters that are asked for often: head, tail, wc, tee, seq."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
+
+from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.shell.interpreter import CommandContext
+
+_SLICE_BYTES = 1 << 16
+_LINES_PER_TURN = 256
+
+
+async def sliced_lines(content: bytes) -> AsyncIterator[list[str]]:
+    """Lines, some thousands at a time; the other phones of the process have their turn between."""
+    start = 0
+    while start < len(content):
+        end = content.find(b"\n", start + _SLICE_BYTES) + 1 or len(content)
+        text = content[start:end].decode("utf-8", "surrogateescape")
+        yield text.removesuffix("\n").split("\n")
+        if (start := end) < len(content):
+            await asyncio.sleep(0)
+
+
+def _contents(
+    ctx: CommandContext, paths: list[str], size: int = 1 << 28
+) -> Iterator[tuple[str, bytes]]:
+    """Each file that can be read, with its name; complains about the others.
+
+    Args:
+        ctx: invocation of the command.
+        paths: of the files.
+        size: most bytes to read of a device that has no end.
+    """
+    for path in paths:
+        try:
+            yield path, ctx.phone.files.read(ctx.path(path), size)
+        except OSError as error:
+            ctx.fail(f"{ctx.name}: {path}: {error.strerror}")
+
+
+def _title(ctx: CommandContext, path: str, number: int, num_files: int) -> None:
+    """The line above each of several files in the output of head and tail."""
+    if num_files > 1:
+        ctx.print(f"{chr(10) * bool(number)}==> {path} <==")
+
+
+@command("head")
+async def head(ctx: CommandContext) -> int:
+    """`head [-n count | -count | -c bytes] [files]`; it stops reading when it has enough."""
+    ctx.arguments = _spelled_out(ctx.arguments)
+    options, files = split_options(ctx, "nc")
+    bytes_wanted = _count(options["c"]) if "c" in options else None
+    lines_wanted = _count(options.get("n", "10"))
+    if files:
+        size = 1 << 20 if bytes_wanted is None else min(bytes_wanted, 1 << 28)
+        contents = list(_contents(ctx, files, size))
+        for number, (path, content) in enumerate(contents):
+            _title(ctx, path, number, len(files))
+            ctx.out(_start(content, lines_wanted, bytes_wanted))
+        return int(len(contents) < len(files))
+    read = b""
+    while chunk := await ctx.io.read():
+        read += chunk
+        enough = read.count(b"\n") >= lines_wanted if bytes_wanted is None else False
+        if enough or len(read) >= (bytes_wanted or 1 << 24):
+            break
+    start = _start(read, lines_wanted, bytes_wanted)
+    ctx.out(start)
+    ctx.io.read.put_back(read[len(start) :])
+    return 0
+
+
+@command("tail")
+async def tail(ctx: CommandContext) -> int:
+    """`tail [-n [+]count | -count | -c [+]bytes] [files]`."""
+    ctx.arguments = _spelled_out(ctx.arguments)
+    options, files = split_options(ctx, "nc")
+    contents = list(_contents(ctx, files)) if files else [("", await ctx.read_all())]
+    wanted = options.get("c", options.get("n", "10"))
+    count = _count(wanted.lstrip("+-"))
+    for number, (path, content) in enumerate(contents):
+        _title(ctx, path, number, len(files))
+        if "c" in options:
+            at = count - 1 if wanted.startswith("+") else len(content) - count
+        elif wanted.startswith("+"):
+            at = len(_start(content, count - 1, None))
+        else:
+            at = len(content) - bool(content.endswith(b"\n"))
+            for _ in range(count):
+                at = content.rfind(b"\n", 0, at) if at > 0 else at
+            at = at + 1 if count and at >= 0 and content[at : at + 1] == b"\n" else at
+            at = len(content) if not count else at
+        ctx.out(memoryview(content)[max(0, at) :])
+        await ctx.io.drain()
+    return int(len(contents) < len(files))
+
+
+@command("wc")
+async def wc(ctx: CommandContext) -> int:
+    """`wc [-l] [-w] [-c] [-m] [files]`."""
+    options, files = split_options(ctx, "")
+    columns = [letter for letter in "lwcm" if letter in options] or list("lwc")
+    contents = list(_contents(ctx, files)) if files else [("", await ctx.read_all())]
+    total: Counter[str] = Counter()
+    rows: list[tuple[Counter[str], str]] = []
+    for path, content in contents:
+        counts = Counter({"l": content.count(b"\n"), "c": len(content)})
+        if "w" in columns:
+            slices = sliced_lines(content)
+            counts["w"] = sum([len(line.split()) async for lines in slices for line in lines])
+        if "m" in columns:
+            counts["m"] = len(content.decode("utf-8", "replace"))
+        rows.append((counts, path))
+        total += counts
+    if len(files) > 1:
+        rows.append((total, "total"))
+    is_short = len(files) == 1 or len(columns) == len(rows) == 1
+    for counts, path in rows:
+        numbers = [f"{counts[letter]:>{0 if is_short else 7}}" for letter in columns]
+        ctx.print(" ".join([*numbers, path] if path else numbers))
+    return int(len(contents) < len(files))
+
+
+@command("tee")
+async def tee(ctx: CommandContext) -> int:
+    """`tee [-a] files`: copy standard input to standard output and to files."""
+    options, paths = split_options(ctx, "")
+    files, chunks, num_bytes = ctx.phone.files, list[bytes](), 0
+    kept: dict[str, bytes] = {}
+    for path in map(ctx.path, paths):
+        kept[path] = files.read(path) if "a" in options and files.find(path) else b""
+        files.write(path, kept[path])
+    try:
+        while chunk := await ctx.io.read():
+            ctx.out(chunk)
+            chunks += [chunk] if kept else []
+            num_bytes += len(chunk) * len(kept)
+            if num_bytes > files.num_free:
+                raise OSError(28, "No space left on device")
+            await ctx.io.drain()
+    finally:
+        for path, content in kept.items():
+            files.write(path, content + b"".join(chunks))
+    return 0
+
+
+@command("seq")
+async def seq(ctx: CommandContext) -> int:
+    """`seq [-s SEPARATOR] [-w] [-f FORMAT] [FIRST [STEP]] LAST`."""
+    options, words = _seq_options(ctx)
+    try:
+        numbers = [Decimal(word) for word in words]
+        first, step, last = (Decimal(1), Decimal(1), *numbers)[-3:] if len(numbers) == 1 else (
+            numbers[0], numbers[1] if len(numbers) == 3 else Decimal(1), numbers[-1])  # fmt: skip
+        places = max(0, *(-int(n.as_tuple().exponent) for n in (first, step)))
+    except (ArithmeticError, IndexError, ValueError):
+        return ctx.fail("seq: needs numbers")
+    if not all(n.is_finite() for n in (first, step, last)) or not step:
+        return ctx.fail("seq: needs numbers, and a step that is not 0")
+    width = max(len(f"{n:.{places}f}") for n in (first, last)) if "w" in options else 0
+    form, separator = options.get("f"), options.get("s", "\n")
+    num, at = 0, first
+    while at <= last if step > 0 else at >= last:
+        text = form % float(at) if form else f"{at:.{places}f}".zfill(width)
+        _write(ctx, f"{separator if num else ''}{text}")
+        num, at = num + 1, at + step
+        if num % _LINES_PER_TURN == 0:
+            await ctx.io.drain()
+            await asyncio.sleep(0)
+    _write(ctx, "\n" if num else "")
+    return 0
+
+
+def _seq_options(ctx: CommandContext) -> tuple[dict[str, str], list[str]]:
+    """Like `split_options`, but a negative number is no option."""
+    options: dict[str, str] = {}
+    words = list(ctx.arguments)
+    while words and re.match("-[swf]", words[0]):
+        word = words.pop(0)
+        value = word[2:] or (words.pop(0) if word[1] != "w" and words else "")
+        options[word[1]] = value
+    return options, words
+
+
+def _write(ctx: CommandContext, text: str) -> None:
+    ctx.out(text.encode("utf-8", "surrogateescape"))
+
+
+def _spelled_out(arguments: list[str]) -> list[str]:
+    """Normalize `-5` to `-n5`."""
+    return [re.sub(r"^-(\d+)$", r"-n\1", argument) for argument in arguments]
+
+
+def _count(text: str) -> int:
+    return int(text[-9:]) if text.isascii() and text.isdecimal() else 0
+
+
+def _start(content: bytes, num_lines: int, num_bytes: int | None) -> bytes:
+    if num_bytes is not None:
+        return content[:num_bytes]
+    return b"".join(content.splitlines(keepends=True)[:num_lines])

@@ -1,0 +1,117 @@
+"""`uiautomator dump`: the view hierarchy of the screen as XML."""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from virtual_phone.apps.app import View
+from virtual_phone.apps.system_apps import LAUNCHER
+from virtual_phone.commands.command_table import command
+from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.system import drawing
+from virtual_phone.virtual_phone import VirtualPhone
+
+log = logging.getLogger(__name__)
+
+_DUMP = "/sdcard/window_dump.xml"
+_WHOLE = (0.0, 0.0, 1.0, 1.0)
+_MAX_DEPTH = 100
+_ENTITIES = {
+    "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\n": "&#10;", "\t": "&#9;",
+}  # fmt: skip
+_HEAD = "<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>"
+
+
+@command("uiautomator")
+async def uiautomator(ctx: CommandContext) -> int:
+    """`uiautomator dump [--compressed] [FILE]`, once the screen is idle."""
+    if ctx.arguments[:1] != ["dump"]:
+        return ctx.fail("Unsupported command: uiautomator " + " ".join(ctx.arguments), 1)
+    files = [word for word in ctx.arguments[1:] if not word.startswith("-")]
+    target = files[0] if files else _DUMP
+    if not ctx.phone.power.awake:
+        return ctx.fail("ERROR: could not get idle state.")
+    await ctx.phone.display.wait_until_idle()
+    xml = _hierarchy(ctx.phone).encode("utf-8", "replace")
+    if target == "/dev/tty":
+        ctx.out(xml)
+    else:
+        ctx.phone.files.write(ctx.path(target), xml)
+    return ctx.print(f"UI hierchary dumped to: {target}")  # codespell:ignore
+
+
+def _hierarchy(phone: VirtualPhone) -> str:
+    """The hierarchy as XML, with bounds in pixels of the screen."""
+    package, views = _front(phone)
+    root = View(bounds=_WHOLE, kind="android.widget.FrameLayout", children=views)
+    lines = _node(phone, package, root, 0, 0)
+    return f'{_HEAD}<hierarchy rotation="{phone.geometry.rotation}">{"".join(lines)}</hierarchy>'
+
+
+def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
+    """The package in front and its views."""
+    if phone.power.locked:
+        lock = View(bounds=_WHOLE, id="keyguard", description="Swipe up to unlock")
+        return "com.android.systemui", [lock]
+    if phone.dialog is not None:
+        return "android", phone.dialog.views()
+    installed = phone.tasks.installed
+    if installed is None:
+        kind = "android.widget.TextView"
+        names = [package.rpartition(".")[2] for package in phone.tasks.apps]
+        return LAUNCHER, [
+            View(bounds=drawing.tile_bounds(index), text=name, kind=kind, is_clickable=True)
+            for index, name in enumerate(names)
+        ]
+    package = installed.app.package
+    views = getattr(installed.app, "views", None)
+    try:
+        children = views() if callable(views) else []
+    except Exception:
+        # An app that fails to describe its views appears without any.
+        log.exception("views of %s failed", package)
+        children = []
+    return package, children
+
+
+def _node(phone: VirtualPhone, package: str, view: View, index: int, depth: int) -> Iterator[str]:
+    width, height = phone.geometry.size
+    area_height = phone.geometry.area[1]
+    left, top, right, bottom = view.bounds
+    above = height - area_height
+    ys = (round(above + top * area_height), round(above + bottom * area_height))
+    attributes = {
+        "index": str(index),
+        "text": view.text,
+        "resource-id": f"{package}:id/{view.id}" if view.id else "",
+        "class": view.kind,
+        "package": package,
+        "content-desc": view.description,
+        "checkable": _yes(view.is_checked is not None),
+        "checked": _yes(view.is_checked is True),
+        "clickable": _yes(view.is_clickable),
+        "enabled": _yes(view.is_enabled),
+        "focusable": _yes(view.is_clickable),
+        "focused": "false",
+        "scrollable": "false",
+        "long-clickable": "false",
+        "password": "false",
+        "selected": "false",
+        "bounds": f"[{round(left * width)},{ys[0]}][{round(right * width)},{ys[1]}]",
+    }
+    written = " ".join(f'{name}="{_escape(text)}"' for name, text in attributes.items())
+    if depth >= _MAX_DEPTH or not view.children:
+        yield f"<node {written} />"
+        return
+    yield f"<node {written}>"
+    for number, child in enumerate(view.children):
+        yield from _node(phone, package, child, number, depth + 1)
+    yield "</node>"
+
+
+def _escape(text: str) -> str:
+    """The text as an attribute's value, without characters that XML cannot represent."""
+    return "".join(_ENTITIES.get(c, c if c >= " " else ".") for c in text)
+
+
+def _yes(value: bool) -> str:
+    return "true" if value else "false"

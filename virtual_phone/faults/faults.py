@@ -1,0 +1,209 @@
+"""Faults of a phone, set by `setprop debug.agentrl.fault.NAME VALUE` or by a fault plan.
+
+::
+
+    latency_ms      delay of every command: NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA
+    drop            probability that opening a service breaks the connection
+    hang            probability that a command never answers
+    offline_s       unreachable for this time, then back on the same port; happens once
+    reboot          unreachable for this time and all apps are stopped; happens once
+    capture         truncated, black, header, empty, secure or stale
+    front           a package that comes to the front; BACK, HOME and `am start` leave it
+    dialog          anr, crash, call, permission, install or update: covers the app until a button
+                    is pressed
+    second_display  the window that has the focus on a second, dark display
+    user            number of the user in front; installed apps belong to that user alone
+    rotation        0 to 3: how the phone is held
+    input           lost: touches are accepted and ignored; or the window that takes them
+    focus           the focused window in `dumpsys window`, or null, whatever is shown
+    slow_start_s    extra duration of `am start`
+    publish_late_s  delay between an app's visible and its published state
+    storage_mb      remaining space for files
+"""
+
+import math
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from virtual_phone.apps.dialogs import KINDS
+from virtual_phone.errors import did_you_mean
+
+_NUMBER = r"\d+(?:\.\d+)?"
+_RANGE = re.compile(rf"({_NUMBER})(?:-({_NUMBER}))?")
+_LOGNORMAL = re.compile(rf"lognormal:({_NUMBER}):({_NUMBER})")
+_MAX_NUMBER = 1e6
+_MAX_SIGMA = 10.0
+PREFIX = "debug.agentrl.fault."
+CAPTURES = ("truncated", "black", "header", "empty", "secure", "stale")
+_OF_SERVICES = frozenset(("latency_ms", "drop", "hang"))
+_MAX_NAME_LENGTH = 200
+Check = Callable[[str], object]
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Distribution:
+    """`5` is constant, `5-20` uniform, `lognormal:40:0.5` log-normal with median 40 and sigma 0.5.
+
+    `inf` stands for never.
+    """
+
+    low: float
+    high: float
+    sigma: float | None = None
+    """Standard deviation of the logarithm of a log-normal distribution with median `low`."""
+
+    @staticmethod
+    def parse(text: str) -> "Distribution":
+        """Parse a distribution.
+
+        Raises:
+            ValueError: the text is not a distribution.
+        """
+        if text == "inf":
+            return Distribution(low=math.inf, high=math.inf)
+        if found := _RANGE.fullmatch(text):
+            low = float(found[1])
+            high = low if found[2] is None else float(found[2])
+            if low <= high <= _MAX_NUMBER:
+                return Distribution(low=low, high=high)
+        if (found := _LOGNORMAL.fullmatch(text)) and float(found[2]) <= _MAX_SIGMA:
+            median = float(found[1])
+            if median <= _MAX_NUMBER:
+                return Distribution(low=median, high=median, sigma=float(found[2]))
+        raise ValueError(f"{text[:60]!r} must be NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA")
+
+    def draw(self, source: random.Random) -> float:
+        """Draw a number."""
+        if self.low == math.inf:
+            return math.inf
+        if self.sigma is None:
+            return source.uniform(self.low, self.high)
+        return min(_MAX_NUMBER, self.low * math.exp(source.gauss(0.0, self.sigma)))
+
+
+def _probability(value: str) -> object:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ValueError(f"{value[:60]!r} is not a probability from 0 to 1")
+    return number
+
+
+def _one_of(*known: str) -> Check:
+    def check(value: str) -> object:
+        if value not in known:
+            raise ValueError(f"{value[:60]!r} must be one of {', '.join(known)}")
+        return value
+
+    return check
+
+
+def _word(value: str) -> object:
+    if len(value) > _MAX_NAME_LENGTH or not value.isprintable():
+        raise ValueError(f"{value[:60]!r} is not a valid name")
+    return value
+
+
+CHECKS: dict[str, Check] = {
+    "latency_ms": Distribution.parse,
+    "drop": _probability,
+    "hang": _probability,
+    "offline_s": Distribution.parse,
+    "reboot": Distribution.parse,
+    "capture": _one_of(*CAPTURES),
+    "front": _word,
+    "dialog": _one_of(*KINDS),
+    "second_display": _word,
+    "user": _word,
+    "rotation": _one_of("0", "1", "2", "3"),
+    "input": str,
+    "focus": str,
+    "slow_start_s": Distribution.parse,
+    "publish_late_s": Distribution.parse,
+    "storage_mb": Distribution.parse,
+}
+"""Each raises ValueError for a value that the fault does not accept."""
+
+
+def check(name: str, value: str) -> None:
+    """Validate the name and the value of a fault.
+
+    Raises:
+        ValueError: the name or the value is invalid; the message lists what is accepted.
+    """
+    if name not in CHECKS:
+        raise ValueError(f"unknown fault {name[:60]!r}{did_you_mean(name, CHECKS)}")
+    try:
+        if value:
+            CHECKS[name](value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def name_of(property: str) -> str | None:
+    """The name of the fault that a property sets; None for other properties."""
+    return property.removeprefix(PREFIX) if property.startswith(PREFIX) else None
+
+
+class Faults:
+    """The active faults of one phone."""
+
+    def __init__(self, source: random.Random, on_change: Callable[[str, str, str], None]) -> None:
+        """Start without faults.
+
+        Args:
+            source: random source of everything that is drawn.
+            on_change: called with the name, the old and the new value when a fault is set; an empty
+                value stands for an inactive fault.
+        """
+        self.slow_services = False
+        """Whether services have to be delayed, dropped or hung."""
+        self._values: dict[str, str] = {}
+        self._source = source
+        self._on_change = on_change
+
+    def set(self, name: str, value: str) -> None:
+        """Set a fault; an empty value clears it.
+
+        Raises:
+            ValueError: the name or the value is invalid.
+        """
+        check(name, value)
+        old = self.get(name)
+        self.forget(name)
+        if value:
+            self._values[name] = value
+            self.slow_services = not _OF_SERVICES.isdisjoint(self._values)
+        self._on_change(name, old, value)
+
+    def forget(self, name: str) -> None:
+        """Clear a fault that has ended, without calling `on_change`."""
+        self._values.pop(name, None)
+        self.slow_services = not _OF_SERVICES.isdisjoint(self._values)
+
+    def clear(self) -> None:
+        """Clear all faults."""
+        for name in list(self._values):
+            self.set(name, "")
+
+    def get(self, name: str) -> str:
+        """The value of a fault; empty if it is not set."""
+        return self._values.get(name, "")
+
+    def draw(self, name: str) -> float:
+        """A number drawn from the distribution of a fault; 0 if it is not set."""
+        value = self._values.get(name)
+        return 0.0 if value is None else Distribution.parse(value).draw(self._source)
+
+    def occurs(self, name: str) -> bool:
+        """Whether a fault with a probability occurs now."""
+        value = self._values.get(name)
+        return value is not None and self._source.random() < float(value)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Names and values of the active faults."""
+        return iter(sorted(self._values.items()))

@@ -1,0 +1,211 @@
+"""The services that a client can open on a phone, in a table: one function per service."""
+
+import asyncio
+import math
+import struct
+from collections.abc import Callable, Coroutine, Sequence
+
+from virtual_phone import screen_capture
+from virtual_phone.protocol import file_sync, shell_protocols
+from virtual_phone.protocol.adb_stream import Stream, StreamConnection
+from virtual_phone.system.network import PhoneNetwork, PortListener
+from virtual_phone.system.pipe import relay
+from virtual_phone.virtual_phone import QUICK_REBOOT_S, VirtualPhone
+
+Job = Coroutine[None, None, None]
+Service = Callable[[VirtualPhone, Stream, Sequence[str], str], Job | None]
+"""Takes the options after the service's name and what follows the colon; None refuses."""
+
+FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir"
+"""Without `abb` and `abb_exec`, with which adb installs by another protocol, and without
+`delayed_ack`, with which a client would not wait for acknowledgments."""
+
+_BANNER_PROPERTIES = ("ro.product.name", "ro.product.model", "ro.product.device")
+_CONTROL_COMMANDS = ("setprop debug.agentrl.", "cmd agentrl ")
+"""Commands that control the virtual phone itself are never affected by faults."""
+_FRAMEBUFFER = struct.Struct("<14I")
+_ANDROID_14 = 2
+_EXEC_OUTLIVES_S = 10.0
+
+
+def banner(phone: VirtualPhone) -> str:
+    """The phone's description of itself, sent in the handshake."""
+    named = (f"{key}={phone.properties[key]};" for key in _BANNER_PROPERTIES)
+    return f"device::{''.join(named)}features={FEATURES}"
+
+
+def open_service(phone: VirtualPhone, stream: Stream, name: str) -> Job | None:
+    """The coroutine that serves `name`, or None if there is no such service."""
+    kind, _, rest = name.partition(":")
+    service, *options = kind.split(",")
+    serve = SERVICES.get(service)
+    if serve is None:
+        return None
+    suffers = phone.faults.slow_services and service in _FAULTY_SERVICES
+    if suffers and not rest.startswith(_CONTROL_COMMANDS):
+        return _serve_with_faults(phone, stream, serve, options, rest)
+    return serve(phone, stream, options, rest)
+
+
+async def _serve_with_faults(
+    phone: VirtualPhone, stream: Stream, serve: Service, options: Sequence[str], rest: str
+) -> None:
+    """Serve after the faults that affect services have been applied."""
+    faults = phone.faults
+    if faults.occurs("drop"):
+        stream.connection.close()
+        return
+    if faults.occurs("hang"):
+        await asyncio.get_running_loop().create_future()
+    await asyncio.sleep(faults.draw("latency_ms") / 1000)
+    job = serve(phone, stream, options, rest)
+    if job is not None:
+        await job
+
+
+def _shell(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    if "v2" in options:
+        return shell_protocols.serve_v2(phone, stream, rest, options)
+    return shell_protocols.serve_v1(phone, stream, rest, is_raw="raw" in options)
+
+
+def _exec(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    # `adb exec-in` closes when it has sent everything.
+    stream.outlives_client_s = _EXEC_OUTLIVES_S
+    return shell_protocols.serve_v1(phone, stream, rest, is_raw=True)
+
+
+def _sync(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
+    return file_sync.serve(phone.files, stream)
+
+
+async def _reverse(
+    phone: VirtualPhone, stream: Stream, options: Sequence[str], request: str
+) -> None:
+    """`adb reverse`: ports of the phone that lead to the computer.
+
+    A request is `forward:[norebind:]a;b`, `killforward:a`, `killforward-all` or `list-forward`. The
+    stream acknowledges the opening of the service; what is written here is the second answer:
+    `OKAY`, or `FAIL` and a reason. As in adbd, all connections share these ports: a phone that is
+    connected twice has one list, and the last connection to reverse a port gets it.
+    """
+    network = phone.network
+    verb, _, rest = request.partition(":")
+    try:
+        if verb == "list-forward":
+            lines = (f"host-0 {address} {goal}\n" for address, goal in network.reversed())
+            _say(stream, b"", "".join(lines))
+        elif verb == "forward":
+            port = _forward(network, stream.connection, rest)
+            stream.write(b"OKAY")
+            if port:
+                _say(stream, b"", port)
+        elif verb in ("killforward", "killforward-all"):
+            _kill(network, rest if verb == "killforward" else None)
+            stream.write(b"OKAY")
+        else:
+            raise OSError(22, f"unknown request: {verb[:100]}")
+    except OSError as error:
+        _say(stream, b"FAIL", error.strerror or str(error))
+
+
+def _forward(network: PhoneNetwork, connection: StreamConnection, rest: str) -> str:
+    """Start listening; returns the chosen port if any port would do."""
+    no_rebind = rest.startswith("norebind:")
+    here, semicolon, goal = rest.removeprefix("norebind:").partition(";")
+    if not (here and semicolon and goal):
+        raise OSError(22, f"bad forward: {rest[:100]}")
+    known = network.find(here)
+    if known is not None and known.goal:
+        if no_rebind:
+            raise OSError(98, f"cannot rebind existing socket {here}")
+        network.close(here)
+    listener = PortListener(owner=connection, accept=lambda: connection.open(goal), goal=goal)
+    try:
+        found = network.listen(here, listener)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot bind listener: {error.strerror}") from error
+    return found.removeprefix("tcp:") if here == "tcp:0" else ""
+
+
+def _kill(network: PhoneNetwork, here: str | None) -> None:
+    """Stop listening at one address, or at all of them."""
+    known = [address for address, _ in network.reversed() if here in (None, address)]
+    if here is not None and not known:
+        raise OSError(2, f"listener '{here[:100]}' not found")
+    for address in known:
+        network.close(address)
+
+
+def _say(stream: Stream, status: bytes, text: str) -> None:
+    encoded = text.encode("utf-8", "surrogateescape")
+    stream.write(status + f"{len(encoded):04x}".encode() + encoded)
+
+
+async def _framebuffer(
+    phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
+) -> None:
+    frame = phone.captured.frame
+    width, height = frame.size
+    colors = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green, alpha
+    head = (_ANDROID_14, 32, screen_capture.SRGB, len(frame.pixels), width, height, *colors)
+    image = screen_capture.pixels(phone)
+    if image is not None:
+        stream.write(_FRAMEBUFFER.pack(*head))
+        stream.write(image)
+
+
+def _socket(kind: str) -> Service:
+    """A connection from the computer to a socket on the phone."""
+
+    def service(
+        phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
+    ) -> Job | None:
+        channel = phone.network.connect(f"{kind}:{rest.partition(':')[0]}")
+        if channel is None:
+            return None
+        stream.outlives_client_s = math.inf
+        return relay(stream, channel)
+
+    return service
+
+
+def _message(
+    text: str, then: Callable[[VirtualPhone, str], None] = lambda phone, rest: None
+) -> Service:
+    """A service that replies with one sentence; {} stands for what follows the colon."""
+
+    async def service(
+        phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
+    ) -> None:
+        stream.write(text.format(rest).encode("utf-8", "surrogateescape"))
+        then(phone, rest)
+
+    return service
+
+
+def _reboot(phone: VirtualPhone, rest: str) -> None:
+    phone.on_power("reboot", QUICK_REBOOT_S)
+
+
+def _to_tcp(phone: VirtualPhone, rest: str) -> None:
+    # The phone always listens on TCP; the property holds the port that a real one would use.
+    phone.properties["service.adb.tcp.port"] = rest if rest.isdecimal() else "0"
+
+
+SERVICES: dict[str, Service] = {
+    "shell": _shell,
+    "exec": _exec,
+    "sync": _sync,
+    "framebuffer": _framebuffer,
+    "reverse": _reverse,
+    "tcp": _socket("tcp"),
+    "localabstract": _socket("localabstract"),
+    "localreserved": _socket("localreserved"),
+    "localfilesystem": _socket("localfilesystem"),
+    "local": _socket("localfilesystem"),
+    "reboot": _message("", _reboot),
+    "root": _message("adbd cannot run as root in production builds\n"),
+    "tcpip": _message("restarting in TCP mode port: {}\n", _to_tcp),
+}
+_FAULTY_SERVICES = frozenset(("shell", "exec", "sync", "framebuffer"))

@@ -1,0 +1,262 @@
+"""The terminal of `adb shell`: echo, editing of the line, control characters, prompts."""
+
+import asyncio
+from collections.abc import Coroutine
+
+from virtual_phone.shell.interpreter import ShellInterpreter
+from virtual_phone.shell.redirects import Input, Read, Terminal, Write
+from virtual_phone.shell.shell_parser import parse
+from virtual_phone.shell.shell_state import ShellExit
+from virtual_phone.shell.syntax_tree import ShellSyntaxError
+from virtual_phone.system.event import Event
+
+_INTERRUPT, _END, _KILL_LINE, _KILL_WORD = 0x03, 0x04, 0x15, 0x17
+_ERASE = frozenset((0x08, 0x7F))
+INTERRUPTED = 130
+"""Exit code of what Ctrl-C has ended."""
+_ESCAPE = 0x1B
+_KEYS = {
+    **{start + letter: name for start in (b"\x1b[", b"\x1bO") for letter, name in (
+        (b"A", "up"), (b"B", "down"), (b"C", "right"), (b"D", "left"), (b"H", "home"),
+        (b"F", "end"),
+    )},
+    b"\x1b[1~": "home", b"\x1b[4~": "end", b"\x1b[3~": "delete", b"\x01": "home", b"\x05": "end",
+}  # fmt: skip
+"""What terminals send for the keys that edit a line."""
+_MAX_HISTORY = 500
+_MAX_LINE_LENGTH = 1 << 20
+_OFTEN_PARSED = 1 << 14
+"""Up to this length, unfinished commands are parsed after each line."""
+
+
+class TerminalDevice:
+    """A line discipline as in Linux: what is typed comes back, and is read line by line."""
+
+    def __init__(self, keyboard: Read, screen: Write, size: Terminal) -> None:
+        """Connect.
+
+        Args:
+            keyboard: what the client sends.
+            screen: sends to the client.
+            size: changed when the client's window does.
+        """
+        self.size = size
+        self._keyboard = keyboard
+        self._screen = screen
+        self._line = bytearray()
+        self._num_after = 0
+        """Bytes of the line behind the cursor."""
+        self._sequence = b""
+        """The beginning of a key's escape sequence."""
+        self._history: list[bytes] = []
+        self._history_at = 0
+        self._lines: list[bytes] = []
+        """Finished lines; an empty one is the end of the input."""
+        self._changed = Event()
+        self._foreground: asyncio.Task[object] | None = None
+        self._is_interrupted = self._is_closed = False
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Show output, with carriage returns."""
+        self._screen(bytes(data).replace(b"\n", b"\r\n"))
+
+    async def read(self) -> bytes:
+        """The next line; empty at Ctrl-D. Ctrl-C gives a line of the character alone."""
+        while not self._lines:
+            await self._changed.wait()
+        line = self._lines[0]
+        if line or not self._is_closed:
+            del self._lines[0]
+        return line
+
+    async def listen(self) -> None:
+        """Handle what is typed, until the client closes the input."""
+        while data := await self._keyboard():
+            for character in data:
+                self._type(character)
+            self._changed.notify()
+        self._is_closed = True
+        self._lines += [bytes(self._line), b""] if self._line else [b""]
+        self._changed.notify()
+
+    async def run(self, work: Coroutine[None, None, object]) -> bool:
+        """Run in the foreground; returns whether Ctrl-C interrupted it."""
+        self._is_interrupted = False
+        self._foreground = task = asyncio.create_task(work)
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._foreground = None
+            task.cancel()
+        if self._is_interrupted and task.cancelled():
+            return True
+        task.result()
+        return False
+
+    def _type(self, character: int) -> None:
+        # A program that reads gets the keys as they are; only the shell edits its line.
+        is_edited = self._foreground is None
+        if self._sequence or (is_edited and (character == _ESCAPE or character in b"\x01\x05")):
+            self._sequence += bytes([character])
+            if _is_complete(self._sequence):
+                sequence, self._sequence = self._sequence, b""
+                self._edit(_KEYS.get(sequence, ""))
+        elif character == _INTERRUPT:
+            self._clear()
+            self._screen(b"^C\r\n")
+            self._lines.clear()
+            if self._foreground is not None:
+                self._is_interrupted = True
+                self._foreground.cancel()
+            else:
+                self._lines.append(bytes([_INTERRUPT]))
+        elif character == _END:
+            self._lines.append(bytes(self._line))
+            self._clear()
+        elif character in _ERASE:
+            self._erase(1)
+        elif character == _KILL_LINE:
+            self._erase(len(self._line))
+        elif character == _KILL_WORD:
+            before = bytes(self._line[: self._cursor])
+            *_, word = before.rsplit(maxsplit=1) or [b""]
+            self._erase(len(before) - len(before.rstrip()) + len(word))
+        elif character in b"\r\n":
+            self._screen(b"\r\n")
+            self._lines.append(bytes(self._line) + b"\n")
+            if is_edited and self._line.strip():
+                self._history = [*self._history, bytes(self._line)][-_MAX_HISTORY:]
+            self._clear()
+        elif len(self._line) < _MAX_LINE_LENGTH:
+            self._line.insert(self._cursor, character)
+            shown = bytes([character])
+            self._screen(b"^" + bytes([character + 64]) if character < 32 else shown)
+            self._redraw_rest()
+
+    def _erase(self, num_bytes: int) -> None:
+        """Erase whole characters of UTF-8 before the cursor."""
+        for _ in range(num_bytes):
+            if start := self._cursor:
+                start -= len(_last_character(self._line[:start]))
+                del self._line[start : self._cursor]
+                self._screen(b"\b" + self._line[start:] + b" \b")
+                self._screen(b"\b" * _width(self._line[start:]))
+
+    @property
+    def _cursor(self) -> int:
+        return len(self._line) - self._num_after
+
+    def _clear(self) -> None:
+        self._line.clear()
+        self._num_after, self._history_at = 0, len(self._history)
+
+    def _redraw_rest(self) -> None:
+        rest = self._line[self._cursor :]
+        if rest:
+            self._screen(bytes(rest) + b"\b" * _width(rest))
+
+    def _edit(self, key: str) -> None:
+        """Handle a key that moves the cursor, or takes an earlier line."""
+        if key in ("up", "down"):
+            at = self._history_at + (1 if key == "down" else -1)
+            if 0 <= at <= len(self._history):
+                before = _width(self._line[: self._cursor])
+                self._line[:] = [*self._history, b""][at]
+                self._num_after, self._history_at = 0, at
+                self._screen(b"\b" * before + b"\x1b[J" + self._line)
+        elif key in ("left", "home"):
+            many = len(_last_character(self._line[: self._cursor]))
+            many = self._cursor if key == "home" else many
+            self._screen(b"\b" * _width(self._line[self._cursor - many : self._cursor]))
+            self._num_after += many
+        elif key in ("right", "end", "delete") and self._num_after:
+            rest = bytes(self._line[self._cursor :])
+            passed = rest if key == "end" else rest.decode("utf-8", "replace")[:1].encode()
+            self._screen(passed)
+            self._num_after -= len(passed)
+            if key == "delete":
+                self._erase(1)
+
+
+def _is_complete(sequence: bytes) -> bool:
+    """Whether the bytes that a key sends have ended."""
+    if sequence[0] != _ESCAPE or len(sequence) > 8:
+        return True
+    return len(sequence) > 1 and (
+        sequence[1] not in b"[O" or (len(sequence) > 2 and 0x40 <= sequence[-1] <= 0x7E)
+    )
+
+
+def _last_character(line: bytearray) -> bytes:
+    """The bytes of the last character of UTF-8."""
+    start = len(line) - 1
+    while start > 0 and line[start] & 0xC0 == 0x80:
+        start -= 1
+    return bytes(line[max(start, 0) :])
+
+
+def _width(line: bytes | bytearray) -> int:
+    """Columns that text takes."""
+    return sum(byte & 0xC0 != 0x80 for byte in line)
+
+
+async def converse(shell: ShellInterpreter, device: TerminalDevice | None) -> None:
+    """Run commands as they are read; with a terminal, prompt for them."""
+    text, last_parsed, first_line = "", 0, 1
+    while True:
+        if device is not None:
+            shell.io.out(_prompt(shell, text))
+        line = await _read_line(shell.io.read)
+        if line == bytes([_INTERRUPT]) and device is not None:
+            text, shell.code = "", INTERRUPTED
+            continue
+        text += line.decode("utf-8", "surrogateescape")
+        is_joined = line.endswith(b"\\\n") and not line.endswith(b"\\\\\n")
+        is_long = len(text) > _OFTEN_PARSED and len(text) < last_parsed * 9 // 8
+        if line and (is_joined or is_long):
+            continue
+        try:
+            script = parse(text, first_line)
+        except (ShellSyntaxError, RecursionError) as error:
+            if line and getattr(error, "is_incomplete", False) and len(text) < _MAX_LINE_LENGTH:
+                last_parsed = len(text)
+                continue
+            shell.complain(str(error) or "nested too deeply")
+            shell.code, script = 1, ()
+        # As in mksh, a command that is typed counts as one line.
+        first_line += text.count("\n") if device is None else bool(script)
+        text, last_parsed = "", 0
+        try:
+            if device is None:
+                await shell.run_typed(script)
+            elif await device.run(shell.run_typed(script)):
+                shell.code = INTERRUPTED
+        except ShellExit as end:
+            shell.code = end.code
+            return
+        await shell.io.drain()
+        if not line:
+            shell.io.out(b"\n" if device is not None else b"")
+            return
+
+
+def _prompt(shell: ShellInterpreter, text: str) -> bytes:
+    """The prompt of Android's shell, with the exit code of a failed command; `> ` to go on."""
+    if text:
+        return b"> "
+    code = f"{shell.code}|" if shell.code else ""
+    name = shell.phone.properties.get("ro.product.device", "virtual")
+    shown = shell.environment.get("PS1", f"{code}{name}:{shell.environment['PWD']} $ ")
+    return shown.encode("utf-8", "surrogateescape")
+
+
+async def _read_line(source: Input) -> bytes:
+    """One line, or what is left at the end of the input; the rest is for the next reader."""
+    line = b""
+    while chunk := await source():
+        line += chunk
+        end = line.find(b"\n") + 1
+        if end or len(line) > _MAX_LINE_LENGTH or line == bytes([_INTERRUPT]):
+            source.put_back(line[end or len(line) :])
+            return line[: end or len(line)]
+    return line

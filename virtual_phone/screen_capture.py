@@ -1,0 +1,58 @@
+"""Screen captures with the `capture` fault applied."""
+
+from virtual_phone.system.screen_frame import HEADER_BYTES, SRGB, ScreenFrame, black, secure
+from virtual_phone.virtual_phone import VirtualPhone
+
+__all__ = ["SRGB", "frame", "pixels", "png", "raw"]
+
+
+def raw(phone: VirtualPhone, known: str = "") -> bytes | memoryview | None:
+    """Output of `screencap`: a 16-byte header and RGBA pixels; None if the capture fails.
+
+    Args:
+        phone: the phone.
+        known: asks for changes of the frame with this token, in hexadecimal digits; "" does not.
+    """
+    image = _secured(phone)
+    fault = phone.faults.get("capture")
+    if fault == "empty":
+        return None
+    if fault == "header":
+        return b"\xff" * HEADER_BYTES
+    if fault == "truncated":
+        return image.raw[: len(image.raw) // 2]
+    if fault == "black":
+        return bytes(image.raw[:HEADER_BYTES]) + bytes(len(image.raw) - HEADER_BYTES)
+    if not known:
+        return image.raw
+    base, phone.sent_frame = phone.sent_frame, image
+    return image.changes(base if base is not None and base.token.hex() == known else None)
+
+
+def pixels(phone: VirtualPhone) -> bytes | memoryview | None:
+    """The pixels without the header, as in the framebuffer."""
+    written = raw(phone)
+    return None if written is None else written[HEADER_BYTES:]
+
+
+def png(phone: VirtualPhone) -> bytes | None:
+    """Output of `screencap -p`; None if the capture fails."""
+    fault = phone.faults.get("capture")
+    if fault == "empty":
+        return None
+    if fault == "header":
+        return b"\xff" * HEADER_BYTES
+    written = frame(phone).png
+    return written[: len(written) // 2] if fault == "truncated" else written
+
+
+def frame(phone: VirtualPhone) -> ScreenFrame:
+    """The frame that a video shows."""
+    image = _secured(phone)
+    return black(*image.size) if phone.faults.get("capture") == "black" else image
+
+
+def _secured(phone: VirtualPhone) -> ScreenFrame:
+    """The current frame, blacked out below the status bar if the window forbids captures."""
+    image = phone.captured.frame
+    return secure(image) if phone.faults.get("capture") == "secure" else image

@@ -1,0 +1,242 @@
+"""Turns the words of a script into text: parameters, splitting, braces, file name patterns."""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import pairwise
+
+from virtual_phone.shell.syntax_tree import Word, WordPart
+from virtual_phone.system.file_system import FileSystem, normalize_path
+
+PATTERN_CHARACTERS = frozenset("*?[")
+"""Characters that make an unquoted word a pattern."""
+_SPECIAL = re.compile(r"[*?\[{~]")
+DEFAULT_IFS = " \t\n"
+MAX_LENGTH = 1 << 20
+"""Longest text that a word or a variable may hold."""
+_MAX_WORDS = 1024
+Piece = tuple[str, bool, bool]
+"""Text, whether it is quoted, and whether it is split into fields."""
+_BRACKET = re.compile(r"\[(!?)(\]?(?:\[:\w+:\]|[^]])*)\]")
+_CLASS = re.compile(r"\\?\[:(\w+):\\?\]")
+CLASSES = {
+    "alpha": "a-zA-Z",
+    "digit": "0-9",
+    "alnum": "a-zA-Z0-9",
+    "space": r"\s",
+    "upper": "A-Z",
+    "lower": "a-z",
+    "punct": re.escape("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"),
+    "xdigit": "0-9a-fA-F",
+    "blank": r" \t",
+    "print": r"\x20-\x7e",
+    "cntrl": r"\x00-\x1f\x7f",
+}
+"""The named character classes, as parts of a bracket expression of Python."""
+
+
+def is_literal(part: WordPart) -> bool:
+    """Whether a part of a word stands for nothing but itself."""
+    return part.kind == "text" and (part.quoted or not _SPECIAL.search(part.text))
+
+
+class Field:
+    """One argument of a command, assembled from pieces."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._is_quoted: list[bool] = []
+        self._length = 0
+
+    def add(self, piece: str, quoted: bool) -> None:
+        """Append a piece; a quoted piece is not a pattern.
+
+        Raises:
+            OSError: the field becomes too long.
+        """
+        self._pieces.append(piece)
+        self._is_quoted.append(quoted)
+        self._length += len(piece)
+        if self._length > MAX_LENGTH:
+            raise OSError(12, "Cannot allocate memory", self._pieces[0][:50])
+
+    @property
+    def text(self) -> str:
+        """The concatenated pieces."""
+        return "".join(self._pieces)
+
+    def paths(self, files: FileSystem, folder: str) -> list[str]:
+        """The paths that match the field as a pattern; the text itself if none does."""
+        plain = True
+        for piece, quoted in zip(self._pieces, self._is_quoted, strict=True):
+            plain = plain and (quoted or PATTERN_CHARACTERS.isdisjoint(piece))
+        return [self.text] if plain else _matching(self.pattern, files, folder) or [self.text]
+
+    @property
+    def pattern(self) -> str:
+        """The text as a pattern in which quoted pieces are literal."""
+        pieces = zip(self._pieces, self._is_quoted, strict=True)
+        return "".join(re.sub(r"([*?\[\\])", r"\\\1", p) if quoted else p for p, quoted in pieces)
+
+
+def fields_of(pieces: Iterable[Piece | None], ifs: str) -> list[Field]:
+    """Assemble fields, splitting what is not quoted; None separates two fields."""
+    fields: list[Field] = []
+    field: Field | None = None
+    for piece in pieces:
+        if piece is None:
+            fields += [field] if field is not None else []
+            field = None
+            continue
+        text, quoted, splits = piece
+        if not splits:
+            field = field or Field()
+            field.add(text, quoted)
+            continue
+        starts, parts, ends = _split(text, ifs)
+        if starts and field is not None:
+            fields.append(field)
+            field = None
+        for number, part in enumerate(parts):
+            field = field if field is not None and not number else Field()
+            field.add(part, quoted=False)
+            if number < len(parts) - 1 or ends:
+                fields.append(field)
+                field = None
+    return fields if field is None else [*fields, field]
+
+
+def _split(value: str, ifs: str) -> tuple[bool, list[str], bool]:
+    """Split at the separators; also whether the value starts and ends with one."""
+    if ifs == DEFAULT_IFS:
+        return value[:1].isspace(), value.split(), value[-1:].isspace()
+    if not ifs or not value:
+        return False, [value] if value else [], False
+    blanks = "".join(c for c in ifs if c.isspace())
+    others = "".join(c for c in ifs if not c.isspace())
+    blank = f"[{re.escape(blanks)}]" if blanks else "(?!)"
+    parts = re.split(
+        f"(?:{blank})*[{re.escape(others)}](?:{blank})*|(?:{blank})+" if others else f"{blank}+",
+        value.strip(blanks) if blanks else value,
+    )
+    ends = value[-1] in ifs
+    if ends and parts and not parts[-1]:
+        parts.pop()
+    return bool(blanks) and value[0] in blanks, parts, ends
+
+
+@lru_cache(maxsize=256)
+def compile_glob(pattern: str, anchors: str = "^$", greedy: bool = True) -> re.Pattern[str]:
+    """Compile a shell pattern.
+
+    Args:
+        pattern: with `*`, `?` and brackets; a backslash makes the next character literal.
+        anchors: `^` to match at the start, `$` at the end, or both.
+        greedy: whether `*` matches as much as it can.
+    """
+    pieces: list[str] = []
+    at = 0
+    while at < len(pattern):
+        here = pattern[at]
+        bracket = _BRACKET.match(pattern, at) if here == "[" else None
+        if bracket:
+            inner = _CLASS.sub(
+                lambda found: CLASSES.get(found[1], ""),
+                re.sub(r"([\[\]\\^&~|])", r"\\\1", re.sub(r"\\(.)", r"\1", bracket[2])),
+            )
+            pieces.append(f"[{'^' if bracket[1] else ''}{inner}]")
+            at = bracket.end()
+            continue
+        if here == "\\":
+            at += 1
+            here = re.escape(pattern[at : at + 1])
+        elif here == "*":
+            while pattern[at + 1 : at + 2] == "*":  # several would only backtrack
+                at += 1
+            here = ".*" if greedy else ".*?"
+        else:
+            here = "." if here == "?" else re.escape(here)
+        pieces.append(here)
+        at += 1
+    start, end = r"\A" if "^" in anchors else "", r"\Z" if "$" in anchors else ""
+    try:
+        return re.compile(f"{start}{''.join(pieces)}{end}", re.DOTALL)
+    except re.error:  # such as a range in the wrong order: a pattern that matches nothing
+        return re.compile("(?!)")
+
+
+def trim(value: str, operator: str, pattern: str) -> str:
+    """`${x#pattern}` and `##` at the start, `%` and `%%` at the end."""
+    longest = len(operator) == 2
+    if operator[0] == "#":
+        found = compile_glob(pattern, "^", longest).search(value)
+        return value[found.end() :] if found else value
+    glob = compile_glob(pattern, "$").pattern
+    found = re.match(f"(.*{'?' if longest else ''})(?:{glob})", value, re.DOTALL)
+    return found[1] if found else value
+
+
+def braces(word: Word) -> list[Word]:
+    """`{a,b}c` as the words `ac` and `bc`; any other word is alone."""
+    open_at, depth, commas = None, 0, list[tuple[int, int]]()
+    for number, part in enumerate(word):
+        if part.kind != "text" or part.quoted:
+            continue
+        for at, character in enumerate(part.text):
+            if character == "{":
+                depth += 1
+                if depth == 1:
+                    open_at, commas = (number, at), []
+            elif character == "," and depth == 1:
+                commas.append((number, at))
+            elif character == "}" and depth:
+                depth -= 1
+                if not depth and open_at is not None and commas:
+                    cuts = [open_at, *commas, (number, at)]
+                    return _braced(word, cuts)
+    return [word]
+
+
+def _braced(word: Word, cuts: list[tuple[int, int]]) -> list[Word]:
+    """The words of a brace expansion whose separators are at these parts and characters."""
+    head, tail = _between(word, (0, -1), cuts[0]), _between(word, cuts[-1], None)
+    words: list[Word] = []
+    for start, end in pairwise(cuts):
+        words += braces((*head, *_between(word, start, end), *tail))
+        if len(words) > _MAX_WORDS:
+            raise OSError(7, "Argument list too long", "{")
+    return words
+
+
+def _between(word: Word, start: tuple[int, int], end: tuple[int, int] | None) -> list[WordPart]:
+    parts: list[WordPart] = []
+    for number, part in enumerate(word):
+        first = start[1] + 1 if number == start[0] else 0
+        last = end[1] if end is not None and number == end[0] else None
+        if number >= start[0] and (end is None or number <= end[0]):
+            is_cut = part.kind == "text" and not part.quoted
+            parts.append(part._replace(text=part.text[first:last]) if is_cut else part)
+    return parts
+
+
+def _matching(pattern: str, files: FileSystem, folder: str) -> list[str]:
+    """The existing paths that match, resolved component by component."""
+    matches = ["/"] if pattern.startswith("/") else [""]
+    for part in pattern.split("/"):
+        if part:
+            component = compile_glob(part)
+            listings = [(f, _names(files, normalize_path(f or ".", folder))) for f in matches]
+            matches = [
+                f"{path}{'/' if path.strip('/') else ''}{name}"
+                for path, names in listings
+                for name in names
+                if component.match(name) and (part[0] == "." or name[0] != ".")
+            ]
+    return sorted(matches)
+
+
+def _names(files: FileSystem, folder: str) -> list[str]:
+    try:
+        return files.names(folder)
+    except OSError:
+        return []

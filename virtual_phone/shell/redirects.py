@@ -1,0 +1,171 @@
+"""Where a command reads from and writes to: its streams and redirections."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from virtual_phone.shell.syntax_tree import Redirect
+from virtual_phone.system.file_system import FileSystem, normalize_path
+
+Write = Callable[[bytes | memoryview], None]
+Read = Callable[[], Awaitable[bytes]]
+"""Returns the next chunk of standard input; empty at its end."""
+Drain = Callable[[], Awaitable[None]]
+"""Waits until there is room for more output."""
+
+
+async def no_input() -> bytes:
+    """Standard input of a command without input."""
+    return b""
+
+
+async def never_full() -> None:
+    """There is always room."""
+
+
+def _discard(data: bytes | memoryview) -> None:
+    """`/dev/null`."""
+
+
+class Input:
+    """Standard input, to which a command can return what it has read too much."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._returned = b""
+
+    async def __call__(self) -> bytes:
+        """The next chunk; empty at the end."""
+        data, self._returned = self._returned, b""
+        return data or await self._read()
+
+    def put_back(self, data: bytes) -> None:
+        """Have the next reader read these bytes first."""
+        self._returned = data + self._returned
+
+
+NO_INPUT = Input(no_input)
+"""The input of commands that have none."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Terminal:
+    """The terminal of an interactive shell; a client may change its size at any time."""
+
+    rows: int = 24
+    columns: int = 80
+
+
+class CommandIO(NamedTuple):
+    """The streams of a command."""
+
+    out: Write
+    err: Write
+    read: Input = NO_INPUT
+    drain: Drain = never_full
+    others: Mapping[int, Write | Input] = {}
+    """What is open at file descriptors above 2."""
+    terminal: Terminal | None = None
+    """What the standard streams are connected to, if it is a terminal."""
+
+
+class Redirects:
+    """The redirections of one command; it writes their files when the command has ended."""
+
+    def __init__(self, files: FileSystem, folder: str) -> None:
+        """Start without redirections.
+
+        Args:
+            files: the phone's file system.
+            folder: the working directory.
+        """
+        self._files = files
+        self._folder = folder
+        self._written: list[tuple[str, _Output]] = []
+
+    def apply(self, redirect: Redirect, target: str, io: CommandIO) -> CommandIO:
+        """The streams after one more redirection.
+
+        Raises:
+            OSError: a file cannot be opened.
+        """
+        fd = redirect.fd
+        if redirect.operator in (">&", "<&"):
+            return self._duplicate(fd, target, io)
+        if redirect.operator in ("<<", "<<-", "<<<"):
+            text = target + "\n" * (redirect.operator == "<<<")
+            return self._reading(fd, text.encode("utf-8", "surrogateescape"), io)
+        if redirect.operator == "<":
+            path = normalize_path(target, self._folder)
+            return self._reading(fd, b"" if path == "/dev/null" else self._files.read(path), io)
+        if target == "/dev/null":
+            return self._with(fd, _discard, io)
+        path = normalize_path(target, self._folder)
+        old = self._files.find(path) if redirect.operator == ">>" else None
+        content = (old.content or b"") if old is not None else b""
+        mode = {} if (known := self._files.find(path)) is None else {"mode": known.mode}
+        self._files.write(path, content, **mode)
+        output = _Output(self._files.num_free, content)
+        self._written.append((path, output))
+        return self._with(fd, output.write, io)
+
+    def _duplicate(self, fd: int, target: str, io: CommandIO) -> CommandIO:
+        """`2>&1`, `<&3`, or `>&-`, which closes.
+
+        Raises:
+            OSError: nothing is open there.
+        """
+        known: dict[int, Write | Input] = {0: io.read, 1: io.out, 2: io.err, **io.others}
+        if target == "-":
+            return io._replace(read=NO_INPUT) if fd == 0 else self._with(fd, _discard, io)
+        source = known.get(int(target) if target.isdecimal() else -1)
+        if source is None:
+            raise OSError(9, "Bad file descriptor", target)
+        if isinstance(source, Input):
+            return self._input(fd, source, io)
+        return self._with(fd, source, io)
+
+    def write(self) -> None:
+        """Write the files.
+
+        Raises:
+            OSError: the phone has no space for them.
+        """
+        written, self._written = self._written, []
+        for path, output in written:
+            self._files.write(path, b"".join(output.chunks))
+
+    def close(self) -> None:
+        """Write the files of a command that has failed, as far as that is possible."""
+        if self._written:
+            with contextlib.suppress(OSError):  # the first error message is enough
+                self.write()
+
+    def _with(self, fd: int, write: Write, io: CommandIO) -> CommandIO:
+        if fd == 1:
+            return io._replace(out=write, drain=never_full)
+        return io._replace(err=write) if fd == 2 else io._replace(others={**io.others, fd: write})
+
+    def _input(self, fd: int, source: Input, io: CommandIO) -> CommandIO:
+        return io._replace(**({"others": {**io.others, fd: source}} if fd else {"read": source}))
+
+    def _reading(self, fd: int, content: bytes, io: CommandIO) -> CommandIO:
+        """Read the content once, then the end of input."""
+        source = Input(no_input)
+        source.put_back(content)
+        return self._input(fd, source, io)
+
+
+class _Output:
+    """Collects what a command writes to a file, up to the phone's free space."""
+
+    def __init__(self, num_free: int, start: bytes) -> None:
+        self.chunks: list[bytes | memoryview] = [start]
+        self._num_free = num_free
+
+    def write(self, data: bytes | memoryview) -> None:
+        self._num_free -= len(data)
+        if self._num_free < 0:
+            raise OSError(28, "No space left on device")
+        self.chunks.append(data)

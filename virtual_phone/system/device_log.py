@@ -1,0 +1,115 @@
+"""The phone's log, and the record of commands that its shell ran."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from virtual_phone.system.event import Event
+
+Level = Literal["V", "D", "I", "W", "E", "F"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""By increasing severity."""
+BUFFERS = ("main", "radio", "events", "system", "crash", "stats", "security", "kernel")
+"""In the order of Android's numbers."""
+_SYSTEM_TAGS = frozenset(("ActivityManager", "ActivityTaskManager", "boot"))
+
+_MAX_ENTRIES = 2000
+_MAX_TEXT_LENGTH = 4000
+_MAX_COMMANDS = 1000
+_MAX_CHARACTERS = 2_000_000
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class LogEntry:
+    """One log entry."""
+
+    time_s: float
+    """Seconds since 1970 by the phone's own clock."""
+    level: Level
+    tag: str
+    pid: int
+    text: str
+
+    @property
+    def buffer(self) -> str:
+        """The buffer that holds it."""
+        if self.tag == "AndroidRuntime":
+            return "crash"
+        return "system" if self.tag in _SYSTEM_TAGS else "main"
+
+
+class DeviceLog:
+    """The most recent entries of the phone's log."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        """Start empty.
+
+        Args:
+            now_s: the phone's clock, in seconds since 1970.
+        """
+        self.entries: deque[LogEntry] = deque(maxlen=_MAX_ENTRIES)
+        self._now_s = now_s
+        self._num_written = 0
+        self._written = Event()
+
+    def add(self, tag: str, text: str, level: Level = "I", pid: int = 1000) -> None:
+        """Append an entry."""
+        text, tag = text[:_MAX_TEXT_LENGTH], tag[:_MAX_TEXT_LENGTH]
+        entry = LogEntry(time_s=self._now_s(), level=level, tag=tag, pid=pid, text=text)
+        self.entries.append(entry)
+        self._num_written += 1
+        self._written.notify()
+
+    def clear(self, buffers: Collection[str]) -> None:
+        """Remove the entries of some buffers."""
+        kept = [entry for entry in self.entries if entry.buffer not in buffers]
+        self.entries.clear()
+        self.entries.extend(kept)
+
+    @property
+    def num_written(self) -> int:
+        """Number of entries ever written."""
+        return self._num_written
+
+    def since(self, number: int) -> list[LogEntry]:
+        """The entries written after the first `number`, as far as they are still stored."""
+        num_new = min(self._num_written - number, len(self.entries))
+        return list(self.entries)[len(self.entries) - num_new :] if num_new > 0 else []
+
+    async def wait(self, number: int) -> None:
+        """Wait until more than `number` entries have been written."""
+        while self._num_written <= number:
+            await self._written.wait()
+
+
+class CommandHistory:
+    """The last commands that the shell ran, newest last."""
+
+    def __init__(self) -> None:
+        self._commands: deque[tuple[str, ...]] = deque()
+        self._num_characters = 0
+
+    def add(self, command: tuple[str, ...]) -> None:
+        """Record a command; the oldest are dropped when there are too many or they are too long."""
+        self._commands.append(command)
+        self._num_characters += _length(command)
+        while len(self._commands) > _MAX_COMMANDS or self._num_characters > _MAX_CHARACTERS:
+            self._num_characters -= _length(self._commands.popleft())
+
+    def clear(self) -> None:
+        """Drop all commands."""
+        self._commands.clear()
+        self._num_characters = 0
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        """Iterate from the oldest to the newest."""
+        return iter(self._commands)
+
+    def __len__(self) -> int:
+        """Number of recorded commands."""
+        return len(self._commands)
+
+
+def _length(command: tuple[str, ...]) -> int:
+    return sum(map(len, command)) + len(command)

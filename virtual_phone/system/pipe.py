@@ -1,0 +1,138 @@
+"""Byte channels between two programs on one phone."""
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import Protocol
+
+from virtual_phone.system.event import Event
+
+Buffer = bytes | memoryview
+_ROOM = 1 << 18
+"""`drain` waits while more than this many bytes are buffered."""
+
+
+class Channel(Protocol):
+    """One end of a connection: an ADB stream to the computer, or a socket inside the phone."""
+
+    async def read(self) -> bytes:
+        """The next chunk; empty at the end."""
+
+    def write(self, data: Buffer) -> None:
+        """Send bytes."""
+
+    async def drain(self) -> None:
+        """Wait until there is room for more."""
+
+    def write_eof(self) -> None:
+        """End the output but keep reading, if the connection supports it."""
+
+    def close(self) -> None:
+        """Close both directions."""
+
+
+class Pipe:
+    """A one-way channel: what is written at one end is read at the other."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._num_waiting = 0
+        self._ended = False
+        self._left = False
+        self._changed = Event()
+
+    def write(self, data: Buffer) -> None:
+        """Write bytes.
+
+        Raises:
+            BrokenPipeError: the reader has left.
+        """
+        if self._left:
+            raise BrokenPipeError(32, "Broken pipe")
+        self._chunks.append(bytes(data))
+        self._num_waiting += len(data)
+        self._changed.notify()
+
+    async def drain(self) -> None:
+        """Wait until there is room for more."""
+        while self._num_waiting > _ROOM and not self._left:
+            await self._changed.wait()
+
+    def write_eof(self) -> None:
+        """End the output."""
+        self._ended = True
+        self._changed.notify()
+
+    async def read(self) -> bytes:
+        """Everything that has been written since the last read; empty at the end."""
+        while not self._chunks and not self._ended:
+            await self._changed.wait()
+        if not self._chunks:
+            return b""
+        data = b"".join(self._chunks)
+        self._chunks.clear()
+        self._num_waiting = 0
+        self._changed.notify()
+        return data
+
+    def close_reader(self) -> None:
+        """Stop reading; further writes fail."""
+        self._left = True
+        self._chunks.clear()
+        self._num_waiting = 0
+        self._changed.notify()
+
+
+class PipeSocket:
+    """One end of a connection inside the phone; what is sent after the other has closed is lost."""
+
+    def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
+        """Connect to two pipes."""
+        self._incoming = incoming
+        self._outgoing = outgoing
+
+    async def read(self) -> bytes:
+        """The next chunk; empty at the end."""
+        return await self._incoming.read()
+
+    def write(self, data: Buffer) -> None:
+        """Send bytes."""
+        with contextlib.suppress(BrokenPipeError):
+            self._outgoing.write(data)
+
+    async def drain(self) -> None:
+        """Wait until there is room for more."""
+        await self._outgoing.drain()
+
+    def write_eof(self) -> None:
+        """End the output but keep reading."""
+        self._outgoing.write_eof()
+
+    def close(self) -> None:
+        """Close both directions."""
+        self._outgoing.write_eof()
+        self._incoming.close_reader()
+
+
+def connected_sockets() -> tuple[PipeSocket, PipeSocket]:
+    """Both ends of a new connection."""
+    one, other = Pipe(), Pipe()
+    return PipeSocket(one, other), PipeSocket(other, one)
+
+
+async def relay(one: Channel, other: Channel) -> None:
+    """Copy bytes both ways until either side ends; then close both."""
+    copies = [asyncio.create_task(_copy(one, other)), asyncio.create_task(_copy(other, one))]
+    try:
+        await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for copy in copies:
+            copy.cancel()
+        one.close()
+        other.close()
+
+
+async def _copy(source: Channel, sink: Channel) -> None:
+    while data := await source.read():
+        sink.write(data)
+        await sink.drain()

@@ -1,0 +1,194 @@
+"""A virtual phone: its parts and its behavior."""
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Coroutine, Sequence
+
+from virtual_phone.apps.app import App
+from virtual_phone.apps.dialogs import KINDS
+from virtual_phone.device_state import DeviceState
+from virtual_phone.faults.faults import Faults
+from virtual_phone.input_handler import InputHandler
+from virtual_phone.phone_display import PhoneDisplay, VisibleState
+from virtual_phone.phones_spec import EFFECT_DELAY_MS, Tempo
+from virtual_phone.system.device_log import CommandHistory
+from virtual_phone.system.input_devices import InputDrivers
+from virtual_phone.system.network import PhoneNetwork
+from virtual_phone.system.process_table import ProcessTable
+from virtual_phone.system.screen_frame import ScreenFrame
+
+QUICK_REBOOT_S = 0.2
+
+
+class VirtualPhone(DeviceState):
+    """A virtual phone. It belongs to one event loop and is not thread-safe."""
+
+    def __init__(
+        self,
+        apps: Sequence[App] = (),
+        *,
+        size: tuple[int, int] = (720, 1280),
+        tempo: Tempo = "real",
+        effect_delay_ms: tuple[float, float] | None = None,
+        seed: int = 0,
+        number: int = 0,
+        serialno: str | None = None,
+    ) -> None:
+        """Create a phone that shows its home screen.
+
+        Args:
+            apps: installed apps.
+            size: width and height of the screen, in pixels.
+            tempo: whether gestures take their time (`real`) or none (`quick`).
+            effect_delay_ms: shortest and longest delay between a touch and its visible effect;
+                (0, 0) shows the effect before the command ends. None for that of the tempo.
+            seed: seed of its clock; the same seed and the same touches give the same frames.
+            number: index of this phone among others of that seed, which differ only in their
+                delays and faults.
+            serialno: value of `ro.serialno`.
+        """
+        super().__init__(
+            apps,
+            size,
+            seed,
+            tempo,
+            serialno or f"VIRTUAL{seed:04d}{number:03d}",
+            Faults(random.Random(f"faults/{seed}/{number}"), self._apply_fault),
+        )
+        self.network = PhoneNetwork()
+        delay_ms = EFFECT_DELAY_MS[tempo] if effect_delay_ms is None else effect_delay_ms
+        self.display = PhoneDisplay(self, delay_ms, random.Random(f"{seed}/{number}"))
+        self.processes = ProcessTable()
+        self.show_now = self.display.show_now
+        self.input = InputHandler(self, self.display)
+        self.display.on_show = Ticker(self).wake
+        self.tasks.on_change = self._on_change
+        self.command_history = CommandHistory()
+        self.on_power: Callable[[str, float], None] = lambda what, seconds: None
+        """Called with `offline` or `reboot` and a duration in seconds; the server acts on it."""
+        self.stale: VisibleState | None = None
+        """What captures still see, if the `capture` fault is `stale`."""
+        self.sent_frame: ScreenFrame | None = None
+        """The frame that was last sent to a client that asks for changes."""
+        self._jobs: set[asyncio.Task[None]] = set()
+
+    @property
+    def shown(self) -> VisibleState:
+        """What is visible now."""
+        return self.display.shown
+
+    @property
+    def captured(self) -> VisibleState:
+        """What a capture sees: what is visible, or was visible when captures went stale."""
+        return self.shown if self.stale is None else self.stale
+
+    def in_background(self, job: Coroutine[None, None, None]) -> None:
+        """Run a coroutine in the background of the phone."""
+        task = asyncio.get_running_loop().create_task(job)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    def restart(self) -> None:
+        """Reset everything that does not survive a reboot."""
+        for key in [key for key in self.properties if key.startswith("debug.")]:
+            del self.properties[key]
+        self.dialog = None
+        self.power.awake, self.power.locked = True, False
+        self.battery.reset()
+        self.drivers = InputDrivers(self.geometry)
+        self.clock.restart()
+        self.faults.clear()
+        self.tasks.end_all()
+        for job in self._jobs:
+            job.cancel()
+        self.log.add("boot", "the phone has started")
+        self.display.show_now()
+
+    def _on_change(self) -> None:
+        if self.faults.get("front").partition("/")[0] != self.tasks.front:
+            self.faults.forget("front")  # the user has left it
+        self.display.show_later()
+
+    def _apply_fault(self, name: str, old: str, value: str) -> None:
+        """Apply the immediate effect of a fault that has been set, or cleared by an empty value.
+
+        The other faults are read where they take effect: in services, captures and `input`.
+        """
+        if name == "front":
+            self._apply_front(old, value)
+        elif name == "dialog":
+            self._apply_dialog(value)
+        elif name == "rotation":
+            self.geometry.sensor = int(value or "0")
+            self.show_now()
+        elif name == "capture":
+            self.stale = self.shown if value == "stale" else None
+        elif name == "storage_mb":
+            num_bytes = self.faults.draw("storage_mb") * 1e6
+            self.files.limit_free(round(num_bytes) if value and num_bytes < math.inf else None)
+        elif name in ("offline_s", "reboot") and value:
+            seconds = self.faults.draw(name)
+            self.faults.forget(name)
+            self.on_power(name.removesuffix("_s"), seconds)
+
+    def _apply_front(self, old: str, value: str) -> None:
+        package, _, activity = value.partition("/")
+        if package:
+            self.tasks.bring_to_front(package, activity or None)
+        elif old and self.tasks.front == old.partition("/")[0]:
+            self.tasks.back()
+
+    def _apply_dialog(self, value: str) -> None:
+        for kind in KINDS:
+            if kind == value:
+                self.show_dialog(kind)
+        if not value and self.dialog is not None:
+            self.end_dialog()
+
+
+class Ticker:
+    """Advances time in the app in front, if the app asks for ticks.
+
+    As on a real phone, time stops while an app is covered by a dialog or not in front, and while
+    the phone sleeps.
+    """
+
+    def __init__(self, phone: VirtualPhone) -> None:
+        self._phone = phone
+        self._is_running = False
+
+    def wake(self) -> None:
+        """Start ticking if the app now shown asks for it."""
+        if not self._is_running and self._tick_ms():
+            self._is_running = True
+            self._phone.in_background(self._run())
+
+    async def _run(self) -> None:
+        """Send whole ticks, including overdue ones: a phone that was busy catches up."""
+        loop = asyncio.get_running_loop()
+        last_tick_s = loop.time()
+        try:
+            while tick_ms := self._tick_ms():
+                await asyncio.sleep(tick_ms / 1000)
+                ticks = int((loop.time() - last_tick_s) * 1000 / tick_ms)
+                last_tick_s += ticks * tick_ms / 1000
+                if ticks and self._tick_ms():
+                    self._pass(ticks * tick_ms)
+        finally:
+            self._is_running = False
+
+    def _pass(self, ms: int) -> None:
+        tasks, front = self._phone.tasks, self._phone.tasks.front
+        if tasks.feed(("tick", ms), front) or tasks.front != front:  # it may have crashed
+            self._phone.display.show_later()
+
+    def _tick_ms(self) -> int:
+        """The tick interval of the app in front; 0 if it is not ticking."""
+        phone, tasks = self._phone, self._phone.tasks
+        installed = tasks.installed
+        if installed is None or phone.is_hidden or phone.dialog is not None:
+            return 0
+        if tasks.front not in tasks.running or self._phone.display.shown.front != tasks.front:
+            return 0
+        return int(getattr(installed.app, "tick_ms", 0))
