@@ -41,8 +41,8 @@ from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.devices import DevicePool, Tap
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.envs.number_game.app import NumberGameApp
-from agentrl.envs.number_game.rules import STAKE
+from agentrl.envs.android.number_game.app import NumberGameApp
+from agentrl.envs.android.number_game.rules import STAKE
 from agentrl.policies.open_model import open_scaler
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.collector import CollectionProgress, Collector
@@ -152,7 +152,7 @@ async def main() -> int:
     logging.getLogger("agentrl").setLevel(logging.ERROR)
     with spawn(
         options.phones,
-        ["agentrl.envs.number_game.app:NumberGameApp"],
+        ["agentrl.envs.android.number_game.app:NumberGameApp"],
         tempo="quick",
         effect_delay_ms=(0, 50),
         seed=options.seed,

@@ -12,8 +12,8 @@ from PIL import Image
 
 from agentrl import registry
 from agentrl.env import find_env, make_translator
-from agentrl.envs.phone_game.app import GameApp
-from agentrl.envs.phone_game.boxes import to_app
+from agentrl.envs.android.phone_game.app import GameApp
+from agentrl.envs.android.phone_game.boxes import to_app
 
 PICTURE = Path(__file__).parent / "images/minigames.png"
 SHOWN = {

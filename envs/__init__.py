@@ -22,14 +22,14 @@ def _register(name: str, folder: str, env: str, translator: str, app: str | None
 
 _register(
     "NumberGame",
-    "agentrl.envs.number_game",
+    "agentrl.envs.android.number_game",
     "env:NumberGame",
     "translator:NumberGameTranslator",
     "app:NumberGameApp",
 )
 _register(
     "TreeGame",
-    "agentrl.envs.tree_game",
+    "agentrl.envs.wechat.tree_game",
     "env:TreeGame",
     "env:TreeGameTranslator",
     "app:TreeGameApp",
@@ -46,7 +46,7 @@ for _folder, _name in (
 ):
     _register(
         _name,
-        f"agentrl.envs.minigames.{_folder}",
+        f"agentrl.envs.android.minigames.{_folder}",
         f"env:{_name}Env",
         f"env:{_name}Translator",
         f"env:{_name}App",

@@ -14,9 +14,9 @@ import numpy as np
 
 from agentrl.devices import AppGuard, Tap, Wait, open_device
 from agentrl.devices.vision import OcrReader, Template
-from agentrl.envs.tree_game.wechat_entry import open_mini_program
+from agentrl.envs.wechat.tree_game.wechat_entry import open_mini_program
 
-APP = "agentrl.envs.tree_game.app:TreeGameApp"  # the WeChat of virtual phones
+APP = "agentrl.envs.wechat.tree_game.app:TreeGameApp"  # the WeChat of virtual phones
 WECHAT = "com.tencent.mm"
 GAME = f"{WECHAT}/.plugin.appbrand.ui.AppBrandUI"  # the chats are another activity
 SCORE = (0.0, 0.11, 1.0, 0.22)  # left, top, right, bottom of what shows the score

@@ -10,14 +10,14 @@ too, with or without a translator.
 import numpy as np
 
 import agentrl
-from agentrl.envs.phone_game import paint
-from agentrl.envs.phone_game.app import GameApp
-from agentrl.envs.phone_game.boxes import Grid
-from agentrl.envs.phone_game.env import GameEnv
-from agentrl.envs.phone_game.game import PhoneGame
-from agentrl.envs.phone_game.players import GamePlayer
-from agentrl.envs.phone_game.rules import GameRules
-from agentrl.envs.phone_game.translator import GameTranslator
+from agentrl.envs.android.phone_game import paint
+from agentrl.envs.android.phone_game.app import GameApp
+from agentrl.envs.android.phone_game.boxes import Grid
+from agentrl.envs.android.phone_game.env import GameEnv
+from agentrl.envs.android.phone_game.game import PhoneGame
+from agentrl.envs.android.phone_game.players import GamePlayer
+from agentrl.envs.android.phone_game.rules import GameRules
+from agentrl.envs.android.phone_game.translator import GameTranslator
 
 LIGHTS = [Grid(columns=3, rows=5).cell(column, 2) for column in range(3)]
 ROUNDS = 3

@@ -34,7 +34,7 @@ def serial(request: pytest.FixtureRequest) -> Iterator[str]:
     server: AdbServer = request.getfixturevalue("adb_server")
     apps = [
         "virtual_phone.apps.probe_app:ProbeApp",
-        "agentrl.envs.number_game.app:NumberGameApp",
+        "agentrl.envs.android.number_game.app:NumberGameApp",
     ]
     with spawn(1, apps, effect_delay_ms=(0, 50)) as phones:
         yield phones.serials[0]

@@ -13,7 +13,7 @@ import pytest
 
 from agentrl import registry
 from agentrl.env import find_env
-from agentrl.envs.phone_game.boxes import to_app
+from agentrl.envs.android.phone_game.boxes import to_app
 
 DIGESTS: Mapping[str, str] = {
     "NumberGame-v0": "af2104bc9bb092df",

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentrl.envs.phone_game import paint
-from agentrl.envs.phone_game.app import GameApp
-from agentrl.envs.phone_game.boxes import Box, Grid, SwipePath
-from agentrl.envs.phone_game.env import GameEnv
-from agentrl.envs.phone_game.game import PhoneGame
-from agentrl.envs.phone_game.players import GamePlayer, RandomPlayer
-from agentrl.envs.phone_game.rules import GameRules
-from agentrl.envs.phone_game.settings import PacedSettings, one_of
-from agentrl.envs.phone_game.translator import GameTranslator
+from agentrl.envs.android.phone_game import paint
+from agentrl.envs.android.phone_game.app import GameApp
+from agentrl.envs.android.phone_game.boxes import Box, Grid, SwipePath
+from agentrl.envs.android.phone_game.env import GameEnv
+from agentrl.envs.android.phone_game.game import PhoneGame
+from agentrl.envs.android.phone_game.players import GamePlayer, RandomPlayer
+from agentrl.envs.android.phone_game.rules import GameRules
+from agentrl.envs.android.phone_game.settings import PacedSettings, one_of
+from agentrl.envs.android.phone_game.translator import GameTranslator
 
 COLUMNS = 4
 GRID = Grid(columns=COLUMNS, rows=7)

@@ -12,7 +12,7 @@ from virtual_phone.phones_spec import AppSpec
 
 pytestmark = pytest.mark.adb
 PROBE = AppSpec(app="virtual_phone.apps.probe_app:ProbeApp")
-GAME = AppSpec(app="agentrl.envs.number_game.app:NumberGameApp")
+GAME = AppSpec(app="agentrl.envs.android.number_game.app:NumberGameApp")
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from playwright.sync_api import Browser
 
 from agentrl.devices import open_device
 from agentrl.devices.adb import AdbServer
-from agentrl.envs.number_game import layout
-from agentrl.envs.number_game.app import PACKAGE, NumberGameApp
+from agentrl.envs.android.number_game import layout
+from agentrl.envs.android.number_game.app import PACKAGE, NumberGameApp
 from agentrl.phone_page import PagedApp, PageServer, PageVisibility
 from tests.phone_page.chromium_phone import Tab, tap_app, wait_for
 from tests.phone_page.conftest import OpenPage, start_chromium
@@ -119,7 +119,7 @@ def test_the_same_seeds_give_the_same_games_as_on_a_virtual_phone(
     bar, height, width = 49, 1232, 720
     host = PagedApp(NumberGameApp())
     tab = open_page(host, width // 2, height // 2, 2)
-    app = "agentrl.envs.number_game.app:NumberGameApp"
+    app = "agentrl.envs.android.number_game.app:NumberGameApp"
     phone = open_device("virtual", apps=[app], size=(width, height + bar), tempo="quick")
     chance = random.Random(memory)
     for seed in ("5", "11"):

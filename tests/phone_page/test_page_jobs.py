@@ -17,7 +17,7 @@ from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.doctor import examine
 from agentrl.devices.pool.lease import LeasedDevice
-from agentrl.envs.number_game.env import NumberGame
+from agentrl.envs.android.number_game.env import NumberGame
 from agentrl.errors import ConfigError
 from agentrl.phone_page import PageAssigner
 from tests.phone_page.chromium_station import BAR, TOOLBAR, Chromium, Station
@@ -25,7 +25,7 @@ from tests.phone_page.conftest import start_chromium
 from virtual_phone.phones_spec import AppSpec
 
 pytestmark = pytest.mark.adb
-GAME = "agentrl.envs.number_game.app:NumberGameApp"
+GAME = "agentrl.envs.android.number_game.app:NumberGameApp"
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from playwright.sync_api import Browser
 
 from agentrl.devices import AppGuard, Tap, Wait, Window
 from agentrl.devices.pool.lease import LeasedDevice
-from agentrl.envs.number_game import layout
-from agentrl.envs.number_game.app import PACKAGE, NumberGameApp
+from agentrl.envs.android.number_game import layout
+from agentrl.envs.android.number_game.app import PACKAGE, NumberGameApp
 from agentrl.errors import AppLeft, DeviceError, DeviceTimeout
 from agentrl.phone_page import PagedDevice, PageServer
 from agentrl.types import Image

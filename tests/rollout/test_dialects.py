@@ -128,7 +128,7 @@ class Finishing:
 @pytest.fixture(scope="module")
 def phone(adb_server: AdbServer) -> Iterator[str]:
     """A phone with the number game."""
-    app = "agentrl.envs.number_game.app:NumberGameApp"
+    app = "agentrl.envs.android.number_game.app:NumberGameApp"
     with spawn(1, [app], effect_delay_ms=(0, 10)) as phones:
         yield phones.serials[0]
     adb_server.disconnect(phones.serials[0])

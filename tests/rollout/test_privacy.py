@@ -11,7 +11,7 @@ import pytest
 from agentrl.config import Config, EnvConfig
 from agentrl.devices import Grammar, Tap, open_device
 from agentrl.devices.adb import find_adb
-from agentrl.envs.number_game.players import NumberGameExpert
+from agentrl.envs.android.number_game.players import NumberGameExpert
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay import Run
 from agentrl.replay import open as open_run

@@ -108,7 +108,7 @@ async def test_phone_that_fails_voids_its_episodes_and_the_others_play_them(
 async def test_phone_whose_process_is_killed_voids_its_episodes_and_the_others_play_them(
     adb_server, tiny_vlm, tmp_path
 ):
-    apps = ["agentrl.envs.number_game.app:NumberGameApp"]
+    apps = ["agentrl.envs.android.number_game.app:NumberGameApp"]
     with (
         spawn(1, apps, tempo="quick") as one,
         spawn(1, apps, tempo="quick") as other,
@@ -132,7 +132,7 @@ async def test_last_phone_that_fails_ends_the_collection_and_says_why(
 
 @pytest.mark.adb
 async def test_phone_connected_during_a_collection_is_used(adb_server, tiny_vlm, tmp_path):
-    with spawn(2, ["agentrl.envs.number_game.app:NumberGameApp"], tempo="quick") as phones:
+    with spawn(2, ["agentrl.envs.android.number_game.app:NumberGameApp"], tempo="quick") as phones:
         first, second = phones.serials
         for another in adb_server.devices():  # such as one of a test that failed
             adb_server.disconnect(another)

@@ -404,7 +404,9 @@ def test_leaving_by_the_screen_going_dark_is_named(guard: AppGuard, phone: Inter
 
 @pytest.fixture(scope="module")
 def wechat(adb_server: AdbServer) -> Iterator[Device]:
-    device = open_device("virtual", apps=["agentrl.envs.tree_game.app:TreeGameApp"], tempo="quick")
+    device = open_device(
+        "virtual", apps=["agentrl.envs.wechat.tree_game.app:TreeGameApp"], tempo="quick"
+    )
     yield device
     device.close()
 

@@ -1,0 +1,1 @@
+"""Games of Android phones, and what all phone games share."""

@@ -1,0 +1,55 @@
+"""Scripted players of the space fighter: they see the true state and reply as a model would."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentrl.envs.android.minigames.space_fighter.env import GAME
+from agentrl.envs.android.minigames.space_fighter.rules import COLUMNS, MOVES, ROWS
+from agentrl.envs.android.phone_game.players import RandomPlayer, SkilledPlayer
+
+
+class SpaceFighterExpert(SkilledPlayer):
+    """Avoids everything that comes down, and otherwise stays below the enemies."""
+
+    game = GAME
+
+    def best(self, info: Mapping[str, Any]) -> str:
+        """The move towards the most valuable column that is not hit in the next tick."""
+        ways = {name: info["ship"] + MOVES.index(name) - 1 for name in ("stay", "left", "right")}
+        free = [name for name in ways if name in info["moves"] and not _is_hit(info, ways[name])]
+        return max(free or info["moves"], key=lambda name: _worth(info, ways[name]))
+
+
+class SpaceFighterMediocre(SpaceFighterExpert):
+    """Makes a random call in half of its turns."""
+
+    default_skill = 0.5
+
+
+class SpaceFighterRandom(RandomPlayer):
+    """Makes random calls, and sometimes touches anywhere."""
+
+    game = GAME
+
+
+def _is_hit(state: Mapping[str, Any], column: int) -> bool:
+    """Whether something reaches the ship's row in this column with the next tick."""
+    return any(x == column and y == ROWS - 2 for _, x, y in state["things"])
+
+
+def _worth(state: Mapping[str, Any], column: int) -> float:
+    """The value of being in a column: its targets, and those of the columns nearby."""
+    return max(_targets(state, other) / (1 + abs(other - column)) ** 2 for other in range(COLUMNS))
+
+
+def _targets(state: Mapping[str, Any], column: int) -> float:
+    """The value of enemies not behind a rock: near ones count more, those shot at less."""
+    here = sorted((y, kind) for kind, x, y in state["things"] if x == column)
+    worth = 0.01
+    for y, kind in reversed(here):
+        if kind == "rock":
+            break
+        if y < ROWS - 2:
+            worth += 1 + y / ROWS
+    shots = sum(1 for x, _ in state["shots"] if x == column)
+    return max(worth - shots, 0.01)

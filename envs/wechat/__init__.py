@@ -1,0 +1,1 @@
+"""Mini-games of WeChat."""
