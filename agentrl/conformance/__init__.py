@@ -14,7 +14,8 @@ One module per kind holds its checks: functions `check_...(target)`, or
 `key=value` arguments. The first line of the docstring is the description; a failed check raises
 AssertionError or ConfigError. Where the settings are a section of the configuration, the module has
 a function `config_of(target, settings)`, and its checks get that section, made once. A module whose
-checks depend on the target has a function `checks_of(target, settings)` instead.
+checks depend on the target has a function `checks_of(target, settings)` instead. `SETTINGS` names
+all settings of a kind that takes only these.
 `agentrl.conformance.fixtures` has pytest fixtures.
 """
 

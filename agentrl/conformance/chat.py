@@ -16,6 +16,7 @@ from agentrl.policies.chat.chat_format import ChatFormat
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.types import Message
 
+SETTINGS = ("path",)
 _REPLY = (40, 41, 42)
 """Ids of any text."""
 

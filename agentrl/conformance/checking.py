@@ -77,6 +77,10 @@ def checks(kind: str, target: Any, *settings: str) -> list[Check]:
         raise ConfigError(
             f"agentrl check {kind} takes no settings; leave out {', '.join(settings)}"
         )
+    for name in given.keys() - getattr(module, "SETTINGS", given.keys()):
+        raise ConfigError(
+            f"{name}={given[name]}: agentrl check {kind} takes {' and '.join(module.SETTINGS)} only"
+        )
     if hasattr(module, "config_of"):
         if "name" in given:
             raise ConfigError(f"name={given['name']}: {target} is checked; leave out the name")

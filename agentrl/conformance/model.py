@@ -19,6 +19,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.template_probe import check_template
 from agentrl.policies.models import ModelAdapter, load_model
 
+SETTINGS = ("path", "chat")
 _TOLERANCE = 1e-4
 _TEXT_IDS = [33, 34, 35]
 """Ids of any text, between images."""

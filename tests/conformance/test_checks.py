@@ -390,6 +390,10 @@ def test_mistakes_in_the_command_are_config_errors(capsys) -> None:
     assert "there is no kind 'loger' (did you mean 'logger'?)" in said
     with pytest.raises(ConfigError, match="agentrl check suite takes no settings; leave out a=1"):
         list(findings("suite", "minigames", ("a=1",), 60.0))
+    with pytest.raises(
+        ConfigError, match="model=FOLDER: agentrl check model takes path and chat only"
+    ):
+        checks("model", "qwen_vl", "model=FOLDER")
     with pytest.raises(ConfigError, match=r"name its environment as well, such as env\.id="):
         list(findings("player", f"{EXTEND}/environment.py:Expert", (), 60.0))
     with pytest.raises(ConfigError, match=r"sampling\.shar: no such setting"):
