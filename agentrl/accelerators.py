@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RAY_RESOURCES = ("GPU", "NPU", "TPU", "HPU")
 """The names of accelerators among Ray's resources; those of NVIDIA, AMD and Intel are `GPU`."""
 _ASK_S = 300.0
-"""For a process that imports torch, on a busy machine."""
+"""Time that a process importing torch may take on a busy machine, in seconds."""
 _ASK_DRIVER_S = 10.0
 _HIDES = ("_VISIBLE_DEVICES", "_VISIBLE_MODULES", "_VISIBLE_CHIPS", "_DEVICE_SELECTOR")
 """Endings of the variables that restrict a process to some of a machine's accelerators."""
@@ -113,7 +113,7 @@ def peak_memory() -> int | None:
 
 
 def toolkit() -> str | None:
-    """What torch was built for, such as `CUDA 13.0`; None for a CPU build, or without torch."""
+    """Return torch's compute platform, such as `CUDA 13.0`; None on the CPU or without torch."""
     if find_spec("torch") is None:
         return None
     import torch
@@ -140,7 +140,7 @@ def driver() -> str | None:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class MachineAccelerators:
-    """What a machine has, whether or not this process may use it."""
+    """The accelerators of a machine, whether or not this process may use them."""
 
     cards: tuple[tuple[str, int | None], ...] = ()
     """Name and bytes of memory of each accelerator that torch can use."""

@@ -27,7 +27,7 @@ class Screen:
     size: Size
     """In its own pixels."""
     seen: Size
-    """Of the image that the model sees, after the model's own resize."""
+    """Size of the image that the model sees, after the model's own resize."""
 
 
 def _unchanged(size: Size) -> Size:

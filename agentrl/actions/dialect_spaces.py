@@ -12,7 +12,7 @@ from agentrl.errors import ConfigError
 
 
 class DialectSpace:
-    """What a dialect says, as actions of one space, and back.
+    """Conversion between a dialect's actions and the actions of one Gymnasium space.
 
     A `Box` of shape (2,) takes taps: x and y, from its lower to its upper bounds. One of shape (4,)
     takes swipes, from start to end, and a tap is a swipe that ends where it starts. A box of whole
@@ -57,7 +57,7 @@ class DialectSpace:
         return np.clip(values, space.low, space.high).astype(space.dtype)
 
     def from_space(self, action: Any) -> ScreenAction:
-        """What a dialect says to perform an action of the space; the middle of its pixel."""
+        """Convert an action of the space to a screen action; pixels are touched in the middle."""
         space = self._space
         if isinstance(space, spaces.Text):
             return Type(str(action))

@@ -74,7 +74,7 @@ def decode_text(inside: str) -> str:
 
 
 def encode_text(text: str, quote: str) -> str:
-    """What stands between the quotes of a literal; the inverse of `decode_text`."""
+    """Escape a text for a literal in these quotes; the inverse of `decode_text`."""
     encoded = text.replace("\\", "\\\\").replace(quote, f"\\{quote}")
     return encoded.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 

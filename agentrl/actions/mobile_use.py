@@ -39,11 +39,11 @@ class MobileUse(Dialect):
     """A dialect whose replies call `mobile_use`; its models differ in `verbs`, prompt and scale."""
 
     verbs: ClassVar[Mapping[str, Verb]] = VERBS
-    """Where several stand for one action, the last one is spelled."""
+    """The dialect's verbs by name. If several express one action, the last one is written."""
     buttons: ClassVar[Mapping[str, str]] = BUTTONS
     """System buttons and their keys."""
     statuses: ClassVar[tuple[str, str]] = ("success", "failure")
-    """What `terminate` says of a success and of a failure."""
+    """Values of `terminate`'s status for success and for failure."""
     wait_s: ClassVar[float] = 2.0
     """The pause of a `wait` without time."""
     history: ClassVar[str] = "window:1"
@@ -161,7 +161,7 @@ def tool_call(said: Mapping[str, Any]) -> str:
 
 
 def action_line(reply: str) -> str | None:
-    """What an earlier reply says after `Action:`; None if there is no such line."""
+    """Return the text after `Action:` in an earlier reply; None if there is no such line."""
     found = re.search(r"^Action: *(.+)$", reply.partition("<tool_call>")[0], re.MULTILINE)
     return found[1].rstrip(" ").strip('"') if found else None
 

@@ -34,7 +34,7 @@ class Verb:
     takes: tuple[str, ...] = ()
     """Names of further arguments."""
     may_lack: tuple[str, ...] = ()
-    """Those of them that may be left out."""
+    """Names of optional arguments, a subset of `takes`."""
 
 
 VERBS: Mapping[str, Verb] = {

@@ -13,7 +13,7 @@ KEYS = ("BACK", "HOME", "ENTER", "DEL", "MENU", "VOLUME_UP", "VOLUME_DOWN")
 MAX_TEXT = 500
 """The longest text that can be typed, in characters."""
 OUTSIDE = ("refuse", "clamp")
-"""What is done about a position outside the screen."""
+"""Ways to handle a position outside the screen."""
 MAX_WAIT_S = 60.0
 """The longest pause that a dialect may ask for."""
 _MAX_REPLY = 100_000

@@ -71,7 +71,7 @@ class Done:
     """The agent considers its task finished; the phone is not touched."""
 
     status: str | None = None
-    """What the agent says of the outcome, such as `success`; None if it says nothing."""
+    """The outcome that the agent reports, such as `success`; None if it reports none."""
     message: str = ""
 
     @property
@@ -81,7 +81,7 @@ class Done:
 
 
 Action = Tap | LongPress | Swipe | Drag | Type | Key | Wait | Done
-"""What every device performs."""
+"""The actions that every device performs."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -114,7 +114,7 @@ class AskUser:
 
 
 ScreenAction = Action | DoubleTap | OpenApp | AnswerUser | AskUser
-"""What a dialect can say: the actions of a device, and those that an environment carries out."""
+"""All actions of dialects: those of a device, and those that an environment carries out."""
 
 
 def touches_nothing(action: Action) -> bool:

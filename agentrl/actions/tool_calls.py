@@ -22,7 +22,7 @@ from agentrl.text import action_tag_content, did_you_mean, quoted, tag_content
 Style = Literal["tag", "tool"]
 STYLES: tuple[Style, ...] = get_args(Style)
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
-"""Of 19 digits at most."""
+"""A whole number of at most 19 digits."""
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL | re.ASCII)
 _ARGUMENT = re.compile(r'((?:"(?:[^"\\]|\\.)*+"|[^",])*+),', re.DOTALL)
 

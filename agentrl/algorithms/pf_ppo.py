@@ -40,7 +40,7 @@ class PFPPO(PPO):
     def resample(
         self, returns: Sequence[float], valid: Sequence[bool], seed: int
     ) -> list[int] | None:
-        """As many as there are valid episodes; each of these once if all their returns are 0."""
+        """Draw one index per valid episode; each once if all their returns are 0."""
         candidates = np.flatnonzero(np.array(valid, dtype=bool))
         weights = np.abs(np.array(returns, dtype=np.float64)[candidates])
         weights **= self.config.resample_power

@@ -10,12 +10,12 @@ import typer
 import typer.core
 
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-"""Of the root command; all others inherit it."""
+"""Click's settings of the root command; all other commands inherit them."""
 _PACKAGED = Path(__file__).parents[1] / "configs"
 _COMPLETE_FOLDERS = ("config.yaml", "config.json")
 """Files that mark the folder of a run or a model, which is complete as an argument."""
 _ZSH = Path(".zfunc/_agentrl")
-"""Where zsh's completion is installed, below the home folder."""
+"""The file of zsh's completion, relative to the home folder."""
 _ZSH_FIRST_TIME = '\n[[ $funcstack[1] == _agentrl ]] && _agentrl_completion "$@"\n'
 _MOST = 200
 """Paths that a shell is offered."""

@@ -151,7 +151,7 @@ def _announced_checks() -> "Iterator[Callable[[str, float], None]]":
 
 
 def _suggest_again(kind: str, target: str, settings: list[str], *, is_loaded: bool) -> None:
-    """What to run after the fix: not the same command if its target is not known."""
+    """Suggest the command to run after the fix, which differs if the target is unknown."""
     fix, job = "Fix the first one, then check again.", Path("config.yaml")
     if is_loaded or Path(target.partition(":")[0]).is_file():
         suggest(("check", kind, target, *settings), prefix=f"{fix} ")

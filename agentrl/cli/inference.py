@@ -267,7 +267,7 @@ class _TerminalChat:
     def __init__(self, model: "ModelThread", history: "ChatHistory") -> None:
         self._model, self._history = model, history
         self._images: list[Image] = []
-        """Of the next message."""
+        """Images of the next message."""
         self._commands: dict[str, tuple[str, Callable[[str], None]]] = {
             "/image": ("PATH  attach an image to the next message", self._attach),
             "/reset": ("forget the conversation", self._reset),

@@ -1,4 +1,4 @@
-"""What the commands that start and resume jobs have in common."""
+"""Options and checks shared by the commands that start and resume jobs."""
 
 import shlex
 from collections.abc import Sequence

@@ -108,7 +108,7 @@ def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: boo
 
 
 def _settings_of(file: Path) -> dict[str, Any]:
-    """What a new job takes from a packaged one: sections as text, with their comments; numbers."""
+    """Read the parts of a packaged job that a new one copies: sections, as text, and numbers."""
     from agentrl.config.loading import read_yaml
 
     tree = read_yaml(file)

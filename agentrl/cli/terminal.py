@@ -1,4 +1,4 @@
-"""What commands share on the terminal: log records, images, findings and the next step."""
+"""Terminal output shared by all commands: log records, images, findings and the next step."""
 
 import logging
 import shlex

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agentrl.config import Config
 
 _WIDTH = 120
-"""Of a line of the plan."""
+"""Width of a line of the plan, in characters."""
 
 
 def train(

@@ -205,7 +205,7 @@ class NodeFiles:
     def _list(
         self, path: Path, nodes: Iterable[str], names: Sequence[str] | None = None
     ) -> dict[str, Listing | None]:
-        """What each node has under a path."""
+        """List the files that each node has under a path."""
         found: dict[str, Listing | None] = self._ask(
             {n: self._actor(n).list.remote(path, names) for n in nodes}
         )

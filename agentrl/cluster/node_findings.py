@@ -1,4 +1,4 @@
-"""What is wrong with a node, from its report and the driver's."""
+"""Findings about a node, from its report and the driver's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def findings(
     clock: Clock | None = None,
     question: ReportRequest,
 ) -> Iterator[Finding]:
-    """What a node has, and what is wrong with it.
+    """Yield the findings about a node: its resources and its problems.
 
     Args:
         node: as Ray knows it.
@@ -108,7 +108,7 @@ def _listed(cards: tuple[tuple[str, int | None], ...]) -> str:
 
 
 def weights_folder(node: Node, room: Room, needed: int, what: str) -> Path | None:
-    """Where a node puts new weights if they do not fit into its shared memory; None if they do.
+    """Return the folder for a node's new weights, or None if they fit into its shared memory.
 
     Args:
         node: as Ray knows it.

@@ -1,4 +1,4 @@
-"""What a node says about itself: versions, accelerators, memory, disk, model, folder of runs."""
+"""A node's report on itself: versions, accelerators, memory, disk, model, folder of runs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ReportRequest:
-    """What a node is asked about, besides itself."""
+    """Optional questions that a node answers in its report."""
 
     model: str | None = None
     """A folder, or an id on the Hugging Face Hub."""
     nonce: tuple[str, str] | None = None
     """Path and content of a file that the driver wrote into the folder of runs."""
     deadline_s: float = 60.0
-    """For the process that lists accelerators."""
+    """Time that the process listing accelerators may take, in seconds."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -49,14 +49,14 @@ class Space:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class NodeReport:
-    """What a node says about itself."""
+    """A node's report on itself."""
 
     versions: Mapping[str, str]
-    """Of Python and of the packages that are installed there, by name."""
+    """Versions of Python and of the packages installed on the node, by name."""
     cores: int
     memory: Space
     accelerators: MachineAccelerators | str
-    """Or why they cannot be listed."""
+    """Accelerators of the node, or the reason why they cannot be listed."""
     shm: Space | None
     """/dev/shm, where there is one."""
     temporary: Space
@@ -70,7 +70,7 @@ class NodeReport:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Room:
-    """Where a node can put weights for its engines."""
+    """Free space for the weights of a node's engines."""
 
     shm: Space | None
     """/dev/shm, where there is one."""

@@ -23,7 +23,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class NodeReply(Generic[_Result]):
-    """What a node answered."""
+    """A node's result, or the reason why it has none."""
 
     node: Node
     result: _Result | None = None

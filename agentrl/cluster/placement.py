@@ -1,4 +1,4 @@
-"""Where the engines and the learner's ranks of a job run, planned before any of them starts."""
+"""Placement of a job's engines and learner ranks, planned before any of them starts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Layout:
     """The places of all engines and ranks."""
 
     nodes: tuple[Node, ...]
-    """Of the cluster, in the order in which they are filled."""
+    """All nodes of the cluster, in the order in which they are filled."""
     engines: tuple[Slot, ...]
     ranks: tuple[Slot, ...]
     phones: tuple[Node, ...] = ()
@@ -90,7 +90,7 @@ class Layout:
         return replace(config, rollout=rollout, train=replace(config.train, ranks=ranks))
 
     def describe(self) -> dict[str, Any]:
-        """What runs on each GPU, or on each node without one, for `--dry-run`."""
+        """Return the processes on each GPU, or on each node without one, for `--dry-run`."""
         what: dict[tuple[Node, int | None], list[str]] = {}
         for kind, slots in (("rank", self.ranks), ("engine", self.engines)):
             for number, slot in enumerate(slots):

@@ -18,7 +18,7 @@ _LEFT = (
     b"ray::DashboardAgent", b"ray::RuntimeEnvAgent", b"dashboard/agent.py", b"agent/main.py",
     b"workers/setup_worker.py", b"workers/default_worker.py",
 )  # fmt: skip
-"""Their titles, and ends of their programs' names before they set a title."""
+"""Titles of Ray's processes, and ends of their programs' names before they set a title."""
 _SCANS = 5
 _SCAN_S = 1.0
 
@@ -38,7 +38,7 @@ def main(driver: str) -> None:
 
 
 def _find(driver: str) -> Iterator[int]:
-    """Those whose command names the driver's session, or that have a file of its logs open.
+    """Find Ray's processes whose command names the driver's session, or that have its logs open.
 
     Titles overwrite commands, and a worker opens its logs only after a while.
     """

@@ -68,14 +68,14 @@ def _node(one: Mapping[str, Any], *, shared: bool) -> Node:
 
 @dataclass(slots=True, frozen=True)
 class SharedPath:
-    """Where the nodes of a job have a file or folder."""
+    """A file or folder on the nodes of a job."""
 
     path: Path
     copies: Mapping[str, Path]
-    """By node id; nodes that are missing have it under the same path."""
+    """Paths of copies by node id; nodes that are missing have it under `path`."""
 
     def on(self, node: Node) -> Path:
-        """Its path on a node.
+        """Return the path on a node.
 
         Raises:
             WorkerLost: the node did not get it.

@@ -38,13 +38,13 @@ def check_description(target: type[Algorithm]) -> None:
 
 
 def check_settings(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """Its settings survive being saved."""
+    """Check that the algorithm's settings survive being saved."""
     saved = configuration.from_dict({"algorithm": asdict(config)}).algorithm
     assert saved == config, f"saved and read again, {asdict(config)} becomes {asdict(saved)}"
 
 
 def check_requirements(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """What it requires can be provided."""
+    """Check that the job can provide what the algorithm requires."""
     algorithm = target(config)
     assert isinstance(algorithm.requires, Requires), (
         f"requires is {type(algorithm.requires).__name__}, must be Requires(...)"
@@ -115,7 +115,7 @@ def check_hooks(target: type[Algorithm], config: AlgorithmConfig) -> None:
 
 
 def check_loss_form(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """Its loss and gradient are finite, also for tokens whose probability changed a lot."""
+    """Check that loss and gradient are finite, even for tokens whose probability changed a lot."""
     algorithm = target(config)
     for spread in _SPREADS:
         for seed in range(10):

@@ -21,12 +21,12 @@ _FAULTS = ("truncated", "header", "empty", "black", "secure")
 
 
 def check_installed(target: type[Capture]) -> None:
-    """Its library is installed."""
+    """Check that the capture's library is installed."""
     target.check_installed()
 
 
 def check_picture(target: type[Capture]) -> None:
-    """Its picture is uint8[H, W, 3], RGB, and what the screen shows."""
+    """Check that the picture is uint8[H, W, 3], RGB, and equal to the screen."""
     with _phone(target) as phone:
         picture, expected = _frame(phone.capture), _screencap(phone)
         assert isinstance(picture, np.ndarray), f"frame() returned {type(picture).__name__}"

@@ -1,4 +1,4 @@
-"""What every action dialect must do."""
+"""Checks that every action dialect must pass."""
 
 from agentrl.actions.dialect import Dialect, Screen
 from agentrl.actions.open_dialect import SCREENS, check_positions

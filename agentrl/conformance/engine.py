@@ -71,7 +71,7 @@ def check_abilities(target: type[Engine], settings: Mapping[str, Any]) -> None:
 
 
 def check_replies(target: type[Engine], settings: Mapping[str, Any]) -> Finding:
-    """Its replies are complete, and their log-probabilities those of the sampled distribution."""
+    """Check that replies are complete, and their log-probabilities those of the distribution."""
     if not issubclass(target, TokenEngine):
         return ok(_REPLIES, _CHAT)
     return asyncio.run(_check_replies(target, settings))

@@ -1,4 +1,4 @@
-"""What there is of each kind, and where it comes from (`agentrl list`)."""
+"""Names of every kind of extension and their origins (`agentrl list`)."""
 
 import inspect
 import sys

@@ -19,7 +19,7 @@ _FIRST = {"train/reward": 0.5, "learner/loss": 0.25, "rollout/tokens_per_s": 900
 
 
 def check_installed(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """Its library is installed, and its constructor accepts the keyword arguments."""
+    """Check that the logger's library is installed and its constructor accepts the arguments."""
     check_loggers([_entry(target, settings)])
 
 

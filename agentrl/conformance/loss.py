@@ -31,7 +31,7 @@ def check_description(target: type[PolicyLoss]) -> None:
 
 
 def check_settings(target: type[PolicyLoss], config: LossConfig) -> None:
-    """Its settings survive being saved."""
+    """Check that the loss's settings survive being saved."""
     saved = algorithm_config("grpo", loss=asdict(config)).loss
     assert saved == config, f"saved and read again, {config} becomes {saved}"
 

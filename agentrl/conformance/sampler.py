@@ -92,7 +92,7 @@ def check_resumed(target: type[TaskSampler], config: SamplerConfig) -> None:
 
 
 def check_bounded(target: type[TaskSampler], config: SamplerConfig) -> None:
-    """Its state does not grow with the number of steps."""
+    """Check that the sampler's state does not grow with the number of steps."""
     with _folder() as folder:
         sampler = _made(config, folder)
         _train(sampler, 0.5, range(1, 101))
@@ -103,7 +103,7 @@ def check_bounded(target: type[TaskSampler], config: SamplerConfig) -> None:
 
 
 def check_metrics(target: type[TaskSampler], config: SamplerConfig) -> None:
-    """Its metrics are finite numbers."""
+    """Check that the sampler's metrics are finite numbers."""
     with _folder() as folder:
         sampler = _made(config, folder)
         _train(sampler, 0.5, range(1, 10))

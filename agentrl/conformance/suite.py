@@ -13,12 +13,12 @@ def check_tasks(target: type[EvaluationSuite]) -> None:
 
 
 def check_repeatable(target: type[EvaluationSuite]) -> None:
-    """Its tasks are the same each time."""
+    """Check that the suite has the same tasks each time."""
     assert _tasks(target) == _tasks(target), "two instances differ; draw nothing at random"
 
 
 def check_environments(target: type[EvaluationSuite]) -> None:
-    """Its environments exist and accept their arguments."""
+    """Check that the suite's environments exist and accept their arguments."""
     for task in _tasks(target):
         if task.env is not None:
             find_env(task.env)
@@ -27,7 +27,7 @@ def check_environments(target: type[EvaluationSuite]) -> None:
 
 
 def check_held_out(target: type[EvaluationSuite]) -> None:
-    """Its seeds are held out: nothing is ever trained on them."""
+    """Check that the suite's seeds are held out: nothing is ever trained on them."""
     for task in _tasks(target):
         check_evaluation_seeds(task.seeds_of(EvalConfig(), task.episodes or 1))
 

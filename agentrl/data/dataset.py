@@ -58,7 +58,7 @@ class Task:
     """Earlier questions and replies of the conversation, in turns, without the system message.
     Their images are the first ones of `images`."""
     options: tuple[str, ...] = ()
-    """Of a multiple-choice question, A first."""
+    """Choices of a multiple-choice question, A first."""
     guesses: tuple[str, ...] = ()
     """Plausible answers for players that guess without looking."""
     thought: str = ""

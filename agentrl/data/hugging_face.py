@@ -27,7 +27,7 @@ class Selection:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those that only the library understands, if they are set."""
+        """Return the settings for the library `datasets` that are set."""
         chosen = {"name": self.name, "revision": self.revision, "streaming": self.streaming}
         return {setting: value for setting, value in chosen.items() if value}
 

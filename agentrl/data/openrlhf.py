@@ -31,12 +31,12 @@ def _chatml(messages: Sequence[Mapping[str, str]]) -> str:
 
 
 CHATML = QueryFormat(prompt=_chatml, end="<|im_end|>")
-"""For models whose chat template is unknown."""
+"""ChatML, the format for models whose chat template is unknown."""
 _ANSWER_BEGINS = re.compile(
     r"<\|im_start\|>assistant\n|<\|start_header_id\|>assistant<\|end_header_id\|>\n\n"
     r"|<start_of_turn>model\n|<｜Assistant｜>|\[/INST\]"  # noqa: RUF001
 )
-"""Where the answer begins in the chat templates of common models."""
+"""Pattern of the text that begins an answer in common chat templates."""
 _SPECIAL = re.compile(
     r"<\|[\w ]+\|>|<｜[^<>]+｜>|<end_of_turn>|</s>|<eos>|<pad>"  # noqa: RUF001
 )
@@ -45,7 +45,7 @@ _SPECIAL = re.compile(
 def request_of(
     inputs: Sequence[Mapping[str, Any]], prompt_key: str | None = None
 ) -> dict[str, list[Any]]:
-    """What OpenRLHF sends for some episodes.
+    """Return the request that OpenRLHF sends for some episodes.
 
     Args:
         inputs: see `agentrl.rollout.reward_adapters.inputs_of`.

@@ -102,7 +102,7 @@ class PromptRows:
 
 
 def _as_text(value: Any) -> str:
-    """What stands for a value that JSON cannot hold, in the digest of its row."""
+    """Return a text that stands in a row's digest for a value that JSON cannot hold."""
     if isinstance(value, bytes | bytearray | memoryview):
         return hashlib.blake2b(value, digest_size=16).hexdigest()
     return str(value)

@@ -113,11 +113,11 @@ class AdbPhone(ConnectedPhone):
         return self._size.now(self._deadline())
 
     def screenshot(self) -> Image:
-        """What the screen shows, uint8[H, W, 3], read-only."""
+        """Capture the screen as uint8[H, W, 3], read-only."""
         return self._capture_then()[0]
 
     def screenshot_and_front(self) -> tuple[Image, str | None]:
-        """As `screenshot`, and the package in front right after it."""
+        """Capture the screen, and return the package in front right after it."""
         picture, results = self._capture_then(self._window_command)
         return picture, parse_front_package(results[0].output) if results else None
 
@@ -158,7 +158,7 @@ class AdbPhone(ConnectedPhone):
     def _outputs_with_capture(
         self, before: Sequence[Command], after: Sequence[Command], deadline: Deadline
     ) -> list[BytesResult] | None:
-        """What the persistent shell prints; None if the capture takes a service of its own."""
+        """Run commands and a capture in the persistent shell; None if it cannot capture."""
         command = self.capture.command
         if command is None or self.internal_shell is not self.persistent_shell:
             return None

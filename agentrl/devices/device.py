@@ -23,12 +23,12 @@ from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.types import Image
 
 AppState = Mapping[str, Any]
-"""What an app publishes; `touches` counts the touches and keys that it handled."""
+"""State that an app publishes; `touches` counts the touches and keys that it handled."""
 WindowKind = Literal[
     "call", "permission", "install", "update", "anr", "crash", "foreign_app", "system_window",
     "nothing_in_front",
 ]  # fmt: skip
-"""What kind of window covers an app; discarded episodes are counted by it."""
+"""Kinds of windows that cover an app; discarded episodes are counted by them."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -41,9 +41,9 @@ class Deadlines:
     settle_s: float = 3.0
     launch_s: float = 15.0
     start_s: float = 30.0
-    """For starting all virtual phones."""
+    """Time that all virtual phones may take to start."""
     boot_s: float = 120.0
-    """For Android to finish starting when a phone is opened."""
+    """Time that Android may take to finish starting when a phone is opened."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -56,15 +56,15 @@ class CommandResult:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Look:
-    """What is known about a phone at one moment."""
+    """State of a phone at one moment."""
 
     state: AppState | None = None
-    """What the app in question publishes; None if nothing."""
+    """State that the app in question publishes; None if it publishes none."""
     front: str | None = None
     """The package in front; None if the phone reports none, or was not asked."""
     screen: Image | None = field(default=None, compare=False)
-    """What the screen shows right after that, uint8[H, W, 3], read-only; None if capturing it takes
-    a call of its own."""
+    """The screen right after that, uint8[H, W, 3], read-only; None if capturing it takes a call of
+    its own."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -93,14 +93,14 @@ class Device(Protocol):
         """Width and height of the screen in pixels."""
 
     def screenshot(self) -> Image:
-        """What the screen shows, uint8[H, W, 3], read-only.
+        """Capture the screen as uint8[H, W, 3], read-only.
 
         It is never older than the call: everything on the screen at that time is in it. An
         unchanged screen may be the same array again.
         """
 
     def screenshot_and_front(self) -> tuple[Image, str | None]:
-        """As `screenshot`, and the package in front right after it.
+        """Capture the screen, and return the package in front right after it.
 
         None if the phone reports none, or if asking it takes a call of its own (`focus`).
         """

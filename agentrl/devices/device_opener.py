@@ -23,16 +23,16 @@ class OpenSettings(TypedDict, total=False):
     driver: str
     """The library that speaks ADB, as `devices.driver`; `adbutils` by default."""
     capture: str
-    """As `devices.capture`; `auto` (default) takes the fastest
+    """Capture method, as in `devices.capture`; `auto` (default) takes the fastest one
     (`agentrl.devices.capture_benchmark`)."""
     input: str
     """How commands are run: `input`, `shell`, or `auto` (default) for the faster one."""
     deadlines: Deadlines
-    """Of the calls to each phone."""
+    """Deadlines of the calls to each phone."""
     public: Sequence[str]
     """Serials that may be connected even though their address is public."""
     wake: bool
-    """As `devices.wake`."""
+    """Whether to wake phones up, as in `devices.wake`."""
     adb_port: int | None
     """Port of the adb server; None (default) for ANDROID_ADB_SERVER_PORT, or 5037."""
 

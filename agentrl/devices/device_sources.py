@@ -19,7 +19,7 @@ from virtual_phone.spawn import AppLike, VirtualPhones, spawn
 
 _VIRTUAL = re.compile(r"virtual(?::(\d+))?")
 CONNECTED = "connected"
-"""As a source: all phones that adb lists as ready, including ones that connect later."""
+"""The source of all phones that adb lists as ready, including ones that connect later."""
 _NO_TOKEN = "lease {} has ended or is not known in this process; use the serial instead"
 
 

@@ -70,7 +70,7 @@ def why_dark(device: Device) -> str | None:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class BatteryReading:
-    """What a phone says about its battery."""
+    """The state of a phone's battery."""
 
     level: float | None
     """Percent; None if it is not reported."""

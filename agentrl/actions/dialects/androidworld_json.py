@@ -30,18 +30,18 @@ _REASON = re.compile(r"^Reason:(.*)$", re.MULTILINE)
 _POINTS: dict[str, type[Any]] = {"click": Tap, "double_tap": DoubleTap, "long_press": LongPress}
 _KEYS = {"keyboard_enter": "ENTER", "navigate_home": "HOME", "navigate_back": "BACK"}
 _STATUSES = ("complete", "infeasible")
-"""What `status` says of a success and of a failure."""
+"""Values of `status` for success and for failure."""
 _WAIT_S = 1.0
 _TOP, _LEFT, _MIDDLE, _RIGHT, _BOTTOM = (0.5, 0.0), (0.0, 0.5), (0.5, 0.5), (1.0, 0.5), (0.5, 1.0)
 _SCROLLS = {"down": _TOP, "up": _BOTTOM, "right": _LEFT, "left": _RIGHT}
-"""Where the finger goes from the middle to show more on that side."""
+"""End points of the swipe that starts in the middle and shows more on the named side."""
 _SWIPES = {
     "down": (_TOP, _BOTTOM),
     "up": (_BOTTOM, _TOP),
     "left": (_LEFT, _RIGHT),
     "right": (_RIGHT, _LEFT),
 }
-"""Where the finger starts and ends, as AndroidWorld performs it: in the named direction for up and
+"""Start and end of AndroidWorld's own swipes: the finger moves in the named direction for up and
 down, against it for left and right."""
 _SPACE: tuple[tuple[type[Any], str], ...] = (
     (

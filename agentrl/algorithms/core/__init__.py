@@ -1,1 +1,1 @@
-"""What algorithms are made of: their base class, and the mathematics that several of them share."""
+"""The base class of algorithms, and the mathematics that several of them share."""

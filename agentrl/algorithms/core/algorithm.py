@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Requires:
-    """What an algorithm requires besides the episodes themselves."""
+    """Inputs that an algorithm needs besides the episodes themselves."""
 
     siblings: bool = False
     """At least two episodes per group, without which nothing can be learned."""
@@ -78,9 +78,9 @@ class Algorithm(ABC):
     """
 
     about: ClassVar[str]
-    """What it does, in a line."""
+    """One-line description of the algorithm."""
     source: ClassVar[str]
-    """The papers that it is from."""
+    """Papers that introduced the algorithm."""
     formula: ClassVar[str] = ""
     """The advantage of an episode, turn or token."""
     differs: ClassVar[str] = ""
@@ -98,7 +98,7 @@ class Algorithm(ABC):
 
     @property
     def requires(self) -> Requires:
-        """What it requires; a plain attribute of the class unless that depends on the settings."""
+        """Inputs that the algorithm needs; a class attribute unless they depend on the settings."""
         return Requires()
 
     @abstractmethod

@@ -58,7 +58,7 @@ class PolicyLoss(ABC):
     """
 
     about: ClassVar[str]
-    """What it does, in a line."""
+    """One-line description of the loss."""
     source: ClassVar[str]
     """The papers that it is from."""
     formula: ClassVar[str] = ""

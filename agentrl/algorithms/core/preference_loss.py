@@ -14,14 +14,14 @@ from agentrl.config import DPOConfig
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class AnswerLogprobs:
-    """What the models say about one answer of each pair."""
+    """Log-probabilities of one answer of each pair."""
 
     policy: Tensor
-    """[P] log-probability of all its tokens."""
+    """[P] log-probability of all of the answer's tokens."""
     reference: Tensor
-    """[P] the same under the reference model."""
+    """[P] log-probability under the reference model."""
     tokens: Tensor
-    """[P] their number."""
+    """[P] number of the answer's tokens."""
 
 
 def dpo_reward(answers: AnswerLogprobs, beta: float) -> Tensor:

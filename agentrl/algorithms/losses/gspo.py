@@ -35,7 +35,7 @@ class GSPOLoss(PPOLoss):
         clip_high: float = 4e-4
         """The ratio is clipped above at `1 + clip_high`."""
         clip_dual: float | None = None
-        """As for `ppo`; the paper has none."""
+        """Same as `clip_dual` of the loss `ppo`. The paper has no dual clip."""
 
     def __call__(self, inputs: LossInputs) -> TokenLoss:
         """See the class."""

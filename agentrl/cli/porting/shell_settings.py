@@ -29,7 +29,7 @@ _FILE_BODY = re.compile(
 )
 """A file that the script writes; commands in other texts between two marks may be run."""
 _SUBSTITUTION = re.compile(r"`[^`\n]*`|\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
-"""What the shell would replace by the output of a command or by a number."""
+"""A command or arithmetic substitution, which the shell would replace."""
 _HIDDEN = {ord(sign): 0xE000 + ord(sign) for sign in " \t\n'\"\\#;&|()<>"}
 """Signs of a substitution that must not split it into words, and what stands for them meanwhile."""
 _SHOWN = {hidden: sign for sign, hidden in _HIDDEN.items()}

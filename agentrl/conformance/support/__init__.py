@@ -1,1 +1,1 @@
-"""What the checks work with: sample episodes and steps, a phone, invariants, and comparisons."""
+"""Fixtures of the checks: sample episodes and steps, a phone, invariants, and comparisons."""

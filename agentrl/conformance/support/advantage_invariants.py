@@ -1,4 +1,4 @@
-"""What holds for the advantages of every algorithm, as assertions about given episodes.
+"""Invariants of every algorithm's advantages, as assertions about given episodes.
 
 The numbers are those of docs/algorithms.md.
 """

@@ -1,4 +1,4 @@
-"""What holds for every policy loss, as assertions about given tokens."""
+"""Invariants of every policy loss, as assertions about given tokens."""
 
 from collections.abc import Callable, Sequence
 

@@ -78,7 +78,7 @@ def scored_episode(
 
 
 def model_scores(scored: ScoredEpisode) -> EpisodeScores:
-    """What a critic and a reward model say about an episode, wherever it is in the step."""
+    """Return scores of a critic and a reward model for an episode, wherever it is in the step."""
     size = sum(len(turn.reply_ids) for turn in scored.episode.turns)
     # The rewards' order in the episode and its length identify it well enough.
     content = [int(4 * reward) + 100 for reward in scored.rewards] + [size]

@@ -174,7 +174,7 @@ class AdbServer:
         }
 
     def _wireless_hint(self, serial: str, deadline: Deadline) -> str:
-        """What to do about a phone whose wireless debugging is off, or has another port now."""
+        """Suggest a fix for a phone whose wireless debugging is off or on another port."""
         try:
             found = self.wireless_services(deadline)
         except DeviceError:

@@ -69,7 +69,8 @@ class PersistentShell:
         self._link: AdbSocket | None = None
         self._packets: Iterator[tuple[int, bytes]] = iter(())
         self._mark = new_mark()
-        """Of all scripts, so that equal commands are equal scripts, which need no parsing again."""
+        """Marker shared by all scripts: equal commands give equal scripts, which are parsed only
+        once."""
 
     def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
         """See CommandShell.run."""
@@ -81,7 +82,7 @@ class PersistentShell:
         return text_results(outputs)
 
     def outputs(self, commands: Sequence[Command], deadline: Deadline) -> list[BytesResult] | None:
-        """As `run`; None if only a shell of their own can run the commands."""
+        """Like `run`, but return raw outputs; None if the commands need a shell of their own."""
         script = _script(self._transport, commands, prompted=True, mark=self._mark)
         if not script.text.isprintable() or not self._lock.acquire(blocking=False):
             return None
@@ -168,7 +169,7 @@ def packets(link: AdbSocket) -> Iterator[tuple[int, bytes]]:
 
 
 class _End(Enum):
-    """What ended first."""
+    """The event that ended a script's output."""
 
     SCRIPT = auto()
     EXIT = auto()

@@ -60,7 +60,8 @@ class AdbSocket(ABC):
     """
 
     deadline: Deadline
-    """Of everything done over this connection; long-lived connections replace it per call."""
+    """Deadline of everything done over this connection; long-lived connections replace it per
+    call."""
 
     @abstractmethod
     def __init__(self, host: str, port: int, deadline: Deadline) -> None:

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 _CHECK_S = 1.0
 """Extra time after a call's deadline to find out whether the phone is online."""
 FAILURES = (OSError, AdbRefused, struct.error)
-"""What a socket and parsing its data can raise; `DeviceTransport.failure` converts these."""
+"""Exceptions of a socket and of parsing its data, which `DeviceTransport.failure` converts."""
 
 
 class DeviceTransport:

@@ -45,7 +45,7 @@ class Capture(ABC):
 
     @abstractmethod
     def frame(self, deadline: Deadline) -> Image:
-        """What the screen shows, uint8[H, W, 3]; it does not change afterwards.
+        """Capture the screen as uint8[H, W, 3]; the array does not change afterwards.
 
         It is never older than the call. An unchanged screen may be the same array again.
 
@@ -63,7 +63,7 @@ class Capture(ABC):
         return None
 
     def parse(self, output: bytes) -> Image | None:
-        """As `frame`, from what `command` printed; None if only `frame` can say what that means.
+        """Parse the output of `command` to a picture; None if only `frame` can interpret it.
 
         A class that has a `command` implements it; it is not called on others.
 

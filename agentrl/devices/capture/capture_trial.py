@@ -49,7 +49,7 @@ class CaptureTrial:
         self._brief = repeat_s < float("inf")
         self._reference: Capture | None = None
         self._raw: Image | None = None
-        """What raw captures showed, if the time for repeats is limited."""
+        """The screen in raw captures, if the time for repeats is limited."""
         self._failed: set[type[Capture]] = set()
 
     def seconds(self, capture: Capture) -> list[float]:

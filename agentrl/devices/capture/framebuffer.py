@@ -49,7 +49,7 @@ class FramebufferCapture(Capture):
         self._buffer = bytearray()
         self._header: _Header | None = None
         self._last = LastPicture()
-        """Of this header: the same bytes may be another picture in another form."""
+        """Last picture with this header: the same bytes may be another picture in another form."""
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""

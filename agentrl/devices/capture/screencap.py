@@ -49,11 +49,11 @@ class RawCapture(Capture):
         self._buffer = bytearray(_LONG_HEADER)
         self._last = LastPicture()
         self._token = ""
-        """Of the last picture, by the phone, if it was sent as changes."""
+        """The phone's token of the last picture; empty if that was not sent as changes."""
         self._came_by_shell = False
-        """Whether it came through the persistent shell."""
+        """Whether the last picture came through the persistent shell."""
         self._is_large = False
-        """Whether it was sent as many changes; the next one then probably will be, too."""
+        """Whether the last picture was sent as many changes; the next one probably will be, too."""
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""

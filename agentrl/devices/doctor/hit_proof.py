@@ -42,12 +42,12 @@ class Hit:
     """One tap on a target."""
 
     reply: str
-    """As the model would write it."""
+    """The tap in the model's spelling."""
     error: float
     """Distance from the target's middle to the pixel that was hit, in pixels of the screen: the
     larger one of both axes."""
     least: float
-    """The same for the best tap that the dialect can say."""
+    """Distance of the best tap that the dialect can express."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -117,7 +117,7 @@ def findings(
     name: str,
     targets: Sequence[tuple[float, float]] = TARGETS,
 ) -> Iterator[Finding]:
-    """What the taps of a model hit on a phone.
+    """Test where a model's taps hit a phone.
 
     Args:
         device: see `hits`.
@@ -204,7 +204,7 @@ def _shown(device: Device, number: int) -> tuple[Image, tuple[float, float]]:
 
 
 def _arrived(device: Device, number: int) -> tuple[float, float]:
-    """Where the app was touched, in its area."""
+    """Return the position where the app was touched, in its area."""
     end = time.monotonic() + _ARRIVES_S
     while True:
         made = (device.look(PROBE).state or {}).get("hits", ())

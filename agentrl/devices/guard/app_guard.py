@@ -48,7 +48,7 @@ class AppExit:
     evidence: str
 
     def to_info(self) -> dict[str, Any]:
-        """For an environment's `info["guard"]`; no frame is recorded once the agent has left."""
+        """Return the environment's `info["guard"]`; after an exit by the agent it hides the frame."""
         info: dict[str, Any] = {
             "kind": self.kind, "package": self.package, "by": self.by, "evidence": self.evidence,
         }  # fmt: skip
@@ -192,7 +192,7 @@ class AppGuard:
 
     @property
     def _state(self) -> AppState | None:
-        """What the app published when the screen last settled."""
+        """Return the state that the app published when the screen last settled."""
         return None if self._last is None else self._last.state
 
     def _settle_in_app(

@@ -40,7 +40,7 @@ _TOP_EDGE, _BOTTOM_EDGE, _SIDE_EDGE = STATUS_BAR, 0.06, 0.03
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ExitEvidence:
-    """What is known about how a window came to the front."""
+    """Evidence of how a window came to the front."""
 
     action: Action | None
     """The agent's last action; None if the window was there before it was sent."""

@@ -29,7 +29,7 @@ Android 10 and later report the focus under displays, earlier versions under win
 matching lines are printed: the rest is long and contains window titles that any app can choose.
 """
 WINDOW_OF_FIRST_DISPLAY = _window_command(f" | sed {shlex.quote(_OTHER_DISPLAYS)}")
-"""As `WINDOW`, for phones with several displays: each has a focused window of its own."""
+"""Equivalent of `WINDOW` for phones with several displays, each with a focused window."""
 _FAILURE = r"Application (?:Error|Not Responding):"
 _FOCUS = re.compile(
     rf"^ *mCurrentFocus=Window\{{\S+ (?!(?:u\d+ )?{_FAILURE})"

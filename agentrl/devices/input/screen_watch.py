@@ -86,7 +86,7 @@ class ScreenWatch:
             frame = following
 
     def until_changed_and_still(self, *, or_last: bool = False) -> Image:
-        """As `until_still`, once the screen has changed; the unchanged screen if it does not."""
+        """Wait until the screen changes and is still; give up if it does not change in time."""
         frame = self.capture()
         while self.effect_s is None:
             if self.elapsed_s() >= self.settle_s:

@@ -37,7 +37,7 @@ class Settled:
     changed: bool
     """Whether it differs from the screen before, outside the ignored regions."""
     state: AppState | None
-    """What the app published after the action; None if it publishes nothing."""
+    """State that the app published after the action; None if it publishes none."""
     front: str | None
     """The package in front after the action; None if no `package` was given."""
     front_s: float
@@ -128,10 +128,10 @@ def act_and_settle(
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Handled:
-    """What is known about an action before the screen is captured."""
+    """Effects of an action known before the screen is captured."""
 
     state: AppState | None = None
-    """What the app published last; None if it publishes nothing."""
+    """The app's last published state; None if it publishes none."""
     front: str | None = None
     front_s: float = 0.0
     changed: bool = False

@@ -117,7 +117,7 @@ class DevicePool(Borrower):
 
     @property
     def serials(self) -> tuple[str, ...]:
-        """Of all phones, including those in quarantine."""
+        """Serials of all phones, including those in quarantine."""
         return self.manager.ledger.phones
 
     def stats(self) -> list[DeviceStats]:

@@ -114,9 +114,9 @@ class LeaseEnd:
     """How a lease ended."""
 
     good: bool = False
-    """Whether it resets the count of failures."""
+    """Whether the lease resets the phone's count of failures."""
     error: str | None = None
-    """What was wrong with the phone; None if nothing was."""
+    """The phone's failure during the lease; None if it worked."""
     taken: bool = False
     """Whether another job outside this pool uses the phone: its apps are not stopped then."""
     busy_s: float = 0.0

@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.25
 _REBOOT_S = 180.0
-"""For a phone to finish rebooting."""
+"""Time that a phone may take to reboot, in seconds."""
 _DOWN_S = 15.0
-"""For a phone to go down before that."""
+"""Time that a phone may take to go down for a reboot, in seconds."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
