@@ -87,7 +87,7 @@ def scripted_reply(
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class FirstObservation:
-    """What an episode begins with, from an environment that knows all of its episodes.
+    """Start of an episode, from an environment that knows all of its episodes.
 
     Such an environment yields them from a class method `first_observations(**kwargs)`, and leaves
     out the rows that it gets as `skip_rows`.
@@ -99,7 +99,7 @@ class FirstObservation:
     """Identifies it in messages."""
     observation: Any
     info: Mapping[str, Any]
-    """As `reset` returns it."""
+    """Info that `reset` returns for this episode."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -216,7 +216,7 @@ def find_env(id: str) -> EnvRegistration:
 
 
 def _old_gym_hint(kind: Any) -> str:
-    """What to do about a class of the old gym package; empty for any other class."""
+    """Suggest a fix for a class of the old gym package; empty for any other class."""
     if not any(base.__module__.startswith("gym.") for base in getattr(kind, "__mro__", ())):
         return ""
     version = "26" if "seed" in inspect.signature(kind.reset).parameters else "21"
@@ -268,7 +268,7 @@ def third_party_envs() -> dict[str, str]:
 
 
 def _why_unavailable(id: str) -> str:
-    """What an environment lacks. Gymnasium's own are made, others' modules only imported."""
+    """Return what an environment lacks. Gymnasium's own are made, others' modules only imported."""
     point = gymnasium.spec(id).entry_point
     try:
         module = point if isinstance(point, str) else getattr(point, "__module__", "")
@@ -324,7 +324,7 @@ def _gymnasium_env(name: str) -> EnvRegistration:
 
 
 def _module_hint(name: str) -> str:
-    """For an id that a package registers on import: to name its module, too."""
+    """Suggest naming the module of an id that a package registers on import."""
     space, _, rest = name.rpartition("/")
     module = {"ALE": "ale_py"}.get(space, space) or rest.partition("-")[0].lower()
     if not module.isidentifier():

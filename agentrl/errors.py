@@ -53,7 +53,7 @@ class ConfigError(AgentRLError):
     """A user's mistake: the message names the setting, its value, and what to do."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython and notebooks show: the message is all that there is to know."""
+        """Return what IPython and notebooks show: the message, without a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -290,7 +290,7 @@ _NOT_USERS = (*_OURS, *INSTALLED, "<")
 
 
 def users_location(error: BaseException) -> str:
-    """Where an error left the user's code: ` (my_file.py:12)`; empty if it never was there."""
+    """Return where an error left the user's code, as ` (my_file.py:12)`; empty if nowhere."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_USERS)]
     return "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in own[-1:])

@@ -89,7 +89,7 @@ def missing(packages: Mapping[str, str]) -> list[str]:
 
 
 def advice_on_import(error: BaseException | None) -> str | None:
-    """What to install where an import failed because a package of an extra is missing."""
+    """Suggest an installation if an import failed because a package of an extra is missing."""
     while error is not None and not isinstance(error, ModuleNotFoundError):
         error = error.__cause__
     if error is None or (command := installation_of(error.name)) is None:
@@ -98,7 +98,7 @@ def advice_on_import(error: BaseException | None) -> str | None:
 
 
 def missing_for_models(launcher: str) -> tuple[list[str], list[str]]:
-    """What running a local model needs and that is not installed, as messages.
+    """Return messages about the missing packages that running a local model needs.
 
     Args:
         launcher: the configuration's `rollout.launcher`.

@@ -15,7 +15,7 @@ class Finding:
     state: State
     detail: str
     fix: str = ""
-    """What to do about it; empty if nothing."""
+    """Suggested fix; empty if none is needed."""
 
 
 def ok(what: str, detail: str) -> Finding:

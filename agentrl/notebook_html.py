@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 _MOST = 24
 """Cells of a strip: of a longer one, the first and the last half of these."""
 _WIDTH = 132
-"""Of a picture, in CSS pixels; twice as many in the image."""
+"""Width of a picture in CSS pixels; the image itself has twice as many."""
 _LONGEST = 120
 """Characters of a line."""
 _LONGEST_TEXT = 2000
 """Characters of a text screen."""
 _CELL = f"flex:none;width:{_WIDTH}px;font-size:12px;overflow-wrap:anywhere"
 _TEXT = "margin:0;white-space:pre;overflow-x:auto;font-family:monospace;font-size:12px"
-"""Of a text screen, whose lines are often those of a board."""
+"""Style of a text screen, whose lines are often those of a board."""
 _STRIP = "display:flex;gap:8px;overflow-x:auto;padding-bottom:8px"
 
 

@@ -232,7 +232,7 @@ class ExtensionPoint:
     """One kind of thing that users can provide, such as algorithms."""
 
     kind: str
-    """Its name in `agentrl list` and `agentrl check`."""
+    """The kind's name in `agentrl list` and `agentrl check`."""
     setting: str
     """The setting that selects one, for messages."""
     builtin: str | Mapping[str, str]
@@ -374,7 +374,7 @@ class ExtensionPoint:
 
 @cache
 def _installed_extensions(group: str, search_path: tuple[str, ...]) -> tuple[Extension, ...]:
-    """What installed packages add to a group; kept, as it takes reading a file of each package.
+    """Read the extensions that installed packages add to a group; cached, since it is slow.
 
     Args:
         group: of entry points.
@@ -393,5 +393,5 @@ def _installed_extensions(group: str, search_path: tuple[str, ...]) -> tuple[Ext
 
 
 def _key(name: str) -> str:
-    """What two spellings of one name have in common."""
+    """Normalize a name, so that spellings of the same name are equal."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower())

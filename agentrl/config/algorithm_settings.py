@@ -26,7 +26,7 @@ class KLConfig:
     """KL penalty against the policy as it was when reinforcement began."""
 
     add_to: Literal["none", "loss", "reward"] = "none"
-    """Where the penalty is applied; `none` keeps no reference model."""
+    """Place where the penalty is applied; `none` keeps no reference model."""
     estimate: Literal["k1", "abs", "k2", "k3", "k3+"] | None = None
     """Estimator of the KL divergence from sampled tokens. None takes k3 in the loss; in the reward
     it takes k1, the only one whose policy gradient is that of the KL."""
@@ -190,7 +190,7 @@ def _default_loss() -> LossConfig:
 
 @dataclass(slots=True, kw_only=True)
 class AlgorithmConfig:
-    """What defines the algorithm: the settings that all algorithms share.
+    """Settings that all algorithms share.
 
     The name selects the algorithm, which adds settings of its own and has its own defaults;
     `agentrl algorithms NAME` shows both. A text in place of the section is the name.

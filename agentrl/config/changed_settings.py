@@ -9,7 +9,7 @@ from agentrl.config.sections import Config
 
 
 def changed_settings(config: Config) -> dict[str, Any]:
-    """What a file has to contain to give the same job.
+    """Return the smallest configuration file that gives the same job.
 
     Returns:
         Plain values, as `from_dict` takes them. The defaults of `algorithm` are those of the

@@ -88,9 +88,9 @@ class EnvConfig:
     """Seconds that the server of a remote environment may be away, such as for a restart. Only the
     episodes that it was playing are void."""
     state_key: Literal["info", "observation", "screen"] = "info"
-    """What identifies a state when siblings are compared: `info["state_key"]`; `observation`, where
-    equal observations are the same state; or `screen`, which ignores the status bar and differences
-    that are too small or too faint to see at a glance."""
+    """Key that identifies a state when siblings are compared: `info["state_key"]`; `observation`,
+    where equal observations are the same state; or `screen`, which ignores the status bar and
+    differences that are too small or too faint to see at a glance."""
     max_turns: int = 40
     """An episode is truncated after this many turns."""
     dialect: str | None = None
@@ -101,9 +101,9 @@ class EnvConfig:
     dialect_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the dialect."""
     history: str | None = None
-    """What a prompt contains: `concat` (the whole conversation), `window:k` (the last k turns),
-    `screens:k` (all replies, but only the last k screens) or `compact:k` (the last k turns, and
-    what the model wrote between `<memory>` and `</memory>`). None for the dialect's own, or
+    """Content of each prompt: `concat` (the whole conversation), `window:k` (the last k turns),
+    `screens:k` (all replies, but only the last k screens) or `compact:k` (the last k turns, and the
+    text that the model wrote between `<memory>` and `</memory>`). None for the dialect's own, or
     `concat` without a dialect."""
     prompt: str | None = None
     """A Jinja2 template file for the instructions; None uses the translator's own."""
@@ -137,7 +137,7 @@ class RewardConfig:
     kind: Literal[
         "auto", "episode", "batch", "sequential", "answer", "answers", "completions", "queries"
     ] = "auto"
-    """What the function receives: an episode; the inputs of several episodes (`batch`) or of one
+    """Arguments of the function: an episode; the inputs of several episodes (`batch`) or of one
     (`sequential`), as in EasyR1; the reply and the ground truth (`answer`), or lists of them
     (`answers`), as in veRL; `completions` and the columns of the data set, as in TRL; or `queries`,
     as in OpenRLHF. `auto` decides by `REWARD_TYPE` in its file, or else by the first parameter's
@@ -150,19 +150,19 @@ class RewardAuditConfig:
     """Compares the reward of the training episodes with the truth that the environment reports."""
 
     reward: str = "reward"
-    """What is audited: the sum of all rewards, or `reward/NAME` for one function's."""
+    """Audited reward: the sum of all rewards, or `reward/NAME` for one function's."""
     accept_at: float = 0.5
     """The reward from which an episode counts as accepted."""
     truth: str = "success"
-    """What is true: `success`, another metric of the environment, `env_reward`, or `reward/NAME`.
-    Episodes without it are not counted."""
+    """Reference value: `success`, another metric of the environment, `env_reward`, or
+    `reward/NAME`. Episodes without it are not counted."""
     truth_at: float = 1.0
     """The lowest value of the truth that counts as a success."""
     max_false_accept: float | None = None
     """Allowed share of accepted episodes among those that truly failed. The job stops when the 95%
     interval of that share lies above it; None only logs the share."""
     max_false_reject: float | None = None
-    """The same for rejected episodes among those that truly succeeded."""
+    """Allowed share of rejected episodes among those that truly succeeded, likewise."""
     min_episodes: int = 50
     """How many episodes must be behind a share before it can stop the job."""
     window: int = 1000
@@ -205,8 +205,8 @@ class EvalConfig:
     """Scripted players evaluated for comparison; None means `random` and `expert`, if the
     environment has them."""
     suite: str | None = None
-    """What `agentrl eval` plays instead of the job's own environment: an evaluation suite, such as
-    `number_game_levels` (`agentrl list suite`), your own YAML file, or your own class
+    """Evaluation suite that `agentrl eval` plays instead of the job's own environment: a name such
+    as `number_game_levels` (`agentrl list suite`), your own YAML file, or your own class
     (`my_suite.py:MySuite`)."""
 
     def validate(self) -> None:

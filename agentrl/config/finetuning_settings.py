@@ -58,9 +58,9 @@ class FinetuningConfig:
     max_tokens: int = 8192
     """Longest conversation."""
     on_long: Literal["refuse", "skip"] = "refuse"
-    """What happens if conversations are longer."""
+    """Handling of longer conversations: stop with an error, or leave them out."""
     on_bad: Literal["refuse", "skip"] = "refuse"
-    """What happens if rows cannot be read, or their images."""
+    """Handling of rows or images that cannot be read: stop with an error, or leave them out."""
     eval_every: int = 0
     """Steps between evaluations; 0 evaluates before and after training only."""
     patience: int | None = None

@@ -122,7 +122,7 @@ def _chosen(point: ExtensionPoint, built_in: list[Any], default: str | None) -> 
 
 
 def _largest(name: str) -> Schema:
-    """What `bounds.check_floats` and `bounds.check_largest` allow."""
+    """Return the bounds that `bounds.check_floats` and `bounds.check_largest` allow."""
     most = bounds.largest(name)
     return {"minimum": -most, "maximum": most}
 

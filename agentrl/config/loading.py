@@ -25,7 +25,7 @@ from agentrl.files import StrPath
 from agentrl.text import did_you_mean, known_names, list_names
 
 _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)
-"""What OmegaConf raises for a tree that does not fit the sections."""
+"""Exceptions that OmegaConf raises for a tree that does not fit the sections."""
 _DATA_FILES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 """Endings of data sets, which a user may name where a configuration is expected."""
 RUN_PROMPT = "prompt.jinja"
@@ -434,7 +434,7 @@ def algorithm_config(name: str, **settings: Any) -> AlgorithmConfig:
 
 
 def _elsewhere(key: str) -> str:
-    """What an unknown setting is probably called: another section's, or of another trainer."""
+    """Suggest a setting of another section, or the equivalent of another trainer's setting."""
     section, _, name = key.rpartition(".")
     if theirs := other_trainers.suggestion(name if section == "train" else key):
         return theirs

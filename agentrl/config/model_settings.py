@@ -27,8 +27,8 @@ class LoraConfig:
     `qlora`), a quarter of bfloat16's memory. Rounding to 4 bits may erase what previously merged
     adapters had learned."""
     serve: Literal["merged", "adapter"] = "merged"
-    """What engines receive after each step: the full weights with adapters merged, or only the
-    adapters, which vLLM applies while it samples: far less to transfer, but slower sampling.
+    """Weights that engines receive after each step: the full weights with adapters merged, or only
+    the adapters, which vLLM applies while it samples: far less to transfer, but slower sampling.
     `adapter` requires all targets to be in the language model."""
 
     def validate(self) -> None:

@@ -59,7 +59,7 @@ _NAMES = {"gae": "ppo", "turn_gae": "turn_ppo"}
 
 
 def estimator_of(name: str) -> str:
-    """What `algorithm.estimator` was by default for an algorithm of this name."""
+    """Return the former default of `algorithm.estimator` for an algorithm of this name."""
     return _ESTIMATORS.get(name, name)
 
 

@@ -107,20 +107,20 @@ class RolloutConfig:
     """How episodes are played."""
 
     engine: str = "vllm"
-    """What samples the replies: `vllm`, `sglang`, `hf`, `remote`, or your own engine as
-    `module:Class` or `path/file.py:Class`. `hf` (transformers) is slower but reproducible bit for
-    bit. `remote` queries the server of `rollout.endpoint`, for `agentrl eval` and `play` only: its
-    weights cannot be trained."""
+    """Inference engine: `vllm`, `sglang`, `hf`, `remote`, or your own engine as `module:Class` or
+    `path/file.py:Class`. `hf` (transformers) is slower but reproducible bit for bit. `remote`
+    queries the server of `rollout.endpoint`, for `agentrl eval` and `play` only: its weights cannot
+    be trained."""
     launcher: Literal["ray", "local"] = "ray"
     """Run rollouts and learner in Ray actors, or all in this process."""
     actors: int | str = "auto"
     """Rollout processes, with `launcher: ray`. Each has its own engine; all share the same
     phones. `auto`: as many as the GPUs suffice for, and one per node without GPUs."""
     place: Literal["auto", "together", "apart"] = "auto"
-    """Where engines run. `together`: each shares a GPU with a rank of the learner, and sleeps while
-    it computes. `apart`: each has GPUs of its own, as many as `engine_kwargs` name for tensor,
-    pipeline and data parallelism. `auto`: apart if there are enough GPUs for the given numbers,
-    else together."""
+    """Placement of engines. `together`: each shares a GPU with a rank of the learner, and sleeps
+    while it computes. `apart`: each has GPUs of its own, as many as `engine_kwargs` name for
+    tensor, pipeline and data parallelism. `auto`: apart if there are enough GPUs for the given
+    numbers, else together."""
     groups: int = 4
     """Groups per training step."""
     group_size: int = 8

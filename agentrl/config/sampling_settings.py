@@ -92,12 +92,12 @@ class MixtureConfig:
     weight: float = 1.0
     """Share of the groups, relative to the sum of all weights; see also `sampling`."""
     env: dict[str, Any] = field(default_factory=dict)
-    """What differs from the section `env`, such as `{kwargs: {boxes: 2}}`; `kwargs` and
+    """Differences from the section `env`, such as `{kwargs: {boxes: 2}}`; `kwargs` and
     `translator_kwargs` are merged. With another `id` it is the whole section instead, and nothing
     comes from `env`."""
     rewards: list[RewardConfig] | None = None
-    """Its reward functions; None for those of the job, or for the environment's own reward if it
-    has another `id`."""
+    """Reward functions of this environment; None for those of the job, or for the environment's own
+    reward if it has another `id`."""
     eval_kwargs: dict[str, Any] = field(default_factory=dict)
     """Overrides of its `kwargs` for evaluation. `eval.kwargs` apply as well, except to an entry
     with another `id`, and except for arguments that this entry's `env.kwargs` name."""
@@ -107,7 +107,7 @@ class MixtureConfig:
         return bool(self.env.get("id", base.id) != base.id)
 
     def environment(self, base: EnvConfig, where: str) -> EnvConfig:
-        """Its whole section.
+        """Return the whole section `env` of this environment.
 
         Args:
             base: the section `env`.

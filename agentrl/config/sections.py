@@ -37,7 +37,7 @@ from agentrl.text import quoted
 
 @dataclass(slots=True, kw_only=True)
 class RunConfig:
-    """Where a run is stored, and what happens if its processes die or are to end."""
+    """Folder of a run, its recorded frames, restarts and shutdown."""
 
     dir: str = "runs"
     """The folder of all runs."""
@@ -123,9 +123,9 @@ class Config:
     eval: EvalConfig = field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logging: list[Any] = field(default_factory=lambda: ["console", "file"])
-    """Where metrics are logged: console, file, tensorboard, wandb, swanlab, mlflow, or your own
-    class (`my_logger.py:MyLogger`); one with arguments is written `{name: ..., kwargs: {...}}`. All
-    but the first two are extras of the same name and must be installed; with a question mark
+    """Loggers of the metrics: console, file, tensorboard, wandb, swanlab, mlflow, or your own class
+    (`my_logger.py:MyLogger`); one with arguments is written `{name: ..., kwargs: {...}}`. All but
+    the first two are extras of the same name and must be installed; with a question mark
     (`"tensorboard?"`, quoted) a logger is used only if it is installed."""
 
     def validate(self) -> None:

@@ -1,4 +1,4 @@
-"""What commands accept besides a configuration: a run, an environment, or a model."""
+"""Targets that commands accept besides a configuration: a run, an environment, or a model."""
 
 import json
 import re
@@ -112,7 +112,7 @@ def extend_record(folder: Path, entries: Mapping[str, Any]) -> None:
 
 
 def model_record(folder: Path) -> dict[str, Any]:
-    """What only agentrl knows of a model, by name; empty if its folder has no record.
+    """Read agentrl's own facts about a model, by name; empty if its folder has no record.
 
     Raises:
         ConfigError: the record is damaged.

@@ -277,7 +277,7 @@ class TrainConfig:
 
     @property
     def ranks_multiple(self) -> int:
-        """What the number of ranks must be a multiple of."""
+        """Required divisor of the number of ranks."""
         shared = max(self.sequence_parallel, self.tensor_parallel, self.expert_parallel)
         return shared * self.replicas
 

@@ -91,7 +91,7 @@ def _is_number(value: Any, kind: type[int] | type[float]) -> bool:
 
 
 def _expected(hint: Any) -> str:
-    """What a setting of this type takes, for a message."""
+    """Describe the values that a setting of this type takes, for a message."""
     if dataclasses.is_dataclass(hint):
         names = [field.name for field in dataclasses.fields(hint)]
         keys = ", ".join([*names[:_KEYS_SHOWN], *(["..."] if names[_KEYS_SHOWN:] else [])])

@@ -71,7 +71,7 @@ class AppSession:
         return int(getattr(self.app, "tick_ms", 0)) if self.running else 0
 
     def published(self) -> str | None:
-        """Its state as JSON, with `touches` and `launches`; None if it is not running."""
+        """Return the app's state as JSON, with `touches` and `launches`; None if not running."""
         if not self.running:
             return None
         counts = {"touches": self._touches, "launches": self._launches}
@@ -84,7 +84,7 @@ class AppSession:
             return None
 
     def render(self, width: int, height: int) -> Image | None:
-        """Its picture, uint8[height, width, 3]; None if it is not running."""
+        """Draw the app as uint8[height, width, 3]; None if it is not running."""
         if not self.running:
             return None
         try:

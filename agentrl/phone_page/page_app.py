@@ -29,7 +29,7 @@ _NO_CLOCK_S = 0.05
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PageStatus:
-    """What is known about a page at one moment."""
+    """State of a page at one moment."""
 
     running: bool
     """Whether the app was launched, and has neither stopped nor crashed since."""
@@ -121,13 +121,13 @@ class PagedApp:
         self._do(self._session.miss)
 
     def state(self) -> Mapping[str, Any] | None:
-        """What the app publishes; None if it is not running or no page has shown it yet."""
+        """Return the state that the app publishes; None if it is not running or was never shown."""
         with self._locked():
             state = self._frames.state
         return None if state is None else dict(json.loads(state))
 
     def status(self) -> PageStatus:
-        """What is known about the page now."""
+        """Return the page's present state."""
         with self._locked():
             return self._status()
 

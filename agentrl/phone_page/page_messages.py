@@ -30,7 +30,7 @@ class PageHello:
     page: str
     """Random id drawn when the page was loaded; the same after a reconnect."""
     width: int
-    """Of the page, in its screen's pixels."""
+    """Width of the page in its screen's pixels."""
     height: int
     visible: bool
 

@@ -41,7 +41,7 @@ class PageSlot:
     def __init__(self) -> None:
         self.link: PageLink | None = None
         self.visible = True
-        """What the page reported last."""
+        """Visibility that the page reported last."""
         self.painted = False
         """Whether it has painted a frame since it connected; before that it shows other things."""
         self.size: tuple[int, int] | None = None

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 _HELLO_S = 10.0
 _CALL_S = 10.0
-"""For the app to process a touch or to draw itself."""
+"""Time that the app may take to process a touch or to draw itself, in seconds."""
 _SEND_S = 10.0
 _BEAT_S = 2.0
 """Interval of heartbeats to the page; it reconnects after three missed ones."""

@@ -51,7 +51,7 @@ class PagedDevice(ForwardingDevice):
             server.add(app)
 
     def screenshot(self) -> Image:
-        """What the screen shows now, including what the page has painted.
+        """Capture the screen, including everything that the page has painted.
 
         A painted frame takes a moment to reach the screen: a capture that does not show it yet is
         repeated for up to that long. After that, something else may cover the page.
@@ -67,7 +67,7 @@ class PagedDevice(ForwardingDevice):
                 return capture
 
     def screenshot_and_front(self) -> tuple[Image, str | None]:
-        """As `screenshot`; what is in front depends on the page."""
+        """Capture the screen; the package is None, as what is in front depends on the page."""
         return self.screenshot(), None
 
     def tap(self, x: float, y: float) -> None:

@@ -152,7 +152,7 @@ class ChatSession:
         self._history = PromptHistory(policy.history)
         self._preamble = self._system(instructions)
         self._images: tuple[Image, ...] = ()
-        """Those of the messages that precede the first one."""
+        """Images of the messages before the first one."""
         self._exchanges: list[_Exchange] = []
 
     async def answer(

@@ -68,9 +68,9 @@ class Summary:
     rewards: tuple[float, ...] = ()
     """Per turn."""
     components: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Per reward function, per turn, unweighted."""
+    """Unweighted rewards of each function, per turn."""
     advantages: tuple[float, ...] | None = None
-    """Per turn; None if no training step used the episode."""
+    """Advantage of each turn; None if no training step used the episode."""
     used_by: int | None = None
     """The training step that used it, if known."""
     removed: bool = False
@@ -78,7 +78,7 @@ class Summary:
     starred: bool = False
     """Whether a person marked it with a star."""
     note: str = ""
-    """What a person wrote about it."""
+    """Note that a person wrote about the episode."""
 
     def __repr__(self) -> str:
         return (
@@ -88,7 +88,7 @@ class Summary:
 
     @property
     def cause(self) -> str | None:
-        """What made the episode void; None if it is valid."""
+        """Cause that made the episode void; None if it is valid."""
         return cause(self.outcome, self.error)
 
     @property
@@ -98,7 +98,7 @@ class Summary:
 
     @property
     def label(self) -> str:
-        """What it was played for, such as `train`, `random` or `after-greedy`."""
+        """Purpose of the episode, such as `train`, `random` or `after-greedy`."""
         return self.group.rsplit("-", 2)[0]
 
 
@@ -209,11 +209,11 @@ class Filter:
     held_out: bool | None = None
     """Whether it was played for an evaluation, on seeds that training must not see."""
     label: str | None = None
-    """Such as `train`, `random` or `after-greedy` (also spelled `after greedy`)."""
+    """Purpose such as `train`, `random` or `after-greedy` (also spelled `after greedy`)."""
     outcome: str | None = None
     """One of `Outcome`, or `void` for all void outcomes."""
     cause: str | None = None
-    """What made it void."""
+    """Cause that made the episode void."""
     step: int | None = None
     """The training step in which it was played."""
     seed: int | None = None
@@ -225,7 +225,7 @@ class Filter:
     id: str | None = None
     """The episode's id."""
     success: bool | None = None
-    """By the environment's own metric; without such a metric an episode matches neither value."""
+    """Success by the environment's own metric; episodes without one match neither value."""
     min_reward: float | None = None
     """Smallest reward."""
     max_reward: float | None = None
@@ -235,7 +235,7 @@ class Filter:
     among: Collection[str] | None = None
     """Episode ids, such as the results of a search."""
     query: Callable[[Summary], bool] | None = None
-    """As compiled by `episode_query.parse_query`."""
+    """Query compiled by `episode_query.parse_query`."""
 
     def __post_init__(self) -> None:
         _check("split", self.split, SPLITS)

@@ -27,13 +27,14 @@ _AHEAD_S = 300.0
 
 @dataclass(slots=True, kw_only=True)
 class LivePhone:
-    """What one process knows about one phone."""
+    """One process's record of one phone."""
 
     serial: str
     host: str | None = None
-    """Where it is, if the job has phones on several hosts: their serials may be equal."""
+    """The phone's host, if the job has phones on several ones: their serials may be equal."""
     state: str | None = None
-    """Such as `free`, `leased` or `in quarantine`; None from a process without the phone pool."""
+    """State such as `free`, `leased` or `in quarantine`; None from a process without the phone
+    pool."""
     leases: int | None = None
     failures: int | None = None
     busy_share: float | None = None

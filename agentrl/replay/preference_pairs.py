@@ -186,7 +186,7 @@ def _replies_from(episode: Episode, turn: int) -> list[EpisodeMessage]:
 
 
 def _at_states(members: Sequence[RecordedEpisode], history: History) -> Iterator[_Pair]:
-    """For each state that several members reached, the best reply to it with the worst one."""
+    """Pair the best and the worst reply to each state that several members reached."""
     reached = defaultdict[str, list[tuple[float, RecordedEpisode, int]]](list)
     for member in members:
         rewards = member.summary.rewards

@@ -42,7 +42,7 @@ def grace_s(rollout: RolloutConfig) -> float:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Pruned:
-    """What one pruning removed, or would remove."""
+    """Result of one pruning, or of its dry run."""
 
     episodes: tuple[KeptEpisode, ...]
     """Removed episodes, oldest first."""

@@ -48,7 +48,7 @@ class RecordedEpisode:
     """A whole episode with its summary."""
 
     summary: Summary
-    """What the index says about it."""
+    """The episode's line in the index."""
     episode: Episode
     """Without images; `Run.with_images` loads those that were recorded."""
     run: Path | None = None

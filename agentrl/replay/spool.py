@@ -38,7 +38,7 @@ _MAX_BYTES = 64 << 20
 
 @dataclass(slots=True, kw_only=True)
 class Parcel:
-    """What has appeared in a spool; applying it twice does no harm."""
+    """New content of a spool; applying it twice does no harm."""
 
     files: list[tuple[str, bytes]] = field(default_factory=list)
     """Path within the run, and content."""

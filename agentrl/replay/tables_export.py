@@ -310,7 +310,7 @@ def _flat(table: "pyarrow.Table") -> "pyarrow.Table":
 
 
 def episode_row(summary: Summary) -> dict[str, Any]:
-    """What is known about an episode without its turns, by column."""
+    """Return the columns of an episode's row, without its turns."""
     return {
         "id": summary.id, "split": summary.split, "label": summary.label, "step": summary.step,
         "time": summary.time, "env_id": summary.env_id, "group": summary.group,

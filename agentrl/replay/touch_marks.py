@@ -1,4 +1,4 @@
-"""Where an action touched the screen."""
+"""Positions where actions touched the screen."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class TouchMark:
 
 
 def touch_of(turn: Turn) -> TouchMark | None:
-    """Where a turn's action touched the screen; None if it did not, or if that is unknown.
+    """Find where a turn's action touched the screen; None if it did not, or if that is unknown.
 
     Recognized are `[x, y]` and `[x1, y1, x2, y2]`, mappings with these keys, and `tap(x, y)` and
     `swipe(x1, y1, x2, y2)` in the text of the action or the reply.

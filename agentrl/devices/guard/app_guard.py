@@ -48,7 +48,7 @@ class AppExit:
     evidence: str
 
     def to_info(self) -> dict[str, Any]:
-        """Return the environment's `info["guard"]`; after an exit by the agent it hides the frame."""
+        """Return the environment's `info["guard"]`; it hides the frame if the agent left."""
         info: dict[str, Any] = {
             "kind": self.kind, "package": self.package, "by": self.by, "evidence": self.evidence,
         }  # fmt: skip

@@ -18,14 +18,14 @@ token; or the ids of an image."""
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ChatModel:
-    """What a chat format may know about its model."""
+    """Properties of a model that a chat format may use."""
 
     path: Path
     """The model's folder."""
     token_ids: Mapping[str, int]
     """The tokens that the tokenizer finds before all others, by their text; without white space."""
     image_text: str
-    """What the model's chat template writes for an image; empty without vision."""
+    """Text that the model's chat template writes for an image; empty without vision."""
     options: Mapping[str, Any]
     """`model.chat_options`."""
 
@@ -145,5 +145,5 @@ class ChatFormat(ABC):
         return ()
 
     def closing(self) -> tuple[Piece, ...]:
-        """What stands between a reply's end token and a later message."""
+        """Return the pieces between a reply's end token and a later message."""
         return ()

@@ -134,7 +134,7 @@ class Conversation:
         self._history = PromptHistory(history)
         self._system = self._history.instructions(instructions)
         self._start: tuple[tuple[Piece, ...], tuple[int, ...]] = (), ()
-        """What preceded the last first message, and its ids."""
+        """Pieces before the first message of the last prompt, and their ids."""
         self._preceding = Prompt(token_ids=(), images=())
         """The turns before the first message, which are in every prompt."""
         self._turns: list[_Turn] = []

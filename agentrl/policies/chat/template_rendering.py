@@ -22,7 +22,7 @@ TODAY = datetime(2024, 7, 26)
 MAX_CHARS = 10_000_000
 """Maximum length of a rendered conversation."""
 DEADLINE_S = 10.0
-"""For rendering one; the sandbox bounds a single `range`, but not nested loops."""
+"""Time limit of one rendering; the sandbox bounds a single `range`, but not nested loops."""
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 

@@ -68,7 +68,7 @@ class Endpoint:
         except ImportError:
             raise ConfigError(extras.NO_REMOTE) from None
         self.model = settings.model or ""
-        """Its name on the server; known after `start`."""
+        """The model's name on the server; known after `start`."""
         self._settings = settings
         self._url = settings.url.rstrip("/")
         self._deadline_s, self._start_deadline_s = deadline_s, start_deadline_s
@@ -111,7 +111,7 @@ class Endpoint:
             raise ConfigError(f"{at}: {error}{self._advice(error)}") from None
 
     def _advice(self, error: EngineError) -> str:
-        """What to do about a server that does not work."""
+        """Suggest a fix for a server that does not work."""
         if isinstance(error, EndpointUnreachable):
             return ". Start it (vllm serve MODEL), or correct the URL"
         if not isinstance(error, EndpointRefused) or error.status not in (401, 403):

@@ -33,7 +33,7 @@ class Sampling:
     temperature: float = 1.0
     """0 is greedy decoding."""
     top_p: float = 1.0
-    """As in the configuration's `rollout.top_p`."""
+    """Same as `rollout.top_p`."""
     max_new_tokens: int = 256
     seed: int = 0
     """The same seed gives the same tokens if the engine is `reproducible`."""
@@ -68,7 +68,7 @@ class Completion:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class EngineCapabilities:
-    """What an engine can do, and what it needs; known without importing its libraries."""
+    """Abilities and needs of an engine, known without importing its libraries."""
 
     trains: bool = True
     """Whether new weights can be loaded, so that its model can be trained."""
@@ -81,7 +81,7 @@ class EngineCapabilities:
     max_lora_rank: int = 0
     """Maximum rank of the LoRA adapters that it applies itself; 0 if it applies none."""
     max_temperature: float | None = None
-    """None if there is no maximum."""
+    """Highest temperature; None if there is no maximum."""
     samples_top_p: bool = False
     """Whether it supports `Sampling.top_p`."""
     reports_top_logprobs: bool = False
@@ -97,7 +97,7 @@ class EngineCapabilities:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class EngineSettings:
-    """What the configuration says to every engine; `rollout.engine_kwargs` is passed separately."""
+    """Settings that every engine receives; `rollout.engine_kwargs` is passed separately."""
 
     folder: Path | None = None
     """The model's folder; None only for engines that need none."""
@@ -106,21 +106,21 @@ class EngineSettings:
     dtype: str = "float32"
     """`float32` or `bfloat16`."""
     attention: str = "auto"
-    """As in the configuration's `model.attention`."""
+    """Same as `model.attention`."""
     adapter: str = "auto"
-    """As in the configuration's `model.adapter`."""
+    """Same as `model.adapter`."""
     chat: str = "auto"
-    """As in the configuration's `model.chat`."""
+    """Same as `model.chat`."""
     chat_options: Mapping[str, Any] = field(default_factory=dict)
-    """As in the configuration's `model.chat_options`."""
+    """Same as `model.chat_options`."""
     max_context: int = 4096
     """Maximum tokens of a prompt and its reply."""
     concurrency: int = 32
     """Maximum number of concurrent episodes."""
     deadline_s: float = 600.0
-    """For one reply, and for a weight update."""
+    """Time limit of one reply, and of a weight update."""
     start_deadline_s: float = 600.0
-    """For the engine to start."""
+    """Time that the engine may take to start."""
     seed: int = 0
     """Seed of a random stream shared by all prompts, if there is one."""
     backend: str | None = None
@@ -150,7 +150,7 @@ class EngineSettings:
 
 
 class Engine(ABC):
-    """What `rollout.engine` names. Call `start` first and `close` last, all on one event loop.
+    """Base class of the engines that `rollout.engine` names.
 
     Args:
         settings: what the configuration says to every engine. Subclasses take `engine_kwargs` as
@@ -214,7 +214,7 @@ class Engine(ABC):
 
     @classmethod
     def with_named_kwargs(cls, known: list[str] | None) -> list[str] | None:
-        """For engines that pass on `**kwargs`: their names, and those that constructors spell out.
+        """Add the constructors' keyword arguments to the names that `**kwargs` may have.
 
         Args:
             known: what the library accepts; None if it cannot be determined.
@@ -309,7 +309,7 @@ class TokenEngine(Engine):
     async def stream(
         self, prompt: Prompt, sampling: Sampling, show: Callable[[tuple[int, ...]], None]
     ) -> Reply:
-        """As `generate`, for a person who watches; engines that can show the reply as it grows.
+        """Generate one reply, and show it as it grows if the engine can.
 
         Args:
             prompt: as in `generate`.
@@ -369,7 +369,7 @@ class ChatEngine(Engine):
     capabilities = EngineCapabilities(trains=False, needs_model=False)
 
     model: str = ""
-    """Its name on the server; known after `start`."""
+    """The model's name on the server; known after `start`."""
 
     @abstractmethod
     async def chat(

@@ -219,7 +219,7 @@ def _free_port() -> int:
 
 
 def _serve() -> None:
-    """What the child process does: `sglang.launch_server`, ending with the parent."""
+    """Run `sglang.launch_server` in the child process, ending with the parent."""
     import runpy
 
     parent = int(sys.argv.pop(1))

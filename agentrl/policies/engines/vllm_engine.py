@@ -486,7 +486,7 @@ class VLLMEngine(TokenEngine):
 
 
 def _most_probable(positions: Any, count: int) -> tuple[TopLogprobs, ...]:
-    """Of vLLM's log-probabilities, which include the sampled token's wherever it ranks."""
+    """Return the most probable tokens; vLLM adds the sampled one wherever it ranks."""
     if not count:
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""What vLLM needs before it is imported: its arguments, and the environment of its processes."""
+"""Preparations before vLLM is imported: its arguments, and the environment of its processes."""
 
 import ast
 import os

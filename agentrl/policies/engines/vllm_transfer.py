@@ -203,19 +203,19 @@ def open_trainer(
 
 
 def shared_trainer_info(rank: int, folder: Path) -> TrainerInitInfo:
-    """For `shared`: rank 0 sends, in chunks through a folder in shared memory."""
+    """Return settings of `shared`: rank 0 sends chunks through a folder in shared memory."""
     return SharedTrainerInit(rank=rank, folder=folder, chunk_bytes=_CHUNK_BYTES)
 
 
 def ipc_trainer_info(rank: int) -> TrainerInitInfo:
-    """For `ipc`: in chunks."""
+    """Return settings of `ipc`: weights are sent in chunks."""
     from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
     return IPCTrainerInitInfo(rank=rank, packed=True)
 
 
 def nccl_trainer_info(rank: int, host: str, workers: int) -> TrainerInitInfo:
-    """For `nccl`: one process group of rank 0 and all workers of all engines, at this address."""
+    """Return settings of `nccl`: a process group of rank 0 and all workers of all engines."""
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
     return NCCLTrainerInitInfo(

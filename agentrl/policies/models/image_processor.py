@@ -73,7 +73,7 @@ class ProcessorAdapter(ModelAdapter):
         return cls(path)
 
     def _expanded(self, image: Image) -> str:
-        """What the processor writes for an image, instead of `image_text`."""
+        """Return the text that the processor writes for an image, instead of `image_text`."""
         return str(self._processor.replace_image_token(self._process([image]), 0))
 
     def _process(self, images: Sequence[Image], **changed: bool) -> Any:

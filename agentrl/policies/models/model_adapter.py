@@ -41,7 +41,7 @@ class ModelAdapter:
     image_token_id: int | None = None
     """Token that stands for an image or a part of it; None for a text-only model."""
     image_text: str = ""
-    """What the model's chat template writes for an image."""
+    """Text that the model's chat template writes for an image."""
     image_margins: tuple[str, str] = ("", "")
     """Text that the model's processor adds before and after `image_markup`."""
     banned_token_ids: tuple[int, ...] = ()
@@ -57,7 +57,7 @@ class ModelAdapter:
     runs_in_vllm: bool = True
     """Whether vLLM supports the family's models."""
     notes: tuple[str, ...] = ()
-    """What could not be derived from the model's files, for the plan."""
+    """Notes on what could not be derived from the model's files, for the plan."""
 
     @classmethod
     def read(cls, path: Path) -> ModelAdapter:
@@ -126,9 +126,10 @@ class ModelAdapter:
         return {}
 
     def compact_pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
-        """What `expand_pixels` makes `pixels` of, on any device: less work here, fewer bytes.
+        """Return compact tensors that `expand_pixels` converts to `pixels` on any device.
 
-        A family whose processor ends with a linear function of 8-bit values returns these.
+        A family whose processor ends with a linear function of 8-bit values returns
+        those values: less work here, and fewer bytes.
         """
         return self.pixels(images)
 

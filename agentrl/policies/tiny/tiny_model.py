@@ -37,7 +37,8 @@ class TinySizes:
     """M-RoPE gives the width the lowest frequencies: with the usual 10,000, a model of this size
     cannot distinguish the columns of a small image."""
     image_mean: float = 0.93
-    """Of the pixels, in [0, 1]: the background of a light screen, so that content stands out."""
+    """Mean of the pixels in [0, 1]: the background of a light screen, so that content stands
+    out."""
     image_std: float = 0.27
     max_position: int = 8192
     embedding_std: float = 1.0

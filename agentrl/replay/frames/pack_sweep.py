@@ -15,9 +15,9 @@ from agentrl.replay.frames.frame_pack import NUMBERS, ON_DISK, changing, connect
 _FRAMES_AT_ONCE = 1_000
 _BANDS_AT_ONCE = 20_000
 _PAGES_AT_ONCE = 5_000
-"""Per transaction: the pack's writer waits for it, and gives up after 30 seconds."""
+"""Rows or pages per transaction: the pack's writer waits for it, for up to 30 seconds."""
 _PAUSE_S = 0.03
-"""Between transactions: a waiting writer retries every 0.1 seconds."""
+"""Pause between transactions, in seconds: a waiting writer retries every 0.1 seconds."""
 _LAST = (1 << 63) - 1
 """The largest integer in SQLite."""
 

@@ -24,7 +24,7 @@ _SYSTEM, _FIRST, _REPLY = "qSYSTEMq", "qFIRSTq", "qREPLYq"
 _LEFT, _RIGHT = " \t\n", "\n\t "
 """White space around each mark, which shows whether the template removes it."""
 _BETWEEN = "\n\n"
-"""Between system message and first message, where the template has no place for the former."""
+"""Separator of system message and first message if the template has no place for the former."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -96,7 +96,7 @@ class TemplateFormat(ChatFormat):
         return cls(model, template)
 
     def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """As the template writes it; a system message that it refuses precedes the message."""
+        """Fill in the first message; a system message that the template refuses goes before it."""
         if system and not self._has_system:
             texts = [system, _BETWEEN, *([parts[0]] if parts and isinstance(parts[0], str) else ())]
             parts = ["".join(map(str, texts)), *parts[len(texts) - 2 :]]
@@ -104,7 +104,7 @@ class TemplateFormat(ChatFormat):
         return self._fill("system" if system else "first", system, role, parts)
 
     def following(self, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """As the template writes it after a reply."""
+        """Fill in a message after a reply."""
         return self._fill("following", "", role, parts)
 
     def before_past_reply(self, prompt: Sequence[Piece]) -> tuple[Piece, ...]:
@@ -117,7 +117,7 @@ class TemplateFormat(ChatFormat):
         return text if found is None else found
 
     def results(self, results: Sequence[str]) -> tuple[Piece, ...]:
-        """As the template writes messages of tools after a reply."""
+        """Fill in messages of tools after a reply."""
         return self._fill("results", "", "tool", results)
 
     def with_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> str:
@@ -151,7 +151,7 @@ class TemplateFormat(ChatFormat):
     def _written_reply(
         self, text: str, more: Mapping[str, Any] = MappingProxyType({})
     ) -> str | None:
-        """What the template writes for a reply between two messages.
+        """Render a reply between two messages, and cut it out.
 
         Args:
             text: of the reply.
@@ -171,11 +171,11 @@ class TemplateFormat(ChatFormat):
         return written[len(before) : len(written) - len(after)]
 
     def opening(self) -> tuple[Piece, ...]:
-        """What the template adds for a reply to follow."""
+        """Return the pieces that begin a reply."""
         return self._opening
 
     def closing(self) -> tuple[Piece, ...]:
-        """As the template writes it between two turns."""
+        """Return the pieces between two turns."""
         return self._closing
 
     def _fill(self, kind: str, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
@@ -284,7 +284,7 @@ class TemplateFormat(ChatFormat):
             raise self._unusable(str(error)) from error
 
     def _content(self, content: Any) -> Any:
-        """What the template gets: a list of parts, or a text if it takes no parts."""
+        """Convert content to a list of parts, or to a text if the template takes no parts."""
         if content == "":  # templates test whether there is a text before a tool call
             return ""
         parts = content if isinstance(content, list) else [content]
