@@ -106,12 +106,12 @@ def cause(outcome: Outcome, error: str | None) -> str | None:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Observation:
-    """What an environment shows, at its own resolution; kept only while its turn is played."""
+    """Output of an environment at its own resolution, kept only while its turn is played."""
 
     images: tuple[Image, ...] = ()
     """The screens, in the order in which the text refers to them."""
     text: str = ""
-    """What it shows as text."""
+    """Text that the environment shows."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -175,7 +175,7 @@ class Prompt:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Reply:
-    """What an engine sampled."""
+    """A reply sampled by an engine."""
 
     token_ids: tuple[int, ...]
     """[R], including the end token if one was sampled."""
@@ -425,7 +425,7 @@ class PreferenceSequence(TokenSequence):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TokenScores:
-    """What the models computed about a sequence's N sampled tokens; None if not required."""
+    """Model outputs for a sequence's N sampled tokens; None if not required."""
 
     old_logprobs: tuple[float, ...] | None = None
     """[N], under the learner before the update."""

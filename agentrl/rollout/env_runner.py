@@ -200,7 +200,7 @@ class EnvRunner:
         self._turn = 0
         """Steps of this episode."""
         self._shown: Observation | None = None
-        """What the environment showed last."""
+        """Last observation of the environment."""
         self._system: str | None = None
         """The episode's own system message, if it has another one than the instructions."""
         self._preceding: tuple[Message, ...] = ()
@@ -338,7 +338,7 @@ class EnvRunner:
         )
 
     def _translated(self, observation: Any, info: Mapping[str, Any]) -> Observation:
-        """What the model sees of an observation, which is checked first.
+        """Check an observation, and translate it for the model.
 
         Raises:
             EnvError: it is not in its space.

@@ -40,7 +40,7 @@ from gymnasium import spaces
 from agentrl.web_access import foreign_request, is_loopback
 
 VERSION = 1
-"""Of the protocol; client and server must have the same."""
+"""Version of the protocol; client and server must have the same."""
 CLOSE_S = 10.0
 """How long the `close()` of an environment is waited for."""
 MAX_BYTES = 1 << 28

@@ -78,7 +78,7 @@ def _set_dialect(speaker: Any, config: EnvConfig, resize_of: ResizeOf | None, wh
 
 
 def history_of(config: EnvConfig) -> History:
-    """What prompts contain: `env.history`, or else what the models of the dialect expect.
+    """Return the history in prompts: `env.history`, or else that of the dialect.
 
     Raises:
         ConfigError: there is no such dialect, or its history is invalid.

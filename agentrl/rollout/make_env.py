@@ -164,7 +164,7 @@ def env_kwargs(config: EnvConfig) -> dict[str, Any]:
 
 
 def remote_kwargs(config: EnvConfig, deadline_s: float) -> dict[str, Any]:
-    """What the client of a remote environment gets besides: how long it waits."""
+    """Return the extra arguments of a remote environment's client: how long it waits."""
     if config.id.startswith("openenv://"):
         return {"agentrl_deadline_s": deadline_s}
     if not config.id.startswith("http://"):
@@ -173,7 +173,7 @@ def remote_kwargs(config: EnvConfig, deadline_s: float) -> dict[str, Any]:
 
 
 def crash_hint(config: EnvConfig) -> str:
-    """For a message about a process that died: what to do if an environment in it is the cause."""
+    """Suggest `env.processes` after a process died, if an environment in it may be the cause."""
     if config.processes or env_registration(config).app is not None:
         return ""
     return f". If {config.id}, which runs in its threads, is the cause: set env.processes=1"

@@ -213,8 +213,8 @@ class Rehearsal:
     turn: int | None
     """The first turn that differs, from 1; 0 for the reset; None if the episodes are equal."""
     what: str
-    """What differs: `frames`, `words`, `state`, `info`, `reward`, `action`, `outcome` or `turns`;
-    empty if the episodes are equal."""
+    """Kind of the difference: `frames`, `words`, `state`, `info`, `reward`, `action`, `outcome` or
+    `turns`; empty if the episodes are equal."""
     was: str = ""
     now: str = ""
 

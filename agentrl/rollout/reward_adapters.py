@@ -18,7 +18,8 @@ from agentrl.types import Episode, Image
 RewardInputs = dict[str, Any]
 """The inputs of a batch function for one episode; see `inputs_of`."""
 RewardRow = dict[str, float]
-"""Its scores of one episode: `overall`, and further components; empty if it does not apply."""
+"""Scores of one episode: `overall`, and further components; empty if the function does not
+apply."""
 
 BatchFunction = Callable[[list[RewardInputs]], Sequence[Mapping[str, Any]]]
 OVERALL = "overall"
@@ -170,7 +171,7 @@ def _to_floats(row: Any) -> RewardRow:
 
 
 def awaited(value: Any) -> Any:
-    """What a function returned; awaited if the function is asynchronous."""
+    """Return a function's result, awaited if the function is asynchronous."""
     return asyncio.run(_await(value)) if inspect.isawaitable(value) else value
 
 

@@ -23,15 +23,15 @@ from agentrl.types import Episode, ScoredEpisode
 REWARD = "reward"
 """The recorded sum of all rewards; `reward/NAME` is that of one function."""
 SIGHT = "sight"
-"""What an environment read from its screens, against its true state (`info["audit"]`)."""
+"""Name of the audit of screen readings against the true state (`info["audit"]`)."""
 MAX_CASES = 50
 Facts = Mapping[str, float]
-"""What is known about an episode, by name."""
+"""Known values of an episode, by name."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Verdict:
-    """What a reward and the truth say about one episode."""
+    """Scores of one episode by the reward and by the truth."""
 
     id: str
     group: str
@@ -39,9 +39,9 @@ class Verdict:
     score: float
     truth: float
     accepts: bool
-    """By the reward."""
+    """Whether the reward counts the episode as accepted."""
     succeeded: bool
-    """In truth."""
+    """Whether the episode succeeded in truth."""
     frame: str | None = None
     """The last recorded screen."""
 
@@ -102,10 +102,10 @@ class AuditReport:
     failures: Sequence[Mapping[str, str]] = ()
     """Some of the failed: `id` and `why`."""
     facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """For `sight`: see `VisionAudit.summary`."""
+    """Agreement of each fact, only for `sight`; see `VisionAudit.summary`."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return plain values, nested values included."""
         return asdict(self)
 
     def save(self, run: Path, name: str) -> Path:
@@ -187,12 +187,12 @@ def report_on(
 
 
 def recorded_facts(summary: Summary) -> dict[str, float]:
-    """What was recorded about an episode."""
+    """Return the recorded values of an episode."""
     return _facts(summary.metrics, summary.components, summary.env_reward, summary.reward)
 
 
 def played_facts(scored: ScoredEpisode) -> dict[str, float]:
-    """What is known about an episode that has just been played."""
+    """Return the values of an episode that has just been played."""
     turns = scored.episode.turns
     metrics = turns[-1].info.get("metrics", {}) if turns else {}
     env_reward = sum(turn.env_reward for turn in turns)

@@ -44,7 +44,7 @@ _VERL_BATCH = {"solution_strs", "ground_truths"}
 _TRL = {"completions", "completion_ids"}
 _ANY_NAME = inspect.Parameter.VAR_KEYWORD
 _WITHOUT_COLUMNS = (*INPUT_NAMES, "prompts", "completions", "completion_ids")
-"""What TRL's reward functions get by name whatever the columns are."""
+"""Arguments that TRL passes to reward functions by name whatever the columns are."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

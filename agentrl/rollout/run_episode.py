@@ -33,7 +33,7 @@ class EpisodeRequest:
     group: int
     member: int
     seed: int
-    """Of the environment; shared by the members of a group."""
+    """Seed of the environment, shared by the members of a group."""
     env: str = ""
     """The name of its environment in `mixture`; empty for the job's own."""
     attempt: int = 0

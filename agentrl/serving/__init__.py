@@ -1,1 +1,1 @@
-"""What is served to other programs: reward functions over HTTP."""
+"""Services for other programs: reward functions over HTTP."""

@@ -1,4 +1,4 @@
-"""What a job is going to write, compared with the free disk space."""
+"""Disk space that a job will need, compared with the free space."""
 
 import logging
 import shutil

@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 
 class Job(Protocol[T]):
-    """What a kind of training does; `run_job` does the rest."""
+    """Base class of the kinds of training; `run_job` does the rest."""
 
     command: str
-    """That starts and resumes it, such as `agentrl train`."""
+    """Command that starts and resumes the job, such as `agentrl train`."""
 
     @property
     def steps_key(self) -> str:
@@ -208,7 +208,7 @@ def _check_model(model: ModelConfig, folder: RunFolder) -> None:
 
 
 def _progress_saved(run: Path) -> str:
-    """What an interrupted run does not have to repeat."""
+    """Describe the progress of an interrupted run that need not be repeated."""
     latest = checkpoint_store.latest(run)
     if latest is None:
         return "stopped before the first checkpoint: a resumed run starts from the beginning"

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 _BUDGET_S = 5.0
 """No further episodes are begun after this time."""
 _MAX_EPISODES, _OTHER_EPISODES = 1000, 64
-"""Of demonstrations; and of a job without any."""
+"""Maximum episodes of demonstrations, and of a job without demonstrations."""
 _MAX_TURNS = 20
 _SERVERS = ("agentrl.rewards.remote:", "agentrl.rewards.judge:")
 """Rewards that ask a server, which may not run before the job does."""
@@ -60,7 +60,7 @@ _ON_PHONES_AT_ONCE = 2
 
 @dataclass(slots=True, kw_only=True)
 class LengthReport:
-    """What is known about the prompts and replies of a job before it starts."""
+    """Lengths of a job's prompts and replies before it starts."""
 
     measured: dict[str, str] = field(default_factory=dict)
     """Each length beside its limit, and whether the chat template was compared."""

@@ -42,7 +42,7 @@ class CannotSimulate(ConfigError):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class MemoryPlan:
-    """What one GPU of each kind, and the CPU memory of one node, hold."""
+    """Memory use of one GPU of each kind and of one node's CPU."""
 
     card: float | None
     """Size of a GPU's memory; None if unknown."""
@@ -70,7 +70,7 @@ class MemoryPlan:
 
     @property
     def problems(self) -> list[str]:
-        """What does not fit, and what to change; empty if everything does or sizes are unknown."""
+        """Describe what does not fit, and the fix; empty if all fits or sizes are unknown."""
         found = []
         missing = sum(self.learning.values()) - (math.inf if self.card is None else self.card)
         if missing > 0:
@@ -90,7 +90,7 @@ class MemoryPlan:
         return found
 
     def describe(self) -> dict[str, dict[str, float | str]]:
-        """What each GPU and the CPU memory of a node hold, in GB of 10^9 bytes."""
+        """Return the memory use of each GPU and of a node's CPU, in GB of 10^9 bytes."""
         rank = _table(self.learning, self.card)
         found = {"GPU of a rank, at the peak of an update (GB)": rank}
         if self.playing:
@@ -163,7 +163,7 @@ def plan_memory(
 
 
 def layout_on(gpus: int, nodes: int, rollout: RolloutConfig, train: TrainConfig) -> Layout:
-    """Where a job would run on nodes with so many GPUs each.
+    """Plan the layout of a job on nodes with so many GPUs each.
 
     Raises:
         ConfigError: it does not fit on them.
@@ -239,7 +239,7 @@ class MemoryPlanner:
         )
 
     def _state(self, memory: RankMemory) -> tuple[dict[str, float], dict[str, float]]:
-        """What a rank keeps between updates on its GPU, and what it keeps in CPU memory."""
+        """Return what a rank keeps between updates on its GPU, and what it keeps in CPU memory."""
         weights = {
             "weights": memory.weights,
             "4-bit weights": memory.replicated,

@@ -59,11 +59,11 @@ class StageData:
     source: str
     """Name of the earlier stage."""
     success: bool | None = None
-    """For fine-tuning: only episodes with success, or without."""
+    """Filter of fine-tuning data: only episodes with success, or only without."""
     min_reward: float | None = None
-    """For fine-tuning: only with at least this reward."""
+    """Filter of fine-tuning data: the lowest reward."""
     pairs: preference_pairs.PairSettings = field(default_factory=preference_pairs.PairSettings)
-    """For preferences and reward models."""
+    """Pairs for preferences and reward models."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -178,7 +178,7 @@ class StagedRun:
 
     @property
     def run(self) -> Config:
-        """Where the pipeline is stored, as its first stage says."""
+        """Configuration of the first stage, which determines where the pipeline is stored."""
         return self._config(self.stages[0], {})
 
     def _config(self, stage: Stage, given: Mapping[str, Any]) -> Config:

@@ -1,4 +1,4 @@
-"""What the stages of a pipeline have reached: the rows of `pipeline.json`."""
+"""Results of a pipeline's stages: the rows of `pipeline.json`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

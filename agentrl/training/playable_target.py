@@ -1,4 +1,4 @@
-"""What the commands that play accept: a run, a configuration, an environment, or a model."""
+"""Targets of the commands that play: a run, a configuration, an environment, or a model."""
 
 import re
 from pathlib import Path

@@ -79,7 +79,7 @@ log = logging.getLogger(__name__)
 MEMORY, MISFITS = "memory", "does not fit"
 """Keys of what `resolve` returns: the memory plan, and its list of what does not fit."""
 _CARDS_S = 60.0
-"""For all nodes to say how much memory their GPUs have."""
+"""Time for all nodes to report their GPU memory, in seconds."""
 
 
 def check(
@@ -123,7 +123,7 @@ def _check_model_with_engine(model: ModelConfig, rollout: RolloutConfig, *, lear
 def resolve(
     config: Config, *, run: Path | None = None, warm_start_pending: bool = True
 ) -> dict[str, Any]:
-    """What the job would do, for `--dry-run`: its own settings and what their names mean.
+    """Resolve the job's settings and names for `--dry-run`.
 
     A scripted player plays a few episodes, to see whether prompts and replies fit; nothing is
     recorded. `not checked` lists what may still keep the job from starting.
@@ -176,7 +176,7 @@ def resolve(
 
 
 def _plan_memory(config: Config, layout: Layout, run: Path) -> tuple[dict[str, Any], list[str]]:
-    """What a GPU and the run's disk hold and what does not fit; or why that is not known."""
+    """Plan the memory and disk of a job, and list what does not fit; or why that is not known."""
     used = {slot.node for slot in (*layout.ranks, *layout.engines) if slot.gpus}
     what = "memory and disk space"
     if not used:

@@ -31,9 +31,9 @@ _EVAL = "agentrl eval"
 PLAY_COMMAND = "agentrl play"
 """Written by recordings of games, whose other files could be those of a training."""
 _PLAIN_NAMES = {"", "config", "configs", "settings", "tmp", "train", "training"}
-"""Of files and folders: they say nothing about the job."""
+"""Names of files and folders that describe no job."""
 _TIME_SUFFIX = r"-[0-9]{4}-[0-9]{6}(-[0-9]+)?"
-"""Of a run whose name is derived."""
+"""Suffix of a derived run name."""
 MODEL_STEP = "model_step"
 """In the summary of a run: the step of the exported model, if it is not the last one."""
 SAVING = "saving"
@@ -44,7 +44,7 @@ _ADDED = ("sft", "dpo", "reward_model", "reward_audit", "mixture", "sampling")
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
-    """What a resumed run needs besides the learner's checkpoint."""
+    """State that a resumed run needs besides the learner's checkpoint."""
 
     step: int = 0
     """The last finished training step."""
@@ -67,8 +67,8 @@ class RunState:
     audit: list[list[int]] = field(default_factory=list)
     """Counts of the running audit of the reward; see `RunningAudit`."""
     restarts: list[dict[str, Any]] = field(default_factory=list)
-    """For each restart after a failure: its `time` (seconds since 1970), the last finished `step`,
-    the step that it was `resumed_from`, and the `error`."""
+    """Restarts after a failure, each with its `time` (seconds since 1970), the last finished
+    `step`, the step that it was `resumed_from`, and the `error`."""
     sampler: dict[str, Any] = field(default_factory=dict)
     """State of the task sampler at the last checkpoint."""
     tasks_taken: dict[str, int] = field(default_factory=dict)
@@ -270,7 +270,7 @@ class RunFolder:
 
     @property
     def command(self) -> str | None:
-        """What started the run, such as `agentrl sft`; None in evaluations and old runs."""
+        """Return the command that started the run; None in evaluations and old runs."""
         file = self.path / _COMMAND
         return file.read_text(encoding="utf-8").strip() if file.is_file() else None
 

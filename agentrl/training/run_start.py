@@ -1,4 +1,4 @@
-"""Where, when and from which code a run was started or resumed, as lines of `starts.jsonl`."""
+"""Host, time and code of each start of a run, as lines of `starts.jsonl`."""
 
 import platform
 import subprocess

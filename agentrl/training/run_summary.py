@@ -1,4 +1,4 @@
-"""What a run is and what it has reached, in a line: the rows of `agentrl runs`."""
+"""Summaries of runs: the rows of `agentrl runs`."""
 
 import json
 import math
@@ -57,28 +57,28 @@ class RunSummary:
 
     path: Path
     name: str
-    """Its path below the folder of runs."""
+    """Path of the run below the folder of runs."""
     command: str
-    """What started it, such as `agentrl train`."""
+    """Command that started the run, such as `agentrl train`."""
     environment: str
-    """What is played, or the data that is learned from."""
+    """Environment that is played, or the data that is learned from."""
     algorithm: str
-    """Empty if it only plays."""
+    """Name of the algorithm; empty if the run only plays."""
     seed: int
     step: int
     """The last finished training step."""
     steps: int | None
     """The planned training steps; None if it only plays."""
     state: State | None
-    """None if no job has worked in the folder, such as in a recording."""
+    """State of the job; None if none has worked in the folder, such as in a recording."""
     stage: str | None
     """The stage that a running job is in, such as `warm start`; None for other runs."""
     started: float
-    """Seconds since 1970."""
+    """Time of the start, in seconds since 1970."""
     start: RunStart | None
-    """Its latest start; None if an earlier version started it."""
+    """The run's latest start; None if an earlier version started it."""
     tags: Sequence[str]
-    """What people tagged it with."""
+    """Tags that people gave the run."""
     failure: JobFailure | None
     """The error that ended the job; None for other runs."""
     seconds: float
@@ -365,7 +365,7 @@ def _values(by_seed: _BySeed, metric: str) -> dict[str, float]:
 
 
 def _environment(config: Mapping[str, Any], on_data: str | None) -> str:
-    """What is played, or the name of the data."""
+    """Return the name of what is played, or of the data."""
     if on_data is not None:
         return Path(str(_dict(_dict(config.get(on_data)).get("train")).get("data", "?"))).name
     mixed = config.get("mixture")

@@ -23,7 +23,7 @@ MAX_JOBS = 1000
 _RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)")
 _POLL_S = 0.2
 _STOP_S = 600.0
-"""For a job to write its checkpoint after a signal."""
+"""Time for a job to write its checkpoint after a signal, in seconds."""
 _OWN = ("run.dir", "run.name")
 _SETTINGS = "sweep.txt"
 
@@ -33,7 +33,7 @@ class SweepJob:
     """One combination of values."""
 
     name: str
-    """Of its run, such as `seed=0,algorithm.name=grpo`."""
+    """Name of the job's run, such as `seed=0,algorithm.name=grpo`."""
     settings: tuple[str, ...]
 
 

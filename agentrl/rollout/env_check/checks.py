@@ -108,7 +108,7 @@ def check_gymnasium(config: EnvConfig) -> Finding:
 
 
 def _old_gym(env: "gymnasium.Env[Any, Any]") -> str | None:
-    """What is wrong with an environment that has old Gym's interface."""
+    """Return the error of an environment that has old Gym's interface."""
     try:
         reset_env(env, SEED)
         step_env(env, env.action_space.sample())
@@ -141,7 +141,7 @@ class _WithoutInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
-        """Of the environment itself: this wrapper cannot be made by a spec."""
+        """The environment's own spec: this wrapper cannot be made by a spec."""
         return self.env.unwrapped.spec
 
 
@@ -268,7 +268,7 @@ def check_speed(play_twice: PlayTwice) -> Finding:
 
 
 def check_observation(play_twice: PlayTwice) -> Finding:
-    """What the model sees, and how many tokens it takes."""
+    """Report the size of what the model sees, in pixels, tokens and characters."""
     views = play_twice()[0].translated
     sizes = {image.shape[:2] for view in views for image in view.images}
     images = ", ".join(f"{width}x{height}" for height, width in sorted(sizes))

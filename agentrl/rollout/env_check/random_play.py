@@ -30,7 +30,7 @@ class RandomEpisode:
     """Everything that an environment returned in some steps."""
 
     space: Any = None
-    """Of the observations."""
+    """The observation space."""
     observations: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     infos: list[Mapping[str, Any]] = field(default_factory=list)
@@ -121,7 +121,7 @@ def _append(
 
 
 def difference(one: RandomEpisode, other: RandomEpisode) -> str:
-    """Where two episodes differ first; empty if they are equal."""
+    """Describe the first difference between two episodes; empty if they are equal."""
     for step, (a, b) in enumerate(zip(one.observations, other.observations, strict=False)):
         if not equal_values(a, b):
             return f"in the observation at step {step}"

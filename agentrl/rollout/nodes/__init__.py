@@ -1,1 +1,1 @@
-"""What a job has on the nodes it runs on: phones, files, and the folder it records into."""
+"""The nodes of a job: their phones and files, and the folder that they record into."""

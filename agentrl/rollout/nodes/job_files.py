@@ -170,9 +170,9 @@ class JobOnNode:
 
     tree: dict[str, Any] = field(repr=False)
     digest: str
-    """Of the configuration as the user wrote it."""
+    """Digest of the configuration as the user wrote it."""
     folder: Path
-    """Where the job was started."""
+    """Folder where the job was started."""
     root: Path | None = None
     """The folder that has the user's files below their own paths; None on a node where they are
     at these paths."""

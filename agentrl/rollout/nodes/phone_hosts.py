@@ -30,7 +30,7 @@ class PhoneHost:
 
     node: Node
     settings: DevicesConfig
-    """Of its own phones; without `hosts`."""
+    """Settings of the node's own phones, without `hosts`."""
 
 
 def nodes_of_hosts(hosts: Collection[str], nodes: Sequence[Node]) -> tuple[Node, ...]:

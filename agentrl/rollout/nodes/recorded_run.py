@@ -13,7 +13,7 @@ from agentrl.cluster.reservation import Reservation
 from agentrl.replay.spool import Parcel, Spool, SpoolReceiver
 
 _DELIVERY_S = 60.0
-"""For one parcel; a spool tries again."""
+"""Time limit for delivering one parcel, in seconds; a spool tries again."""
 _CLOSE_S = 20.0
 
 

@@ -26,7 +26,7 @@ from agentrl.rollout.nodes.recorded_run import RecordedRun
 
 log = logging.getLogger(__name__)
 _ANSWER_S = 30.0
-"""For the pool's actor to answer, in addition to the time that a caller waits for a phone."""
+"""Time for the pool's actor to answer, in addition to the time that a caller waits for a phone."""
 _HEARTBEATS_PER_LEASE = 3
 """Number of heartbeats within `devices.lease_s`."""
 
@@ -193,7 +193,7 @@ class SharedPhones:
     settings: DevicesConfig
     """How to connect to them."""
     host: str | None = None
-    """Where they are, if the job has phones on several hosts."""
+    """Host of the phones, if the job has phones on several ones."""
 
 
 class SharedPool(Borrower):

@@ -17,7 +17,7 @@ from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.rollout.workers.rollout_worker_group import RolloutWorkerGroup
 
 AnyRollouts = RolloutWorker | RolloutWorkerGroup
-"""What the training loop sees of rollouts, wherever they run."""
+"""Rollouts of the training loop, in this process or in Ray actors."""
 
 
 def plan_job(config: Config, *, learns: bool, plays: bool = True) -> Layout:

@@ -27,10 +27,10 @@ from agentrl.types import ScoredEpisode
 log = logging.getLogger(__name__)
 
 CLOSE_S = 30.0
-"""For an actor to close its engine and phones; then it is killed together with them."""
+"""Time that an actor may take to close its engine and phones before it is killed, in seconds."""
 _PHONE_POOL = "the shared phone pool"
 _WATCH_S = 1.0
-"""Between two looks whether an engine lives."""
+"""Seconds between health checks of an engine."""
 
 
 class RolloutActor:

@@ -79,7 +79,7 @@ class RolloutWorker:
         self._encoder: ChatEncoder | None = None
         self._exit = AsyncExitStack()
         self._run_exit = AsyncExitStack()
-        """What `finish` closes."""
+        """Resources that `finish` closes."""
         self.engine: Engine | None = None
         self._engine_lock = asyncio.Lock()
         self._weights: tuple[Path, int] | None = None
@@ -265,7 +265,7 @@ class RolloutWorker:
         await self._transport.finish(self._model_engine, version, names, digest)
 
     def link(self) -> EngineLink:
-        """For messages from the learner to the engine, on the event loop of this process."""
+        """Return a link for the learner's messages to the engine, on this process's event loop."""
         rollout = self._config.rollout
         workers = engine_class(rollout).num_workers(rollout.engine_kwargs)
         return LocalLink(self.receive_weights, workers, self._config.train.deadline_s)

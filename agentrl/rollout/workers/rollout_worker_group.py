@@ -17,7 +17,7 @@ from agentrl.rollout.workers.worker_supervisor import SupervisedWorker
 from agentrl.types import ScoredEpisode
 
 _CHECK_S = 1.0
-"""Between two checks during a collection that workers are left."""
+"""Seconds between checks that workers are left while episodes are collected."""
 
 
 class RolloutWorkerGroup(EngineActors):

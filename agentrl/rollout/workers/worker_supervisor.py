@@ -18,7 +18,7 @@ from agentrl.rollout.workers.rollout_actor import CLOSE_S, ActorStarter, close_a
 log = logging.getLogger(__name__)
 
 _NODE_POLL_S = 2.0
-"""Between two looks whether a node has come back."""
+"""Seconds between checks whether a lost node has come back."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -43,7 +43,7 @@ class SupervisedWorker:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The worker's name in messages."""
         return f"{'engine' if self.kind == 'engine' else 'rollout worker'} {self.number}"
 
     @property
@@ -76,7 +76,7 @@ class WorkerSupervisor:
         self._own_players: list[SupervisedWorker] = []
         """Workers that play without an engine, one on each node with phones."""
         self._borrowers: list[BorrowedEngines] = []
-        """Those of this process."""
+        """Borrowed engines of this process."""
         self.num_replaced = 0
         self._update: Callable[[SupervisedWorker, Any], Awaitable[bool]]
 
@@ -111,7 +111,7 @@ class WorkerSupervisor:
         return [*self.engines, *self._own_players]
 
     def node_of(self, worker: SupervisedWorker) -> Node:
-        """Where its actor runs."""
+        """Return the node where a worker's actor runs."""
         if worker.kind == "player":
             return self._starter.players[worker.number]
         return self._starter.reservation.layout.engines[worker.number].node

@@ -110,7 +110,7 @@ class _Layout:
         self.subtree_ends = np.tile(np.arange(1, self._shape[1] + 1), (len(rows), 1))
         self.positions: np.ndarray | None = None
         self.flat_positions: dict[int, Tokens] = {}
-        """Of each sequence's tokens: row * L + column."""
+        """Positions of each sequence's tokens in the flattened batch: row * L + column."""
 
     def add(
         self, sequences: Sequence[TokenSequence], tree: PrefixTree, row: int, start: int

@@ -15,7 +15,7 @@ class Packing:
     """How sequences are laid out for one forward pass."""
 
     max_tokens: int
-    """Of a micro-batch, including padding; a longer sequence is packed alone."""
+    """Maximum tokens of a micro-batch, including padding; a longer sequence is packed alone."""
     attention_break_even: float
     """Row length at which attention costs as much as everything else; see
     `prefix_tree.build_trees`."""

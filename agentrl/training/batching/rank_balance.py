@@ -59,7 +59,7 @@ def pack_for_ranks(
 
 
 class LayoutCosts:
-    """What forward and backward passes cost; the unit is a decoder's token without attention.
+    """Costs of forward and backward passes; the unit is a decoder's token without attention.
 
     Args:
         keys: of each sequence, see `sequence_keys`.

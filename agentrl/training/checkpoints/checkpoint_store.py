@@ -88,7 +88,7 @@ def begin(run: Path, step: int) -> Path:
 
 
 def learner_state_of(folder: Path) -> Path:
-    """Where a checkpoint has the learner's state."""
+    """Return the folder of the learner's state in a checkpoint."""
     return folder / _LEARNER
 
 

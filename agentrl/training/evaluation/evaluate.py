@@ -82,8 +82,8 @@ class Evaluation:
     context_full: int = 0
     """Number of episodes that ended because their context was full."""
     audit: dict[str, dict[str, float]] = field(default_factory=dict)
-    """For an environment that checks its screen reading against the truth: for each fact how often
-    it `agreed`, `of` how many, and the 95% interval of that share, from `low` to `high`."""
+    """Agreement of an environment's screen reading with the truth. Each fact has how often it
+    `agreed`, `of` how many, and the 95% interval of that share, from `low` to `high`."""
     run: Path | None = None
     """Folder with the recorded episodes, for `agentrl.replay.open`."""
     model: str | None = None
@@ -327,7 +327,7 @@ class _EvaluatedPolicy:
 
     @property
     def name(self) -> str:
-        """For the name of the evaluation's folder."""
+        """Part of the name of the evaluation's folder."""
         if self.served:
             return "remote"
         if self.player is not None:
@@ -435,7 +435,7 @@ class EvaluationJob:
     config: Config
     target: str
     name: str
-    """Of the target, without its folder; part of the name of the evaluation's folder."""
+    """Name of the target without its folder; part of the name of the evaluation's folder."""
     evaluated: _EvaluatedPolicy
     split: Split
     greedy: bool

@@ -44,13 +44,13 @@ from agentrl.training.run_folder import (
 log = logging.getLogger(__name__)
 
 COMMAND = "suite.json"
-"""What is evaluated, in the folder of the evaluation."""
+"""File of the evaluated suites and targets, in the folder of the evaluation."""
 _ROWS_SEARCHED = 20
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SuiteCommand:
-    """What is evaluated on which suites; kept in the folder of the evaluation, to continue it."""
+    """Targets and suites of an evaluation; kept in its folder, to continue it."""
 
     targets: list[str]
     """Runs, model folders, models of the Hugging Face Hub, or configurations."""
@@ -59,12 +59,12 @@ class SuiteCommand:
     policies: list[str] = field(default_factory=lambda: ["model"])
     """`model`, and scripted players."""
     checkpoints: list[str] = field(default_factory=list)
-    """Of the runs: `best`, `last` or steps; none takes their final models."""
+    """Checkpoints of the runs: `best`, `last` or steps; none takes their final models."""
     greedy: bool = False
     episodes: int | None = None
-    """Of each task; None takes the task's own."""
+    """Number of episodes of each task; None takes the task's own."""
     samples: int | None = None
-    """Of each task; None takes the task's own."""
+    """Number of samples of each task; None takes the task's own."""
     overrides: list[str] = field(default_factory=list)
     """`key=value` settings."""
 
@@ -97,7 +97,7 @@ class _Suite:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Player:
-    """What plays all tasks: a model or a scripted player."""
+    """A model or a scripted player, which plays all tasks."""
 
     name: str
     target: str
@@ -301,7 +301,7 @@ def _check_category(settings: EnvConfig, category: str) -> None:
 
 
 def _settings(env: EnvConfig, first_seed: int, rewards: Sequence[RewardConfig]) -> str:
-    """What was played, apart from the model and the number of episodes."""
+    """Return a key of what was played, without the model and the number of episodes."""
     played = {
         "env": env.id,
         "kwargs": env.kwargs,

@@ -98,7 +98,7 @@ class PlayInterface:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class GameStart:
-    """What is known of a game before it starts."""
+    """Facts about a game that are known before it starts."""
 
     seed: int
     max_turns: int

@@ -19,13 +19,14 @@ class SuiteTask:
     """One environment or data set of a suite, how much of it is played, and what counts."""
 
     name: str
-    """Of the row in the report, such as `two digits`."""
+    """Name of the row in the report, such as `two digits`."""
     env: str | None = None
-    """As `env.id`; None for levels of the job's own environment."""
+    """Environment, like `env.id`; None for levels of the job's own environment."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    """As `env.kwargs`; without `env`, in addition to the job's."""
+    """Arguments like `env.kwargs`; without `env`, they are added to the job's."""
     translator_kwargs: dict[str, Any] = field(default_factory=dict)
-    """As `env.translator_kwargs`, in addition to the job's if it plays the same environment."""
+    """Arguments like `env.translator_kwargs`, added to the job's if it plays the same
+    environment."""
     episodes: int | None = None
     """Different episodes: held-out seeds, or questions of a data set. None for all questions of a
     data set, and 20 seeds of any other environment."""
@@ -34,13 +35,15 @@ class SuiteTask:
     first_seed: int | None = None
     """The first of the consecutive held-out seeds; None for `eval.first_seed`."""
     max_turns: int | None = None
-    """As `env.max_turns`; None for the job's."""
+    """Limit like `env.max_turns`; None for the job's."""
     max_new_tokens: int | None = None
-    """As `rollout.max_new_tokens`; None for the job's."""
+    """Limit like `rollout.max_new_tokens`; None for the job's."""
     temperature: float | None = None
-    """As `rollout.temperature`; 0 always takes the most probable token. None for the job's."""
+    """Temperature like `rollout.temperature`; 0 always takes the most probable token. None for the
+    job's."""
     rewards: list[RewardConfig] | None = None
-    """As `rewards`; None for the job's without `env`, and with it for the environment's own."""
+    """Reward functions like `rewards`. None for the job's without `env`, and for the environment's
+    own reward with it."""
     metric: str | None = None
     """The metric that is compared, such as `reward` or `reward/accuracy` (a component). An episode
     passes if it is at least 1. None for the first that there is of `success`, `won` and `accuracy`,
@@ -136,7 +139,7 @@ class EvaluationSuite(ABC):
     """A list of tasks that is evaluated as a whole, by `eval.suite` or `--suite`."""
 
     folder: ClassVar[str | None] = None
-    """Where files that its tasks name are also looked for."""
+    """Additional folder in which files named by the tasks are looked for."""
 
     @abstractmethod
     def tasks(self) -> Sequence[SuiteTask]:

@@ -32,7 +32,7 @@ class FileSuite(EvaluationSuite):
     found: ClassVar[tuple[SuiteTask, ...]] = ()
 
     def tasks(self) -> tuple[SuiteTask, ...]:
-        """As in the file."""
+        """The tasks in the file."""
         return self.found
 
 

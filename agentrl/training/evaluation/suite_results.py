@@ -30,17 +30,17 @@ _DIGITS = 6
 
 @dataclass(kw_only=True, frozen=True)
 class TaskResult:
-    """What one model reached in one task."""
+    """Result of one model in one task."""
 
     model: str
-    """As named on the command line, such as `runs/NAME@best`."""
+    """Name of the model on the command line, such as `runs/NAME@best`."""
     suite: str
     task: str
     metric: str
     passes: bool
     """Whether the metric says if an episode passes: it does if it is at least 1."""
     settings: str
-    """What was played; equal for results that may be compared."""
+    """Key of the environment and settings; results with equal keys may be compared."""
     samples: int
     """How often each seed was played."""
     void: int
@@ -53,9 +53,9 @@ class TaskResult:
     values: Mapping[int, Sequence[float]]
     """The metric of each valid episode, by its seed."""
     category: str | None
-    """What the categories are: a column, or a key of the info."""
+    """Source of the categories: a column, or a key of the info."""
     categories: Mapping[int, str]
-    """By seed."""
+    """Category of each episode, by its seed."""
 
     @property
     def episodes(self) -> int:

@@ -53,7 +53,7 @@ class OfflineJob(ABC):
     section: str
     """The section of its settings."""
     stage: str
-    """What its training is called in logs."""
+    """Name of the training stage in logs."""
     is_reward_model = False
     """Whether a reward model is trained, and not a policy."""
 

@@ -45,7 +45,7 @@ _COLUMNS = {
     "response_tokens": "list<int64>",
     "error": "string",
 }
-"""What is added to each row, with its type in Parquet."""
+"""Columns that are added to each row, with their types in Parquet."""
 _IN_FLIGHT = 256
 """Replies in progress per engine: as many as vLLM samples at once."""
 _REFUSALS = (400, 413, 422)
@@ -113,20 +113,20 @@ class InferenceProgress:
     """How far a job is."""
 
     rows: int
-    """Of the data set."""
+    """Number of rows of the data set."""
     recorded: int
     """Rows that earlier runs of the same job have answered."""
     done: int = 0
     """Rows that this one has answered, or found to be unusable."""
     reply_tokens: int = 0
-    """As far as they are known."""
+    """Number of reply tokens, as far as it is known."""
     seconds: float = 0.0
-    """Since the engines have started."""
+    """Seconds since the engines have started."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class InferenceResult:
-    """What a job has written."""
+    """Files and counts of a finished job."""
 
     out: Path
     rows: int
@@ -137,9 +137,9 @@ class InferenceResult:
     error: str | None
     """The error of the first row without responses; None if all have some."""
     reply_tokens: int
-    """Of all rows, as far as they are known."""
+    """Tokens of all replies, as far as their number is known."""
     seconds: float
-    """Of this run, since its engines had started."""
+    """Duration of this run, since its engines had started."""
 
 
 @with_short_mistakes
@@ -213,7 +213,7 @@ def _check_number(n: int, greedy: bool) -> None:
 
 
 def journal_of(out: StrPath) -> Path:
-    """Where the finished rows of a job are recorded until all are."""
+    """Return the file where a job records finished rows until all are finished."""
     return Path(out).with_name(f"{Path(out).name}.journal")
 
 
@@ -233,7 +233,7 @@ def _exists(out: Path) -> ConfigError:
 def _job(
     target: InferenceTarget, source: PromptSource, rows: PromptRows, n: int, greedy: bool
 ) -> dict[str, Any]:
-    """What decides the results: another job must not continue this one."""
+    """Return everything that determines the results: another job must not continue this one."""
     rollout = target.config.rollout
     given = asdict(source) | {"template": source.template_text(), "keys": dict(source.keys)}
     return {
@@ -275,7 +275,7 @@ class _InferenceJob:
         self._suspects: dict[int, dict[str, Any]] = {}
         """Results of rows for which the server has failed since its last reply."""
         self.failed = self.reply_tokens = 0
-        """Of all rows, after `columns`."""
+        """Counts over all rows, complete after `columns`."""
         self.error: str | None = None
         """The first error, after `columns`."""
 
@@ -377,7 +377,7 @@ class _InferenceJob:
         self._progress.done += 1
 
     def columns(self) -> Iterator[dict[str, Any]]:
-        """What is added to each row, in their order; all rows are recorded."""
+        """Yield the columns to add to each row, in order; all rows are recorded."""
         for index in range(len(self._rows)):
             result = self._journal.result(index)
             self.failed += result["error"] is not None

@@ -35,7 +35,7 @@ from agentrl.training.run_folder import open_target
 from agentrl.types import Message, Prompt
 
 _MAX_NEW_TOKENS = 1024
-"""Of a model that is no run, whose configuration says how long replies get."""
+"""Reply limit of a model without a run, whose configuration would set it."""
 _SERVERS = ("http://", "https://")
 
 Show = Callable[[str], None]
@@ -51,14 +51,14 @@ class InferenceTarget:
     """A model, and how it is run."""
 
     config: Config
-    """Of the model and its engines; the rest has no effect."""
+    """Configuration, of which only the model and its engines matter."""
     checkpoint: Path | None
-    """Of a run; None for its final model."""
+    """Checkpoint of a run; None for its final model."""
     served: bool
     """Whether the model is behind a server."""
 
     def identity(self) -> dict[str, Any]:
-        """What decides the replies, besides the sampling parameters and the prompts."""
+        """Return everything that determines replies, except for sampling parameters and prompts."""
         model, rollout = self.config.model, self.config.rollout
         if self.served:
             return {"server": asdict(rollout.endpoint), "max_pixels": model.max_pixels}
@@ -124,7 +124,7 @@ def open_inference_target(
 def open_chat_target(
     model: str, overrides: Sequence[str] = (), checkpoint: str | None = None
 ) -> InferenceTarget:
-    """As `open_inference_target`, with a single engine in this process, which replies one by one.
+    """Open a target with a single engine in this process, which replies one by one.
 
     Raises:
         ConfigError: see `open_inference_target`.

@@ -39,7 +39,7 @@ from agentrl.weight_sync.weight_transport import StreamedTransport
 _log = logging.getLogger(__name__)
 
 _CLOSE_S = 10.0
-"""For a state that is being written when the learner is closed."""
+"""Time to finish writing a state when the learner is closed, in seconds."""
 
 
 class Learner:
@@ -80,7 +80,7 @@ class Learner:
         self._sender: WeightSender | None = None
         self._saving: sharded_checkpoint.BackgroundWrite | None = None
         self._writers: ProcessGroup | None = None
-        """Of all ranks, for what they write in the background."""
+        """Process group of all ranks, for what they write in the background."""
         self._host = urlsplit(rendezvous or "").hostname or "127.0.0.1"
         self.version = 0
         """Number of calls of `update`."""
@@ -423,7 +423,7 @@ class Learner:
         learner_state.save(self._models, self.version, folder)
 
     def begin_save_state(self, folder: Path) -> None:
-        """As `save_state`, but only copy the state to CPU memory, and write it in a thread.
+        """Copy the state to CPU memory, and save it in a thread; see `save_state`.
 
         Where the copies of all ranks do not fit into the node's memory, this writes the state.
         Call it again only once `is_state_saved`.

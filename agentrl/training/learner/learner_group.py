@@ -30,9 +30,10 @@ from agentrl.training.learner.network.logprob_model import LogprobModel
 _SIOCGIFADDR = 0x8915
 """Linux: the IPv4 address of an interface (netdevice(7))."""
 _CLOSE_S = 10.0
-"""For a rank to deliver its logs; then it is killed."""
+"""Time for a rank to deliver its logs before it is killed, in seconds."""
 _NOTICE_S = 3.0
-"""For Ray to report a dead rank, after another one has lost its connection to it."""
+"""Time for Ray to report a dead rank after another one has lost its connection to it, in
+seconds."""
 
 P = ParamSpec("P")
 R = TypeVar("R")

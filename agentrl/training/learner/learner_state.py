@@ -45,7 +45,7 @@ def save(models: LearnerModels, version: int, folder: Path) -> None:
 def begin_save(
     models: LearnerModels, version: int, folder: Path, group: ProcessGroup
 ) -> sharded_checkpoint.BackgroundWrite:
-    """As `save`, while training continues.
+    """Save the state like `save`, while training continues.
 
     Args:
         models: the learner's models.
@@ -183,7 +183,7 @@ def _count(value: Any) -> int:
 
 
 def _identity(models: LearnerModels, saved: Mapping[str, str]) -> dict[str, str]:
-    """What a checkpoint must have been saved with, by the keys of a saved one."""
+    """Return the settings that a checkpoint must have been saved with, by name."""
     config = models.config
     algorithm = {_ALGORITHM: config.algorithm.name}
     if _ALGORITHM not in saved:  # that of an earlier version

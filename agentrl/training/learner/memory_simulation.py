@@ -61,7 +61,7 @@ class RankMemory:
     """Bytes of one rank, all on its GPU if nothing is offloaded."""
 
     weights: float
-    """Its shards of the policy, in `train.master_dtype` where trained."""
+    """The rank's shards of the policy, in `train.master_dtype` where trained."""
     replicated: float
     """Weights in 4 bits, of which every rank has all."""
     remainders: float

@@ -26,9 +26,9 @@ class MicroBatch(Generic[S]):
 
     batch: Batch
     indices: list[int]
-    """Of its samples among those that were sharded."""
+    """Indices of the samples among those that were sharded."""
     samples: list[S]
-    """In the order of the batch's sampled tokens."""
+    """Samples in the order of the batch's sampled tokens."""
     is_real: float
     """0.0 if the rank has no micro-batch left and only takes part in collective operations."""
     counts_in_metrics: float

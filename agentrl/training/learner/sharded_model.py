@@ -71,7 +71,7 @@ class ShardedModel(Generic[S]):
         self._folder, self._rank = folder, rank
         self._checked = train.check_weights
         self.dtype: torch.dtype = getattr(torch, config.dtype)
-        """Of published weights."""
+        """Type of published weights."""
         self._lora = None if frozen or not config.lora.rank else config.lora
         # Loaded in the compute dtype, which decides whether flash-attn is used; master weights are
         # converted below.

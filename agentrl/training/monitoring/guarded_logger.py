@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DEADLINE_S = 120.0
-"""For one call of a user's logger."""
+"""Time limit of one call of a user's logger, in seconds."""
 _REQUIRED = ("console", "file")
 """Built-in loggers: if these cannot write, such as on a full disk, neither can the job."""
 

@@ -1,4 +1,4 @@
-"""What each metric of `metrics.jsonl` means; the page of metrics and the viewer's charts show it."""
+"""Descriptions of the metrics in `metrics.jsonl`, for docs/metrics.md and the viewer's charts."""
 
 import re
 from collections.abc import Iterator

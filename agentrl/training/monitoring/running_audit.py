@@ -21,7 +21,7 @@ from agentrl.rollout.reward_audit import (
 from agentrl.types import ScoredEpisode
 
 NAME = "training"
-"""Of the report in `RUN/audits`."""
+"""Name of the report in `RUN/audits`."""
 Counts = list[int]
 """A step's number, and then the numbers of the three `GroupSums` of `ErrorSums`."""
 _SUMS = len(GroupSums._fields)
@@ -45,7 +45,7 @@ class RunningAudit:
         """The latest wrong verdicts of this process."""
 
     def verdicts(self, played: Sequence[Sequence[ScoredEpisode]]) -> list[Verdict]:
-        """What reward and truth say about the episodes of some groups.
+        """Return the verdicts about the episodes of some groups.
 
         Raises:
             ConfigError: no episode has the configured reward, or truth.

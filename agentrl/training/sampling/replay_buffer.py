@@ -33,7 +33,7 @@ _EPISODE, _IMAGE = "episode", "image"
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class OldSuccess:
-    """What is known about an episode in the buffer without opening its file."""
+    """Index entry of an episode in the buffer, for use without opening its file."""
 
     id: str
     task: GroupTask
@@ -117,7 +117,7 @@ class ReplayBuffer:
             return None
 
     def state(self) -> list[list[Any]]:
-        """What a checkpoint keeps; also removes files that no checkpoint needs any more."""
+        """Return the state for a checkpoint, and remove files that no checkpoint needs."""
         now = set(self._kept)
         for episode_id in self._removed - now.union(*self._saved):
             self._file(episode_id).unlink(missing_ok=True)

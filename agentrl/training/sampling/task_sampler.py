@@ -21,15 +21,15 @@ from agentrl.types import ScoredEpisode
 MAX_TASKS = 1_000_000
 """Tasks that a sampler can distinguish."""
 Seeds = int | Sequence[int]
-"""Of a group; a sequence has one for each member (`rollout.seed_per=episode`)."""
+"""Seed of a group, or a sequence of one for each member (`rollout.seed_per=episode`)."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class GroupTask:
-    """What a group plays: an environment, and the seed of its level or row."""
+    """Task of one group: an environment, and the seed of its level or row."""
 
     env: str
-    """Its name in `mixture`; empty without one."""
+    """Name of the environment in `mixture`; empty without one."""
     seed: Seeds
 
 
@@ -38,9 +38,9 @@ class TaskSet:
     """The tasks of one environment."""
 
     env: str
-    """As in `GroupTask`."""
+    """Name of the environment, see `GroupTask.env`."""
     weight: float
-    """Its share of all groups; those of a job sum to 1."""
+    """Share of all groups that play the environment; those of a job sum to 1."""
     count: int | None
     """Number of its tasks, which consecutive seeds select; None if there is no end of them: then
     each group gets a new seed, and only the environment repeats."""
@@ -261,7 +261,7 @@ class TaskSampler(ABC):
     """
 
     about: ClassVar[str]
-    """What it does, in a line."""
+    """One-line description of the sampler."""
     Config: ClassVar[type[SamplerConfig]] = SamplerConfig
     """A dataclass of its settings, each with a default; those of `SamplerConfig` come first."""
     repeats: ClassVar[bool] = True
@@ -304,7 +304,7 @@ class TaskSampler(ABC):
         return {}
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as JSON values."""
+        """Return the state for a checkpoint, as JSON values."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:

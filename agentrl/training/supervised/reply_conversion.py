@@ -61,7 +61,7 @@ def available_gestures(translator: Translator) -> list[str]:
 
 
 def available_inputs(translator: Translator) -> dict[str, str]:
-    """What a person can do besides typing, and the text of each: gestures, keys and named actions.
+    """Return the gestures, keys and named actions that a person can use, with their texts.
 
     The texts of touches are examples.
     """

@@ -28,7 +28,7 @@ ScoreTokens = Callable[[Sequence[TokenSequence]], list[TokenScores]]
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class StepSamples:
-    """What one training step learns from."""
+    """Training data of one step."""
 
     samples: list[TrainingSample]
     advantages: list[list[list[float]]]

@@ -139,7 +139,7 @@ class Backbone(nn.Module):
         return {"mm_encoder_outputs": {"image": seen}}
 
     def _tokens_in_slice(self, batch: Batch, sizes: Sequence[int]) -> list[Tensor]:
-        """For each image in the rows, bool[its tokens] on the CPU: True for those in the slice.
+        """Return bool[tokens] on the CPU for each image in the rows: True for tokens in the slice.
 
         Args:
             batch: with images.

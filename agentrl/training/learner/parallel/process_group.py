@@ -31,17 +31,17 @@ class Rank:
     """[shards] the ranks that decoder layers are sharded over; [replicas, shards] with several
     replicas (HSDP)."""
     root_mesh: DeviceMesh
-    """As `mesh`, for the other weights, which a tensor-parallel group does not divide."""
+    """Mesh like `mesh` for the other weights, which a tensor-parallel group does not divide."""
     owner: bool
     """Whether this rank created the process group, and so destroys it."""
     slice: Slice | None = None
-    """Its columns of every row under sequence parallelism; None without."""
+    """The rank's columns of every row under sequence parallelism; None without."""
     tensor_mesh: DeviceMesh | None = None
     """[ranks] that share decoder layers under tensor parallelism; None without."""
     expert_mesh: DeviceMesh | None = None
     """[ranks] that share experts under expert parallelism; None without."""
     expert_shards: DeviceMesh | None = None
-    """As `mesh`, for the weights of experts."""
+    """Mesh like `mesh` for the weights of experts."""
 
     @property
     def tensor(self) -> int:
@@ -118,7 +118,7 @@ class Parallelism:
 
     @classmethod
     def of(cls, train: TrainConfig) -> "Parallelism":
-        """As configured."""
+        """Read the parallelism from the configuration."""
         return cls(
             sequence=train.sequence_parallel,
             tensor=train.tensor_parallel,
@@ -250,7 +250,7 @@ def _slice(rank: int, sharing: int, deadline_s: float) -> Slice:
 
 
 def _backend(device: torch.device) -> str:
-    """Of collective operations: gloo on the CPU, and the accelerator's own, such as nccl."""
+    """Return the backends of collective operations: gloo on the CPU, and the accelerator's own."""
     if device.type == "cpu":
         return "gloo"
     return f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"

@@ -40,7 +40,7 @@ class SuccessReplay(TaskSampler):
         tasks: str = "uniform"
         """The sampler that chooses the other tasks."""
         settings: dict[str, Any] = field(default_factory=dict)
-        """Its settings, such as `{target: 0.5}`; `pool` and `success_at` are those above."""
+        """Settings of that sampler, such as `{target: 0.5}`, besides `pool` and `success_at`."""
         per_group: int = 1
         """Old successes that join a group without one at most, and that are kept of a task."""
         revisit: float = 0.25
@@ -51,7 +51,7 @@ class SuccessReplay(TaskSampler):
         max_episodes: int = 256
         """Successes in the buffer."""
         max_mb: float = 512.0
-        """Their size on disk, in units of 10^6 bytes."""
+        """Size of the buffer on disk, in units of 10^6 bytes."""
 
         def validate(self) -> None:
             """Raise `ConfigError` at the first invalid value."""
