@@ -21,7 +21,7 @@ On a running clock an action without effect costs nothing: acting before the nex
 
 
 def closer(episode: Episode) -> list[float]:
-    """For Snake: 1 for a turn that gets closer to the food or eats it, -1 for moving away, else 0.
+    """Reward Snake: 1 for a turn closer to the food or eating it, -1 for moving away, else 0.
 
     Moving away costs as much as moving closer earns, so going in circles earns nothing.
 

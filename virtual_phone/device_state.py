@@ -28,7 +28,7 @@ _ROTATION_SETTINGS = ("accelerometer_rotation", "user_rotation")
 
 
 class DeviceState:
-    """What the display of a phone draws, and what its input and commands change."""
+    """State of a phone that its display draws, and that its input and commands change."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ class InputHandler:
         self._phone = phone
         self._display = display
         self._down: tuple[float, float, float] | None = None
-        """Where a finger touched the screen, and when."""
+        """Position and time of the last touch of a finger that is still down."""
 
     def touch(self, px: float, py: float) -> None:
         """Tap a pixel of the screen."""

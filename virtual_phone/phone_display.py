@@ -1,4 +1,4 @@
-"""What a phone shows: effects become visible together, some time after their cause."""
+"""Display of a phone: effects become visible together, some time after their cause."""
 
 import asyncio
 import logging

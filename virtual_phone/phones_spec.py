@@ -55,7 +55,7 @@ class PhonesSpec:
     """The parent's `sys.path`."""
 
     def to_json(self) -> str:
-        """As one line of JSON."""
+        """Return one line of JSON."""
         return json.dumps(asdict(self))
 
     @staticmethod

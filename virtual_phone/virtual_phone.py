@@ -68,19 +68,19 @@ class VirtualPhone(DeviceState):
         self.on_power: Callable[[str, float], None] = lambda what, seconds: None
         """Called with `offline` or `reboot` and a duration in seconds; the server acts on it."""
         self.stale: VisibleState | None = None
-        """What captures still see, if the `capture` fault is `stale`."""
+        """State that captures still see, if the `capture` fault is `stale`."""
         self.sent_frame: ScreenFrame | None = None
         """The frame that was last sent to a client that asks for changes."""
         self._jobs: set[asyncio.Task[None]] = set()
 
     @property
     def shown(self) -> VisibleState:
-        """What is visible now."""
+        """State that is visible now."""
         return self.display.shown
 
     @property
     def captured(self) -> VisibleState:
-        """What a capture sees: what is visible, or was visible when captures went stale."""
+        """State that a capture sees: the visible one, or the one at which captures went stale."""
         return self.shown if self.stale is None else self.stale
 
     def in_background(self, job: Coroutine[None, None, None]) -> None:

@@ -43,7 +43,7 @@ MAX_CHOSEN = 100
 
 @dataclass(slots=True)
 class _Known:
-    """What was read of a run, and when its files were written."""
+    """Cached content of a run, and the stamps of the files that it was read from."""
 
     stamp: tuple[Any, ...] = ()
     row: dict[str, Any] = field(default_factory=dict)

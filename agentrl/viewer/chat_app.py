@@ -12,7 +12,7 @@ from agentrl.viewer.live_chat import LiveChat
 from agentrl.viewer.server_app import add_files, add_refusals, as_json, static_files
 
 _MAX_BYTES = 64 << 20
-"""Of a request, with its images."""
+"""Maximum size of a request with its images, in bytes."""
 
 
 def chat_application(chat: LiveChat, guard: AccessGuard) -> FastAPI:

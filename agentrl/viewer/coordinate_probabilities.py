@@ -1,4 +1,4 @@
-"""Where else an action could have touched: the probabilities of a reply's coordinates.
+"""Other positions that an action could have touched: the probabilities of a reply's coordinates.
 
 At each token of a number, the recorded alternatives replace it: "0.42" with the alternative "5" for
 "4" is a number from 0.50 to 0.59, as the digit after it was not sampled. So each coordinate has a
@@ -28,7 +28,7 @@ class _Token:
     """A sampled token, and the alternatives at its position."""
 
     start: int
-    """Of its text in the reply."""
+    """Start of the token's text in the reply."""
     text: str
     id: int
     logprob: float

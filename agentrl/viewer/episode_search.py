@@ -32,7 +32,7 @@ _UNSPACED = (
 )
 _GAP = re.compile(rf"(?<=[{_UNSPACED}])(?=\w)|(?<=\w)(?=[{_UNSPACED}])")
 _MAX_WORDS = 50
-"""Of a search, repeated ones not counted: its time grows with their number."""
+"""Maximum number of different words in a search, whose time grows with their number."""
 _EXCERPT = 240
 """Characters of an excerpt."""
 _BEFORE = 80

@@ -19,7 +19,7 @@ from agentrl.types import Message, without_placeholders
 _MAX_TEXT = 100_000
 """Characters of a message."""
 _MAX_IMAGES = 16
-"""Of a message."""
+"""Maximum number of images of a message."""
 
 
 class LiveChat:
@@ -43,7 +43,7 @@ class LiveChat:
         """Incremented with every change."""
 
     def now(self) -> dict[str, Any]:
-        """What the page shows, as JSON values; it requests the images by number."""
+        """Return the content of the page as JSON values; it requests the images by number."""
         with self._lock:
             return {
                 "version": self._version,

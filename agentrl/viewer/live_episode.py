@@ -22,7 +22,7 @@ _NO_TURN = "there is no turn to take back"
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Shown:
-    """What the page shows."""
+    """Content of the page."""
 
     instructions: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class _Shown:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Request:
-    """What the page asks for: an answer, the end of the game, an undo or another game."""
+    """A request of the page: an answer, the end of the game, an undo or another game."""
 
     kind: str
     text: str = ""
@@ -189,7 +189,7 @@ class LiveEpisode:
     # --- for pages ------------------------------------------------------------------------
 
     def now(self) -> dict[str, Any]:
-        """What the page shows, as JSON values; it requests the images by number."""
+        """Return the content of the page as JSON values; it requests the images by number."""
         with self._lock:
             shown, version = self._shown, self.version
         game = shown.game

@@ -1,4 +1,4 @@
-"""What a job has logged: its metrics by training step, episode, token or time."""
+"""Logged metrics of a job by training step, episode, token or time."""
 
 import threading
 from array import array
@@ -21,7 +21,7 @@ from agentrl.training.monitoring.metrics_file import (
 Point = tuple[float, float]
 Axis = Literal["step", "episodes", "tokens", "time"]
 AXES: tuple[Axis, ...] = get_args(Axis)
-"""What curves can be drawn over: steps, and what was played, sampled or spent until then."""
+"""Axes of curves: steps, and the episodes, tokens or time spent until then."""
 _COUNTED_STAGES = (*TRAINING_STAGES, EVALUATION)
 """Stages whose steps are training steps."""
 _RATES = {"episodes": "rollout/episodes_per_s", "tokens": "rollout/tokens_per_s"}
@@ -50,7 +50,7 @@ class _Column:
 
 
 class MetricHistory:
-    """What a job has logged in `metrics.jsonl`, read incrementally as the file grows.
+    """Metrics logged in `metrics.jsonl`, read incrementally as the file grows.
 
     Args:
         run: the run's folder.

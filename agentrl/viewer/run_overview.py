@@ -238,7 +238,7 @@ _DATA_CHARTS = (
     _ChartSpec(title="Margin", training=("learner/margin",), held_out=("margin",)),
     _ChartSpec(title="Gradient norm", training=("learner/grad_norm",)),
 )
-"""Of training on data sets."""
+"""Charts of training on data sets."""
 
 
 def _section_of(metric: str) -> str:

@@ -38,7 +38,7 @@ from agentrl.viewer.run_overview import MetricCurves, overview, rows_by_label
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
 _CACHE_FOREVER = "private, max-age=31536000, immutable"
-"""Of frames, whose id is the hash of their pixels, and of the typeface."""
+"""Cache header of the typeface, and of frames, whose id is the hash of their pixels."""
 _PAGES = (
     "/",
     "/episodes",

@@ -67,7 +67,7 @@ class TransportChoice:
             )
 
     def _alternative(self, gpus: str) -> str:
-        """What to set where GPUs are shared, or are not."""
+        """Suggest a transport for engines on the same GPUs as the learner, or on different ones."""
         names = [
             name for name, one in built_in().items()
             if one.needs.gpus == gpus and issubclass(self._engine, one.needs.engine)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TransportNeeds:
-    """What a transport needs, checked before any work starts."""
+    """Requirements of a transport, checked before any work starts."""
 
     engine: type[TokenEngine] = TokenEngine  # type: ignore[type-abstract]
     """The engines that it can reach: subclasses of this class."""
@@ -102,7 +102,7 @@ class Update:
 
 
 class WeightTransport(ABC):
-    """What `train.weight_transfer` names."""
+    """Base class of the transports that `train.weight_transfer` names."""
 
     needs: ClassVar[TransportNeeds] = TransportNeeds()
     preference: ClassVar[int | None] = None

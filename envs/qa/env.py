@@ -116,7 +116,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
 
     @classmethod
     def first_observations(cls, **kwargs: Any) -> Iterator[FirstObservation]:
-        """What each episode begins with, to find prompts that are too long; none if generated."""
+        """Yield the start of each episode, to find prompts that are too long; none if generated."""
         source = cls(**kwargs)._source
         if not isinstance(source, Dataset):
             return

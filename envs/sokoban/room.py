@@ -42,7 +42,7 @@ class Room:
 
     @cached_property
     def distances(self) -> tuple[dict[int, int], ...]:
-        """For each target: the minimum number of pushes from each cell, ignoring other boxes."""
+        """Minimum number of pushes from each cell to each target, ignoring other boxes."""
         return tuple(self._distances(target) for target in bits(self.targets))
 
     @cached_property

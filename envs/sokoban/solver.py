@@ -131,7 +131,7 @@ def _estimate(room: Room) -> Callable[[int], int]:
 
 
 def _choices(count: int) -> list[list[tuple[int, int, int]]]:
-    """For each box in turn: (targets taken before, target it takes, targets taken after)."""
+    """Return each box's choices: (targets taken before, target it takes, targets taken after)."""
     return [
         [
             (taken, target, taken | 1 << target)

@@ -36,7 +36,7 @@ KEYBOARD_PACKAGE = "com.android.adbkeyboard"
 
 
 def apk_path(package: str) -> str:
-    """Where the APK of a package is."""
+    """Return the path of a package's APK."""
     if package in PACKAGES:
         return f"/system/app/{package}/{package}.apk"
     return f"/data/app/{package}/base.apk"

@@ -31,7 +31,7 @@ _BROUGHT_TO_FRONT = "Warning: Activity not started, its current task has been br
 
 @dataclass(slots=True, kw_only=True)
 class Intent:
-    """What `am` starts or broadcasts."""
+    """An intent that `am` starts or broadcasts."""
 
     component: str = ""
     action: str = ""
@@ -51,7 +51,7 @@ class Intent:
         return bool(self.flags & cleared or self.bits & (_CLEAR_TASK | _CLEAR_TOP))
 
     def __str__(self) -> str:
-        """As `am` prints it."""
+        """Format the intent like `am`."""
         named = {"act": self.action, "cat": self.category and f"[{self.category}]"}
         named |= {"dat": self.data, "pkg": self.package, "cmp": self.component}
         parts = [f"{key}={value}" for key, value in named.items() if value]

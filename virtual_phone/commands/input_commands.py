@@ -20,7 +20,7 @@ _LONG_PRESS_MS, _LONG_KEY_MS = 400, 500
 """Android's `getLongPressTimeout()` and `getGlobalActionKeyTimeout()`."""
 
 Gesture = tuple[Callable[[], object], int]
-"""What the phone does, and the milliseconds that the gesture takes before it."""
+"""The phone's action, and the milliseconds that the gesture takes before it."""
 
 
 @command("input")

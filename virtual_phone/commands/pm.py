@@ -77,7 +77,7 @@ def _list(ctx: CommandContext, arguments: list[str]) -> int:
 
 
 def _details(ctx: CommandContext, package: str, options: list[str]) -> str:
-    """What `pm list packages` prints after the name."""
+    """Return the details that `pm list packages` prints after the name."""
     app = ctx.phone.tasks.apps.get(package)
     _, code = SYSTEM_VERSION if app is None else app.version
     asked = {

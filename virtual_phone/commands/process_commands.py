@@ -22,15 +22,15 @@ _USER_IDS = {"root": 0, "system": 1000, "shell": 2000, "u0_a50": 10050, "u0_a100
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PhoneProcess:
-    """What `ps` knows about a process."""
+    """A process's entry in the output of `ps`."""
 
     pid: int
     parent: int
     user: str
     name: str
-    """As the kernel shortens it to 15 characters."""
+    """Name of the process, shortened to 15 characters as by the kernel."""
     line: str
-    """Its command line."""
+    """Command line of the process."""
 
 
 _FIELDS: dict[str, tuple[str, int, Callable[[PhoneProcess, float], object]]] = {
@@ -67,7 +67,7 @@ List processes.
 -o\tOutput FIELDs instead of defaults
 -p\tProcess IDs (--pid)
 -u\tSelect by effective user"""
-"""What clients search for `-A`, which old phones lack."""
+"""Help text of `ps`, in which clients search for `-A`: old phones lack it."""
 _COLUMNS = "USER,PID,PPID,VSZ,RSS,WCHAN,ADDR,S,NAME"
 _FULL = "USER,PID,PPID,C,STIME,TTY,TIME,CMD"
 

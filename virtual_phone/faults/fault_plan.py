@@ -69,7 +69,7 @@ class FaultPlan:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values for `read`."""
+        """Return plain values for `read`."""
         return asdict(self)
 
 

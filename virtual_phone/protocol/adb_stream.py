@@ -15,7 +15,7 @@ _ROOM = 1 << 20
 
 
 class StreamConnection(Protocol):
-    """What a stream needs of the connection that carries it."""
+    """Connection that carries a stream."""
 
     max_payload: int
     """Largest payload of a packet, in bytes."""

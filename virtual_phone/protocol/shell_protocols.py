@@ -18,7 +18,7 @@ _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN, _WINDOW_SIZE = range(6)
 _SIZE = re.compile(rb"(\d{1,4})x(\d{1,4}),")
 """Rows and columns of the client's window; pixels follow."""
 _GATHER_S = 0.002
-"""For a script's outputs to share a packet."""
+"""Seconds in which the outputs of a script are gathered to share a packet."""
 _SMALL = 4096
 """Bytes that cost less to copy than to send as a piece of their own."""
 

@@ -22,7 +22,7 @@ _KEYS = {
     )},
     b"\x1b[1~": "home", b"\x1b[4~": "end", b"\x1b[3~": "delete", b"\x01": "home", b"\x05": "end",
 }  # fmt: skip
-"""What terminals send for the keys that edit a line."""
+"""Bytes that terminals send for the keys that edit a line."""
 _MAX_HISTORY = 500
 _MAX_LINE_LENGTH = 1 << 20
 _OFTEN_PARSED = 1 << 14

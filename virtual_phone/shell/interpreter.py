@@ -46,7 +46,7 @@ class CommandContext:
     arguments: list[str]
     io: CommandIO
     process: Process | None = None
-    """Its entry in the phone's table of processes, while it waits."""
+    """The command's entry in the phone's table of processes, while it waits."""
 
     @property
     def phone(self) -> VirtualPhone:
@@ -460,7 +460,7 @@ class ShellInterpreter(Pipelines):
         return await shell._run_exit_trap()
 
     async def output_of(self, script: Script) -> str:
-        """What a script prints, for `$(...)`."""
+        """Run a script and return its output, for `$(...)`."""
         chunks: list[bytes | memoryview] = []
         length = 0
 

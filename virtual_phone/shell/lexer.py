@@ -73,7 +73,7 @@ class ShellLexer:
         self.line = first_line
         """Line of the last token; 0 if lines are not counted."""
         self._line_at = 0
-        """Where the lines have been counted up to."""
+        """Position up to which lines have been counted."""
         self._documents: list[tuple[Redirect, str, bool]] = []
         """Here documents whose text starts after the current line."""
         self.check_depth()

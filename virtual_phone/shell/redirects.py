@@ -1,4 +1,4 @@
-"""Where a command reads from and writes to: its streams and redirections."""
+"""Streams of a command, and their redirections."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
@@ -65,9 +65,9 @@ class CommandIO(NamedTuple):
     read: Input = NO_INPUT
     drain: Drain = never_full
     others: Mapping[int, Write | Input] = {}
-    """What is open at file descriptors above 2."""
+    """Open streams of file descriptors above 2."""
     terminal: Terminal | None = None
-    """What the standard streams are connected to, if it is a terminal."""
+    """Terminal of the standard streams; None if they are not connected to one."""
 
 
 class Redirects:

@@ -87,7 +87,7 @@ class ShellState:
     traps: dict[str, str] = field(default_factory=dict)
     """Scripts to run at the end, or on a signal."""
     frames: list[dict[str, str | None]] = field(default_factory=list)
-    """For each running function, the values that its local variables hide."""
+    """Values that the local variables of each running function hide."""
     code: int = 0
     depth: int = 0
     """Number of shells that this one is nested in."""
@@ -99,11 +99,11 @@ class ShellState:
     """Line of the command that runs; 0 if lines are not counted, as in `sh -c`."""
     started_s: float = field(default_factory=time.monotonic)
     option_offset: int = 1
-    """Where `getopts` is in its current word."""
+    """Position of `getopts` in its current word."""
 
     @abstractmethod
     async def output_of(self, script: Script) -> str:
-        """What a script prints, for `$(...)`."""
+        """Run a script and return its output, for `$(...)`."""
 
     @property
     def pid(self) -> int:

@@ -34,11 +34,11 @@ class WordPart(NamedTuple):
     """A quoted part is neither split at spaces nor used as a pattern."""
     script: "Script" = ()
     operator: str = ""
-    """What is done with a parameter: `:-`, `##`, `length` and so on."""
+    """Operation on a parameter: `:-`, `##`, `length` and so on."""
     operand: "Word" = ()
     """Word after the operator, or the expression."""
     replacement: "Word" = ()
-    """Of the operators `/` and `//`."""
+    """Replacement of the operators `/` and `//`."""
 
 
 Word = tuple[WordPart, ...]

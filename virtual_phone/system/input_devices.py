@@ -19,7 +19,7 @@ Motion = tuple[str, float, float]
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class InputDevice:
-    """What a device reports."""
+    """An input device of the phone, as `getevent` lists it."""
 
     path: str
     name: str

@@ -15,7 +15,7 @@ _ADDRESS = re.compile(r"tcp:(\d{1,5})|(?:localabstract|localreserved|localfilesy
 _FREE_PORTS = range(40_000, 50_000)
 _MAX_LISTENERS = 200
 _DEADLINE_S = 5.0
-"""For the browser's pages."""
+"""Time limit for loading a page of the browser, in seconds."""
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 """Names of the phone itself."""
 _TITLE = re.compile(rb"<title>([^<]{0,200})", re.IGNORECASE)

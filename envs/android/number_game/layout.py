@@ -57,7 +57,7 @@ class RoundLayout:
     button: Box
 
     def taps(self) -> dict[str, Any]:
-        """Where to tap, as plain values in [0, 1] of the whole screen."""
+        """Return the positions to tap, as plain values in [0, 1] of the whole screen."""
         cards = [list(tap_at(box)) for box in self.cards]
         return {"cards": cards, "button": list(tap_at(self.button))}
 

@@ -56,7 +56,7 @@ class NumberGameExpert(GamePlayer):
         return int(info["answer"])
 
     def think(self, info: Mapping[str, Any], choice: Choice) -> str:
-        """What the screen shows, and the conclusion."""
+        """Write down the screen's content and the conclusion."""
         if info["phase"] == NumberGamePhase.LAMP:
             return str(info["lamp"])
         if choice[1] is None:
@@ -133,5 +133,5 @@ def _names(info: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _taps(info: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where to tap; facts without `touch_targets` belong to a game with the fixed layout."""
+    """Return the positions to tap; facts without `touch_targets` mean the fixed layout."""
     return info.get("touch_targets") or FIXED_LAYOUTS[len(info["numbers"])].taps()

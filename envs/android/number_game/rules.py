@@ -23,7 +23,7 @@ STAKE = 10
 
 
 class NumberGamePhase(StrEnum):
-    """What the game waits for."""
+    """Phase of the game, by the action that it waits for."""
 
     LAMP = "lamp"
     """Remember the lamp, then turn the cards (only with `memory`)."""

@@ -29,7 +29,7 @@ class Box:
 
     @property
     def center(self) -> tuple[float, float]:
-        """Its middle, in [0, 1] of the app's area."""
+        """Return the middle of the box, in [0, 1] of the app's area."""
         return (self.left + self.right) / 2, (self.top + self.bottom) / 2
 
 

@@ -38,7 +38,7 @@ class GameSession:
         self.screen: Image = np.zeros((height, width, 3), np.uint8)
         """The screen that the next action responds to, uint8[H, W, 3]."""
         self.events: tuple[AppExit, ...] = ()
-        """What else came to the front in this step."""
+        """Other windows that came to the front in this step."""
         self.timings: dict[str, float] = {}
         """Seconds of this step: `settle` until the screen settled, and `effect` until the first
         visible effect of the last touch, if there was one."""

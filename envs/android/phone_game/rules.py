@@ -42,10 +42,10 @@ class GameRules(ABC):
 
     @abstractmethod
     def touch_targets(self) -> Mapping[str, TouchTarget]:
-        """What to touch for each call, by the call's name. Every call is always present.
+        """Return the target to touch for each call, by the call's name.
 
-        If a call's button is not on the screen, this is where it would be; touching it does
-        nothing.
+        Every call is always present. If its button is not on the screen, the target is where it
+        would be; touching it does nothing.
         """
 
     @abstractmethod

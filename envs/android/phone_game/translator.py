@@ -123,7 +123,7 @@ class GameTranslator:
         return self._dialogue.message(IMAGE, observation.images)
 
     def to_action(self, reply: str) -> NDArray[np.float32] | int:
-        """Where to touch, float32[2] or float32[4] of the screen, or the index of a call.
+        """Parse a reply to a touch on the screen, float32[2] or float32[4], or a call's index.
 
         Raises:
             ActionError: the reply has no action, or one that this game does not support.

@@ -33,7 +33,7 @@ class Equipment:
 
     @property
     def power(self) -> int:
-        """Its contribution to the player's power."""
+        """Contribution of the piece to the player's power."""
         return sum(w * v for w, v in zip(WEIGHTS, self.values, strict=True))
 
 

@@ -21,7 +21,7 @@ ENTRY = Box(0.0, to_app(0.2), 1.0, to_app(0.29))
 
 
 class Shows(StrEnum):
-    """What WeChat shows."""
+    """Screens of WeChat."""
 
     GAME = "game"
     MENU = "menu"

@@ -30,7 +30,7 @@ _STREAM = 3
 
 
 class TreeGamePhase(StrEnum):
-    """What the game waits for."""
+    """Phase of the game, by the action that it waits for."""
 
     READY = "ready"
     """Chop."""

@@ -20,7 +20,7 @@ _MOUNTS = {
     "/data": "/dev/block/dm-5",
     "/storage/emulated": "/dev/fuse",
 }
-"""What is mounted where."""
+"""Devices by mount point."""
 
 
 def each(
@@ -325,7 +325,7 @@ def _space(ctx: CommandContext, mount: str) -> tuple[int, int]:
 
 
 def human_size(num_bytes: float) -> str:
-    """As toybox writes sizes: `512`, `1.5K`, `12G`."""
+    """Format a size like toybox: `512`, `1.5K`, `12G`."""
     unit = 0
     while num_bytes >= 1000 and unit < 4:
         num_bytes, unit = num_bytes / 1024, unit + 1

@@ -188,7 +188,7 @@ class _Search:
         self._summarize(name, path)
 
     def _summarize(self, name: str, path: str) -> None:
-        """What is shown once per file."""
+        """Print the output that is due once per file."""
         options, prefix = self._options, f"{name}:" if name else ""
         if "c" in options:
             self._ctx.print(f"{prefix}{self._num_found}")

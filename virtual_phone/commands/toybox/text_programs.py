@@ -24,7 +24,7 @@ _MAX_SIZE = 8 << 20
 _MAX_MEMORY = 64 << 20
 _MAX_IDLE = 4
 _FOLDER = "/phone"
-"""Where the phone's files are in Bashkit's file system, which has its own /proc and /etc."""
+"""Folder of the phone's files in Bashkit's file system, which has its own /proc and /etc."""
 _idle: "list[Bash]" = []
 """Interpreters to use again: to make one takes 1 ms, to run a program in it 0.2 ms."""
 

@@ -175,7 +175,7 @@ class SpaceFighter(MinigameRules):
 
 
 def draw_thing(seed: int, event: int) -> Thing | None:
-    """What appears in the top row at one event of a game with this seed, if anything."""
+    """Draw the thing that appears in the top row at one event of a game, if any."""
     rng = event_rng(seed, event)
     if rng.random() >= _SOMETHING:
         return None
