@@ -23,7 +23,7 @@ _LOCK = ".lock"
 _PATIENCE_S = 0.5
 """`is_locked` of another process may hold the lock for an instant."""
 _CANNOT_RENAME = {errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EPERM}
-"""From file systems that cannot rename, such as mounted buckets, or cannot rename folders."""
+"""Errors of file systems that cannot rename, such as mounted buckets, or cannot rename folders."""
 
 
 @contextmanager

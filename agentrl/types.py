@@ -281,7 +281,8 @@ class Episode:
     device: str | None
     """The phone's `phone_name`; None if the environment needs none."""
     truncated_by: TruncatedBy | None = None
-    """None if it was not truncated, or recorded by an earlier version."""
+    """Limit that truncated the episode; None if it was not truncated, or recorded by an earlier
+    version."""
     final_images: tuple[Image, ...] = ()
     """The images after the last action, at their own resolution; only while it is scored."""
     preceding: tuple[Message, ...] = ()
@@ -365,9 +366,9 @@ class ScoredEpisode:
     episode: Episode
     """The episode as it was played."""
     components: Mapping[str, tuple[float, ...]]
-    """Per reward function: one value per turn, unweighted."""
+    """Unweighted rewards of each reward function, one value per turn."""
     rewards: tuple[float, ...]
-    """Per turn: the weighted sum."""
+    """Weighted sum of the rewards of each turn."""
     replayed: bool = False
     """Whether it was played in an earlier step, and joins a group of this one."""
 
@@ -412,7 +413,7 @@ class LabeledSequence(TokenSequence):
     """A token sequence with a label of its last reply."""
 
     label: float
-    """From 0 (bad) to 1 (good)."""
+    """Label from 0 (bad) to 1 (good)."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -124,7 +124,7 @@ class Judge:
         self._cache = None if cache is None else Path(cache).expanduser()
         self._lock = threading.Lock()
         self._reasons: dict[str, str] = {}
-        """By the id of the episode."""
+        """Reasons by the id of the episode."""
 
     async def __call__(self, episode: Episode) -> float:
         """The score of an episode, while others are graded, too; see `grade`."""

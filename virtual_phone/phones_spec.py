@@ -37,7 +37,7 @@ class PhonesSpec:
     size: tuple[int, int] = (720, 1280)
     tempo: Tempo = "real"
     effect_delay_ms: tuple[float, float] | None = None
-    """None for the default of the tempo."""
+    """Range of effect delays; None for the default of the tempo."""
     seed: int = 0
     faults: Mapping[str, Any] = field(default_factory=dict)
     """A fault plan for `virtual_phone.faults.fault_plan.read`."""

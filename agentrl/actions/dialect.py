@@ -25,7 +25,7 @@ class Screen:
     """The screen that actions are written for."""
 
     size: Size
-    """In its own pixels."""
+    """Size of the screen in its own pixels."""
     seen: Size
     """Size of the image that the model sees, after the model's own resize."""
 

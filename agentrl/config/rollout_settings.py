@@ -153,7 +153,8 @@ class RolloutConfig:
     reward_deadline_s: float = 60.0
     """Seconds for the reward functions of one episode."""
     reward_failure: Literal["void", "error"] = "void"
-    """If a reward function fails: discard the episode (`void`), or end the job (`error`)."""
+    """Handling of a failed reward function: discard the episode (`void`), or end the job
+    (`error`)."""
     max_refills: int = 8
     """How many void episodes are replaced at most per actor, per step or evaluation."""
     max_worker_restarts: int = 3

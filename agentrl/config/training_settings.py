@@ -25,25 +25,25 @@ class RecordedFilterConfig:
     split: str | None = None
     """`train`, `eval` or `demo`."""
     label: str | None = None
-    """Played under this label, such as `human`, `expert` or `after-sampled`."""
+    """Filter: only episodes with this label, such as `human`, `expert` or `after-sampled`."""
     outcome: str | None = None
     """`terminated` or `truncated`."""
     step: int | None = None
-    """From this training step."""
+    """Filter: only episodes of this training step."""
     seed: int | None = None
-    """With this seed."""
+    """Filter: only episodes of this seed."""
     group: str | None = None
-    """From the group with this id."""
+    """Filter: only episodes of the group with this id."""
     device: str | None = None
-    """Played on this phone, by its short name."""
+    """Filter: only episodes played on this phone, by its short name."""
     id: str | None = None
-    """Only the episode with this id."""
+    """Filter: only the episode with this id."""
     success: bool | None = None
-    """Only episodes with success, or only those without."""
+    """Filter: only episodes with success, or only those without."""
     min_reward: float | None = None
-    """With at least this reward."""
+    """Filter: only episodes with at least this reward."""
     max_reward: float | None = None
-    """With at most this reward."""
+    """Filter: only episodes with at most this reward."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -38,7 +38,7 @@ class ChatMessage:
     images: tuple[Any, ...]
     """Undecoded; None for an image that another column holds."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """After the text; the model's chat format says how they are written."""
+    """Calls after the text; the model's chat format determines how they are written."""
     results: tuple[str, ...] = ()
     """The texts of several results of tools in a row, which `text` joins; else empty."""
 

@@ -63,7 +63,7 @@ class LabeledRow(ConversationRow):
     """A conversation with a label for each reply of the assistant."""
 
     labels: tuple[float, ...]
-    """From 0 (bad) to 1 (good)."""
+    """Labels from 0 (bad) to 1 (good)."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -71,7 +71,7 @@ class Preference:
     """Two answers to one prompt, of which the first is better."""
 
     prompt: tuple[ChatMessage, ...]
-    """Empty if both conversations differ from the start."""
+    """Common start of both conversations; empty if they differ from the start."""
     chosen: tuple[ChatMessage, ...]
     """May go on with what the user says to a reply, and so on."""
     rejected: tuple[ChatMessage, ...]

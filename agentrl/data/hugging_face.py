@@ -23,7 +23,7 @@ class Selection:
     streaming: bool = False
     """Whether rows are fetched one by one, without downloading the rest."""
     max_rows: int | None = None
-    """Only the first rows are read; required for streaming."""
+    """Number of rows that are read from the start; required for streaming."""
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class ParsedRow:
 
     problem: str
     accepted: tuple[str, ...]
-    """Empty if the data has no answers."""
+    """Accepted answers; empty if the data has none."""
     images: tuple[Any, ...]
     options: tuple[str, ...]
     system: str | None = None

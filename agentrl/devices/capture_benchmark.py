@@ -49,7 +49,7 @@ class MethodTiming:
     kind: Literal["capture", "input"]
     name: str
     median_ms: float | None = None
-    """None if it failed or was not measured."""
+    """Median duration; None if the capture failed or was not measured."""
     rounds: int = 0
     failure: str = ""
     """Why it cannot be used on this phone."""

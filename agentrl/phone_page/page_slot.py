@@ -12,7 +12,7 @@ class CloseReason(StrEnum):
     REPLACED = "replaced"
     """Another page has taken its place: it must not reconnect."""
     DROPPED = "dropped"
-    """It may reconnect, and does so by itself."""
+    """The server drops the connection; the page may reconnect, and does so by itself."""
 
 
 class PageLink(Protocol):
@@ -32,7 +32,7 @@ class PageVisibility(StrEnum):
     HIDDEN = "hidden"
     """The page reported that it was hidden, perhaps just before it was closed."""
     LOST = "lost"
-    """It is disconnected or has just reconnected: what its phone shows is unknown."""
+    """The page is disconnected or has just reconnected: what its phone shows is unknown."""
 
 
 class PageSlot:

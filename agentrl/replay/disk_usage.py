@@ -46,7 +46,7 @@ class KeptEpisode:
     split: str
     step: int
     time: float
-    """When it was recorded, in seconds since 1970."""
+    """Time of the recording, in seconds since 1970."""
     bytes: int
     """Size of its own file."""
     frames: tuple[FrameUsage, ...]

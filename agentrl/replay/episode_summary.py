@@ -34,7 +34,7 @@ class Summary:
     step: int
     """The training step in which it was played."""
     time: float
-    """When it ended, in seconds since 1970."""
+    """Time at which the episode ended, in seconds since 1970."""
     env_id: str
     """The environment, as `env.id` names it."""
     group: str
@@ -66,7 +66,7 @@ class Summary:
     config: str | None = None
     """Digest of the configuration that it was played with."""
     rewards: tuple[float, ...] = ()
-    """Per turn."""
+    """Reward of each turn."""
     components: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Unweighted rewards of each function, per turn."""
     advantages: tuple[float, ...] | None = None

@@ -39,7 +39,7 @@ class RunIndex:
         self._in_order: list[Summary] = []
         self._refused: ConfigError | None = None
         self.version = 0
-        """Incremented with every change."""
+        """Number of changes so far."""
 
     def all(self) -> list[Summary]:
         """All episodes recorded so far; callers must not modify the list.

@@ -62,7 +62,7 @@ class EnvProcesses:
         self._calls: dict[str, int] = defaultdict(int)
         """Number of calls that a process is executing, by its URL."""
         self._memory: dict[str, tuple[float, int]] = {}
-        """When the memory of a process was last measured, and the baseline; by URL."""
+        """Time of the last measurement of a process's memory, and the baseline; by URL."""
         self._replaced: dict[str, int] = {}
         """Return codes of processes that have ended and were replaced, by URL."""
         self._killed: set[str] = set()

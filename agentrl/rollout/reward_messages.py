@@ -40,7 +40,7 @@ class ProcessSpec:
     deadline_s: float
     """Seconds for a call of an asynchronous function; the parent watches over the others."""
     deadline: str
-    """The same for messages, with the setting's name."""
+    """Text of the deadline for messages, with the setting's name."""
     end: str
     """The token that ends a reply, for functions that get texts in the model's chat format."""
     retries: bool

@@ -36,7 +36,7 @@ class ScoreRequest:
     value: Episode | RewardInputs
     answer: Future[Results] = field(default_factory=Future)
     since: float = 0.0
-    """When a process first had it."""
+    """Time at which a process first had the request."""
     alone: bool = False
     """Whether nothing else may be scored meanwhile, as it may be what ended the last process."""
 

@@ -37,7 +37,7 @@ JOBS: dict[str, Callable[[], Job[Any]]] = {
     "dpo": PreferenceTraining,
     "train-reward-model": RewardModelTraining,
 }
-"""By the name of the command that runs one alone."""
+"""Jobs by the name of the command that runs one alone."""
 _SECTIONS = {"sft": "sft", "dpo": "dpo", "train-reward-model": "reward_model"}
 _SETTINGS = tuple(section.name for section in fields(Config))
 _OWN = ("name", "job", "config", "data")

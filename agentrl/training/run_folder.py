@@ -35,7 +35,7 @@ _PLAIN_NAMES = {"", "config", "configs", "settings", "tmp", "train", "training"}
 _TIME_SUFFIX = r"-[0-9]{4}-[0-9]{6}(-[0-9]+)?"
 """Suffix of a derived run name."""
 MODEL_STEP = "model_step"
-"""In the summary of a run: the step of the exported model, if it is not the last one."""
+"""Key of a run's summary: the step of the exported model, if it is not the last one."""
 SAVING = "saving"
 """The stage of checkpoints and of the exported model, in the times of a summary."""
 _ADDED = ("sft", "dpo", "reward_model", "reward_audit", "mixture", "sampling")

@@ -36,9 +36,9 @@ _START_S = 15.0
 _ENGINE_START_S = 30.0
 """vLLM with the tiny model."""
 _PHONE_S = 0.05
-"""Per turn on a phone that has the machine to itself, without the effect delay."""
+"""Seconds per turn on a phone that has the machine to itself, without the effect delay."""
 _ANSWER_S = 0.1
-"""Per reply of the model to a single prompt."""
+"""Seconds per reply of the model to a single prompt."""
 _BASIS = "estimated for two otherwise idle cores"
 
 

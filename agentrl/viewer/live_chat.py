@@ -40,7 +40,7 @@ class LiveChat:
         self._was_cut = False
         """Whether the last reply has reached its maximum length."""
         self._version = 0
-        """Incremented with every change."""
+        """Number of changes so far."""
 
     def now(self) -> dict[str, Any]:
         """Return the content of the page as JSON values; it requests the images by number."""

@@ -31,7 +31,7 @@ class _Shown:
     words: str = ""
     pictures: tuple[Image, ...] = ()
     seen: int = 0
-    """Incremented with every observation."""
+    """Number of observations so far."""
     awaits_input: bool = False
     """Whether it is the person's turn."""
     awaits_game: bool = False
@@ -74,7 +74,7 @@ class LiveEpisode:
     ) -> None:
         self.human, self.training_command = human, training_command
         self.version = 0
-        """Incremented with every change."""
+        """Number of changes so far."""
         self._stays = stays
         self._is_stopping = False
         self._next_seed: int | None = None

@@ -35,7 +35,7 @@ _NEEDED: Mapping[Axis, set[str]] = {
 """The metrics that an axis is computed from."""
 _MAX_LINES = 200_000
 _MAX_POINTS = 2_000
-"""Per curve; longer ones are thinned out to between half and all of this."""
+"""Maximum points per curve; longer ones are thinned out to between half and all of this."""
 _RECENT = 20
 """Training steps from which the remaining time is extrapolated."""
 

@@ -92,7 +92,7 @@ class Update:
     """One publication of weights."""
 
     version: int
-    """In training steps."""
+    """Version in training steps."""
     transport: str
     """The setting that names the transport, for the learner's ranks."""
     checked: bool

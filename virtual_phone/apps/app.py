@@ -34,7 +34,7 @@ class View:
     is_clickable: bool = False
     is_enabled: bool = True
     is_checked: bool | None = None
-    """None for a view that cannot be checked."""
+    """Whether the view is checked; None if it cannot be."""
     children: Sequence["View"] = field(default=())
 
 

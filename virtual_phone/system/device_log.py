@@ -9,9 +9,9 @@ from virtual_phone.system.event import Event
 
 Level = Literal["V", "D", "I", "W", "E", "F"]
 LEVELS: tuple[Level, ...] = get_args(Level)
-"""By increasing severity."""
+"""Levels by increasing severity."""
 BUFFERS = ("main", "radio", "events", "system", "crash", "stats", "security", "kernel")
-"""In the order of Android's numbers."""
+"""Buffers in the order of Android's numbers."""
 _SYSTEM_TAGS = frozenset(("ActivityManager", "ActivityTaskManager", "boot"))
 
 _MAX_ENTRIES = 2000

@@ -24,7 +24,7 @@ class Requires:
     """Inputs that an algorithm needs besides the episodes themselves."""
 
     siblings: bool = False
-    """At least two episodes per group, without which nothing can be learned."""
+    """Whether each group needs at least two episodes, without which nothing can be learned."""
     critic: CriticConfig | None = None
     """A critic: `Trajectories.values` and `last_values`; `advantages` returns its targets."""
     implicit_reward: ImplicitRewardConfig | None = None

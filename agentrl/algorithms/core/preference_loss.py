@@ -44,7 +44,7 @@ IMPLICIT_REWARDS: dict[str, Callable[[AnswerLogprobs, float], Tensor]] = {
     "ipo": ipo_reward,
     "simpo": simpo_reward,
 }
-"""By the name of the loss."""
+"""Implicit rewards by the name of the loss."""
 
 
 def preference_losses(

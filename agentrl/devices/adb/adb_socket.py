@@ -22,7 +22,7 @@ _CHUNK = 1 << 18
 """Bytes that are received at once, at most."""
 _LONGEST_REQUEST = 0xFFFF
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
-"""Only on Linux."""
+"""Socket option that exists only on Linux."""
 
 
 class Deadline:

@@ -188,7 +188,7 @@ class _ChangeWatch:
         self._capture = RawCapture(transport)
         self._deadline = deadline
         self.unchanged_s = time.monotonic()
-        """When the last capture without the change was begun."""
+        """Time at which the last capture without the change was begun."""
         self.before: Image = self._capture.frame(deadline)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)

@@ -42,7 +42,8 @@ class ScreenWatch:
         self.settle_s = settle_s
         self.captures = 0
         self.effect_s: float | None = None
-        """From the start to the first capture that differs from `before`; None if none does."""
+        """Seconds from the start to the first capture that differs from `before`; None if none
+        does."""
         self._same = comparison.matches
         self.next_capture: Image | None = None
         """A capture that has been made already, since the start."""

@@ -41,13 +41,14 @@ class Settled:
     front: str | None
     """The package in front after the action; None if no `package` was given."""
     front_s: float
-    """From the action to the look that found `front`."""
+    """Seconds from the action to the look that found `front`."""
     handled: bool | None
     """Whether the app counted the action among its touches; None if it publishes no state."""
     seconds: float
-    """From the action to the last capture."""
+    """Seconds from the action to the last capture."""
     effect_s: float | None
-    """From the action to the first capture that differs from the screen before; None if none."""
+    """Seconds from the action to the first capture that differs from the screen before; None if
+    none."""
     captures: int
     front_at_end: str | None
     """The package in front right after the last capture; None if that is not known."""

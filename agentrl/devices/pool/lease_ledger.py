@@ -55,7 +55,7 @@ class _PhoneRecord:
     state: PhoneAvailability = PhoneAvailability.FREE
     token: int = 0
     until_s: float = 0.0
-    """When the lease expires, or when a phone in quarantine may be probed again."""
+    """Time at which the lease expires, or a phone in quarantine may be probed again."""
     pauses: int = 0
     """How often it was quarantined since its last good lease."""
     leases: int = 0

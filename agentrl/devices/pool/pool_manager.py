@@ -108,7 +108,7 @@ class PoolManager:
         # Newcomers join one at a time: two at once may be routes to the same phone.
         self._joining = asyncio.Lock()
         self._seen: dict[str, float] = {}
-        """When to try each newcomer again, by serial."""
+        """Time to try each newcomer again, by serial."""
 
     @property
     def grows(self) -> bool:

@@ -32,7 +32,7 @@ class GlyphReading:
     """Text read from left to right."""
 
     text: str
-    """Empty if there is nothing, or nothing known."""
+    """Text that was read; empty if there is nothing, or nothing known."""
     score: float
     """Score of the worst glyph, in [-1, 1]; 1 if there is nothing."""
     covered: float

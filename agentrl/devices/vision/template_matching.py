@@ -48,7 +48,7 @@ class Template:
     pixels: Image
     """uint8[h, w, 3]"""
     screen_width: int
-    """In pixels; on a screen of another width the picture is scaled accordingly."""
+    """Width of the screen in pixels; on another screen the picture is scaled accordingly."""
     mask: NDArray[np.uint8] | None = None
     """uint8[h, w], 255 where it is opaque and 0 where it is transparent; None: all opaque."""
 
@@ -104,7 +104,7 @@ class TemplateMatch:
 
     box: Box
     score: float
-    """In [-1, 1]; 1 is identical up to brightness and contrast."""
+    """Correlation in [-1, 1]; 1 is identical up to brightness and contrast."""
     scale: float
     """Relative to the size expected from the width of the screen."""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _END_OF_EMPTY_THOUGHT = "\n</think>\n\n"
-"""After an opened `<think>`, as templates write it."""
+"""End of a thought that is empty: the text after an opened `<think>`, as templates write it."""
 
 
 class ChatEncoder:

@@ -25,7 +25,7 @@ class SampledReply:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     top_logprobs: list[TopLogprobs] = field(default_factory=list)
-    """Empty if not requested."""
+    """Most probable tokens of each position; empty if not requested."""
 
 
 @torch.inference_mode()

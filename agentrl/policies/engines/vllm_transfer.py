@@ -115,7 +115,7 @@ class SharedTrainerInit(TrainerInitInfo):  # type: ignore[misc]
     backend: ClassVar[str] = BACKEND
 
     folder: Path
-    """In shared memory."""
+    """Folder in shared memory."""
     chunk_bytes: int
     """Maximum size of a chunk, unless a single tensor is larger."""
 

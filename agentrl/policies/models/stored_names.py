@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _EXPERTS = ".experts."
-"""In the names of weights that transformers may transpose, without a trace in their shapes."""
+"""Part of the names of weights that transformers may transpose, without a trace in their shapes."""
 
 
 def as_stored(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

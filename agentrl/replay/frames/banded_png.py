@@ -82,7 +82,7 @@ class Band:
     """Compressed rows of an image, as a PNG stores them."""
 
     height: int
-    """In rows."""
+    """Height in rows."""
     deflated: bytes
     """A byte-aligned part of a deflate stream without references to earlier parts."""
     adler: int

@@ -30,7 +30,7 @@ class StoredFrame:
     bytes: int
     """Bytes that storing it added; shared bands count for the frame that came first."""
     touched: float
-    """When it was last seen, in seconds since 1970."""
+    """Time at which the frame was last seen, in seconds since 1970."""
 
 
 class PackSweeper:

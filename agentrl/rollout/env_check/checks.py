@@ -60,9 +60,9 @@ _FEWEST_EPISODES, _MOST_EPISODES = 3, 40
 """Growth must show in two halves, so at least two more episodes follow the first, however long
 they take."""
 _GROWTH_BYTES = 500_000
-"""Per episode, if it does not stop."""
+"""Growth of memory per episode, in bytes, that counts as a leak if it does not stop."""
 _WRAPPED = "different from the unwrapped version"
-"""In Gymnasium's warning about wrappers, which are meant to be checked here."""
+"""Text of Gymnasium's warning about wrappers, which are meant to be checked here."""
 
 PlayTwice = Callable[[], tuple[RandomEpisode, RandomEpisode]]
 """Plays the same episode twice; the result is cached."""

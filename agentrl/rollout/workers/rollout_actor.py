@@ -176,7 +176,7 @@ class ActorStarter:
         self._hosts: list[PhoneHost] = []
         self._is_apart = False
         self.phones: dict[str, SharedPhones] = {}
-        """By node id; empty if the only actor has phones itself, or if none are needed."""
+        """Phones by node id; empty if the only actor has phones itself, or if none are needed."""
         self._moving = asyncio.Lock()
 
     @property

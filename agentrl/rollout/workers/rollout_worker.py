@@ -94,7 +94,8 @@ class RolloutWorker:
         self._has_played: set[tuple[Split, str]] = set()
         """Splits and environments that had an episode with a turn."""
         self._jobs = {"": config, **config.environments()}
-        """By the name of an environment in `mixture`; the job itself under an empty one."""
+        """Configurations by the name of an environment in `mixture`; the job's own has an empty
+        name."""
 
     async def start(self) -> tuple[int, int]:
         """Open the phones and the recorder; the engine starts when the model first plays.

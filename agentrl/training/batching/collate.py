@@ -91,7 +91,7 @@ def _converted(batch: Batch, convert: Callable[[Tensor], Tensor]) -> Batch:
 
 
 _READ_AS_LISTS = ("image_tokens", "image_index")
-"""They stay on the CPU: reading them from a GPU would wait for all that it has to do."""
+"""Fields that stay on the CPU: reading them from a GPU would wait for all that it has to do."""
 
 
 def sequence_order(rows: Sequence[Sequence[PrefixTree]]) -> list[int]:

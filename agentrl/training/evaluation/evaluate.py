@@ -78,7 +78,7 @@ class Evaluation:
     by_seed: dict[int, dict[str, float]]
     """Metrics by seed; means if a seed is played several times."""
     void_causes: dict[str, int] = field(default_factory=dict)
-    """By cause, the episodes that failed, including those that were played again."""
+    """Number of failed episodes by cause, including those that were played again."""
     context_full: int = 0
     """Number of episodes that ended because their context was full."""
     audit: dict[str, dict[str, float]] = field(default_factory=dict)

@@ -16,7 +16,8 @@ class Estimate:
     count: int
     """Independent values: seeds or questions."""
     low: float | None = None
-    """None, like `high`, if the values say nothing about their spread."""
+    """Lower end of the interval; None, like `high`, if the values say nothing about their
+    spread."""
     high: float | None = None
     method: str | None = None
     """`wilson`, `t`, or None without an interval."""

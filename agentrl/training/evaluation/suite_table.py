@@ -8,7 +8,7 @@ from agentrl.training.evaluation.suite_results import TaskResult, differences, m
 
 MEAN = "mean of the tasks"
 PART = "  "
-"""Before the name of a category."""
+"""Prefix of a category's name."""
 _MAX_CATEGORIES = 30
 
 

@@ -65,7 +65,7 @@ class PromptSource:
     revision: str | None = None
     """Branch, tag or commit of a data set of the Hub."""
     max_rows: int | None = None
-    """Only the first rows; None takes all."""
+    """Number of rows that are used from the start; None takes all."""
     keys: Mapping[str, str | None] = field(default_factory=dict)
     """Column names by content, where they differ from the usual ones: of the `problem`, `messages`,
     `images`, `options` and `system`."""

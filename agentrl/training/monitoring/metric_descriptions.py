@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 SECTIONS = ("Performance", "Learning", "Rewards", "Rollouts", "Time", "Resources", "Warnings")
-"""In the order of the pages."""
+"""Sections in the order of the pages."""
 
 _UPDATE = "each step of reinforcement learning"
 _TRAINING = "each training step"
@@ -16,7 +16,7 @@ _PLAYED = "each step of reinforcement learning and each evaluation"
 _EVALUATION = "each evaluation"
 
 _RESERVED = "audit|env|learner|replay|resources|rollout|sampling|seconds|watch"
-"""Not the names of players."""
+"""Names that no player has."""
 _PARTS = {
     "PLAY": f"(?:env/[^/]+|(?!(?:{_RESERVED})/)[^/]+(?:/env/[^/]+)?)",
     "ENV": "[^/]+",
@@ -32,9 +32,9 @@ class MetricDescription:
     """One or several, separated by spaces. Words in capitals stand for a part of the name."""
     section: str
     unit: str
-    """Empty for a number without one."""
+    """Unit of the number; empty without one."""
     when: str
-    """At which steps it is logged."""
+    """Steps at which the metric is logged."""
     meaning: str
 
 

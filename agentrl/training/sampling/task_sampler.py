@@ -100,7 +100,7 @@ class TaskPool:
         self.taken = dict.fromkeys((one.env for one in sets), 0)
         """How many groups got the next task of each environment."""
         self._taken_before: dict[int, dict[str, int]] = {}
-        """The same counts at the start of steps that may have to be chosen again."""
+        """Copies of those counts at the start of steps that may have to be chosen again."""
         self._first_seed = first_training_seed(run_seed)
         sizes = [one.count or 1 for one in sets]
         if sum(sizes) > MAX_TASKS:

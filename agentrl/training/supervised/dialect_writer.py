@@ -35,7 +35,7 @@ class DialectWriter:
         self._environment = environment
         self.translator: Any = open_translator(environment, resize_of)
         self._reader: Any = open_translator(environment, resize_of)
-        """Only reads recorded replies; the other one keeps the episode's."""
+        """Translator that only reads recorded replies; the other one keeps the episode's."""
         for method in ("see", "to_reply"):
             if not hasattr(self.translator, method):
                 raise ConfigError(

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _PACKAGE = Path(__file__).resolve().parents[2]
 _LARGE = 10_000_000
 _KEY = "warm_starts"
-"""In the record of a model: the warm starts that its weights have had, by environment."""
+"""Key of a model's record: the warm starts that its weights have had, by environment."""
 
 log = logging.getLogger(__name__)
 

@@ -53,7 +53,7 @@ class RoundLayout:
 
     words: Box
     cards: tuple[Box, ...]
-    """In reading order: from top to bottom, then from left to right."""
+    """Boxes of the cards in reading order: from top to bottom, then from left to right."""
     button: Box
 
     def taps(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class NumberGameLevel(LevelSettings):
 
 
 LAMPS = ("green", "yellow", "red")
-"""From left to right on the screen."""
+"""Lamps from left to right on the screen."""
 PLAIN = NumberGameLevel()
 _RANK = {"green": -1, "yellow": -2, "red": 0}
 """Index of the number that a lamp asks for, in ascending order."""
