@@ -224,26 +224,45 @@ def check_image(drawn: Path, shown: Path) -> None:
     assert np.abs(one - other).mean() < 1, f"copy {drawn} to {shown}"
 
 
+def write_files(found: list[Block], folder: Path) -> None:
+    """Write the blocks that are files."""
+    for block in found:
+        if block.name:
+            (folder / block.name).write_text(block.code)
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a recorded run, as a user's beside the checkout's folders."""
+    """A user's folder beside the checkout's, with the files that the pages of extending/ share."""
     for name in ("configs", "benchmarks", "examples", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
     for file in (ROOT / "examples" / "extend").glob("*.py"):
         shutil.copy(file, tmp_path)
+    for page in (ROOT / "docs" / "extending").glob("*.md"):
+        write_files(blocks(page), tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.quick(*{page.stem for page in PAGES} - {"extending", "replay", "virtual-phone"})
+SLOW = {
+    "docs/extending/phone_game",
+    "docs/extending/recorded_episodes",
+    "docs/replay",
+    "docs/virtual-phone",
+}
+
+
+def id_of(page: Path) -> str:
+    return page.relative_to(ROOT).with_suffix("").as_posix()
+
+
+@pytest.mark.quick(*{id_of(page) for page in PAGES} - SLOW)
 @pytest.mark.adb
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=id_of)
 def test_code_blocks_of_a_page_work(page, folder, adb_server):
     found = blocks(page)
     assert page.read_text().count("```") == 2 * len(found), "a fence that is not understood"
-    for block in found:
-        if block.name:
-            (folder / block.name).write_text(block.code)
+    write_files(found, folder)
     wrong = [text for block in found if (text := problem_of(block, page.read_text())) is not None]
     assert not wrong, "\n".join(wrong)
     if run := [one for one in found if one.language == "python" and not one.reason]:

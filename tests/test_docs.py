@@ -52,11 +52,12 @@ def named(page, language, name):
 
 @pytest.fixture
 def folder(tmp_path):
-    """The files shown in extending.md, in a user's folder."""
-    for language in ("python", "yaml", "jinja"):
-        for code in blocks("extending.md", language):
-            if name := name_of(code):
-                (tmp_path / name).write_text(code)
+    """The files shown on the pages of extending/, in a user's folder."""
+    for page in (DOCS / "extending").glob("*.md"):
+        for language in ("python", "yaml", "jinja"):
+            for code in blocks(page, language):
+                if name := name_of(code):
+                    (tmp_path / name).write_text(code)
     return tmp_path
 
 
@@ -112,8 +113,11 @@ def test_every_part_of_an_algorithm_is_documented_and_its_tests_exist():
 
 
 def test_every_field_that_algorithms_and_losses_are_given_is_documented():
-    text = (DOCS / "extending.md").read_text()
-    for kind, prefix in ((Trajectories, ""), (LossInputs, "inputs.")):
+    for kind, prefix, page in (
+        (Trajectories, "", "algorithm.md"),
+        (LossInputs, "inputs.", "policy_loss.md"),
+    ):
+        text = (DOCS / "extending" / page).read_text()
         for field in fields(kind):
             assert f"`{prefix}{field.name}`" in text, field.name
 
@@ -201,7 +205,11 @@ def test_every_message_of_the_page_on_troubleshooting_is_printed_somewhere():
             assert part.strip(" :,;()") in printed, message
 
 
-PAGES = [*(p.name for p in DOCS.glob("*.md")), "../README.md", "../CONTRIBUTING.md"]
+PAGES = [
+    *(str(page.relative_to(DOCS)) for page in (*DOCS.glob("*.md"), *DOCS.glob("extending/*.md"))),
+    "../README.md",
+    "../CONTRIBUTING.md",
+]
 
 
 @pytest.mark.parametrize("page", PAGES)

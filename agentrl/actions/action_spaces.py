@@ -288,7 +288,7 @@ def action_format_for(
         return StructuredFormat(space, names, parameters, style)
     raise ConfigError(
         f"the action space {space} has no built-in text format: write a translator "
-        "(docs/extending.md)"
+        "(docs/extending/environment.md)"
     )
 
 

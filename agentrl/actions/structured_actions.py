@@ -133,7 +133,7 @@ def _describe(space: "gymnasium.Space[Any]", names: Any, name: str) -> str:
     if isinstance(space, spaces.Dict) and not all(isinstance(key, str) for key in space.spaces):
         raise ConfigError(
             f"the action space has the keys {list(space.spaces)}, which no JSON object has: write "
-            "a translator (docs/extending.md)"
+            "a translator (docs/extending/environment.md)"
         )
     if isinstance(space, spaces.Dict | spaces.Tuple):
         inside = "; ".join(_describe(part, given, key) for key, part, given in _parts(space, names))
@@ -151,7 +151,7 @@ def _describe(space: "gymnasium.Space[Any]", names: Any, name: str) -> str:
     if not isinstance(space, _NUMBERS):
         raise ConfigError(
             f"the component {name!r} of the action space, {space}, has no built-in text format: "
-            "write a translator (docs/extending.md)"
+            "write a translator (docs/extending/environment.md)"
         )
     low, high, whole = _bounds(space)
     kind = "whole number" if whole else "number"

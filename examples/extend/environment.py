@@ -3,8 +3,8 @@
     agentrl check env environment.py:Lights-v0
     agentrl play environment.py:Lights-v0 --policy expert
 
-Rules and a drawing make a phone game; see docs/extending.md. Any `gymnasium.Env` is an environment
-too, with or without a translator.
+Rules and a drawing make a phone game; see docs/extending/phone_game.md. Any `gymnasium.Env` is an
+environment too, with or without a translator.
 """
 
 import numpy as np

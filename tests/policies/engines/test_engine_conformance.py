@@ -132,7 +132,7 @@ def test_every_check_is_run_here():
 
 
 def row(name: str) -> str:
-    """The row of a built-in engine in docs/extending.md."""
+    """The row of a built-in engine in docs/extending/engine.md."""
     engine = ENGINE.resolve(name)
     able = engine.capabilities
     reached = [n for n, one in built_in().items() if issubclass(engine, one.needs.engine)]
@@ -149,5 +149,5 @@ def row(name: str) -> str:
 def test_the_documented_table_is_that_of_the_classes():
     table = "".join(row(one.name) for one in ENGINE.extensions() if one.origin == "agentrl")
     assert f"|---|---|---|---|---|---|---|\n{table}\n" in (
-        EXAMPLE.parents[2] / "docs" / "extending.md"
+        EXAMPLE.parents[2] / "docs" / "extending" / "engine.md"
     ).read_text(encoding="utf-8")
