@@ -34,7 +34,7 @@ def folder_of_programs(folder: Path) -> Path:
     for name in listed:
         (folder / name).symlink_to(toybox)
     # Android's awk is the one-true-awk; its toybox has the others, and Debian's does not.
-    others = {"awk": "original-awk", "tr": "tr", "expr": "expr", "diff": "diff", "dd": "dd"}
+    others = {"awk": "original-awk", "tr": "tr", "expr": "expr", "diff": "diff"}
     others["sh"] = "mksh"
     for name, program in others.items():
         found = shutil.which(program)

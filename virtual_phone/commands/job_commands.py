@@ -1,4 +1,4 @@
-"""Commands for what runs on the phone: kill, pgrep, pkill, top, timeout, wait, jobs."""
+"""Commands for processes (kill, pgrep, pkill, top, timeout, wait) and the terminal (stty, tty)."""
 
 import asyncio
 import re
@@ -15,7 +15,7 @@ _TIMED_OUT = 124
 
 @command("kill")
 async def kill(ctx: CommandContext) -> int:
-    """`kill [-SIGNAL | -s SIGNAL] pids`, `kill -l`; `%1` is the first job of the shell."""
+    """`kill [-SIGNAL | -s SIGNAL] pids`, `kill -l`."""
     words, signal = list(ctx.arguments), 15
     if words[:1] == ["-l"]:
         return ctx.print("\n".join(f"{number:2} {name}" for name, number in SIGNALS.items()))
@@ -29,9 +29,6 @@ async def kill(ctx: CommandContext) -> int:
         return ctx.fail("sh: kill: Usage: kill [-s signame | -signum | -signame] {job | pid} ...")
     code = 0
     for word in words:
-        jobs = ctx.shell.own_jobs
-        if re.fullmatch(r"%\d{1,4}", word) and 0 < int(word[1:]) <= len(jobs):
-            word = str(jobs[int(word[1:]) - 1])
         if not re.fullmatch(r"\d{1,9}", word, re.ASCII):
             code = ctx.fail(f"sh: kill: {word}: arguments must be jobs or process IDs")
         elif not await _send(ctx, int(word), signal):
@@ -141,16 +138,6 @@ async def wait(ctx: CommandContext) -> int:
         await asyncio.wait([job.task])
         code = job.code
     return code if ctx.arguments else 0
-
-
-@command("jobs")
-def jobs(ctx: CommandContext) -> int:
-    """List the background commands that still run."""
-    for number, pid in enumerate(ctx.shell.own_jobs, 1):
-        if pid in ctx.phone.processes.running:
-            words = " ".join(ctx.shell.jobs[pid].words)
-            ctx.print(f"[{number}] + Running              {words}")
-    return 0
 
 
 @command("stty")

@@ -10,19 +10,17 @@ from virtual_phone.shell.shell_state import ShellExit
 from virtual_phone.shell.syntax_tree import ShellSyntaxError
 from virtual_phone.system.event import Event
 
-_INTERRUPT, _END, _KILL_LINE, _KILL_WORD = 0x03, 0x04, 0x15, 0x17
+_INTERRUPT, _END, _KILL_LINE = 0x03, 0x04, 0x15
 _ERASE = frozenset((0x08, 0x7F))
 INTERRUPTED = 130
 """Exit code of what Ctrl-C has ended."""
 _ESCAPE = 0x1B
 _KEYS = {
-    **{start + letter: name for start in (b"\x1b[", b"\x1bO") for letter, name in (
-        (b"A", "up"), (b"B", "down"), (b"C", "right"), (b"D", "left"), (b"H", "home"),
-        (b"F", "end"),
-    )},
-    b"\x1b[1~": "home", b"\x1b[4~": "end", b"\x1b[3~": "delete", b"\x01": "home", b"\x05": "end",
-}  # fmt: skip
-"""Bytes that terminals send for the keys that edit a line."""
+    start + letter: name
+    for start in (b"\x1b[", b"\x1bO")
+    for letter, name in ((b"A", "up"), (b"B", "down"), (b"C", "right"), (b"D", "left"))
+}
+"""What terminals send for the arrow keys."""
 _MAX_HISTORY = 500
 _MAX_LINE_LENGTH = 1 << 20
 _OFTEN_PARSED = 1 << 14
@@ -96,7 +94,7 @@ class TerminalDevice:
     def _type(self, character: int) -> None:
         # A program that reads gets the keys as they are; only the shell edits its line.
         is_edited = self._foreground is None
-        if self._sequence or (is_edited and (character == _ESCAPE or character in b"\x01\x05")):
+        if self._sequence or (is_edited and character == _ESCAPE):
             self._sequence += bytes([character])
             if _is_complete(self._sequence):
                 sequence, self._sequence = self._sequence, b""
@@ -117,10 +115,6 @@ class TerminalDevice:
             self._erase(1)
         elif character == _KILL_LINE:
             self._erase(len(self._line))
-        elif character == _KILL_WORD:
-            before = bytes(self._line[: self._cursor])
-            *_, word = before.rsplit(maxsplit=1) or [b""]
-            self._erase(len(before) - len(before.rstrip()) + len(word))
         elif character in b"\r\n":
             self._screen(b"\r\n")
             self._lines.append(bytes(self._line) + b"\n")
@@ -164,23 +158,19 @@ class TerminalDevice:
                 self._line[:] = [*self._history, b""][at]
                 self._num_after, self._history_at = 0, at
                 self._screen(b"\b" * before + b"\x1b[J" + self._line)
-        elif key in ("left", "home"):
-            many = len(_last_character(self._line[: self._cursor]))
-            many = self._cursor if key == "home" else many
-            self._screen(b"\b" * _width(self._line[self._cursor - many : self._cursor]))
-            self._num_after += many
-        elif key in ("right", "end", "delete") and self._num_after:
-            rest = bytes(self._line[self._cursor :])
-            passed = rest if key == "end" else rest.decode("utf-8", "replace")[:1].encode()
+        elif key == "left":
+            passed = bytes(_last_character(self._line[: self._cursor]))
+            self._screen(b"\b" * _width(passed))
+            self._num_after += len(passed)
+        elif key == "right":
+            passed = bytes(self._line[self._cursor :]).decode("utf-8", "replace")[:1].encode()
             self._screen(passed)
             self._num_after -= len(passed)
-            if key == "delete":
-                self._erase(1)
 
 
 def _is_complete(sequence: bytes) -> bool:
     """Whether the bytes that a key sends have ended."""
-    if sequence[0] != _ESCAPE or len(sequence) > 8:
+    if len(sequence) > 8:
         return True
     return len(sequence) > 1 and (
         sequence[1] not in b"[O" or (len(sequence) > 2 and 0x40 <= sequence[-1] <= 0x7E)

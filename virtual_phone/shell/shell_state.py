@@ -98,8 +98,6 @@ class ShellState:
     line: int = 0
     """Line of the command that runs; 0 if lines are not counted, as in `sh -c`."""
     started_s: float = field(default_factory=time.monotonic)
-    option_offset: int = 1
-    """Position of `getopts` in its current word."""
 
     @abstractmethod
     async def output_of(self, script: Script) -> str:

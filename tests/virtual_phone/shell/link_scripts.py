@@ -28,6 +28,5 @@ ln -s d k; find . -type l; find k; find k/; find . -lname 'd*'; find . -type f |
 ln -s d k; grep -r deep k; true
 ln -s a.txt l; chmod 600 l; stat -c %a a.txt; ln -s new m; touch m; ls; rm l; ls a.txt
 ln -s a.txt l; ln -s new m; rm -f m new; ls
-ln -s d k; ln -s ../n.txt d/l; tar cf t.tar k d; mkdir o; tar xf t.tar -C o; readlink o/k o/d/l
 ln -s d k; ln -s ../n.txt d/l; ls o/k
 """.strip().split("\n")

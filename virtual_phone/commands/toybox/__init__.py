@@ -1,7 +1,6 @@
 """Programs of toybox that work on texts and files."""
 
 from virtual_phone.commands.toybox import (  # noqa: F401 - importing them fills the table
-    archives,
     file_commands,
     file_tools,
     find,

@@ -202,31 +202,3 @@ def truncate(ctx: CommandContext) -> int:
         files.write(path, content[:size].ljust(size, b"\0"))
 
     return each(ctx, paths, change)
-
-
-@command("dd")
-async def dd(ctx: CommandContext) -> int:
-    """`dd [if=FILE] [of=FILE] [bs=SIZE] [count=N] [skip=N] [seek=N] [conv=notrunc]`."""
-    known = dict(word.partition("=")[::2] for word in ctx.arguments)
-    files, size = ctx.phone.files, number_of(known.get("bs", "512"))
-    count = number_of(known["count"]) if "count" in known else None
-    source, start = known.get("if", ""), number_of(known.get("skip", "0")) * size
-    most = None if count is None else start + count * size
-    if most is not None and most > _MAX_SIZE:
-        raise OSError(12, "Cannot allocate memory")
-    content = (
-        await ctx.read_all() if not source else files.read(ctx.path(source), most or _MAX_SIZE)
-    )
-    content = content[start:most]
-    if target := known.get("of"):
-        path, offset = ctx.path(target), number_of(known.get("seek", "0")) * size
-        old = files.read(path) if files.find(path) else b""
-        head = old[:offset].ljust(offset, b"\0") if offset <= files.capacity else old
-        tail = old[offset + len(content) :] if "notrunc" in known.get("conv", "") else b""
-        files.write(path, head + content + tail)
-    else:
-        ctx.out(content)
-    whole, rest = divmod(len(content), size or 1)
-    records = f"{whole}+{int(rest > 0)} records"
-    ctx.fail(f"{records} in\n{records} out\n{len(content)} bytes copied")
-    return 0
