@@ -5,17 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import JustifyMethod
-from rich.table import Table
-from rich.text import Text
 
 from agentrl.cli.command_help import complete_environment, complete_setting, complete_suite
 from agentrl.cli.terminal import print_table, suggest, table_width
 from agentrl.errors import ConfigError
 from agentrl.text import printable, shown_path
+from agentrl.text_tables import fold
 
-_GAP = 2
-"""Characters between columns."""
 _NAMES = ("task", "model", "metric")
 _WITH_INTERVAL = ("success", "accuracy", "score", "reward")
 
@@ -226,19 +222,12 @@ def compare(
 
 def _print_suites(results: "Sequence[TaskResult]") -> None:
     from agentrl.training.evaluation.suite_table import suite_tables
-    from agentrl.training.monitoring.result_tables import fold_columns
 
     for one in suite_tables(results):
         typer.echo(printable(f"{one.suite}: {one.about}" if one.about else one.suite))
         rows = [[printable(cell) for cell in row] for row in (one.columns, *one.rows)]
         names = sum(column in _NAMES for column in one.columns)
-        for part in fold_columns(rows, table_width(), gap=_GAP, kept=names):
-            table = Table(box=None, padding=(0, _GAP, 0, 0))
-            for index in part:
-                justify: JustifyMethod = "left" if index < names else "right"
-                table.add_column(Text(rows[0][index]), justify=justify, no_wrap=True)
-            for row in rows[1:]:
-                table.add_row(*(Text(row[index]) for index in part))
+        for table in fold(rows, table_width(), names=names, framed=False):
             print_table(table)
         for note in one.footnotes:
             typer.echo(note)

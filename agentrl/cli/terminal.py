@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.plain_table import plain_table
+from agentrl import text_tables
 from agentrl.text import printable
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from agentrl.types import Image
 
 _UPPER_HALF = "\u2580"
-_UNLIMITED = 10_000
 _LONGEST = 20_000
 """Most characters of a log record, which may quote environments, models and servers."""
 _COLORS = {
@@ -46,7 +44,7 @@ def output_console() -> Console:
     """The standard output; text is wrapped only on a terminal, and nothing is highlighted."""
     console = Console(emoji=False, highlight=False)
     if not console.is_terminal:
-        console.width = _UNLIMITED
+        console.width = text_tables.UNLIMITED
     return console
 
 
@@ -56,23 +54,8 @@ def table_width() -> int:
 
 
 def print_table(table: Table) -> None:
-    """Print a table.
-
-    On a terminal, words and columns that must not wrap stay whole, even if the table becomes wider
-    than the terminal. Elsewhere it is plain text for other programs; see `plain_table`.
-    """
-    console = Console(emoji=False)
-    if not console.is_terminal:
-        typer.echo(plain_table(table))
-        return
-    unlimited = console.options.update_width(_UNLIMITED)
-    for column in table.columns:
-        sizes = [Measurement.get(console, unlimited, c) for c in (column.header, *column.cells)]
-        column.min_width = max(s.maximum if column.no_wrap else s.minimum for s in sizes)
-    width = Measurement.get(console, unlimited, table).minimum
-    if width > console.width:
-        table.box, table.padding = None, (0, 2, 0, 0)  # the lines of a frame would be broken
-    Console(emoji=False, width=max(console.width, width)).print(table, crop=False)
+    """Print a table on the standard output."""
+    text_tables.print_table(table, Console(emoji=False))
 
 
 def print_finding(console: Console, found: "Finding", indent: str = "") -> None:

@@ -1,11 +1,11 @@
 """How metrics and results are shown as text: tables, durations and the most important metrics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from rich.cells import cell_len
-from rich.markup import escape
 from rich.table import Table
+
+from agentrl.text_tables import fold
 
 HEADLINE = (
     "reward", "success", "accuracy", "unscored", "tokens_per_s", "episodes_per_s", "score",
@@ -25,39 +25,7 @@ def results_tables(players: Mapping[str, Mapping[str, float]], width: int) -> li
     grid += [[m, *(f"{n[m]:g}" if m in n else "" for n in players.values())] for m in metrics]
     if len(players) > len(metrics):
         grid = [list(row) for row in zip(*grid, strict=True)]
-    tables = list[Table]()
-    for part in fold_columns(grid, width - 1, gap=3):
-        header, *rows = ([escape(row[k]) for k in part] for row in grid)  # may look like markup
-        tables.append(Table(*header))
-        for row in rows:
-            tables[-1].add_row(*row)
-    return tables
-
-
-def fold_columns(
-    rows: Sequence[Sequence[str]], width: int, *, gap: int, kept: int = 1
-) -> list[list[int]]:
-    """Divide the columns of a table that is too wide.
-
-    Args:
-        rows: all rows, with the header.
-        width: of the place for it, in characters.
-        gap: characters that each column takes in addition to its text.
-        kept: how many columns at the left are part of each division.
-
-    Returns:
-        For each division the indices of its columns.
-    """
-    widths = [gap + max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    first = list(range(kept))
-    parts, used = [first.copy()], sum(widths[:kept])
-    for index in range(kept, len(widths)):
-        if len(parts[-1]) > kept and used + widths[index] > width:
-            parts.append(first.copy())
-            used = sum(widths[:kept])
-        parts[-1].append(index)
-        used += widths[index]
-    return parts
+    return fold(grid, width)
 
 
 def format_duration(seconds: float) -> str:

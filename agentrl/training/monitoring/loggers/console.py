@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.notebook_html import table
-from agentrl.plain_table import plain_table
 from agentrl.text import shown_path
+from agentrl.text_tables import print_table
 from agentrl.training.monitoring.logger import Logger
 from agentrl.training.monitoring.metrics_file import TRAINING_STAGES
 from agentrl.training.monitoring.progress import PlannedWork, TimeEstimate
@@ -142,10 +142,7 @@ class ConsoleDisplay(Logger):
         if rows := flatten_results(results):
             self._console.print(Text(f"{self._run}"), soft_wrap=True)
             for found in results_tables(rows, self._console.width):
-                if self._console.is_terminal:
-                    self._console.print(found)
-                else:
-                    self._console.print(Text(plain_table(found)), soft_wrap=True)
+                print_table(found, self._console)
         spent = results.get("seconds", {})
         for stage, seconds in spent.items():
             self._console.print(Text(f"{stage:20} {format_duration(seconds):>8}"))
