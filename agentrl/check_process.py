@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any
 
+from agentrl.child_process import adopt_orphans, describe_exit, kill_descendants
 from agentrl.findings import Finding, wrong
-from agentrl.supervised_process import adopt_orphans, describe_exit, kill_descendants
 
 _LOADING = "loading"
 _TICK_S = 1.0

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.supervised_process import descendants
+from agentrl.child_process import descendants
 
 # A shell starts background jobs with SIGINT ignored, and every process of a test would inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

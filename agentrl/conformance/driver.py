@@ -7,6 +7,7 @@ from contextlib import closing
 
 import numpy as np
 
+from agentrl.child_process import free_port
 from agentrl.conformance.checking import reference
 from agentrl.conformance.support.probe_phone import PACKAGE, probe_phone
 from agentrl.devices.adb import AdbServer
@@ -45,11 +46,8 @@ def check_refusal(target: type[AdbSocket]) -> None:
 
 def check_no_server(target: type[AdbSocket]) -> None:
     """Without a server, connecting raises OSError."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     try:
-        target("127.0.0.1", port, Deadline(_GRACE_S)).close()
+        target("127.0.0.1", free_port(), Deadline(_GRACE_S)).close()
     except OSError:
         return
     raise AssertionError("connecting to a closed port raised no OSError")

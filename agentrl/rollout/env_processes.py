@@ -24,13 +24,14 @@ from typing import Any
 import gymnasium
 import psutil
 
+from agentrl import child_process
+from agentrl.child_process import descendants, describe_exit
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.env import interface_of
 from agentrl.errors import ConfigError, EnvCrashed, EnvError, EnvLost, message_of
 from agentrl.rollout.env_server import CLOSE_S, EnvServer, InvalidRequest
 from agentrl.rollout.make_env import env_kwargs, make_env, remote_kwargs, with_text_actions
 from agentrl.rollout.remote_env import RemoteEnv, is_responding
-from agentrl.supervised_process import descendants, describe_exit, supervised
 from agentrl.text import pluralize
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class EnvProcesses:
             ended = [one for one in self._processes if one is not None and one[1] == url]
             self._processes = [one for one in self._processes if one not in ended]
         for process, _ in ended:
-            _kill(process)
+            child_process.end(process)
 
     @contextmanager
     def calling(self, url: str) -> Iterator[None]:
@@ -191,17 +192,14 @@ class EnvProcesses:
         running = self._processes[index]
         if running is None or running[0].poll() is not None:
             if running is not None:
-                _kill(running[0])
+                child_process.end(running[0])
                 self._replaced[running[1]] = running[0].returncode
             running = self._processes[index] = self._start(config)
         return running[1]
 
     def _start(self, config: EnvConfig) -> "tuple[subprocess.Popen[bytes], str]":
-        process = subprocess.Popen(
-            supervised([sys.executable, "-m", __name__]),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C goes to this process, which closes them in order
+        process = child_process.start(
+            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         path = [entry or os.getcwd() for entry in sys.path]
         spec = {"env": asdict(config), "path": path, "token": self._token}
@@ -218,7 +216,7 @@ class EnvProcesses:
                     f"{config.id}: its process ended with {describe_exit(process.wait())}"
                 )
         except BaseException:
-            _kill(process)
+            child_process.end(process)
             raise
         return process, url
 
@@ -236,7 +234,7 @@ class EnvProcesses:
                 process.wait(max(0.0, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 log.warning("an environment process did not end within %g s: killed", CLOSE_S)
-            _kill(process)
+            child_process.end(process)
 
 
 def interface_in_process(config: EnvConfig) -> dict[str, Any]:
@@ -305,15 +303,6 @@ class EnvInProcess(RemoteEnv):
         name = "its constructor" if what == "open" else f"{what}()"
         seed = "" if self._seed is None else f" (seed {self._seed})"
         return f"{self._name}: {name}{seed}"
-
-
-def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End a process and all that it has started, such as a browser."""
-    process.terminate()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
 
 
 def resident_bytes(pid: int) -> int:

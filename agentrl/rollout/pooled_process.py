@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import registry
+from agentrl import child_process, registry
+from agentrl.child_process import describe_exit
 from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.rollout.loaded_reward import RewardInfo
 from agentrl.rollout.reward_messages import (
@@ -31,7 +32,6 @@ from agentrl.rollout.reward_messages import (
 )
 from agentrl.rollout.reward_queue import SHORT_S, Queue, ScoreRequest
 from agentrl.rollout.shared_fields import FieldSender
-from agentrl.supervised_process import describe_exit, supervised
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)
@@ -125,11 +125,8 @@ class PooledProcess:
                 f"import sys; sys.path[:] = {path!r}; "
                 f"from agentrl.rollout.reward_process import main; main{fds}"
             )
-            process = subprocess.Popen(
-                supervised([sys.executable, "-c", code]),
-                stdin=subprocess.DEVNULL,
-                pass_fds=fds,
-                start_new_session=True,  # Ctrl-C goes to this process only
+            process = child_process.start(
+                [sys.executable, "-c", code], stdin=subprocess.DEVNULL, pass_fds=fds
             )
         return process, jobs, fields
 
@@ -169,13 +166,13 @@ class PooledProcess:
                 connection.close()
         with suppress(subprocess.TimeoutExpired):
             process.wait(wait_s)
-        _kill(process)
+        child_process.end(process)
 
     def close(self) -> None:
         """Have it end; does not wait for long."""
         process = self._process
         if process is not None and self._is_calling():
-            _kill(process)  # it would not notice
+            child_process.end(process)  # it would not notice
         self._thread.join(_END_S + 1.0)
         self._fail([*self._outstanding.values()], RewardError("the reward functions were closed"))
 
@@ -320,7 +317,7 @@ class PooledProcess:
         _, index, count = map(int, self._status[:FIELDS])
         suspects = {int(id) for id in self._status[FIELDS : FIELDS + count]}
         was_calling = self._is_calling()
-        _kill(process)
+        child_process.end(process)
         infos = self._queue.infos
         names = [infos[index].name] if index >= 0 else [i.name for i in infos if i.overlaps]
         name = f"reward {' or '.join(names)}"
@@ -352,9 +349,3 @@ class PooledProcess:
             job.answer.set_exception(error)
         for answer in explained.values():
             answer.set_result(None)
-
-
-def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End a process and all that it has started."""
-    process.terminate()
-    process.wait()

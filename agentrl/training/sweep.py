@@ -14,9 +14,9 @@ from pathlib import Path
 from types import FrameType
 
 from agentrl import config as configuration
+from agentrl.child_process import end_with_parent
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.supervised_process import end_with_parent
 from agentrl.training.run_summary import job_state, summarize
 
 MAX_JOBS = 1000

@@ -18,7 +18,7 @@ from agentrl.rollout.load_translator_and_players import read_action_space
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
-from tests.test_supervised_process import is_running
+from tests.test_child_process import is_running
 
 
 @pytest.mark.adb

@@ -30,7 +30,7 @@ from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training.evaluation.evaluate import play_held_out
 from agentrl.types import Outcome
 from tests.rollout import misbehaving
-from tests.test_supervised_process import is_running
+from tests.test_child_process import is_running
 
 ID = "tests.rollout.misbehaving:Misbehaving-v0"
 SLOW_TOO = pytest.mark.parametrize(

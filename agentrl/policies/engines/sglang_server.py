@@ -1,7 +1,4 @@
-"""An SGLang server as a child process, and the client of its HTTP API.
-
-Run as a module, this file is that process: it ends with its parent, also if that is killed.
-"""
+"""An SGLang server as a child process, and the client of its HTTP API."""
 
 from __future__ import annotations
 
@@ -9,10 +6,7 @@ import ast
 import asyncio
 import contextlib
 import json
-import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,16 +15,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from agentrl import extras
+from agentrl import child_process, extras
 from agentrl.errors import ConfigError, EngineError
-from agentrl.supervised_process import end_with_parent
 from agentrl.text import quoted
 
 _CONNECT_S = 30.0
 _LARGEST = 64 << 20
 """Maximum bytes of a response: a token with its log-probability takes about 50."""
 _POLL_S = 0.5
-_CLOSE_S = 10.0
+_SERVE = (
+    "import agentrl, runpy; "  # agentrl makes broken builds of torchvision importable
+    "runpy.run_module('sglang.launch_server', run_name='__main__', alter_sys=True)"
+)
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception): ")
 """Last line of a traceback."""
 _BAD_ARGUMENTS = 2
@@ -139,16 +135,15 @@ class SGLangServer:
     """
 
     def __init__(self, folder: Path, arguments: Mapping[str, Any]) -> None:
-        port = _free_port()
+        port = child_process.free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._log = tempfile.NamedTemporaryFile(prefix="agentrl-sglang-", suffix=".log")  # noqa: SIM115
         given = {"model_path": folder, "host": "127.0.0.1", "port": port, **arguments}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(os.getpid()), *_as_flags(given)],
+        self._process = child_process.start(
+            [sys.executable, "-c", _SERVE, *_as_flags(given)],
             stdout=self._log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C goes to this process, which closes it in order
         )
 
     async def wait(self, client: SGLangClient, deadline_s: float) -> None:
@@ -188,13 +183,7 @@ class SGLangServer:
 
     def close(self) -> None:
         """End the server with all of its processes; may be called twice."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_CLOSE_S)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        child_process.end(self._process)
         self._log.close()
 
 
@@ -209,25 +198,3 @@ def _as_flags(arguments: Mapping[str, Any]) -> list[str]:
         elif value is not True:
             flags += [str(one) for one in value] if isinstance(value, list) else [str(value)]
     return flags
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _serve() -> None:
-    """Run `sglang.launch_server` in the child process, ending with the parent."""
-    import runpy
-
-    parent = int(sys.argv.pop(1))
-    end_with_parent()
-    if os.getppid() != parent:
-        sys.exit("the parent has ended")
-    runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
-
-
-if __name__ == "__main__":
-    _serve()

@@ -5,7 +5,6 @@ start, chunks, finish) without.
 """
 
 import os
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,8 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
+
+from agentrl.child_process import free_port
 
 BACKEND = "shared"
 _CHUNK_BYTES = 256 * 2**20
@@ -219,12 +220,5 @@ def nccl_trainer_info(rank: int, host: str, workers: int) -> TrainerInitInfo:
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
     return NCCLTrainerInitInfo(
-        master_address=host, master_port=_free_port(), world_size=1 + workers, rank=rank
+        master_address=host, master_port=free_port(""), world_size=1 + workers, rank=rank
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port

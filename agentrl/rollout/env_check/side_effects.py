@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium
 
+from agentrl.child_process import descendants
 from agentrl.config import EnvConfig
 from agentrl.errors import describe_error
 from agentrl.findings import Finding, note, ok, wrong
@@ -19,7 +20,6 @@ from agentrl.rollout.env_check.random_play import SEED, make_as_configured
 from agentrl.rollout.env_server import CLOSE_S, reset_env
 from agentrl.rollout.make_env import env_registration
 from agentrl.standard_streams import remember_streams, reopen_closed_streams
-from agentrl.supervised_process import descendants
 
 CLOSE = "reset and close"
 """The name of the check of the first instance."""

@@ -16,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 import torch.distributed as dist
 
+from agentrl.child_process import free_port
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.node_report import cores
 from agentrl.cluster.reservation import Reservation
@@ -293,9 +294,7 @@ class LearnerActor:
     def address(self) -> str:
         """A free port of this machine, for the process group of the ranks."""
         host = self._host()
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            return f"tcp://{host}:{probe.getsockname()[1]}"
+        return f"tcp://{host}:{free_port(host)}"
 
     def _host(self) -> str:
         import ray.util

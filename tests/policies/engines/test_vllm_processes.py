@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.policies.engines import vllm_processes
-from tests.test_supervised_process import is_running, wait_for_end_of
+from tests.test_child_process import is_running, wait_for_end_of
 
 FOLDER = Path(vllm_processes.__file__).parent
 FORKING = """

@@ -1,44 +1,42 @@
 """Runs first in every Python process that vLLM starts for us, as it is on their PYTHONPATH.
 
 A vLLM plugin entry point would be too late: vLLM's modules are imported before it is called. This
-file must be self-contained and import nothing heavy.
+file must import nothing heavy.
 """
 
-import ctypes
 import importlib
 import importlib.util
 import os
-import signal
 import sys
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 
 _HERE = Path(__file__).resolve().parent
 _PACKAGE_ROOT = _HERE.parents[3]
-_PR_SET_PDEATHSIG = 1
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to end this process when its parent ends, even by kill -9."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-
-
-def _die_with_parent_in_forks() -> None:
-    """A fork loses that setting, and its parent may have ended before it is set again."""
+def _end_with_parent() -> None:
+    """End this process and its forks, which lose that setting, when their parents end."""
+    # From its file, as Python may find another version of agentrl.
+    file = _PACKAGE_ROOT / "agentrl" / "child_process.py"
+    end_with_parent = _load(importlib.util.spec_from_file_location(file.stem, file)).end_with_parent
     forking = 0
 
     def before() -> None:
         nonlocal forking
         forking = os.getpid()
 
-    def in_child() -> None:
-        _die_with_parent()
-        if os.getppid() != forking:
-            os._exit(1)
+    end_with_parent()
+    os.register_at_fork(before=before, after_in_child=lambda: end_with_parent(parent=forking))
 
-    os.register_at_fork(before=before, after_in_child=in_child)
+
+def _load(spec: ModuleSpec | None) -> ModuleType:
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _patch_broken_imports() -> None:
@@ -53,11 +51,10 @@ def _run_shadowed() -> None:
     elsewhere = [entry for entry in sys.path if Path(entry or ".").resolve() != _HERE]
     spec = PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is not None and spec.loader is not None:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        _load(spec)
 
 
 if os.environ.get("AGENTRL_VLLM_PROCESS"):
-    _die_with_parent()
-    _die_with_parent_in_forks()
+    _end_with_parent()
     _patch_broken_imports()
 _run_shadowed()

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agentrl.supervised_process import descendants, supervised
+from agentrl.child_process import descendants, supervised
 
 DAEMON = """
 import os, time
@@ -88,7 +88,7 @@ def test_a_command_that_ends_takes_them_along_and_its_status_is_passed_on(code, 
 
 OWNER = """
 import subprocess, sys, threading, time
-from agentrl.supervised_process import supervised
+from agentrl.child_process import supervised
 command = supervised([sys.executable, "-c", sys.argv[1]])
 thread = threading.Thread(target=lambda: subprocess.Popen(command, start_new_session=True))
 thread.start()

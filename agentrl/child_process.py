@@ -14,7 +14,10 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    import subprocess
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _KILL_S = 5.0
@@ -37,12 +40,42 @@ def supervised(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 
-def end_with_parent(number: int = signal.SIGKILL) -> None:
+def start(command: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
+    """Start a command under a supervisor; see `supervised`. `end` ends it.
+
+    It gets a session of its own: Ctrl-C goes to this process only, which ends it in order.
+
+    Args:
+        command: begins with the full path of a program.
+        **options: those of `subprocess.Popen`.
+    """
+    import subprocess  # which the supervisor does not need
+
+    return subprocess.Popen(supervised(command), start_new_session=True, **options)
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process of `start` with everything that it has started; may be called twice."""
+    process.terminate()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def end_with_parent(number: int = signal.SIGKILL, parent: int | None = None) -> None:
     """Have Linux send this process a signal when its parent ends, also by kill -9.
 
     It is also sent when only the thread that started this process ends.
+
+    Args:
+        number: of the signal.
+        parent: process id of the parent, which may have ended by now: then the signal comes at
+            once.
     """
     _prctl(_PR_SET_PDEATHSIG, int(number))
+    if parent is not None and os.getppid() != parent:
+        os.kill(os.getpid(), number)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -58,6 +91,15 @@ def describe_exit(code: int) -> str:
         code: as `subprocess` gives it, negative for a signal.
     """
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port on which nothing listens; another process may take it before it is used."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
 
 
 def descendants(pid: int) -> list[int]:
@@ -107,8 +149,7 @@ def _main(owner: int, command: Sequence[str]) -> NoReturn:
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGUSR2, on_signal)
-    end_with_parent(signal.SIGUSR2)
-    on_signal(signal.SIGUSR2, None)  # it may have ended before
+    end_with_parent(signal.SIGUSR2, owner)
     _end_like(os.waitpid(supervisor, 0)[1])
 
 
@@ -118,11 +159,10 @@ def _supervise(front: int, command: Sequence[str]) -> int:
     status = int(signal.SIGTERM)
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        end_with_parent(signal.SIGTERM)
-        if os.getppid() == front:
-            child, ended = _start(command), 0
-            while ended != child:  # others are orphans among its descendants
-                ended, status = os.wait()
+        end_with_parent(signal.SIGTERM, front)
+        child, ended = _start(command), 0
+        while ended != child:  # others are orphans among its descendants
+            ended, status = os.wait()
     except KeyboardInterrupt:
         status = int(signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -139,9 +179,8 @@ def _start(command: Sequence[str]) -> int:
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        end_with_parent()
-        if os.getppid() == supervisor:
-            os.execv(command[0], list(command))
+        end_with_parent(parent=supervisor)
+        os.execv(command[0], list(command))
     finally:
         os._exit(127)
 
