@@ -118,7 +118,7 @@ def check(
     Example: agentrl check logger my_logger.py:MyLogger
     """
     from agentrl import conformance
-    from agentrl.check_process import findings_in_process
+    from agentrl.findings import findings_in_process
 
     options = {"limit_s": limit} if limit is not None else {}
     if quick:

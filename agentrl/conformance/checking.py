@@ -10,7 +10,6 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from agentrl import config as configuration
-from agentrl.check_process import within_deadline
 from agentrl.conformance.listing import description_of, point_of, points
 from agentrl.errors import (
     AgentRLError,
@@ -21,7 +20,7 @@ from agentrl.errors import (
     users_location,
 )
 from agentrl.extension_points import ALGORITHM, LOSS
-from agentrl.findings import Finding, ok, wrong
+from agentrl.findings import Finding, ok, within_deadline, wrong
 from agentrl.registry import ExtensionPoint
 
 _DEADLINE_S = 120.0

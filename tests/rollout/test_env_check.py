@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import agentrl
-from agentrl.check_process import findings_in_process
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError
+from agentrl.findings import findings_in_process
 from agentrl.rollout.env_check import check_environment
 from agentrl.rollout.env_check.checks import check_replies, is_action
 from agentrl.rollout.env_check.random_play import play_randomly
@@ -173,7 +173,7 @@ def test_an_environment_that_hangs_is_reported_in_time() -> None:
     ],
 )
 def test_an_environment_that_ends_its_process_is_reported(fault, message, monkeypatch) -> None:
-    monkeypatch.setattr("agentrl.check_process._START_S", 12.0)
+    monkeypatch.setattr("agentrl.findings._START_S", 12.0)
     config = EnvConfig(id=NAME, kwargs={"fault": fault})
     begun: list[str] = []
     made, last = findings_in_process(

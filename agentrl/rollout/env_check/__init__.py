@@ -6,11 +6,10 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache, partial
 
-from agentrl.check_process import within_deadline
 from agentrl.config import EnvConfig
 from agentrl.devices.device_sources import open_device
 from agentrl.errors import AgentRLError, DeviceError, describe_error, message_of
-from agentrl.findings import Finding, note, wrong
+from agentrl.findings import Finding, note, within_deadline, wrong
 from agentrl.rollout.env_check import checks, side_effects
 from agentrl.rollout.env_check.random_play import RandomEpisode, play_randomly
 from agentrl.rollout.env_check.side_effects import CLOSE, FirstInstance, ProcessState
