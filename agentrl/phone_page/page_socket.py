@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from fastapi import WebSocket, WebSocketDisconnect
 
 from agentrl.errors import DeviceTimeout
+from agentrl.event_loop import Worker
 from agentrl.phone_page import page_frames, page_messages
 from agentrl.phone_page.page_app import PagedApp
 from agentrl.phone_page.page_messages import (
@@ -23,7 +24,6 @@ from agentrl.phone_page.page_messages import (
     VisibilityChanged,
 )
 from agentrl.phone_page.page_slot import CloseReason
-from agentrl.worker_threads import Worker
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

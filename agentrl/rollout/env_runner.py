@@ -27,6 +27,7 @@ from agentrl.errors import (
     describe_error,
     message_of,
 )
+from agentrl.event_loop import Worker
 from agentrl.rollout.env_server import reset_env, step_env
 from agentrl.rollout.load_translator_and_players import (
     ResizeOf,
@@ -41,7 +42,6 @@ from agentrl.rollout.reward_adapters import finite
 from agentrl.standard_streams import remember_streams, reopen_closed_streams
 from agentrl.text import pluralize, quoted
 from agentrl.types import Image, Message, Observation
-from agentrl.worker_threads import Worker
 
 log = logging.getLogger(__name__)
 

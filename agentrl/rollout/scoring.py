@@ -15,6 +15,7 @@ from agentrl.config import RewardConfig
 from agentrl.data.openrlhf import CHATML, QueryFormat
 from agentrl.data.reward_inputs import env_reward
 from agentrl.errors import ConfigError, RewardError
+from agentrl.event_loop import post
 from agentrl.extension_points import REWARD
 from agentrl.rollout.reward_adapters import OVERALL
 from agentrl.rollout.reward_messages import Result
@@ -23,7 +24,6 @@ from agentrl.rollout.reward_queue import Results
 from agentrl.rollout.reward_signatures import RewardSpec, check_columns
 from agentrl.text import list_names
 from agentrl.types import Episode, Outcome, ScoredEpisode
-from agentrl.worker_threads import post
 
 DEADLINE = "rollout.reward_deadline_s"
 _Answers = list[Future[Results]]

@@ -19,6 +19,7 @@ from agentrl.config import Config, EnvConfig, EvalConfig
 from agentrl.config.bounds import largest
 from agentrl.env import Translator
 from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
+from agentrl.event_loop import Worker
 from agentrl.files import StrPath
 from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.rollout.load_translator_and_players import open_translator
@@ -56,7 +57,6 @@ from agentrl.training.supervised.reply_conversion import (
     strip_tags,
 )
 from agentrl.types import IMAGE, Episode, Message, Observation, ScoredEpisode, Turn
-from agentrl.worker_threads import Worker
 
 log = logging.getLogger(__name__)
 

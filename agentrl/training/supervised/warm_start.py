@@ -28,6 +28,7 @@ from agentrl.config import (
     model_record,
 )
 from agentrl.errors import AgentRLError, EnvError
+from agentrl.event_loop import Worker
 from agentrl.extension_points import DIALECT
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
@@ -36,7 +37,6 @@ from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.training import env_seeds
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode, demonstrations_digest
 from agentrl.training.supervised.supervised_dataset import Demonstration, SupervisedDataset
-from agentrl.worker_threads import Worker
 
 if TYPE_CHECKING:
     from agentrl.training.learner.learner_group import AnyLearner
