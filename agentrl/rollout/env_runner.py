@@ -38,8 +38,8 @@ from agentrl.rollout.load_translator_and_players import (
     preceding_for,
 )
 from agentrl.rollout.make_env import close_env, make_env
+from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
 from agentrl.rollout.reward_adapters import finite
-from agentrl.standard_streams import remember_streams, reopen_closed_streams
 from agentrl.text import pluralize, quoted
 from agentrl.types import Image, Message, Observation
 

@@ -27,7 +27,7 @@ from agentrl.rollout.make_env import (
     named_parameters,
     shared_arguments,
 )
-from agentrl.standard_streams import remember_streams, reopen_closed_streams
+from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
 from agentrl.text import known_names
 from agentrl.types import Message, Observation, give_images
 

@@ -1,11 +1,63 @@
-"""Notice what a reward function did to the process that calls it."""
+"""Notice, and undo, what foreign code does to its process: closed standard streams, and forks.
 
+The next file that is opened would get the number of a closed stream, and with it all output.
+"""
+
+import fcntl
 import os
+import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from agentrl.standard_streams import remember_streams, reopen_closed_streams
+_STREAMS, _NUMBERS = ("stdin", "stdout", "stderr"), (0, 1, 2)
+_copies: dict[int, int] = {}
+"""Another descriptor of each stream's file, by the stream's number."""
+_lock = threading.Lock()
+
+
+def remember_streams() -> None:
+    """Remember where the standard streams lead, before foreign code runs."""
+    with _lock:
+        for number in _NUMBERS:
+            copy = _copies.get(number)
+            try:
+                if copy is None or not os.path.sameopenfile(number, copy):
+                    _copies[number] = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, len(_STREAMS))
+                    if copy is not None:
+                        os.close(copy)
+            except OSError:  # it is closed, as in `agentrl ... 2>&-`
+                continue
+
+
+def reopen_closed_streams() -> list[str]:
+    """Open standard streams again that have been closed since they were remembered.
+
+    Returns:
+        Their names, such as `stdout`.
+    """
+    try:  # quickly, as this runs after each step
+        for number in _NUMBERS:
+            os.get_inheritable(number)
+    except OSError:
+        return [name for number, name in enumerate(_STREAMS) if _reopened(number, name)]
+    return []
+
+
+def _reopened(number: int, name: str) -> bool:
+    try:
+        os.get_inheritable(number)
+    except OSError:
+        with _lock:
+            if number not in _copies:
+                return False
+            os.dup2(_copies[number], number)
+            stream = getattr(sys, name)
+            if stream is not None and stream.closed:
+                setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+            return True
+    return False
 
 
 class ProcessGuard:

@@ -19,7 +19,7 @@ from agentrl.findings import Finding, note, ok, wrong
 from agentrl.rollout.env_check.random_play import SEED, make_as_configured
 from agentrl.rollout.env_server import CLOSE_S, reset_env
 from agentrl.rollout.make_env import env_registration
-from agentrl.standard_streams import remember_streams, reopen_closed_streams
+from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
 
 CLOSE = "reset and close"
 """The name of the check of the first instance."""
