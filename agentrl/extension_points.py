@@ -1,6 +1,205 @@
-"""Every kind of thing that users can provide, and the setting that selects it."""
+"""Every kind of thing that users can provide, and the setting that selects one by its name.
 
-from agentrl.registry import ExtensionPoint
+The name is that of a built-in or of an installed package's entry point, or it says where the object
+is: `module:name` or `path/file.py:name`. Nothing is imported before it is selected.
+"""
+
+import pkgutil
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from agentrl.errors import ConfigError
+from agentrl.registry import NOT_FOUND, find_file, import_module, load
+from agentrl.text import known_names
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Extension:
+    """A name that the configuration can use, and what it stands for."""
+
+    name: str
+    target: str
+    """`module:name` of the object; `module` alone if it is the one class of a built-in module."""
+    origin: str
+    """`agentrl`, or the installed distribution that provides it."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ExtensionPoint:
+    """One kind of thing that users can provide, such as algorithms."""
+
+    kind: str
+    """The kind's name in `agentrl list` and `agentrl check`."""
+    setting: str
+    """The setting that selects one, for messages."""
+    builtin: str | Mapping[str, str]
+    """A package of agentrl in which every module holds one, under the module's name; targets by
+    name; or `module:function`, which returns targets by name."""
+    base: str | None = None
+    """`module:Class` that each is a subclass of; required if `builtin` is a package."""
+    from_yaml: str | None = None
+    """`module:function` that makes one of a YAML file (a `Path`), where users may write them so."""
+
+    @property
+    def group(self) -> str:
+        """The entry-point group in which installed packages add names."""
+        return f"agentrl.{self.kind}"
+
+    def extensions(self) -> list[Extension]:
+        """All names that can be used, sorted; a package's name that a built-in has is left out."""
+        found = self._builtins()
+        for one in _installed_extensions(self.group, tuple(sys.path)):
+            found.setdefault(_key(one.name), one)
+        return sorted(found.values(), key=lambda one: one.name)
+
+    def names(self) -> list[str]:
+        """The names of `extensions`."""
+        return [one.name for one in self.extensions()]
+
+    def resolve(self, name: str) -> Any:
+        """The object that a name selects.
+
+        Args:
+            name: a name of `extensions`, in which `-`, `.` and `_` are equal; or `module:name`,
+                `path/file.py:name` or, if there is `from_yaml`, `path/file.yaml`.
+
+        Raises:
+            ConfigError: there is no such object, its import fails, or it is of another kind.
+        """
+        try:
+            is_target = ":" in name or self.is_yaml(name)
+            found = self._load_target(name) if is_target else self._load_named(name)
+        except ConfigError as error:
+            raise ConfigError(f"{self.setting}={name}: {error}") from error
+        self._check_base(name, found)
+        return found
+
+    def target(self, name: str) -> str:
+        """`module:name` of what a name selects, or the module of a built-in; not imported.
+
+        Raises:
+            ConfigError: there is no such name.
+        """
+        if ":" in name or self.is_yaml(name):
+            return name
+        try:
+            return self._find(name).target
+        except ConfigError as error:
+            raise ConfigError(f"{self.setting}={name}: {error}") from error
+
+    def check_name(self, name: str) -> None:
+        """Check that a name exists, without importing what it selects; see `resolve`.
+
+        Raises:
+            ConfigError: it does not. Whether `module:name` exists is not checked.
+        """
+        self.target(name)
+
+    def is_yaml(self, name: str) -> bool:
+        """Whether a name is that of a YAML file which `from_yaml` reads."""
+        return self.from_yaml is not None and name.endswith((".yaml", ".yml"))
+
+    def _load_target(self, target: str) -> Any:
+        if not self.is_yaml(target):
+            return load(target)
+        path = find_file(target)
+        if path is None:
+            raise ConfigError(f"no such file{NOT_FOUND}")
+        return load(str(self.from_yaml))(path)
+
+    def _builtins(self) -> dict[str, Extension]:
+        if not isinstance(self.builtin, str):
+            targets = dict(self.builtin)
+        elif ":" in self.builtin:
+            targets = load(self.builtin)()
+        else:
+            folder = _PACKAGE.joinpath(*self.builtin.split(".")[1:])  # nothing is imported yet
+            modules = [m for m in pkgutil.iter_modules([str(folder)]) if not m.ispkg]
+            targets = {module.name: f"{self.builtin}.{module.name}" for module in modules}
+        return {
+            _key(name): Extension(name=name, target=target, origin="agentrl")
+            for name, target in targets.items()
+        }
+
+    def _find(self, name: str) -> Extension:
+        builtins = self._builtins()
+        if (found := builtins.get(_key(name))) is not None:
+            return found  # without looking through all installed packages
+        known = self.extensions()
+        if (one := next((one for one in known if _key(one.name) == _key(name)), None)) is not None:
+            return one
+        names = [extension.name for extension in known]
+        forms = "module:Class" if self.from_yaml is None else "path/file.yaml, module:Class"
+        raise ConfigError(
+            f"there is no such {self.kind}"
+            f"{known_names(name, names, command=f'agentrl list {self.kind}')}; your own is named "
+            f"{forms} or path/file.py:Class"
+        )
+
+    def _load_named(self, name: str) -> Any:
+        target = self._find(name).target
+        is_module = ":" not in target and not self.is_yaml(target)
+        return self._only_class(target) if is_module else self._load_target(target)
+
+    def _only_class(self, target: str) -> Any:
+        """The one class of its kind in a module; classes that begin with `_` do not count."""
+        module, base = import_module(target), load(str(self.base))
+        found = [
+            member
+            for name, member in vars(module).items()
+            if isinstance(member, type)
+            and issubclass(member, base)
+            and member.__module__ == module.__name__
+            and not name.startswith("_")
+        ]
+        if len(found) != 1:
+            names = ", ".join(member.__name__ for member in found) or "none"
+            raise ConfigError(
+                f"{target} must hold exactly one subclass of {base.__name__}; it has {names}"
+            )
+        return found[0]
+
+    def _check_base(self, name: str, found: Any) -> None:
+        if self.base is None:
+            return
+        base = load(self.base)
+        if not (isinstance(found, type) and issubclass(found, base)):
+            raise ConfigError(
+                f"{self.setting}={name}: is not a subclass of {base.__module__}.{base.__name__}"
+            )
+
+
+@cache
+def _installed_extensions(group: str, search_path: tuple[str, ...]) -> tuple[Extension, ...]:
+    """Read the extensions that installed packages add to a group; cached, since it is slow.
+
+    Args:
+        group: of entry points.
+        search_path: `sys.path`, which says where packages are installed.
+    """
+    import importlib.metadata
+
+    return tuple(
+        Extension(
+            name=point.name,
+            target=point.value.partition("[")[0].strip(),  # without the extras it needs
+            origin=point.dist.name if point.dist is not None else "unknown",
+        )
+        for point in importlib.metadata.entry_points(group=group)
+    )
+
+
+def _key(name: str) -> str:
+    """Normalize a name, so that spellings of the same name are equal."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower())
+
 
 ALGORITHM = ExtensionPoint(
     kind="algorithm",

@@ -1,23 +1,16 @@
-"""Load what a name in the configuration selects.
+"""Import the user's code: what `module:name` or `path/file.py:name` names."""
 
-The name is that of a built-in or of an installed package's entry point, or it says where the object
-is: `module:name` or `path/file.py:name`. Nothing is imported before it is selected.
-"""
-
+import ast
 import hashlib
 import importlib
 import importlib.util
 import logging
 import os
-import pkgutil
-import re
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -27,8 +20,7 @@ from agentrl import extras
 from agentrl.alarm import alarm
 from agentrl.errors import INSTALLED, ConfigError, describe_error, must_propagate
 from agentrl.files import check_links
-from agentrl.import_clashes import check_imports
-from agentrl.text import did_you_mean, known_names
+from agentrl.text import did_you_mean
 
 log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parent
@@ -64,7 +56,7 @@ def _expanded(where: str) -> Path:
         raise ConfigError(f"{where}: {error}") from None
 
 
-_BESIDE = ", neither in the current folder nor beside the configuration"
+NOT_FOUND = ", neither in the current folder nor beside the configuration"
 _importing = threading.RLock()
 """Held while a file is imported: another thread must not see a half-initialized module."""
 
@@ -96,8 +88,8 @@ def module_files() -> dict[str, str]:
     return _imported_elsewhere | {name: file for name, file in files.items() if file}
 
 
-def _find_file(where: str) -> Path | None:
-    # As for modules: the current folder first, then that of the configuration, via sys.path.
+def find_file(where: str) -> Path | None:
+    """Find a file as modules are found: in the current folder, then in those of `sys.path`."""
     file = _expanded(where)
     copies = [Path(root, *file.parts[1:]) for root in _roots if file.is_absolute()]
     places = (*(Path(folder, file) for folder in ("", *sys.path)), *copies)
@@ -113,7 +105,7 @@ def file_of(reference: str) -> Path | None:
     """
     where = reference.rpartition(":")[0]
     if where.endswith(".py"):
-        path = _find_file(where)
+        path = find_file(where)
     else:
         file = getattr(sys.modules.get(where), "__file__", None) or _imported_elsewhere.get(where)
         path = Path(file).resolve() if file else None
@@ -121,9 +113,9 @@ def file_of(reference: str) -> Path | None:
 
 
 def _import_file(where: str) -> ModuleType:
-    path = _find_file(where)
+    path = find_file(where)
     if path is None:
-        raise ConfigError(f"{where}: no such file{_BESIDE}")
+        raise ConfigError(f"{where}: no such file{NOT_FOUND}")
     if dotted := _dotted_name(path):
         return importlib.import_module(dotted)
     name = path.stem
@@ -144,11 +136,56 @@ def _import_file(where: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-        check_imports(path)
+        _check_imports(path)
     except BaseException:
         del sys.modules[name]  # it is only half initialized
         raise
     return module
+
+
+def _check_imports(file: Path) -> None:
+    """Check that a file, which has been imported, got the modules beside it.
+
+    Python knows a module by its name alone: with a `utils.py` in each of two folders, the file that
+    is imported second would use the first one's functions.
+
+    Raises:
+        ConfigError: it imports a module of which there is a file beside it, and Python has loaded
+            another file of the user's by that name.
+    """
+    files, seen = [file], {file}
+    while files:
+        for name in _imported_names(files.pop()):
+            beside = next((path for path in _places(file.parent, name) if path.is_file()), None)
+            loaded = getattr(sys.modules.get(name), "__file__", None)
+            if beside is None or loaded is None or loaded.startswith(INSTALLED):
+                continue
+            other = Path(loaded).resolve()
+            if other != beside and other.read_bytes() != beside.read_bytes():  # nodes have copies
+                raise ConfigError(
+                    f"{file} imports {name!r}, and Python has already imported {other} under that "
+                    f"name, not {beside}; give one of the two files another name"
+                )
+            if beside not in seen:
+                seen.add(beside)
+                files.append(beside)
+
+
+def _places(folder: Path, name: str) -> tuple[Path, ...]:
+    return folder / name / "__init__.py", folder / f"{name}.py"
+
+
+def _imported_names(file: Path) -> Iterator[str]:
+    """The top-level names of all absolute imports in a file."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):  # not Python, such as a library in C
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module.partition(".")[0]
 
 
 def import_module(where: str) -> ModuleType:
@@ -214,184 +251,3 @@ def load(reference: str) -> Any:
         known = [n for n in vars(module) if not n.startswith("_")]
         raise ConfigError(f"{module_name} has no {name!r}{did_you_mean(name, known)}")
     return getattr(module, name)
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class Extension:
-    """A name that the configuration can use, and what it stands for."""
-
-    name: str
-    target: str
-    """`module:name` of the object; `module` alone if it is the one class of a built-in module."""
-    origin: str
-    """`agentrl`, or the installed distribution that provides it."""
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class ExtensionPoint:
-    """One kind of thing that users can provide, such as algorithms."""
-
-    kind: str
-    """The kind's name in `agentrl list` and `agentrl check`."""
-    setting: str
-    """The setting that selects one, for messages."""
-    builtin: str | Mapping[str, str]
-    """A package of agentrl in which every module holds one, under the module's name; targets by
-    name; or `module:function`, which returns targets by name."""
-    base: str | None = None
-    """`module:Class` that each is a subclass of; required if `builtin` is a package."""
-    from_yaml: str | None = None
-    """`module:function` that makes one of a YAML file (a `Path`), where users may write them so."""
-
-    @property
-    def group(self) -> str:
-        """The entry-point group in which installed packages add names."""
-        return f"agentrl.{self.kind}"
-
-    def extensions(self) -> list[Extension]:
-        """All names that can be used, sorted; a package's name that a built-in has is left out."""
-        found = self._builtins()
-        for one in _installed_extensions(self.group, tuple(sys.path)):
-            found.setdefault(_key(one.name), one)
-        return sorted(found.values(), key=lambda one: one.name)
-
-    def names(self) -> list[str]:
-        """The names of `extensions`."""
-        return [one.name for one in self.extensions()]
-
-    def resolve(self, name: str) -> Any:
-        """The object that a name selects.
-
-        Args:
-            name: a name of `extensions`, in which `-`, `.` and `_` are equal; or `module:name`,
-                `path/file.py:name` or, if there is `from_yaml`, `path/file.yaml`.
-
-        Raises:
-            ConfigError: there is no such object, its import fails, or it is of another kind.
-        """
-        try:
-            is_target = ":" in name or self.is_yaml(name)
-            found = self._load_target(name) if is_target else self._load_named(name)
-        except ConfigError as error:
-            raise ConfigError(f"{self.setting}={name}: {error}") from error
-        self._check_base(name, found)
-        return found
-
-    def target(self, name: str) -> str:
-        """`module:name` of what a name selects, or the module of a built-in; not imported.
-
-        Raises:
-            ConfigError: there is no such name.
-        """
-        if ":" in name or self.is_yaml(name):
-            return name
-        try:
-            return self._find(name).target
-        except ConfigError as error:
-            raise ConfigError(f"{self.setting}={name}: {error}") from error
-
-    def check_name(self, name: str) -> None:
-        """Check that a name exists, without importing what it selects; see `resolve`.
-
-        Raises:
-            ConfigError: it does not. Whether `module:name` exists is not checked.
-        """
-        self.target(name)
-
-    def is_yaml(self, name: str) -> bool:
-        """Whether a name is that of a YAML file which `from_yaml` reads."""
-        return self.from_yaml is not None and name.endswith((".yaml", ".yml"))
-
-    def _load_target(self, target: str) -> Any:
-        if not self.is_yaml(target):
-            return load(target)
-        path = _find_file(target)
-        if path is None:
-            raise ConfigError(f"no such file{_BESIDE}")
-        return load(str(self.from_yaml))(path)
-
-    def _builtins(self) -> dict[str, Extension]:
-        if not isinstance(self.builtin, str):
-            targets = dict(self.builtin)
-        elif ":" in self.builtin:
-            targets = load(self.builtin)()
-        else:
-            folder = _PACKAGE.joinpath(*self.builtin.split(".")[1:])  # nothing is imported yet
-            modules = [m for m in pkgutil.iter_modules([str(folder)]) if not m.ispkg]
-            targets = {module.name: f"{self.builtin}.{module.name}" for module in modules}
-        return {
-            _key(name): Extension(name=name, target=target, origin="agentrl")
-            for name, target in targets.items()
-        }
-
-    def _find(self, name: str) -> Extension:
-        builtins = self._builtins()
-        if (found := builtins.get(_key(name))) is not None:
-            return found  # without looking through all installed packages
-        known = self.extensions()
-        if (one := next((one for one in known if _key(one.name) == _key(name)), None)) is not None:
-            return one
-        names = [extension.name for extension in known]
-        forms = "module:Class" if self.from_yaml is None else "path/file.yaml, module:Class"
-        raise ConfigError(
-            f"there is no such {self.kind}"
-            f"{known_names(name, names, command=f'agentrl list {self.kind}')}; your own is named "
-            f"{forms} or path/file.py:Class"
-        )
-
-    def _load_named(self, name: str) -> Any:
-        target = self._find(name).target
-        is_module = ":" not in target and not self.is_yaml(target)
-        return self._only_class(target) if is_module else self._load_target(target)
-
-    def _only_class(self, target: str) -> Any:
-        """The one class of its kind in a module; classes that begin with `_` do not count."""
-        module, base = import_module(target), load(str(self.base))
-        found = [
-            member
-            for name, member in vars(module).items()
-            if isinstance(member, type)
-            and issubclass(member, base)
-            and member.__module__ == module.__name__
-            and not name.startswith("_")
-        ]
-        if len(found) != 1:
-            names = ", ".join(member.__name__ for member in found) or "none"
-            raise ConfigError(
-                f"{target} must hold exactly one subclass of {base.__name__}; it has {names}"
-            )
-        return found[0]
-
-    def _check_base(self, name: str, found: Any) -> None:
-        if self.base is None:
-            return
-        base = load(self.base)
-        if not (isinstance(found, type) and issubclass(found, base)):
-            raise ConfigError(
-                f"{self.setting}={name}: is not a subclass of {base.__module__}.{base.__name__}"
-            )
-
-
-@cache
-def _installed_extensions(group: str, search_path: tuple[str, ...]) -> tuple[Extension, ...]:
-    """Read the extensions that installed packages add to a group; cached, since it is slow.
-
-    Args:
-        group: of entry points.
-        search_path: `sys.path`, which says where packages are installed.
-    """
-    import importlib.metadata
-
-    return tuple(
-        Extension(
-            name=point.name,
-            target=point.value.partition("[")[0].strip(),  # without the extras it needs
-            origin=point.dist.name if point.dist is not None else "unknown",
-        )
-        for point in importlib.metadata.entry_points(group=group)
-    )
-
-
-def _key(name: str) -> str:
-    """Normalize a name, so that spellings of the same name are equal."""
-    return re.sub(r"[^a-z0-9]+", "_", name.lower())

@@ -9,8 +9,7 @@ from typing import Any
 
 from agentrl.config.algorithm_selection import DEFAULT_ALGORITHM
 from agentrl.config.sampling_settings import DEFAULT_SAMPLER
-from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER
-from agentrl.registry import ExtensionPoint
+from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER, ExtensionPoint
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "configuration.md"

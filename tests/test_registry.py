@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agentrl.errors import ConfigError
-from agentrl.extension_points import DRIVER, LOGGER
-from agentrl.registry import ExtensionPoint, load
+from agentrl.extension_points import DRIVER, LOGGER, ExtensionPoint
+from agentrl.registry import load
 
 POINT = ExtensionPoint(
     kind="fruit",

@@ -82,7 +82,7 @@ def complete_run(incomplete: str) -> list[str]:
 def complete_kind(incomplete: str) -> list[str]:
     """Kinds of `agentrl list` that begin with the text."""
     from agentrl import extension_points
-    from agentrl.registry import ExtensionPoint
+    from agentrl.extension_points import ExtensionPoint
 
     points = vars(extension_points).values()
     return _beginning(incomplete, (p.kind for p in points if isinstance(p, ExtensionPoint)))

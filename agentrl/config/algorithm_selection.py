@@ -5,8 +5,7 @@ from typing import Any, TypeVar
 
 from agentrl.config.algorithm_settings import AlgorithmConfig, LossConfig
 from agentrl.errors import ConfigError
-from agentrl.extension_points import ALGORITHM, LOSS
-from agentrl.registry import ExtensionPoint
+from agentrl.extension_points import ALGORITHM, LOSS, ExtensionPoint
 
 C = TypeVar("C", AlgorithmConfig, LossConfig)
 

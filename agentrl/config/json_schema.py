@@ -15,8 +15,7 @@ from agentrl.config import bounds
 from agentrl.config.algorithm_selection import DEFAULT_ALGORITHM, algorithm_defaults
 from agentrl.config.sampling_settings import DEFAULT_SAMPLER, sampler_defaults
 from agentrl.config.sections import Config
-from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER
-from agentrl.registry import ExtensionPoint
+from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER, ExtensionPoint
 
 Schema = dict[str, Any]
 

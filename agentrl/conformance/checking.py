@@ -19,9 +19,8 @@ from agentrl.errors import (
     message_of,
     users_location,
 )
-from agentrl.extension_points import ALGORITHM, LOSS
+from agentrl.extension_points import ALGORITHM, LOSS, ExtensionPoint
 from agentrl.findings import Finding, ok, within_deadline, wrong
-from agentrl.registry import ExtensionPoint
 
 _DEADLINE_S = 120.0
 """Deadline of each check of a job's own classes."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentrl import extension_points, extras
 from agentrl.errors import ConfigError
-from agentrl.registry import Extension, ExtensionPoint
+from agentrl.extension_points import Extension, ExtensionPoint
 from agentrl.text import known_names
 
 

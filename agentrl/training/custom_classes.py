@@ -9,7 +9,7 @@ from agentrl import extension_points as points
 from agentrl import registry
 from agentrl.config import Config, parse_loggers
 from agentrl.env import EnvRegistration
-from agentrl.registry import ExtensionPoint
+from agentrl.extension_points import ExtensionPoint
 from agentrl.rollout.make_env import env_registration
 
 _BUILT_IN = ("agentrl", "gymnasium")
