@@ -187,7 +187,7 @@ class EndpointRefused(EngineError):
 
 
 class EndpointUnreachable(EngineError):
-    """A chat completions server cannot be reached, or the connection broke."""
+    """An engine's server cannot be reached, or the connection broke."""
 
 
 class WorkerLost(WorldError):

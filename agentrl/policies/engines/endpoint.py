@@ -1,8 +1,4 @@
-"""Client of a chat completions server.
-
-It uses httpx2 instead of OpenAI's client, which is built on it: only two requests are needed, and
-OpenAI's client reads responses of any length into memory and adds 30 MB and 0.7 s of import time.
-"""
+"""Client of a chat completions server."""
 
 import asyncio
 import json
@@ -20,11 +16,11 @@ from agentrl.errors import (
     EndpointRefused,
     EndpointUnreachable,
     EngineError,
-    boundary,
 )
 from agentrl.policies.engines import chat_completions
 from agentrl.policies.engines.engine import Completion, Sampling
-from agentrl.text import did_you_mean, quoted, retry_after_s
+from agentrl.policies.engines.http_connection import HttpConnection
+from agentrl.text import did_you_mean, quoted
 from agentrl.web_access import is_loopback
 
 log = logging.getLogger(__name__)
@@ -38,7 +34,6 @@ _BACKOFF_S, _MAX_BACKOFF_S = 0.5, 30.0
 _CANNOT_LIST_MODELS = (404, 405, 501)
 """HTTP statuses of a server that does not list its models."""
 _UNKNOWN_FIELD = (400, 422)
-_CONNECT_S = 30.0
 _NAMES = 20
 
 
@@ -63,10 +58,6 @@ class Endpoint:
         start_deadline_s: float = 600.0,
         in_flight: int = 32,
     ) -> None:
-        try:
-            import httpx2
-        except ImportError:
-            raise ConfigError(extras.NO_REMOTE) from None
         self.model = settings.model or ""
         """The model's name on the server; known after `start`."""
         self._settings = settings
@@ -74,18 +65,15 @@ class Endpoint:
         self._deadline_s, self._start_deadline_s = deadline_s, start_deadline_s
         self._key = read_api_key(settings)
         self._with_tokens, self._has_warned, self._has_warned_of_top = True, False, False
-        # Deadlines are asyncio's: they limit a whole response, however slowly it arrives.
-        self._http = httpx2.AsyncClient(
-            headers={**settings.headers, **self._headers()},
-            timeout=httpx2.Timeout(None, connect=_CONNECT_S),
-            limits=httpx2.Limits(max_connections=in_flight),
-            trust_env=not is_loopback(urlsplit(self._url).hostname or ""),  # no proxy here
+        authorization = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        self._http = HttpConnection(
+            self._url,
+            in_flight,
+            largest=LARGEST,
+            advice=extras.NO_REMOTE,
+            headers={**settings.headers, **authorization},
+            uses_proxy=not is_loopback(urlsplit(self._url).hostname or ""),
         )
-
-    def _headers(self) -> dict[str, str]:
-        # A compressed response can expand a thousandfold; the size limit needs plain content.
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        return headers | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
 
     async def start(self) -> None:
         """Find the model, and request a first reply of at most one token.
@@ -227,27 +215,11 @@ class Endpoint:
         raise AssertionError("the last try returns or raises")
 
     async def _send(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes, float]:
-        """Send a request once; status, content and `Retry-After` in seconds."""
-        import httpx2
-
-        what = f"{self._url}{path}"
-        content = bytearray()
+        """Send a request once; see `HttpConnection.send`."""
         try:
-            with boundary(EngineError, what):
-                async with self._http.stream(method, what, content=body) as response:
-                    packed = response.headers.get("content-encoding", "identity")
-                    if packed != "identity":
-                        raise EngineError(f"{what}: the response is compressed ({quoted(packed)})")
-                    async for chunk in response.aiter_raw():
-                        content += chunk
-                        if len(content) > LARGEST:
-                            raise EngineError(f"{what}: the response exceeds {LARGEST} bytes")
-        except EngineError as error:
-            if isinstance(error.__cause__, httpx2.TransportError):
-                raise EndpointUnreachable(self._without_key(_why(what, error.__cause__))) from None
-            raise
-        wait_s = retry_after_s(response.headers.get("retry-after"))
-        return response.status_code, bytes(content), wait_s
+            return await self._http.send(method, path, body)
+        except EndpointUnreachable as error:
+            raise EndpointUnreachable(self._without_key(str(error))) from None
 
     def _json(self, content: bytes) -> Any:
         try:
@@ -266,7 +238,7 @@ class Endpoint:
 
     async def close(self) -> None:
         """Close all connections; may be called twice."""
-        await self._http.aclose()
+        await self._http.close()
 
 
 def read_api_key(settings: EndpointConfig) -> str:
@@ -318,7 +290,3 @@ def _reports_tokens(answer: Any) -> bool:
         return bool(answer["choices"][0]["token_ids"] and answer["prompt_token_ids"])
     except (IndexError, KeyError, TypeError):
         return False
-
-
-def _why(what: str, error: BaseException) -> str:
-    return f"{what}: {type(error).__name__}: {error}".removesuffix(": ")

@@ -17,9 +17,9 @@ from typing import Any
 
 from agentrl import child_process, extras
 from agentrl.errors import ConfigError, EngineError
+from agentrl.policies.engines.http_connection import CONNECT_S, HttpConnection
 from agentrl.text import quoted
 
-_CONNECT_S = 30.0
 _LARGEST = 64 << 20
 """Maximum bytes of a response: a token with its log-probability takes about 50."""
 _POLL_S = 0.5
@@ -67,17 +67,15 @@ class SGLangClient:
     """
 
     def __init__(self, url: str, in_flight: int) -> None:
-        try:
-            import httpx2
-        except ImportError:
-            raise ConfigError(extras.NO_HTTP_CLIENT) from None
-        self.url = url.rstrip("/")
-        # Deadlines are asyncio's: they limit a whole response, however slowly it arrives.
-        self._http = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(None, connect=_CONNECT_S),
-            limits=httpx2.Limits(max_connections=in_flight + 1),
-            trust_env=False,
+        self._http = HttpConnection(
+            url,
+            in_flight + 1,  # one for `is_healthy`
+            largest=_LARGEST,
+            advice=extras.NO_HTTP_CLIENT,
+            headers={},
+            uses_proxy=False,
         )
+        self.url = self._http.url
 
     async def check_reachable(self) -> None:
         """Raise `ConfigError` if there is no server at the address."""
@@ -89,11 +87,9 @@ class SGLangClient:
 
     async def is_healthy(self) -> bool:
         """Whether the server is ready for requests."""
-        import httpx2
-
-        with contextlib.suppress(httpx2.TransportError, TimeoutError):
-            async with asyncio.timeout(_CONNECT_S):
-                return (await self._http.get(f"{self.url}/health")).status_code == 200
+        with contextlib.suppress(EngineError, TimeoutError):
+            async with asyncio.timeout(CONNECT_S):
+                return (await self._http.send("GET", "/health"))[0] == 200
         return False
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
@@ -102,20 +98,11 @@ class SGLangClient:
         Raises:
             EngineError: the server cannot be reached, refused, or sent something else.
         """
-        import httpx2
-
-        what, content = f"{self.url}{path}", bytearray()
-        try:
-            async with self._http.stream("POST", what, json=dict(body)) as response:
-                async for chunk in response.aiter_bytes():
-                    content += chunk
-                    if len(content) > _LARGEST:
-                        raise EngineError(f"{what}: the response exceeds {_LARGEST} bytes")
-        except httpx2.TransportError as error:
-            raise EngineError(f"{what}: {type(error).__name__}: {error}") from None
+        what = f"{self.url}{path}"
+        status, content, _ = await self._http.send("POST", path, json.dumps(dict(body)).encode())
         head = content[:4096].decode("utf-8", "replace")
-        if response.status_code != 200:
-            raise EngineError(f"{what} answers {response.status_code}: {quoted(head, 300)}")
+        if status != 200:
+            raise EngineError(f"{what} answers {status}: {quoted(head, 300)}")
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
@@ -123,7 +110,7 @@ class SGLangClient:
 
     async def close(self) -> None:
         """Close all connections; may be called twice."""
-        await self._http.aclose()
+        await self._http.close()
 
 
 class SGLangServer:

@@ -215,7 +215,7 @@ async def test_an_address_without_a_server_is_a_mistake(tiny_vlm: Path) -> None:
 
 
 async def test_a_silent_address_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sglang_server, "_CONNECT_S", 0.2)
+    monkeypatch.setattr(sglang_server, "CONNECT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = SGLangClient(f"http://127.0.0.1:{silent.getsockname()[1]}", 1)
         assert not await client.is_healthy()
