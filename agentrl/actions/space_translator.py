@@ -238,7 +238,7 @@ class SpaceTranslator:
         return f"<think>{thought}</think>{reply}" if thought else reply
 
     def no_action(self) -> None:
-        """None: a reply without an action does not step the environment."""
+        """Return None: a reply without an action does not step the environment."""
         return
 
 

@@ -30,7 +30,7 @@ def config_of(target: type[Algorithm], settings: Mapping[str, Any]) -> Algorithm
 
 
 def check_description(target: type[Algorithm]) -> None:
-    """It says what it does, and which paper it is from."""
+    """Check that the algorithm has a description and names its paper."""
     for name in ("about", "source"):
         text = getattr(target, name, None)
         assert isinstance(text, str), f"{target.__name__}.{name} must be a text"
@@ -61,7 +61,7 @@ def check_form(target: type[Algorithm], config: AlgorithmConfig) -> None:
 
 
 def check_layout(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """The same tokens get the same advantages however episodes are laid out."""
+    """Check that the same tokens get the same advantages however episodes are laid out."""
     for algorithm, groups in _cases(target(config)):
         advantage_invariants.layout_invariant(algorithm, groups)
 

@@ -106,7 +106,7 @@ def check_deadline(target: type[Capture]) -> None:
 
 
 def check_close(target: type[Capture]) -> None:
-    """It may be closed twice, and starts again at the next call."""
+    """Check that the capture may be closed twice, and starts again at the next call."""
     with _phone(target) as phone:
         _frame(phone.capture)
         phone.capture.close()

@@ -38,7 +38,7 @@ _CHAT = "not run: the model of a ChatEngine is behind a server; play with it by 
 
 
 def check_arguments(target: type[Engine], settings: Mapping[str, Any]) -> None:
-    """It accepts these arguments, and its packages are installed."""
+    """Check that the engine accepts these arguments, and that its packages are installed."""
     rollout = RolloutConfig(engine=reference(target), engine_kwargs=dict(settings))
     target.check(rollout)
     if lacking := target.missing_packages(rollout):
@@ -53,7 +53,7 @@ def check_arguments(target: type[Engine], settings: Mapping[str, Any]) -> None:
 
 
 def check_abilities(target: type[Engine], settings: Mapping[str, Any]) -> None:
-    """It can do what its capabilities say."""
+    """Check that the engine can do what its capabilities declare."""
     able = target.capabilities
     assert issubclass(target, TokenEngine | ChatEngine), (
         f"{target.__name__} must be a subclass of TokenEngine or ChatEngine"
@@ -127,7 +127,7 @@ def _check_reply(encoder: ChatEncoder, reply: Reply) -> None:
 
 
 def check_weights(target: type[Engine], settings: Mapping[str, Any]) -> Finding | None:
-    """It plays with the weights that it has loaded, and rejects those of another model."""
+    """Check that the engine plays with loaded weights, and rejects those of another model."""
     if not issubclass(target, TokenEngine) or not target.capabilities.trains:
         return ok("It loads weights", "not run: its capabilities say that it does not")
     asyncio.run(_check_weights(target, settings))

@@ -23,7 +23,7 @@ def config_of(target: type[PolicyLoss], settings: Mapping[str, Any]) -> LossConf
 
 
 def check_description(target: type[PolicyLoss]) -> None:
-    """It says what it does, and which paper it is from."""
+    """Check that the loss has a description and names its paper."""
     for name in ("about", "source"):
         text = getattr(target, name, None)
         assert isinstance(text, str), f"{target.__name__}.{name} must be a text"

@@ -8,7 +8,7 @@ from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask, tasks_
 
 
 def check_tasks(target: type[EvaluationSuite]) -> None:
-    """It has tasks, with different names and at least one episode each."""
+    """Check that the suite has tasks with different names and at least one episode each."""
     _tasks(target)
 
 

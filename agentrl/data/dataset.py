@@ -245,7 +245,7 @@ class Dataset:
                 yield index, image
 
     def _broken(self, cells: Iterator[image_loading.Cell]) -> dict[int, str]:
-        """By row, why an image cannot be decoded; in threads, as decoding releases the GIL."""
+        """Find images that cannot be decoded, in threads: return the reason by row."""
 
         def check(cell: image_loading.Cell) -> tuple[int, str] | None:
             try:

@@ -141,7 +141,7 @@ def _array(value: "np.ndarray[Any, Any]", images: list[Image]) -> str:
 
 
 def images_in(observation: Any) -> list[Image]:
-    """Only the images of an observation; arrays of any size are ignored."""
+    """Return the images of an observation; arrays of any size are ignored."""
     if isinstance(observation, Mapping):
         observation = list(observation.values())
     if isinstance(observation, tuple | list):

@@ -227,7 +227,7 @@ class AdbPhone(ConnectedPhone):
         return parse_window(self._window(self._deadline()))
 
     def app_area(self) -> ScreenRegion | None:
-        """None: apps have the whole screen."""
+        """Return None: apps have the whole screen."""
         return None
 
     def app_state(self, package: str) -> AppState:

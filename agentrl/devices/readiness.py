@@ -80,7 +80,7 @@ class BatteryReading:
 
     @staticmethod
     def parse(battery: CommandResult) -> "BatteryReading":
-        """From the output of `BATTERY`."""
+        """Parse the output of `BATTERY`."""
         values = dict(re.findall(r"^[ \t]*+([A-Za-z ]++): (\S+)", battery.output, re.MULTILINE))
         sources = ("AC", "USB", "Wireless")
         return BatteryReading(

@@ -107,7 +107,7 @@ class Run:
         return "".join([*parts, table(grid) if rows else ""])
 
     def _result(self) -> list[str]:
-        """Such as `["accuracy 0.56 -> 0.98", "18 steps"]`; without what is missing or damaged."""
+        """Describe the result as far as it is known: `["accuracy 0.56 -> 0.98", "18 steps"]`."""
         summary = self._summary_or_nothing()
         rows, parts = dict(_results(summary)), []
         ends = [

@@ -1,4 +1,4 @@
-"""In-memory index of a run's episodes, updated as the files on disk grow."""
+"""Index of a run's episodes in memory, updated as the files on disk grow."""
 
 import logging
 import math

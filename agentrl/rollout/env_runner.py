@@ -84,7 +84,7 @@ _BUILTIN = frozenset((bool, int, float, str, type(None)))
 
 
 def to_builtin(value: Any) -> Any:
-    """The same value with numpy types converted to Python's, so that JSON can express it."""
+    """Convert numpy types to Python's, so that JSON can express the value."""
     if type(value) in _BUILTIN:  # most of an info: this runs every turn
         return value
     if isinstance(value, Mapping):
@@ -270,7 +270,7 @@ class EnvRunner:
             return self._step_result(observation, info)
 
     def _act_and_compose(self, reply: str, is_last: bool) -> "ActionResult":
-        """Also compose the next message, as another call of this thread would cost more."""
+        """Act, and compose the next message in the same call of the thread, which is cheaper."""
         result = self._act(reply)
         after = result.after
         has_ended = after is not None and (after.terminated or after.truncated)

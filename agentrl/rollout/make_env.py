@@ -192,7 +192,7 @@ def env_config_for(config: EnvConfig, evaluation: EvalConfig, split: Split) -> E
 
 
 def with_allowed_apps(config: EnvConfig, allow: Sequence[str]) -> EnvConfig:
-    """The same environment, given the packages that may be in front besides its own app.
+    """Allow further packages in front, besides the environment's own app.
 
     Raises:
         ConfigError: there are such packages, but the environment does not take them.

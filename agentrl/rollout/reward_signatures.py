@@ -146,7 +146,7 @@ def _sequential(function: Callable[..., Any]) -> BatchFunction:
 
 
 def _with_images(inputs: RewardInputs) -> RewardInputs:
-    """The same inputs, with an image in the column that holds one."""
+    """Load the image of each input that holds one."""
     images = {name: one.load() for name, one in inputs.items() if isinstance(one, FirstItem)}
     return {**inputs, **images} if images else inputs
 

@@ -251,7 +251,7 @@ def _episodes_at_once(environment: EnvConfig) -> int:
 
 
 def _shortened(environment: EnvConfig) -> EnvConfig:
-    """The same environment, with short episodes and at most one process for several."""
+    """Return the environment with short episodes and at most one process for several."""
     processes = environment.processes
     return replace(
         environment,

@@ -57,7 +57,7 @@ def is_served(rollout: RolloutConfig, checkpoint: str | None = None) -> bool:
 
 
 def with_served_model(rollout: RolloutConfig) -> RolloutConfig:
-    """The same settings with the name of the model that the server offers; contacts it.
+    """Contact the server, and return the settings with the name of the model that it offers.
 
     Raises:
         ConfigError: the server cannot be reached or rejects the request, or it offers several

@@ -317,7 +317,7 @@ class RunFolder:
         write_durably(self.path / "config.yaml", configuration.to_yaml(config))
 
     def _with_own_prompt(self, environment: EnvConfig) -> EnvConfig:
-        """The same settings with a private copy of their prompt template."""
+        """Return the settings with a private copy of their prompt template."""
         if environment.prompt is None:
             return environment
         template, own = find_template(environment.prompt), self.path.absolute() / RUN_PROMPT

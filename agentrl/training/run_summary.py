@@ -96,7 +96,7 @@ class RunSummary:
 
     @property
     def result(self) -> str:
-        """Such as `accuracy 0.56 -> 0.98 (0.95 to 1.00)`; empty as long as there is none."""
+        """Result such as `accuracy 0.56 -> 0.98 (0.95 to 1.00)`; empty as long as there is none."""
         ends = [f"{one.mean:.3g}" for one in (self.before, self.after) if one is not None]
         if self.metric is None or not ends:
             return ""

@@ -144,7 +144,7 @@ def _optimal(board: Board, states: int) -> int | None:
 
 
 def _filled(board: Board, height: int, width: int) -> Board:
-    """The same level, padded with walls on the right and below."""
+    """Pad the level with walls on the right and below."""
     if (board.room.height, board.room.width) == (height, width):
         return board
     rows = [row.ljust(width, "#") for row in board.text().split("\n")]

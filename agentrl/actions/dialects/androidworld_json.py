@@ -124,7 +124,7 @@ class AndroidWorldJSON(Dialect):
         return f"Reason: {thought}\nAction: {said}" if thought else f"Action: {said}"
 
     def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
-        """None: each message holds the prompt."""
+        """Return None: each message holds the prompt."""
         return ""
 
     def opening(

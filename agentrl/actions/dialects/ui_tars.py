@@ -152,7 +152,7 @@ class UITars(Dialect):
         raise ActionError(f"{type(self).__name__} cannot say {action}")
 
     def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
-        """None: the first message holds the prompt."""
+        """Return None: the first message holds the prompt."""
         return ""
 
     def opening(

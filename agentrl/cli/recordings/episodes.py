@@ -90,7 +90,7 @@ def _counts(episodes: Sequence["Summary"]) -> str:
 
 
 def _void_causes(episodes: Sequence["Summary"]) -> str:
-    """Such as `3 void of 60 (5.0%): 2 x call, 1 x DeviceOffline`."""
+    """Describe void episodes, such as `3 void of 60 (5.0%): 2 x call, 1 x DeviceOffline`."""
     from agentrl.replay.episode_summary import void_causes
 
     counts = void_causes(episodes)

@@ -95,7 +95,7 @@ def trajectories(groups: Groups) -> Trajectories:
 
 
 def scores_of_sequences(groups: Groups, sequences: Sequence[TokenSequence]) -> list[TokenScores]:
-    """The same scores, of sequences of any layout."""
+    """Return the scores of sequences of any layout."""
     whole = [model_scores(scored) for group in groups for scored in group]
     offsets = [0] * len(whole)
     found = []

@@ -193,7 +193,7 @@ class LeaseLedger:
         return self._rows[phone].state
 
     def failures_in_a_row(self, phone: str) -> int:
-        """Since the last good lease."""
+        """Number of failures since the last good lease."""
         return self._rows[phone].failures_in_a_row
 
     def record_recovery(self, phone: str, steps: Iterable[str], *, answers: bool) -> None:

@@ -36,7 +36,7 @@ _CHUNK_BYTES = 256 * 2**20
 
 @dataclass
 class SharedInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """Empty: each update names its file."""
+    """Empty initialization: each update names its file."""
 
 
 @dataclass

@@ -144,7 +144,7 @@ class ModelAdapter:
     def select_images(
         self, pixels: Mapping[str, Tensor], numbers: Sequence[int]
     ) -> dict[str, Tensor]:
-        """The same keyword arguments for some of the images, in the given order.
+        """Return the keyword arguments for some of the images, in the given order.
 
         Args:
             pixels: from `pixels` or `compact_pixels`.

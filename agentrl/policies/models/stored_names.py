@@ -108,7 +108,7 @@ class StoredForm:
 
 
 def _groups(model: Any, weights: Iterable[str]) -> dict[str, str]:
-    """By weight, the name of the group that it is converted with."""
+    """Return the name of the group that each weight is converted with, by weight."""
     if model is None or not model._weight_conversions:
         return {name: name for name in weights}
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key

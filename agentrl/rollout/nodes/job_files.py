@@ -72,7 +72,7 @@ def local_folders(config: Config) -> dict[Path, list[str]]:
 
 
 def _outermost(folders: Mapping[Path, Sequence[str]]) -> dict[Path, list[str]]:
-    """The same files, with those of a folder inside another one listed there."""
+    """Drop folders inside other ones, and list their files with the outer folder."""
     found: dict[Path, list[str]] = {}
     for folder in sorted(folders, key=lambda path: len(path.parts)):
         outer = next((one for one in found if folder.is_relative_to(one)), folder)

@@ -1,1 +1,1 @@
-"""From samples to packed rows and prefix trees."""
+"""Batching: samples become packed rows and prefix trees."""

@@ -1,4 +1,4 @@
-"""From packed token sequences to tensors; one image in the ids is one image in the pixels."""
+"""Collation of packed token sequences to tensors; equal images appear once in the pixels."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace

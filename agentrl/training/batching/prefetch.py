@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """The same items, each prepared by a thread while the caller has the previous one.
+    """Yield the items, each prepared by a thread while the caller has the previous one.
 
     At most one item is prepared ahead. The thread ends with this generator, also if the caller
     closes or drops it early. An exception of `items` is raised where its item was due.

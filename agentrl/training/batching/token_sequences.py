@@ -1,4 +1,4 @@
-"""From episodes to token sequences.
+"""Conversion of episodes to token sequences.
 
 Token ids are taken as they were sampled, never re-encoded.
 """

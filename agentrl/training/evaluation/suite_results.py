@@ -85,7 +85,7 @@ class TaskResult:
 
     @cached_property
     def by_category(self) -> dict[str, "TaskResult"]:
-        """The same result over the seeds of each category; `void` counts no category."""
+        """Split the result by the category of its seeds; `void` counts no category."""
         found = {}
         for category in sorted(set(self.categories.values()), key=_natural):
             seeds = {s for s, c in self.categories.items() if c == category and s in self.values}
@@ -199,7 +199,7 @@ def differences(results: Sequence[TaskResult]) -> list[Difference]:
 
 
 def means(results: Iterable[TaskResult]) -> dict[tuple[str, str], float]:
-    """By suite and model, the mean over its tasks, if there are several with one metric."""
+    """Return the mean over the tasks of each suite and model, if several share one metric."""
     by_model: dict[tuple[str, str], list[TaskResult]] = {}
     for one in results:
         by_model.setdefault((one.suite, one.model), []).append(one)

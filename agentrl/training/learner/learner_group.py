@@ -43,7 +43,7 @@ R = TypeVar("R")
 def _on_all(
     method: Callable[Concatenate[Learner, P], R],
 ) -> Callable[Concatenate["LearnerGroup", P], R]:
-    """The same call on every rank; rank 0's result."""
+    """Make a call on every rank, and return rank 0's result."""
 
     @functools.wraps(method)
     def call(group: "LearnerGroup", /, *args: P.args, **kwargs: P.kwargs) -> R:

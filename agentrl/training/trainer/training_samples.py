@@ -1,4 +1,4 @@
-"""From a step's scored episodes to training samples: score tokens, compute advantages, build."""
+"""Training samples of a step's scored episodes: score tokens, compute advantages, build."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -44,7 +44,7 @@ def render(game: NumberGameState, width: int, height: int) -> Image:
 
 
 def draw(game: NumberGameState, width: int, height: int) -> Image:
-    """The same picture as `render`, without cached pieces: ten times as slow."""
+    """Draw the same picture as `render` without cached pieces: ten times as slow."""
     return piece_cache.draw(_ground(game), pieces(game), width, height)
 
 

@@ -81,7 +81,7 @@ class FactSource:
         return {} if audit is None else {"audit": audit}
 
     def metrics(self) -> dict[str, float]:
-        """With `audit`, the number of misread facts of this game."""
+        """Number of misread facts of this game, with `audit`."""
         return {"misread": self._misread} if self._kind == "audit" else {}
 
     def _seen(self, frame: Image) -> _Facts:
