@@ -281,8 +281,7 @@ class Episode:
     device: str | None
     """The phone's `phone_name`; None if the environment needs none."""
     truncated_by: TruncatedBy | None = None
-    """Limit that truncated the episode; None if it was not truncated, or recorded by an earlier
-    version."""
+    """Limit that truncated the episode; None if it was not truncated."""
     final_images: tuple[Image, ...] = ()
     """The images after the last action, at their own resolution; only while it is scored."""
     preceding: tuple[Message, ...] = ()

@@ -10,7 +10,6 @@ from agentrl import accelerators
 from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.cluster import reservation
-from agentrl.config.old_settings import RENAMED
 from agentrl.errors import ConfigError
 from agentrl.policies.tiny import tiny_model
 from agentrl.replay.recorder import Recorder
@@ -106,7 +105,6 @@ def test_a_setting_without_default_must_be_given(capsys):
         ("devices.allow=a.b", ["devices.allow=a.b: must be a list, such as [A, B], not 'a.b'"]),
         ("train.offload=maybe", ["train.offload=maybe: must be true or false, not 'maybe'"]),
         ("algorithm.kl.target=0.1", ["kl.target=0.1: has no effect", "leave it at null"]),
-        ("algorithm.estimator=rloo", ["algorithm.estimator is gone", "algorithm.name selects it"]),
         ("algorithm.loss=ppp", ["algorithm.loss.name=ppp", "did you mean 'ppo'"]),
         ("algorithm.critic.lr=1", ["no such setting; algorithm has name, loss"]),
         ("algorithm=absent.py:Mine", ["algorithm.name=absent.py:Mine", "no such file"]),
@@ -214,27 +212,6 @@ def test_a_mistake_gets_one_message(override, words, tmp_path, capsys, small_mac
     assert "seed=3" not in said  # a correct override is not blamed
     assert "Traceback" not in said
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize("key", RENAMED)
-def test_an_old_key_is_answered_with_the_new_one(key, capsys):
-    assert run(["train", GAME, f"{key}=null", "--dry-run"]) == 2
-    new = RENAMED[key]
-    assert f"ConfigError: {key}=null: {key} is now called {new}" in capsys.readouterr().err
-    assert new in (Path(__file__).parents[1] / "docs" / "configuration.md").read_text()
-
-
-def test_the_configuration_of_an_old_run_is_still_read(tmp_path):
-    (tmp_path / "episodes").mkdir()
-    (tmp_path / "config.yaml").write_text(
-        "{eval: {seeds: 7}, warm_start: {again: true, recorded: [x], "
-        "recorded_where: {least: 1, won: true}}}"
-    )
-    config = configuration.load(tmp_path / "config.yaml")
-    assert config.eval.first_seed == 7
-    assert config.warm_start.repeat
-    assert config.warm_start.recorded_filter.min_reward == 1
-    assert config.warm_start.recorded_filter.success
 
 
 def test_a_mistake_in_a_file_is_reported_with_its_name(tmp_path, capsys):

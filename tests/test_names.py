@@ -26,7 +26,6 @@ EXCEPTIONS = {
         for name in ("grpo", "sapo", "dr_grpo", "dapo", "cispo")
     ),
     ("cli/porting/reinforcement_settings.py", "grpo"),  # without their scaling it is another one
-    *(("config/old_settings.py", name) for name in [*ALGORITHM.names(), "remote"]),
 }
 
 

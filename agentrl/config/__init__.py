@@ -48,7 +48,6 @@ from agentrl.config.loading import (
 )
 from agentrl.config.logger_settings import LoggerConfig, parse_loggers
 from agentrl.config.model_settings import LoraConfig, ModelConfig
-from agentrl.config.old_settings import estimator_of
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.sampling_settings import MixtureConfig, SamplerConfig, sampler_defaults
 from agentrl.config.sections import CheckpointConfig, Config, RunConfig
@@ -112,7 +111,6 @@ __all__ = [
     "algorithm_defaults",
     "arguments",
     "changed_settings",
-    "estimator_of",
     "extend_record",
     "find",
     "from_dict",

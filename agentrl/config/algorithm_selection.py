@@ -117,14 +117,3 @@ def without_kl(tree: dict[str, Any], given: dict[str, Any]) -> None:
     if overrides.get("add_to") == "none" and kl.get("add_to", "none") != "none":
         for name in ("coefficient", "target"):
             kl.pop(name, None)
-
-
-def drop_unknown(tree: dict[str, Any]) -> None:
-    """Drop what its algorithm and loss do not have from a tree that an earlier version saved."""
-    section = _section(tree)
-    config = algorithm_defaults(*_selected(section))
-    known = asdict(config)
-    for own, names in ((section, known), (section.get("loss", {}), known["loss"])):
-        for name in list(own):
-            if name not in names and name != "resample_power":
-                del own[name]

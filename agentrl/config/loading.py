@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from agentrl.config import algorithm_selection, old_settings, other_trainers
+from agentrl.config import algorithm_selection, other_trainers
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import path_of
 from agentrl.config.env_settings import RewardConfig
@@ -186,11 +186,9 @@ def _merge(path: Path, overrides: Sequence[str], search_path: Sequence[str]) -> 
         raise ConfigError(f"{unreadable(path, error)}. {remedy}.") from None
     if not isinstance(tree, DictConfig):
         raise ConfigError(f"{path}: must contain keys and values, not {type(tree).__name__}")
-    if _belongs_to_run(path):
-        _make_importable(OmegaConf.select(tree, "run.search_path") or search_path)
-        tree = _upgraded(tree)
-        if (prompt := path.parent / RUN_PROMPT).is_file():  # wherever the run was moved to
-            OmegaConf.update(tree, "env.prompt", str(prompt.absolute()))
+    prompt = path.parent / RUN_PROMPT
+    if _belongs_to_run(path) and prompt.is_file():  # wherever the run was moved to
+        OmegaConf.update(tree, "env.prompt", str(prompt.absolute()))
     return _merged(tree, overrides, path, search_path)
 
 
@@ -217,33 +215,11 @@ def unreadable(path: Path, error: Exception) -> str:
     return f"{path}{line}: cannot be read: {_first_line(error)}"
 
 
-def _upgraded(tree: DictConfig) -> DictConfig:
-    """The tree that this or an earlier version saved with a run, with today's keys."""
-    values = cast(dict[str, Any], OmegaConf.to_container(tree))
-    if any(old_settings.renamed_in(values)) or old_settings.removed_in(values):
-        algorithm_selection.spell_out(values)
-        old_settings.upgrade(values)
-        algorithm_selection.drop_unknown(values)
-    return OmegaConf.create(values)
-
-
-def _refuse_renamed(tree: DictConfig, where: Path | str) -> None:
-    values = cast(dict[str, Any], OmegaConf.to_container(tree))
-    for old, new in old_settings.renamed_in(values):
-        raise ConfigError(f"{where}: {old} is now called {new}")
-    if (removed := old_settings.removed_in(values)) is not None:
-        raise ConfigError(f"{where}: {removed}")
-
-
 def _merged(
     tree: DictConfig, overrides: Sequence[str], path: Path | str, search_path: Sequence[str]
 ) -> Config:
     """The defaults, updated by a tree and by overrides; `path` names the tree in messages."""
-    each, tree = [_read([override]) for override in overrides], _spelled_out(tree)
-    given = cast(DictConfig, OmegaConf.merge(OmegaConf.create(), *each))
-    _refuse_renamed(tree, path)
-    for override, values in zip(overrides, each, strict=True):
-        _refuse_renamed(values, override)
+    given, tree = _read(overrides), _spelled_out(tree)
     try:
         both = OmegaConf.merge(tree, given)
         _make_importable(OmegaConf.select(both, "run.search_path") or search_path)
@@ -289,8 +265,18 @@ def _with_names(tree: DictConfig) -> dict[str, Any]:
         section = OmegaConf.select(tree, key)
         name = section.get("name") if isinstance(section, DictConfig) else None
         if isinstance(name, str):
-            old_settings.put(values, f"{key}.name", name)
+            put(values, f"{key}.name", name)
     return values
+
+
+def put(tree: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key; sections are created as needed."""
+    *path, name = key.split(".")
+    for part in path:
+        if not isinstance(tree.get(part), dict):
+            tree[part] = {}
+        tree = tree[part]
+    tree[name] = value
 
 
 def _spelled_out(tree: DictConfig) -> DictConfig:
@@ -389,7 +375,6 @@ def from_dict(tree: dict[str, Any]) -> Config:
     """
     given = _spelled_out(OmegaConf.create(tree))
     _make_importable(OmegaConf.select(given, "run.search_path"))
-    _refuse_renamed(given, "the configuration")
     try:
         config = cast(Config, OmegaConf.to_object(_over_defaults(OmegaConf.create(), given)))
     except (OmegaConfBaseException, TypeError, ValueError) as error:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentrl.errors import ConfigError
 from agentrl.replay.frames.frame_pack import has_tables
 from agentrl.replay.frames.pack_sweep import PackSweeper, StoredFrame
 from agentrl.replay.jsonl import JsonlTails
@@ -14,7 +13,6 @@ from agentrl.replay.run_index import Removals
 from agentrl.replay.run_layout import (
     episodes_folder,
     frames_folder,
-    has_single_frames,
     is_frame,
     is_name,
     removals_file,
@@ -59,17 +57,9 @@ class DiskUsage:
 
     Args:
         run: the run's folder.
-
-    Raises:
-        ConfigError: an older agentrl recorded the run.
     """
 
     def __init__(self, run: Path) -> None:
-        if has_single_frames(run):
-            raise ConfigError(
-                f"{run}: recorded by an older agentrl with one file per frame; such runs cannot be "
-                "pruned. Export what you need (agentrl export) and delete the run"
-            )
         self._run = run
         self._tails = JsonlTails(episodes_folder(run))
         self._packs: dict[Path, PackSweeper] = {}
@@ -104,7 +94,7 @@ class DiskUsage:
         """Read what was recorded and removed since the last call.
 
         Raises:
-            ConfigError: a newer agentrl recorded the run, or it cannot be read.
+            ConfigError: the run cannot be read.
             OSError: a frame pack cannot be read.
         """
         for path in sorted(frames_folder(self._run).glob("*.sqlite")):

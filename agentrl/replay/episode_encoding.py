@@ -139,8 +139,6 @@ def _shared_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 def from_json(tree: Mapping[str, Any]) -> Episode:
     """Rebuild an episode without its pixels: the `images` of its turns are empty.
 
-    Format 1 did not record the text that was shown: it is empty there.
-
     Raises:
         KeyError, OverflowError, TypeError, ValueError: the tree is not a valid episode.
     """
@@ -162,12 +160,12 @@ def from_json(tree: Mapping[str, Any]) -> Episode:
         group=tree["group"],
         member=tree["member"],
         reset_info=tree["reset_info"],
-        instructions=tree.get("instructions", ""),
+        instructions=tree["instructions"],
         turns=tuple(turns),
-        final_shown=tree.get("final_shown", ""),
+        final_shown=tree["final_shown"],
         final_frames=tuple(tree["final_frames"]),
         outcome=Outcome(tree["outcome"]),
-        truncated_by=TruncatedBy(limit) if (limit := tree.get("truncated_by")) else None,
+        truncated_by=TruncatedBy(limit) if (limit := tree["truncated_by"]) else None,
         error=tree["error"],
         device=tree["device"],
         preceding=tuple(Message(role=one["role"], text=one["text"]) for one in preceding),
@@ -186,7 +184,7 @@ def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
         reply_versions=tuple(entry["reply_versions"]),
         reply=entry["reply"],
         images=(),
-        shown=entry.get("shown", ""),
+        shown=entry["shown"],
         frames=tuple(entry["frames"]),
         action=entry["action"],
         parse_error=entry["parse_error"],

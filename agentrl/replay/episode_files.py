@@ -63,17 +63,6 @@ def _unreadable(path: Path, error: Exception) -> str:
     return f"{path} cannot be read: {type(error).__name__}: {error}"
 
 
-def read_bounded(path: Path) -> bytes:
-    """A regular file's content.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is larger than any file of a run.
-    """
-    with open(path, "rb", opener=open_regular) as file:
-        return _at_most(file, _MAX_BYTES)
-
-
 def _unpacked(path: Path) -> bytes:
     with open(path, "rb", opener=open_regular) as file, gzip.open(file) as unpacked:
         size = os.fstat(file.fileno()).st_size

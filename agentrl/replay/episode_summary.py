@@ -12,8 +12,7 @@ from agentrl.text import did_you_mean, known_names
 from agentrl.types import Outcome, TruncatedBy, cause
 
 _SUCCESS = ("success", "won", "accuracy")
-"""Metrics that are 1 if the episode was a success; the first one present counts. Earlier versions
-of the small games recorded `won`."""
+"""Metrics that are 1 if the episode was a success; the first one present counts."""
 HELD_OUT = "eval"
 SPLITS = ("train", HELD_OUT, "demo")
 VOID = "void"
@@ -134,7 +133,7 @@ def summary_of(
     components = score.get("components", {})
     turns = _count(entry["turns"])
     advantages, used_by = score.get("advantages"), score.get("used_by")
-    if advantages is not None and len(advantages) != turns:  # from an earlier recording
+    if advantages is not None and len(advantages) != turns:  # of a recording that was replaced
         advantages = used_by = None
     return Summary(
         id=str(entry["id"]),
@@ -146,16 +145,16 @@ def summary_of(
         member=int(entry["member"]),
         seed=int(entry["seed"]),
         outcome=Outcome(entry["outcome"]),
-        truncated_by=TruncatedBy(limit) if (limit := entry.get("truncated_by")) else None,
+        truncated_by=TruncatedBy(limit) if (limit := entry["truncated_by"]) else None,
         error=_text(entry["error"]),
         device=_text(entry["device"]),
         turns=turns,
         tokens=_count(entry["tokens"]),
         seconds=_seconds(entry["seconds"]),
         env_reward=float(entry["env_reward"]),
-        reward=float(_reward(score, _reward(entry))),
-        metrics={str(name): float(value) for name, value in entry.get("metrics", {}).items()},
-        config=_text(entry.get("config")),
+        reward=float(score.get("reward", entry["reward"])),
+        metrics={str(name): float(value) for name, value in entry["metrics"].items()},
+        config=_text(entry["config"]),
         rewards=_floats(score.get("rewards", ())),
         components={str(name): _floats(values) for name, values in components.items()},
         advantages=None if advantages is None else _floats(advantages),
@@ -164,11 +163,6 @@ def summary_of(
         starred=notes.get("starred") is True,
         note=str(notes.get("note", "")),
     )
-
-
-def _reward(line: Mapping[str, Any], default: Any = None) -> Any:
-    """The reward of an episode; earlier versions called it `total`."""
-    return line.get("reward", line.get("total", default))
 
 
 def _seconds(value: Any) -> float:

@@ -92,7 +92,7 @@ class Pruner:
             dry_run: only report; the object cannot be used afterwards.
 
         Raises:
-            ConfigError: another process is pruning this run, or a newer agentrl recorded it.
+            ConfigError: another process is pruning this run.
             OSError: a file cannot be removed.
         """
         with lock_folder(episodes_folder(self._run)):

@@ -18,7 +18,7 @@ from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError, EpisodeRemoved, with_short_mistakes
 from agentrl.files import open_regular
 from agentrl.notebook_html import picture_of, table
-from agentrl.replay.episode_files import EpisodeFiles, read_bounded
+from agentrl.replay.episode_files import EpisodeFiles
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.episode_summary import Filter, Summary, check_label
 from agentrl.replay.frames import frame_pack
@@ -29,7 +29,6 @@ from agentrl.replay.run_layout import (
     frames_folder,
     is_frame,
     is_name,
-    single_frame_file,
     token_advantages_files,
 )
 from agentrl.text import pluralize
@@ -40,7 +39,6 @@ log = logging.getLogger(__name__)
 _CURVE_WIDTH = 640
 _HEADLINE = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
 """The first of these that was measured is the result of a run."""
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -187,7 +185,7 @@ class Run:
                 `agentrl episodes --where` accepts it; None for all.
 
         Raises:
-            ConfigError: a newer agentrl recorded the run, or it cannot be read; the query is
+            ConfigError: the run is in another format, or it cannot be read; the query is
                 invalid, or names what none of the episodes has; none has the filter's label.
         """
         episodes = self._index.all()
@@ -297,19 +295,12 @@ class Run:
         if not is_frame(frame_id):
             return None
         candidates = (frame_pack.read_png(path, frame_id) for path in self._packs())
-        if (png := next((it for it in candidates if it is not None), None)) is not None:
-            return png
-        try:
-            png = read_bounded(single_frame_file(self.path, frame_id))
-        except (OSError, ValueError):
-            return None
-        return png if png.startswith(_PNG) else None
+        return next((png for png in candidates if png is not None), None)
 
     def has_frame(self, frame_id: str) -> bool:
         """Whether a frame is on disk; it may be damaged."""
-        return is_frame(frame_id) and (
-            any(frame_pack.holds(path, frame_id) for path in self._packs())
-            or single_frame_file(self.path, frame_id).is_file()
+        return is_frame(frame_id) and any(
+            frame_pack.holds(path, frame_id) for path in self._packs()
         )
 
     def _packs(self) -> list[Path]:

@@ -45,7 +45,7 @@ class RunIndex:
         """All episodes recorded so far; callers must not modify the list.
 
         Raises:
-            ConfigError: a newer agentrl recorded the run, or it cannot be read.
+            ConfigError: the run is in another format, or it cannot be read.
         """
         with self._lock:
             self._catch_up()
@@ -167,10 +167,16 @@ def _is_older(entry: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) 
 
 
 def _check_format(run: Path, entry: Mapping[str, Any]) -> None:
-    """Refuse an index line written by a newer agentrl."""
+    """Refuse an index line in another format."""
     written = entry.get("format")
-    if isinstance(written, int) and written > FORMAT:
+    if not isinstance(written, int) or written == FORMAT:
+        return
+    if written > FORMAT:
         raise ConfigError(
-            f"{run}: recorded in format {written}, but this agentrl reads up to format {FORMAT}; "
+            f"{run}: recorded in format {written}, but this agentrl reads format {FORMAT}; "
             "upgrade agentrl"
         )
+    raise ConfigError(
+        f"{run}: recorded in format {written} by a development version of agentrl, and cannot be "
+        f"read any more (now format {FORMAT}); record it again"
+    )

@@ -19,7 +19,7 @@ import re
 from pathlib import Path
 
 FORMAT = 4
-"""Version of the episode file; a reader refuses newer ones."""
+"""Version of the episode file; a reader refuses all others."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 _FRAME = re.compile(r"[0-9a-f]{32}")
@@ -79,9 +79,8 @@ def token_advantages_file(run: Path, writer: str) -> Path:
 
 
 def token_advantages_files(run: Path) -> list[Path]:
-    """The token-level advantages of all writers; formats 1 to 3 called them `credits-*.jsonl`."""
-    folder = episodes_folder(run)
-    return [*sorted(folder.glob("credits-*.jsonl")), *sorted(folder.glob("token-advantages-*"))]
+    """The token-level advantages of all writers."""
+    return sorted(episodes_folder(run).glob("token-advantages-*"))
 
 
 def frames_folder(run: Path) -> Path:
@@ -98,19 +97,3 @@ def pack_file(run: Path, writer: str) -> Path:
     if not is_name(writer):
         raise ValueError(f"{writer!r} is not a valid writer name")
     return frames_folder(run) / f"{writer}.sqlite"
-
-
-def has_single_frames(run: Path) -> bool:
-    """Whether the run has one file per frame, as formats 1 and 2 recorded them."""
-    return any(folder.is_dir() for folder in frames_folder(run).glob("??"))
-
-
-def single_frame_file(run: Path, frame_id: str) -> Path:
-    """The file of one frame in formats 1 and 2.
-
-    Raises:
-        ValueError: the id is not a valid frame id.
-    """
-    if not is_frame(frame_id):
-        raise ValueError(f"{frame_id!r} is not a valid frame id")
-    return frames_folder(run) / frame_id[:2] / f"{frame_id}.png"

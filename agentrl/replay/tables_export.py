@@ -394,7 +394,7 @@ def chat_of(messages: Iterable[EpisodeMessage]) -> tuple[list[dict[str, str]], l
         text = message.text
         if message.role == "assistant":  # nothing in it may pass for an image placeholder
             text = text.replace(IMAGE, "<image >")
-        elif message.num_images != len(message.frames):  # format 1 did not record text
+        elif message.num_images != len(message.frames):  # run.frames=none
             text = IMAGE * len(message.frames) + text.replace(IMAGE, "")
         chat.append({"role": message.role, "content": text})
         frames += message.frames

@@ -323,7 +323,7 @@ def first_difference(before: Episode, after: Episode) -> Rehearsal:
 def _turn_values(was: Turn, now: Turn) -> list[tuple[str, Any, Any]]:
     """The recorded values of a turn, in the order in which they arise."""
     seen: list[tuple[str, Any, Any]] = []
-    if was.shown:  # format 1 did not record texts
+    if was.shown:  # empty if the screen was private
         seen.append(("words", was.shown, now.shown))
     if was.frames and now.frames:
         seen.append(("frames", was.frames, now.frames))

@@ -38,8 +38,6 @@ MODEL_STEP = "model_step"
 """Key of a run's summary: the step of the exported model, if it is not the last one."""
 SAVING = "saving"
 """The stage of checkpoints and of the exported model, in the times of a summary."""
-_ADDED = ("sft", "dpo", "reward_model", "reward_audit", "mixture", "sampling")
-"""Sections that runs of earlier versions do not have: they did what the defaults do."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -229,8 +227,8 @@ class RunFolder:
                 f"{configuration.unreadable(file, error)}. Restore the file, or start a new run."
             ) from error
         # A run stores every section: filling a missing one with defaults would change the job.
-        names = [one.name for one in fields(Config) if one.name not in _ADDED]
-        lost = [name for name in names if not isinstance(tree, dict) or name not in tree]
+        stored = tree if isinstance(tree, dict) else {}
+        lost = [one.name for one in fields(Config) if one.name not in stored]
         if lost:
             raise ConfigError(
                 f"{file} is incomplete: missing {', '.join(lost)}. Restore the file, or start a "
@@ -270,7 +268,7 @@ class RunFolder:
 
     @property
     def command(self) -> str | None:
-        """Return the command that started the run; None in evaluations and old runs."""
+        """Return the command that started the run; None in evaluations."""
         file = self.path / _COMMAND
         return file.read_text(encoding="utf-8").strip() if file.is_file() else None
 

@@ -76,7 +76,7 @@ class RunSummary:
     started: float
     """Time of the start, in seconds since 1970."""
     start: RunStart | None
-    """The run's latest start; None if an earlier version started it."""
+    """The run's latest start; None if none is recorded."""
     tags: Sequence[str]
     """Tags that people gave the run."""
     failure: JobFailure | None

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 from agentrl import config as configuration
 from agentrl.config import Config, algorithm_config, algorithm_defaults
@@ -80,9 +79,8 @@ def test_a_name_may_be_an_interpolation(tmp_path, monkeypatch):
     [
         ({"name": "dappo"}, "algorithm.name=dappo: there is no such algorithm (did you mean 'dap"),
         ({"loss": "pppo"}, "algorithm.loss.name=pppo: there is no such loss (did you mean 'ppo'?)"),
-        ({"estimator": "grpo"}, "algorithm.estimator is gone"),
-        ({"clip_low": 0.1}, "algorithm.clip_low is now called algorithm.loss.clip_low"),
-        ({"kl": "loss"}, "algorithm.kl is now called algorithm.kl.add_to"),
+        ({"clip_low": 0.1}, "algorithm.clip_low: no such setting"),
+        ({"kl": "loss"}, "algorithm.kl: must be a mapping"),
         ({"loss": {"clip_low": -1}}, "algorithm.loss.clip_low=-1.0: must not be below 0"),
         ({"loss": {"clip_dual": 0.0}}, "algorithm.loss.clip_dual=0.0: must be at least 1, or null"),
         ({"loss": {"tau_positive": 1.0}}, "tau_positive: no such setting; algorithm.loss has"),
@@ -207,52 +205,6 @@ def test_the_loss_of_a_written_configuration_can_be_overridden(tmp_path):
     _, chosen = written(tmp_path, "algorithm.name=dapo", "algorithm.loss=sapo")
     kept = configuration.load(chosen, ["algorithm.name=rloo"]).algorithm
     assert kept.loss == algorithm_config("sapo").loss
-
-
-OLD = {
-    "name": "dapo", "estimator": "grpo", "discount": 1.0, "token_discount": 1.0, "gae_lambda": 1.0,
-    "turn_gae_lambda": 1.0, "episode_weight": 1.0, "state_weight": 1.0, "whiten": False,
-    "loss": "ppo", "clip_low": 0.2, "clip_high": 0.3, "clip_dual": 3.0, "tau_positive": 1.0,
-    "tau_negative": 1.05, "aggregate": "token_mean", "aggregate_constant": 0.0, "kl": "loss",
-    "kl_estimate": "k2", "kl_coefficient": 0.01, "kl_target": 0.0, "kl_horizon": 10.0,
-    "entropy_coefficient": 0.0, "filter_groups": True, "filter_means": [], "filter_refills": 2,
-    "overlong_buffer": 0.2, "overlong_penalty": 1.0, "resample_power": 0.0,
-    "importance_correction": "token_mask", "importance_low": 0.5, "importance_high": 3.0,
-    "max_staleness": -1, "critic_lr": 1e-05, "critic_clip": 0.0, "critic_warmup_steps": 0,
-    "prime_beta": 0.05, "prime_lr": 1e-06, "epochs": 2, "minibatch": 32,
-}  # fmt: skip
-"""As runs of version 0.1 saved it."""
-
-
-def upgraded(tmp_path, *overrides, **changes):
-    (tmp_path / "episodes").mkdir(exist_ok=True)
-    file = tmp_path / "config.yaml"
-    file.write_text(yaml.safe_dump({"algorithm": OLD | changes}))
-    return configuration.load(file, overrides).algorithm
-
-
-def test_the_algorithm_of_an_old_run_is_still_read(tmp_path):
-    assert upgraded(tmp_path) == algorithm_config(
-        "dapo",
-        loss={"clip_high": 0.3},
-        kl={"add_to": "loss", "estimate": "k2", "coefficient": 0.01},
-        sampling={"refills": 2},
-        importance_correction={"kind": "token_mask", "high": 3.0},
-        epochs=2,
-        minibatch=32,
-    )
-
-
-def test_an_estimator_of_an_old_run_names_its_algorithm_now(tmp_path):
-    found = upgraded(tmp_path, name="grpo", estimator="gae", critic_lr=0.5, kl="none")
-    assert (found.name, found.critic.lr, found.critic.clip) == ("ppo", 0.5, None)
-    assert found.sampling.filter_groups  # everything else is as it was
-    changed = upgraded(tmp_path, "algorithm.name=rloo", estimator="grpo")
-    assert changed.name == "rloo"
-    soft = upgraded(tmp_path, name="sapo", loss="sapo", tau_positive=2.0)
-    assert soft.loss == algorithm_config("sapo", loss={"tau_positive": 2.0}).loss
-    with pytest.raises(ConfigError, match="resample_power"):
-        upgraded(tmp_path, resample_power=2.0)
 
 
 @pytest.fixture

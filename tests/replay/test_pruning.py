@@ -174,13 +174,6 @@ def test_a_dry_run_reports_the_same_and_changes_nothing(run):
     assert (ids(planned), planned.frames, planned.bytes) == (ids(done), done.frames, done.bytes)
 
 
-def test_runs_with_one_file_per_frame_are_refused(run):
-    (run / "frames" / "ab").mkdir()
-    with pytest.raises(ConfigError, match=r"recorded by an older agentrl .*agentrl export"):
-        pruned(run, 1.0)
-    assert check_whole(run) == set()
-
-
 def test_bands_shared_with_kept_frames_stay_and_count(tmp_path):
     """Screens that share all bands but one with the previous screen."""
     run, image = tmp_path / "run", np.random.default_rng(0).integers(0, 256, (640, 8, 3), np.uint8)

@@ -22,10 +22,11 @@ from agentrl.errors import ConfigError
 from agentrl.files import is_locked
 from agentrl.replay import tables_export
 from agentrl.replay.episode_encoding import from_json, to_json, to_plain
+from agentrl.replay.episode_summary import is_success
 from agentrl.replay.jsonl import JsonlTail, JsonlWriter
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder, masked
-from agentrl.replay.run_layout import episode_file, is_name, pack_file, single_frame_file
+from agentrl.replay.run_layout import episode_file, is_name, pack_file
 from agentrl.types import Outcome, ScoredEpisode, TruncatedBy
 from tests.replay.episodes import episode, scored, screen, turn
 
@@ -184,8 +185,6 @@ def test_ids_cannot_leave_the_run(tmp_path: Path, name: str) -> None:
     assert not is_name(name)
     with pytest.raises(ValueError, match="is not a valid"):
         episode_file(tmp_path, name)
-    with pytest.raises(ValueError, match="is not a valid"):
-        single_frame_file(tmp_path, name)
     with pytest.raises(ValueError, match="is not a valid writer name"):
         pack_file(tmp_path, name)
     (tmp_path / "episodes").mkdir()
@@ -207,17 +206,10 @@ def test_errors_distinguish_missing_runs_episodes_and_files(tmp_path: Path) -> N
         replay.open(tmp_path).episode("a")
 
 
-def test_format_1_without_text_is_read(tmp_path: Path) -> None:
-    with Recorder(tmp_path) as recorder:
-        recorder.episode(scored("a"), split="train", step=1)
-    (index,) = (tmp_path / "episodes").glob("index-*")
-    index.write_text(json.dumps(json.loads(index.read_text()) | {"format": 1}) + "\n")
-    file = episode_file(tmp_path, "a")
-    tree = json.loads(gzip.decompress(file.read_bytes())) | {"format": 1}
-    del tree["instructions"], tree["final_shown"], tree["turns"][0]["shown"]
-    file.write_bytes(gzip.compress(json.dumps(tree).encode()))
-    read = replay.open(tmp_path).episode("a").episode
-    assert (read.instructions, read.turns[0].shown, read.final_shown) == ("", "", "")
+@pytest.mark.parametrize("metric", ["success", "won", "accuracy"])
+def test_the_environments_metric_says_whether_it_was_a_success(metric: str) -> None:
+    assert is_success({"score": 0.5, metric: 1.0})
+    assert is_success({"score": 1.0, metric: 0.5}) is False
 
 
 def test_a_corrupt_archive_is_reported(tmp_path: Path) -> None:
@@ -231,7 +223,7 @@ def test_a_corrupt_archive_is_reported(tmp_path: Path) -> None:
         replay.open(tmp_path).episode("a")
 
 
-@pytest.mark.parametrize("wrong", [{"rewards": 5}, {"components": [1]}, {"total": "much"}])
+@pytest.mark.parametrize("wrong", [{"rewards": 5}, {"components": [1]}, {"reward": "much"}])
 def test_a_score_of_wrong_types_does_not_hide_the_episode(
     tmp_path: Path, wrong: dict[str, object]
 ) -> None:
@@ -291,16 +283,6 @@ def test_a_pipe_in_place_of_a_file_is_refused_without_blocking(tmp_path: Path) -
         run.episodes()
 
 
-def test_files_that_are_not_images_are_not_frames(tmp_path: Path) -> None:
-    with Recorder(tmp_path) as recorder:
-        recorder.episode(scored("a"), split="train", step=1)
-    frame = single_frame_file(tmp_path, "ab" * 16)
-    frame.parent.mkdir(parents=True)
-    (tmp_path / "secret").write_text("secret")
-    frame.symlink_to(tmp_path / "secret")
-    assert replay.open(tmp_path).frame_bytes("ab" * 16) is None
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -344,10 +326,17 @@ def test_a_folder_in_place_of_an_index_is_reported(tmp_path: Path) -> None:
         replay.open(tmp_path).episodes()
 
 
-def test_a_newer_format_is_refused_with_advice(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (99, "recorded in format 99, but this agentrl reads format 4; upgrade agentrl"),
+        (3, r"in format 3 by a development version of agentrl, and .* \(now format 4\); record"),
+    ],
+)
+def test_another_format_is_refused_with_advice(tmp_path: Path, written: int, said: str) -> None:
     (tmp_path / "episodes").mkdir()
-    (tmp_path / "episodes" / "index-main.jsonl").write_text(json.dumps({"format": 99}) + "\n")
-    with pytest.raises(ConfigError, match="upgrade"):
+    (tmp_path / "episodes" / "index-main.jsonl").write_text(json.dumps({"format": written}) + "\n")
+    with pytest.raises(ConfigError, match=said):
         replay.open(tmp_path).episodes()
 
 

@@ -193,13 +193,6 @@ def test_unrecorded_values_are_not_compared():
     assert first_difference(before, episode("e", turns=(turn(shown="new", frames=("a",)),))).same
 
 
-def test_frames_with_other_ids_are_reported(tmp_path, capsys):
-    run = evaluated(tmp_path, "sokoban", "--episodes=1")
-    (run / "frames" / "ab").mkdir(parents=True)
-    assert agentrl(["rehearse", str(run)]) == 2
-    assert "recorded by an older agentrl" in capsys.readouterr().err
-
-
 def test_unreadable_episodes_are_not_reported_as_removed(tmp_path, capsys):
     run = evaluated(tmp_path, "sokoban", "--episodes=1")
     (summary,) = replay.open(run).episodes()

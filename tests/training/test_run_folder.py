@@ -33,7 +33,7 @@ def test_a_resumed_run_leaves_every_evaluation_once(tmp_path: Path) -> None:
         folder.add_evaluation({"name": name, "step": step, "reward": 1.0})
     with (tmp_path / "evaluations.jsonl").open("a") as file:
         file.write('{"name": "unknown"}\n{"step": 5}\n[5]\n"\\udcff"\n')
-        file.write('{"name": "step 1')  # An older version was killed here.
+        file.write('{"name": "step 1')  # A writer was killed here.
     folder.rewind(5)
     assert evaluations(tmp_path) == [("expert", 0, 1.0), ("step 5", 5, 1.0)]
     folder.add_evaluation({"name": "step 5", "step": 5, "reward": 2.0})
@@ -169,12 +169,12 @@ def removed(run: Path) -> int:
 
 
 def test_a_run_that_cannot_be_pruned_is_a_warning(run, caplog):
-    (run / "frames" / "ab").mkdir()
+    (run / "episodes" / "frames-other.jsonl").mkdir()
     pruner = background_pruner(run, 1e-6)
     pruner.begin()
     wait()
     pruner.close()
-    assert caplog.text.count("recorded by an older agentrl") == 2
+    assert caplog.text.count("frames-other.jsonl: cannot be read") == 2
     assert removed(run) == 0
 
 

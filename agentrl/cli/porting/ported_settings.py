@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from agentrl.config import Config
-from agentrl.config.old_settings import put
+from agentrl.config.loading import put
 from agentrl.config.other_trainers import OtherTrainer, translated
 
 OPEN = "???"

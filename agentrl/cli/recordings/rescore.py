@@ -101,17 +101,11 @@ def rehearse(
     from agentrl import config as configuration
     from agentrl import event_loop
     from agentrl.replay import Filter
-    from agentrl.replay.run_layout import has_single_frames
     from agentrl.rollout.rescore_and_rehearse import rehearse as play_again
     from agentrl.training.run_folder import RunFolder
 
     RunFolder.existing(Path(run))
     settings = configuration.load(Path(run) / "config.yaml", overrides or [])
-    if has_single_frames(Path(run)):
-        raise ConfigError(
-            f"{run}: recorded by an older agentrl, which hashed frames differently, so they cannot "
-            "be compared; record the episodes again (agentrl eval)"
-        )
     recorded = list(
         recorded_episodes(run, Filter(split=split, label=label, step=step, id=episode), last)
     )

@@ -125,8 +125,6 @@ def _prune(parent: Path, keep: int) -> None:
             # Nothing that is half removed, or half written by a killed process, counts.
             (folder / _TRAINER).unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
-    for leftover in parent.glob(".step-*"):  # of an earlier version
-        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _folders(parent: Path) -> list[Path]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from agentrl.config import LoraConfig, estimator_of
+from agentrl.config import LoraConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
 from agentrl.policies.models.model_loading import SCORE
@@ -24,8 +24,6 @@ _log = logging.getLogger(__name__)
 POLICY = "policy/"
 """Prefix of the policy's weights."""
 _LORA = "model.lora"
-_ALGORITHM = "algorithm.name"
-_MOMENTS = "optim.moments"
 
 
 def save(models: LearnerModels, version: int, folder: Path) -> None:
@@ -67,7 +65,7 @@ def num_bytes(models: LearnerModels) -> int:
 def _state(models: LearnerModels, version: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors, which share the models' memory, and the plain values."""
     plain = {
-        "job": _identity(models, {_ALGORITHM: ""}),
+        "job": _identity(models),
         "parts": sorted(models.optimizers()),
         "reference": "reference" in models.initialized,
         "steps": {part: optimizer.steps for part, optimizer in models.optimizers().items()},
@@ -96,9 +94,8 @@ def restore(models: LearnerModels, folder: Path) -> int:
 
 
 def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> int:
-    job = {_MOMENTS: "float32", **plain["job"]}  # an earlier version saved no moments setting
-    for key, value in _identity(models, job).items():
-        _check_same(job, key, value)
+    for key, value in _identity(models).items():
+        _check_same(plain["job"], key, value)
     trained = set(plain["parts"])
     if "supervised" in trained and models.offline is None:
         raise ConfigError(
@@ -123,7 +120,7 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
     for part, optimizer in models.optimizers().items():
         steps = plain["steps"][part]
         optimizer.steps = {name: _count(steps[name]) for name in optimizer.steps}
-    models.skipped_updates = _count(plain.get("skipped_updates", 0))  # earlier versions: not kept
+    models.skipped_updates = _count(plain["skipped_updates"])
     torch.set_rng_state(rng)
     return _count(plain["version"])
 
@@ -182,20 +179,18 @@ def _count(value: Any) -> int:
     return value
 
 
-def _identity(models: LearnerModels, saved: Mapping[str, str]) -> dict[str, str]:
+def _identity(models: LearnerModels) -> dict[str, str]:
     """Return the settings that a checkpoint must have been saved with, by name."""
     config = models.config
-    algorithm = {_ALGORITHM: config.algorithm.name}
-    if _ALGORITHM not in saved:  # that of an earlier version
-        algorithm = {"algorithm.estimator": estimator_of(config.algorithm.name)}
     return {
         "model.path": config.model.path,
         "model.freeze_vision": str(config.model.freeze_vision),
         _LORA: _lora_identity(config.model.lora),
         "train.master_dtype": config.train.master_dtype,
-        _MOMENTS: _moments(config.optim.moments, config.train.tensor_parallel),
+        "optim.moments": _moments(config.optim.moments, config.train.tensor_parallel),
         "env.id": config.env.id,
-    } | algorithm
+        "algorithm.name": config.algorithm.name,
+    }
 
 
 def _moments(moments: str, tensor: int) -> str:

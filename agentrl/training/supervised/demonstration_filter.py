@@ -208,11 +208,6 @@ class DemonstrationFilter:
         self, run: replay.Run, summary: replay.Summary, settings: Mapping[str, Any]
     ) -> SelectedEpisode | str:
         episode = run.episode(summary.id).episode
-        if episode.turns and not any(turn.shown for turn in episode.turns):
-            raise ConfigError(
-                f"warm_start.recorded: {run.path} was recorded without the texts that were shown "
-                "(format 1); record it again"
-            )
         if any(message.num_images for message in episode.messages()):
             self._check_frames(run.path, settings)
         if (why := _skip_reason(run, episode)) is not None:

@@ -26,7 +26,7 @@ from agentrl.replay.frames.frame_store import FrameStore
 from agentrl.replay.frames.pack_sweep import PackSweeper
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
-from agentrl.replay.run_layout import pack_file, single_frame_file
+from agentrl.replay.run_layout import pack_file
 from tests.replay import packs
 from tests.replay.episodes import screen
 
@@ -209,18 +209,6 @@ def test_a_file_that_is_not_a_pack_yields_no_frame(tmp_path: Path, content: byte
     (tmp_path / "episodes").mkdir(exist_ok=True)
     assert replay.open(tmp_path).frame(name) is None
     assert not replay.open(tmp_path).has_frame(name)
-
-
-def test_frames_of_older_formats_are_read_from_their_files(tmp_path: Path) -> None:
-    name = "0" * 31 + "a"
-    file = single_frame_file(tmp_path, name)
-    file.parent.mkdir(parents=True)
-    PIL.Image.fromarray(screen(1)).save(file)
-    (tmp_path / "episodes").mkdir()
-    run = replay.open(tmp_path)
-    assert run.has_frame(name)
-    assert np.array_equal(run.frame(name), screen(1))
-    assert not run.has_frame("0" * 32)
 
 
 def test_bands_shared_by_successive_screens_are_stored_once(tmp_path: Path) -> None:

@@ -390,11 +390,6 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
             lambda tree: tree["turns"][0].update(shown="", frames=[]),
             "skipped: 1 with a private screen",
         ),
-        (
-            [],
-            lambda tree: [turn.pop("shown") for turn in tree["turns"]],
-            r"without the texts that were shown \(format 1\)",
-        ),
     ],
     ids=[
         "another game",
@@ -403,7 +398,6 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
         "no action",
         "one now",
         "private",
-        "format 1",
     ],
 )
 def test_unusable_recordings_are_an_error_before_anything_starts(

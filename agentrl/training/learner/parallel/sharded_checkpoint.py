@@ -1,8 +1,8 @@
 """Sharded tensors on disk: each rank writes and reads its own shards.
 
 The folder has the format of torch.distributed.checkpoint; any number of ranks can read it. Beside
-each file is its checksum, `FILE.xxh3`, which `xxhsum --check` verifies as well; a file without one,
-such as those of earlier versions, is not verified.
+each file is its checksum, `FILE.xxh3`, which `xxhsum --check` verifies as well; a file without one
+is not verified.
 """
 
 import hashlib
