@@ -6,10 +6,11 @@ B samples of a batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ Image = NDArray[np.uint8]
 """One image, uint8[H, W, 3], RGB."""
 TopLogprobs = tuple[tuple[int, float], ...]
 """The most probable tokens at one position, most probable first: id and log-probability."""
+Split = Literal["train", "eval", "demo"]
+"""What an episode is played for: training, evaluation or demonstration."""
 IMAGE = "<image>"
 """Placeholder of an image in the text of a message."""
 
@@ -52,6 +55,30 @@ def transcript_of(messages: Sequence[Message]) -> str:
 def without_placeholders(message: str) -> str:
     """The text of a message without its image placeholders."""
     return message.replace(IMAGE, "").strip()
+
+
+def finite(name: str, value: Any) -> float:
+    """A value as a finite float.
+
+    Args:
+        name: name of the value, for messages.
+        value: a number of any library, or an array or tensor of one number.
+
+    Raises:
+        TypeError, ValueError: it is not a number (such as the text "1.0"), or not finite.
+    """
+    try:
+        plain = value.item() if hasattr(value, "item") else value
+        number = float(plain) if hasattr(plain, "__float__") else None  # texts and bytes have none
+    except OverflowError:
+        raise ValueError(f"{name} is too large a number") from None
+    except (TypeError, ValueError, RuntimeError):  # torch raises the last one
+        number = None
+    if number is None:
+        raise TypeError(f"{name} is {value!r:.60} ({type(value).__name__}), not a number")
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {value!r:.60}, not a finite number")
+    return number
 
 
 class Outcome(StrEnum):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.data import openrlhf
+from agentrl.data import openrlhf_rewards
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.http_client import HttpClient, data_uri
 from agentrl.text import known_names
@@ -114,11 +114,11 @@ class OpenRLHF(Remote):
                     f"rewards: prompt_key={key}: no column has this name"
                     f"{known_names(key, inputs, label='There are')}"
                 )
-        return openrlhf.request_of(reward_inputs, key)
+        return openrlhf_rewards.request_of(reward_inputs, key)
 
     def _rows(self, answer: bytes, count: int) -> list[dict[str, Any]]:
         try:
-            return openrlhf.rows_of(json.loads(answer), count)
+            return openrlhf_rewards.rows_of(json.loads(answer), count)
         except (ValueError, RecursionError) as error:
             raise RewardError(f"{self._client.url}: {error}: {answer[:80]!r}") from None
 

@@ -156,13 +156,15 @@ def _check_name(name: str) -> None:
 def standalone_program() -> str:
     """The environment server as one file, which needs no agentrl."""
     from agentrl import web_access
-    from agentrl.rollout import env_server
+    from agentrl.rollout import env_calls, env_server
 
-    server, checks = (
-        Path(str(one.__file__)).read_text("utf-8") for one in (env_server, web_access)
-    )
-    lines = server.splitlines(keepends=True)
-    return "".join(checks if one.startswith("from agentrl.web_access") else one for one in lines)
+    program = Path(str(env_server.__file__)).read_text("utf-8")
+    for module in (env_calls, web_access):
+        text = Path(str(module.__file__)).read_text("utf-8")
+        text = text.replace("from __future__ import annotations\n", "")
+        imports = rf"(?m)^from {re.escape(module.__name__)} import .*\n"
+        program = re.sub(imports, text.replace("\\", r"\\"), program)
+    return program
 
 
 def serve(

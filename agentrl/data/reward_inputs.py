@@ -1,6 +1,7 @@
-"""Accessors for reward functions: an episode's replies, environment rewards and ground truth."""
+"""What reward functions read: an episode's replies, environment rewards, ground truth and text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agentrl.data.grading import extract_answer
@@ -10,6 +11,25 @@ from agentrl.types import Episode
 ROW, IMAGE_COLUMN = "row", "image_column"
 """Keys of the reset's info: the columns of a data set's row, for reward functions; and the column
 that held its images, in the row as None (one image) or [] (a list)."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class QueryFormat:
+    """How a model's chat template writes the texts that reward functions get."""
+
+    prompt: Callable[[Sequence[Mapping[str, str]]], str]
+    """The text of a prompt of messages (`role`, `content`), up to the start of the reply."""
+    end: str
+    """The token that ends a reply."""
+
+
+def _chatml(messages: Sequence[Mapping[str, str]]) -> str:
+    said = (f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>\n" for one in messages)
+    return f"{''.join(said)}<|im_start|>assistant\n"
+
+
+CHATML = QueryFormat(prompt=_chatml, end="<|im_end|>")
+"""ChatML, the format for models whose chat template is unknown."""
 
 
 class MissingInfo(KeyError):

@@ -5,16 +5,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean, known_names
-from agentrl.types import Outcome, TruncatedBy, cause
+from agentrl.types import Outcome, Split, TruncatedBy, cause
 
 _SUCCESS = ("success", "won", "accuracy")
 """Metrics that are 1 if the episode was a success; the first one present counts."""
 HELD_OUT = "eval"
-SPLITS = ("train", HELD_OUT, "demo")
+SPLITS = get_args(Split)
 VOID = "void"
 """Matches every outcome that voids an episode."""
 OUTCOMES = (*(outcome.value for outcome in Outcome), VOID)

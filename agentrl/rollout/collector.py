@@ -8,9 +8,8 @@ from typing import Any
 
 from agentrl.errors import EnvCrashed, EnvError, EnvLost, RewardError, WorldError
 from agentrl.rollout.failure_log import FailureLog
-from agentrl.rollout.make_env import Split
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.types import UNSCORED, Episode, ScoredEpisode, TruncatedBy, cause
+from agentrl.types import UNSCORED, Episode, ScoredEpisode, Split, TruncatedBy, cause
 
 Play = Callable[[EpisodeRequest], Awaitable[ScoredEpisode]]
 """Plays and scores one requested episode; failures of phone or environment make it void."""

@@ -18,7 +18,6 @@ from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.env_server import CLOSE_S
 from agentrl.rollout.load_translator_and_players import ResizeOf
 from agentrl.rollout.make_env import (
-    Split,
     env_config_for,
     env_registration,
     make_env,
@@ -26,7 +25,7 @@ from agentrl.rollout.make_env import (
     with_allowed_apps,
 )
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, SharedPool, open_phone_pool
-from agentrl.types import Episode, Image, Outcome
+from agentrl.types import Episode, Image, Outcome, Split
 from virtual_phone.phones_spec import AppSpec
 
 log = logging.getLogger(__name__)

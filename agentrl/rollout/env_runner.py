@@ -28,7 +28,7 @@ from agentrl.errors import (
     message_of,
 )
 from agentrl.event_loop import Worker
-from agentrl.rollout.env_server import reset_env, step_env
+from agentrl.rollout.env_calls import reset_env, step_env
 from agentrl.rollout.load_translator_and_players import (
     ResizeOf,
     check_nothing_is_lost,
@@ -39,9 +39,8 @@ from agentrl.rollout.load_translator_and_players import (
 )
 from agentrl.rollout.make_env import close_env, make_env
 from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
-from agentrl.rollout.reward_adapters import finite
 from agentrl.text import pluralize, quoted
-from agentrl.types import Image, Message, Observation
+from agentrl.types import Image, Message, Observation, finite
 
 log = logging.getLogger(__name__)
 

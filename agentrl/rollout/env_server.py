@@ -25,7 +25,6 @@ import struct
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
@@ -37,6 +36,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from agentrl.rollout.env_calls import describe_error, reset_env, step_env
 from agentrl.web_access import foreign_request, is_loopback
 
 VERSION = 1
@@ -45,8 +45,6 @@ CLOSE_S = 10.0
 """How long the `close()` of an environment is waited for."""
 MAX_BYTES = 1 << 28
 """Maximum bytes of a message."""
-LONGEST_ERROR = 2000
-"""Most characters of the text of an error."""
 _GONE = 410
 """HTTP status of requests for an environment that there is no more."""
 _MAX_UNUSED = 64
@@ -55,24 +53,6 @@ with one more, the oldest is closed."""
 _FIRST_REQUEST_S = 30.0
 """How long a new connection may be silent."""
 _IDLE_CONNECTION_S = 3600.0
-
-_OLD_GYM = (
-    ", as environments of the old gym package do: adapt it to gymnasium.Env, or wrap it in "
-    "GymV21CompatibilityV0 of the package shimmy"
-)
-
-
-def describe_error(error: BaseException) -> str:
-    """Return type, text and location of an error; foreign classes may fail to make a text."""
-    try:
-        text = f"{error}"
-    except Exception as failure:
-        text = f"an error without a text: its __str__ raises {type(failure).__name__}"
-    if len(text) > LONGEST_ERROR:
-        text = f"{text[:LONGEST_ERROR]}... ({len(text):,} characters)"
-    deepest = traceback.extract_tb(error.__traceback__)[-1:]
-    location = "".join(f" ({os.path.basename(frame[0])}:{frame[1]})" for frame in deepest)
-    return f"{type(error).__name__}: {text}{location}"
 
 
 class InvalidRequest(ValueError):
@@ -223,52 +203,6 @@ def sendable(space: spaces.Space[Any]) -> spaces.Space[Any]:
         return spaces.Tuple([sendable(part) for part in space.spaces])
     kinds = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box, spaces.Text)
     return space if type(space) in kinds else OpaqueSpace(repr(space)[:200], is_text_space(space))
-
-
-def reset_env(
-    env: Any, seed: int | None, options: dict[str, Any] | None = None
-) -> tuple[Any, dict[str, Any]]:
-    """The observation and info of a reset.
-
-    Raises:
-        TypeError: the environment has another interface, such as that of old Gym.
-    """
-    given = {"seed": seed} if options is None else {"seed": seed, "options": options}
-    try:
-        found = env.reset(**given)
-    except TypeError as error:
-        if "unexpected keyword argument 'seed'" in describe_error(error):
-            raise TypeError(f"reset() takes no seed{_OLD_GYM}") from error
-        raise
-    observation, info = _parts("reset()", found, "observation, info")
-    return observation, info
-
-
-def step_env(env: Any, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-    """The five parts of a step's result.
-
-    Raises:
-        TypeError: as `reset_env`; or `terminated` or `truncated` is not a boolean.
-    """
-    names = "observation, reward, terminated, truncated, info"
-    observation, reward, terminated, truncated, info = _parts("step()", env.step(action), names)
-    ends = _as_bool("terminated", terminated), _as_bool("truncated", truncated)
-    return observation, reward, *ends, info
-
-
-def _as_bool(name: str, value: Any) -> bool:
-    """A boolean of Python or of a library of arrays; 0 and 1 pass for one."""
-    plain = value.item() if hasattr(value, "item") and np.size(value) == 1 else value
-    if plain not in (0, 1) or not isinstance(plain, (bool, int, float)):
-        raise TypeError(f"{name} is {value!r:.60} ({type(value).__name__}), not True or False")
-    return bool(plain)
-
-
-def _parts(call: str, found: Any, names: str) -> tuple[Any, ...]:
-    if isinstance(found, tuple) and len(found) == names.count(",") + 1:
-        return found
-    what = f"{len(found)} values" if isinstance(found, tuple) else f"a {type(found).__name__}"
-    raise TypeError(f"{call} returned {what} instead of ({names}){_OLD_GYM}")
 
 
 class EnvThread:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentrl.devices.vision.vision_audit import wilson_interval
+from agentrl.intervals import wilson_interval
 
 _PRIOR_GROUPS = 0.5
 """How many groups with an error the assumption that siblings are always alike counts for."""

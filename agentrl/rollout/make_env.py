@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 
@@ -27,10 +27,10 @@ from agentrl.errors import (
 from agentrl.extension_points import PLAYER, TRANSLATOR
 from agentrl.rollout.env_server import is_text_space
 from agentrl.text import known_names
+from agentrl.types import Split
 
 log = logging.getLogger(__name__)
 
-Split = Literal["train", "eval", "demo"]
 _MAKE_ARGUMENTS = ("max_episode_steps", "render_mode")
 """Arguments of `gymnasium.make` itself."""
 _ALLOW = "allow"

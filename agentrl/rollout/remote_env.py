@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import gymnasium
 
 from agentrl.errors import ConfigError, EnvError
+from agentrl.rollout.env_calls import LONGEST_ERROR
 from agentrl.rollout.env_server import (
-    LONGEST_ERROR,
     MAX_BYTES,
     VERSION,
     InvalidRequest,

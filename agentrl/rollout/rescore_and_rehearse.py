@@ -12,8 +12,7 @@ import numpy as np
 from agentrl import config as configuration
 from agentrl import extras
 from agentrl.config import Config, RewardConfig
-from agentrl.data.openrlhf import CHATML, QueryFormat
-from agentrl.data.reward_inputs import MissingInfo
+from agentrl.data.reward_inputs import CHATML, MissingInfo, QueryFormat
 from agentrl.errors import ConfigError, RewardError
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
@@ -23,10 +22,9 @@ from agentrl.replay.frames.banded_png import cut_into_bands
 from agentrl.replay.recorder import masked
 from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
-from agentrl.rollout.make_env import Split
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
-from agentrl.types import Episode, Image, ScoredEpisode, Turn
+from agentrl.types import Episode, Image, ScoredEpisode, Split, Turn
 
 log = logging.getLogger(__name__)
 

@@ -2,18 +2,16 @@
 
 import asyncio
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from agentrl.data.openrlhf import CHATML, QueryFormat
-from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW, env_reward
+from agentrl.data.reward_inputs import CHATML, IMAGE_COLUMN, ROW, QueryFormat, env_reward
 from agentrl.errors import ConfigError, RewardError, message_of, users_location
 from agentrl.rollout.sent_episode import Fetched, FirstItem, Joined
-from agentrl.types import Episode, Image
+from agentrl.types import Episode, Image, finite
 
 RewardInputs = dict[str, Any]
 """The inputs of a batch function for one episode; see `inputs_of`."""
@@ -187,27 +185,3 @@ def per_turn(name: str, value: Any, count: int) -> tuple[float, ...]:
     if len(values) != count:
         raise RewardError(f"reward {name!r} returned {len(values)} values for {count} turns")
     return tuple(finite("a value", reward) for reward in values)
-
-
-def finite(name: str, value: Any) -> float:
-    """A value as a finite float.
-
-    Args:
-        name: name of the value, for messages.
-        value: a number of any library, or an array or tensor of one number.
-
-    Raises:
-        TypeError, ValueError: it is not a number (such as the text "1.0"), or not finite.
-    """
-    try:
-        plain = value.item() if hasattr(value, "item") else value
-        number = float(plain) if hasattr(plain, "__float__") else None  # texts and bytes have none
-    except OverflowError:
-        raise ValueError(f"{name} is too large a number") from None
-    except (TypeError, ValueError, RuntimeError):  # torch raises the last one
-        number = None
-    if number is None:
-        raise TypeError(f"{name} is {value!r:.60} ({type(value).__name__}), not a number")
-    if not math.isfinite(number):
-        raise ValueError(f"{name} is {value!r:.60}, not a finite number")
-    return number

@@ -15,7 +15,7 @@ from typing import Any
 
 from agentrl import registry
 from agentrl.cluster.node_report import cores
-from agentrl.data.openrlhf import QueryFormat
+from agentrl.data.reward_inputs import QueryFormat
 from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.rollout import reward_messages
 from agentrl.rollout.loaded_reward import RewardInfo

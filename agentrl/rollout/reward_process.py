@@ -24,7 +24,7 @@ import numpy as np
 
 from agentrl import registry
 from agentrl.data.image_loading import load_image
-from agentrl.data.openrlhf import QueryFormat
+from agentrl.data.reward_inputs import QueryFormat
 from agentrl.errors import (
     AgentRLError,
     RewardError,

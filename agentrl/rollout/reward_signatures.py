@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from agentrl.data import openrlhf
+from agentrl.data import openrlhf_rewards
 from agentrl.errors import ConfigError
 from agentrl.rollout.reward_adapters import (
     INPUT_NAMES,
@@ -348,10 +348,10 @@ def _completion(inputs: RewardInputs) -> Any:
 
 def _queries(function: Callable[..., Any]) -> BatchFunction:
     def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
-        request = openrlhf.request_of(inputs)
+        request = openrlhf_rewards.request_of(inputs)
         result = awaited(function(request["query"], request["prompts"], request["labels"]))
         held = result if isinstance(result, Mapping) else {"rewards": result}
-        return openrlhf.rows_of({k: _plain(v) for k, v in held.items()}, len(inputs))
+        return openrlhf_rewards.rows_of({k: _plain(v) for k, v in held.items()}, len(inputs))
 
     return batch
 

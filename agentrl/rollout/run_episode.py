@@ -17,9 +17,8 @@ from agentrl.event_loop import own_deadline
 from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.replay.episode_summary import label_of
 from agentrl.rollout.env_runner import ActionResult, EnvRunner, StepResult
-from agentrl.rollout.make_env import Split
 from agentrl.text import phone_name, with_short_serials
-from agentrl.types import Episode, Image, Message, Observation, Outcome, TruncatedBy, Turn
+from agentrl.types import Episode, Image, Message, Observation, Outcome, Split, TruncatedBy, Turn
 
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
 

@@ -12,8 +12,7 @@ from functools import partial
 import numpy as np
 
 from agentrl.config import RewardConfig
-from agentrl.data.openrlhf import CHATML, QueryFormat
-from agentrl.data.reward_inputs import env_reward
+from agentrl.data.reward_inputs import CHATML, QueryFormat, env_reward
 from agentrl.errors import ConfigError, RewardError
 from agentrl.event_loop import post
 from agentrl.extension_points import REWARD

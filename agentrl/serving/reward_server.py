@@ -25,8 +25,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from agentrl.config import RewardConfig
-from agentrl.data import image_loading, openrlhf
-from agentrl.data.openrlhf import CHATML
+from agentrl.data import image_loading, openrlhf_rewards
+from agentrl.data.reward_inputs import CHATML
 from agentrl.errors import AgentRLError, ConfigError, RewardError, describe_error
 from agentrl.rollout.reward_adapters import OVERALL, SENT_IMAGES, RewardInputs
 from agentrl.rollout.reward_pool import RewardPool
@@ -102,7 +102,7 @@ class RewardServer:
             failed = [row.get("error", "returned None") for row in rows if OVERALL not in row]
             if failed:
                 raise _Refused(500, f"{len(failed)} of {len(rows)} failed: {failed[0]}")
-            return JSONResponse(openrlhf.answer_of(rows))
+            return JSONResponse(openrlhf_rewards.answer_of(rows))
         except _Refused as refused:
             return JSONResponse({"error": printable(str(refused))}, status_code=refused.status)
 
@@ -188,7 +188,7 @@ def _pixels(images: Sequence[Any]) -> int:
 
 def _openrlhf_inputs(body: bytes) -> list[RewardInputs]:
     try:
-        return openrlhf.inputs_of_request(_parsed(body))
+        return openrlhf_rewards.inputs_of_request(_parsed(body))
     except ValueError as error:
         raise _Refused(400, str(error)) from None
 

@@ -18,8 +18,7 @@ from agentrl.config import (
     RolloutConfig,
     WarmStartConfig,
 )
-from agentrl.data.openrlhf import CHATML, QueryFormat
-from agentrl.data.reward_inputs import ROW
+from agentrl.data.reward_inputs import CHATML, ROW, QueryFormat
 from agentrl.errors import ConfigError, RewardError, WorldError
 from agentrl.extension_points import REWARD
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -29,7 +28,6 @@ from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.make_env import (
-    Split,
     env_config_for,
     env_registration,
     environment_class,
@@ -41,7 +39,7 @@ from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
 from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
-from agentrl.types import Episode
+from agentrl.types import Episode, Split
 
 log = logging.getLogger(__name__)
 

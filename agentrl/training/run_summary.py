@@ -13,10 +13,10 @@ from typing import Any, Literal
 from agentrl.config.loading import read_yaml
 from agentrl.errors import ConfigError
 from agentrl.files import is_locked, open_regular
+from agentrl.intervals import Estimate, estimate, student_estimate
 from agentrl.replay.episode_summary import Summary
 from agentrl.replay.run_index import RunIndex
 from agentrl.text import printable
-from agentrl.training.evaluation.intervals import Estimate, estimate, student_estimate
 from agentrl.training.job_failure import JobFailure, read_failure
 from agentrl.training.monitoring.metrics_file import (
     METRICS_FILE,

@@ -10,7 +10,7 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.config import RewardConfig
-from agentrl.data.openrlhf import CHATML
+from agentrl.data.reward_inputs import CHATML
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.run_layout import episode_file
 from agentrl.rollout.rescore_and_rehearse import (

@@ -22,7 +22,6 @@ from agentrl.devices.vision.vision_audit import (
     Disagreement,
     VisionAudit,
     format_audit,
-    wilson_interval,
 )
 
 __all__ = [
@@ -46,5 +45,4 @@ __all__ = [
     "dominant_color",
     "find_template",
     "format_audit",
-    "wilson_interval",
 ]

@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentrl.intervals import wilson_interval
 from agentrl.types import Image
 
 UNREAD = "unread"
 """Value of a fact that is on the screen but could not be read; it equals nothing."""
-_Z = 1.959964
-"""Quantile of the normal distribution for a 95% interval."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -136,24 +135,6 @@ def agrees(read: Any, true: Any) -> bool:
     if _is_list(read) and _is_list(true):
         return len(read) == len(true) and all(map(agrees, read, true))
     return bool(read == true)
-
-
-def wilson_interval(successes: float, of: float) -> tuple[float, float]:
-    """The 95% score interval of a proportion (E. B. Wilson, 1927).
-
-    It remains valid for few trials, and for proportions near 0 and 1. Neither number needs to be
-    whole: trials that depend on each other count as fewer.
-
-    Raises:
-        ValueError: no trial, or more successes than trials.
-    """
-    if not 0 <= successes <= of or of < 1:
-        raise ValueError(f"{successes} successes of {of} trials")
-    share, z2 = successes / of, _Z * _Z
-    middle = share + z2 / (2 * of)
-    reach = _Z * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of))
-    low, high = ((middle + sign * reach) / (1 + z2 / of) for sign in (-1, 1))
-    return max(low, 0.0), min(high, 1.0)
 
 
 def _is_list(value: Any) -> bool:

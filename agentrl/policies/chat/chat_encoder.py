@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agentrl.data.openrlhf import QueryFormat
+from agentrl.data.reward_inputs import QueryFormat
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import CHAT
 from agentrl.policies.chat.chat_format import ChatFormat, ChatModel, Piece

@@ -23,6 +23,7 @@ from agentrl.data.observations import observation_problem
 from agentrl.env import scripted_reply
 from agentrl.errors import ActionError, AgentRLError, describe_error
 from agentrl.findings import Finding, note, ok, wrong
+from agentrl.rollout.env_calls import reset_env, step_env
 from agentrl.rollout.env_check.random_play import (
     SEED,
     RandomEpisode,
@@ -34,7 +35,6 @@ from agentrl.rollout.env_check.random_play import (
 )
 from agentrl.rollout.env_check.side_effects import FirstInstance
 from agentrl.rollout.env_processes import resident_bytes
-from agentrl.rollout.env_server import reset_env, step_env
 from agentrl.rollout.load_translator_and_players import load_player, open_translator
 from agentrl.rollout.make_env import (
     check_env_kwargs,

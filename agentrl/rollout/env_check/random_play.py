@@ -14,8 +14,8 @@ import numpy as np
 from agentrl import env
 from agentrl.config import EnvConfig
 from agentrl.config.env_settings import EACH
+from agentrl.rollout.env_calls import reset_env, step_env
 from agentrl.rollout.env_processes import EnvProcesses
-from agentrl.rollout.env_server import reset_env, step_env
 from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.make_env import make_env
 from agentrl.types import Observation

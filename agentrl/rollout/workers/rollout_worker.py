@@ -11,7 +11,7 @@ import cv2
 
 from agentrl.actions.dialect import Dialect, Resize
 from agentrl.config import Config
-from agentrl.data.openrlhf import CHATML
+from agentrl.data.reward_inputs import CHATML
 from agentrl.devices import DevicePool
 from agentrl.errors import EngineError, RewardError, WorkerLost
 from agentrl.policies.chat.chat_encoder import ChatEncoder
@@ -33,11 +33,11 @@ from agentrl.rollout.env_pool import EnvPool, open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.load_translator_and_players import history_of, load_player, stop_texts_of
-from agentrl.rollout.make_env import Split, env_config_for, env_registration, eval_keys
+from agentrl.rollout.make_env import env_config_for, env_registration, eval_keys
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, phone_states
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions, score_or_void
-from agentrl.types import Episode, Observation, Prompt, Reply, ScoredEpisode, Turn
+from agentrl.types import Episode, Observation, Prompt, Reply, ScoredEpisode, Split, Turn
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
 from agentrl.weight_sync.transport_choice import TransportChoice
 from agentrl.weight_sync.weight_transport import StreamedTransport

@@ -23,15 +23,14 @@ from agentrl.data.row_columns import cell
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.extension_points import LOGGER
 from agentrl.files import StrPath, lock_folder
+from agentrl.intervals import estimate, student_estimate
 from agentrl.notebook_html import table
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.make_env import Split
 from agentrl.rollout.reward_audit import sum_sight
 from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.text import pluralize
 from agentrl.training import env_seeds, preflight
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.evaluation.intervals import estimate, student_estimate
 from agentrl.training.evaluation.shared_rollouts import SharedRollouts
 from agentrl.training.job_failure import recorded_failure
 from agentrl.training.model_to_play import (
@@ -57,7 +56,7 @@ from agentrl.training.run_folder import (
 )
 from agentrl.training.run_start import record_start
 from agentrl.training.stop_signals import acknowledge_stop_signals
-from agentrl.types import ScoredEpisode
+from agentrl.types import ScoredEpisode, Split
 
 log = logging.getLogger(__name__)
 

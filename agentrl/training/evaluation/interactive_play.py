@@ -23,7 +23,7 @@ from agentrl.event_loop import Worker
 from agentrl.files import StrPath
 from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.rollout.load_translator_and_players import open_translator
-from agentrl.rollout.make_env import Split, env_registration
+from agentrl.rollout.make_env import env_registration
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.text import did_you_mean
@@ -56,7 +56,7 @@ from agentrl.training.supervised.reply_conversion import (
     parse_typed,
     strip_tags,
 )
-from agentrl.types import IMAGE, Episode, Message, Observation, ScoredEpisode, Turn
+from agentrl.types import IMAGE, Episode, Message, Observation, ScoredEpisode, Split, Turn
 
 log = logging.getLogger(__name__)
 

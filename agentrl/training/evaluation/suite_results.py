@@ -9,15 +9,15 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
-from agentrl.replay import Run
-from agentrl.training.evaluation.evaluate import Evaluation
-from agentrl.training.evaluation.intervals import (
+from agentrl.intervals import (
     Estimate,
     estimate,
     ks_of,
     pass_at_k,
     student_estimate,
 )
+from agentrl.replay import Run
+from agentrl.training.evaluation.evaluate import Evaluation
 from agentrl.training.evaluation.suite import SuiteTask
 from agentrl.training.monitoring.metrics_file import is_number
 

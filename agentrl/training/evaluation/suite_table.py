@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentrl.training.evaluation.intervals import Estimate
+from agentrl.intervals import Estimate
 from agentrl.training.evaluation.suite_results import TaskResult, differences, means
 
 MEAN = "mean of the tasks"

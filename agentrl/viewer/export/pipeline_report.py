@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import config as configuration
-from agentrl.training.evaluation.intervals import Estimate
+from agentrl.intervals import Estimate
 from agentrl.training.evaluation.suite_table import with_interval
 from agentrl.training.monitoring.result_tables import format_duration
 from agentrl.training.pipeline import stored_pipeline

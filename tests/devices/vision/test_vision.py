@@ -1,4 +1,3 @@
-import math
 from importlib.util import find_spec
 
 import cv2
@@ -22,7 +21,6 @@ from agentrl.devices.vision import (
     dominant_color,
     find_template,
     ocr,
-    wilson_interval,
 )
 from agentrl.errors import ConfigError
 
@@ -318,18 +316,3 @@ def test_an_audit_counts_and_reports_what_was_misread():
 @pytest.mark.parametrize(("read", "true"), [(True, 1), (0, False), ("1", 1), ([1], [1, 2])])
 def test_different_values_do_not_agree(read, true):
     assert not VisionAudit().add("fact", read, true)
-
-
-def test_wilson_gives_the_published_intervals():
-    assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)  # Newcombe, 1998
-    assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
-
-
-@given(of=st.integers(1, 10_000), share=st.floats(0, 1))
-def test_wilson_interval_contains_the_share_and_is_symmetric(of, share):
-    successes = round(of * share)
-    low, high = wilson_interval(successes, of)
-    assert 0 <= low <= successes / of + 1e-12
-    assert successes / of - 1e-12 <= high <= 1
-    other = wilson_interval(of - successes, of)
-    assert math.isclose(low, 1 - other[1], abs_tol=1e-9)

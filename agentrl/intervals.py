@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from agentrl.devices.vision import wilson_interval
+_Z = 1.959964
+"""Quantile of the normal distribution for a 95% interval."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -62,6 +63,24 @@ def estimate(values: Sequence[float], *, are_shares: bool = False) -> Estimate:
     if not are_shares or found.low is None or found.high is None:
         return found
     return replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
+
+
+def wilson_interval(successes: float, of: float) -> tuple[float, float]:
+    """The 95% score interval of a proportion (E. B. Wilson, 1927).
+
+    It remains valid for few trials, and for proportions near 0 and 1. Neither number needs to be
+    whole: trials that depend on each other count as fewer.
+
+    Raises:
+        ValueError: no trial, or more successes than trials.
+    """
+    if not 0 <= successes <= of or of < 1:
+        raise ValueError(f"{successes} successes of {of} trials")
+    share, z2 = successes / of, _Z * _Z
+    middle = share + z2 / (2 * of)
+    reach = _Z * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of))
+    low, high = ((middle + sign * reach) / (1 + z2 / of) for sign in (-1, 1))
+    return max(low, 0.0), min(high, 1.0)
 
 
 def student_estimate(values: Sequence[float]) -> Estimate:

@@ -10,28 +10,11 @@ chat template; only `rewards` is required in the answer.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentrl.data.reward_inputs import CHATML
 
-@dataclass(slots=True, kw_only=True, frozen=True)
-class QueryFormat:
-    """How a model's chat template writes the texts that OpenRLHF sends."""
-
-    prompt: Callable[[Sequence[Mapping[str, str]]], str]
-    """The text of a prompt of messages (`role`, `content`), up to the start of the reply."""
-    end: str
-    """The token that ends a reply."""
-
-
-def _chatml(messages: Sequence[Mapping[str, str]]) -> str:
-    said = (f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>\n" for one in messages)
-    return f"{''.join(said)}<|im_start|>assistant\n"
-
-
-CHATML = QueryFormat(prompt=_chatml, end="<|im_end|>")
-"""ChatML, the format for models whose chat template is unknown."""
 _ANSWER_BEGINS = re.compile(
     r"<\|im_start\|>assistant\n|<\|start_header_id\|>assistant<\|end_header_id\|>\n\n"
     r"|<start_of_turn>model\n|<｜Assistant｜>|\[/INST\]"  # noqa: RUF001

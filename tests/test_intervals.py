@@ -1,17 +1,20 @@
 """pass@k and confidence intervals, against scipy, NumPy and the published code."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from agentrl.training.evaluation.intervals import (
+from agentrl.intervals import (
     estimate,
     ks_of,
     pass_at_k,
     student_estimate,
     t_quantile,
+    wilson_interval,
 )
 
 
@@ -104,3 +107,18 @@ def test_95_percent_intervals_contain_the_mean_that_often(count) -> None:
         assert found.high is not None
         covered += found.low <= 3.0 <= found.high
     assert stats.binomtest(covered, 2000, 0.95).pvalue > 0.001
+
+
+def test_wilson_gives_the_published_intervals():
+    assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)  # Newcombe, 1998
+    assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
+
+
+@given(of=st.integers(1, 10_000), share=st.floats(0, 1))
+def test_wilson_interval_contains_the_share_and_is_symmetric(of, share):
+    successes = round(of * share)
+    low, high = wilson_interval(successes, of)
+    assert 0 <= low <= successes / of + 1e-12
+    assert successes / of - 1e-12 <= high <= 1
+    other = wilson_interval(of - successes, of)
+    assert math.isclose(low, 1 - other[1], abs_tol=1e-9)
