@@ -211,7 +211,12 @@ ALGORITHM = ExtensionPoint(
 LOSS = ExtensionPoint(
     kind="loss",
     setting="algorithm.loss.name",
-    builtin="agentrl.algorithms.losses",
+    builtin={
+        "cispo": "agentrl.algorithms.cispo:CISPOLoss",
+        "gspo": "agentrl.algorithms.gspo:GSPOLoss",
+        "ppo": "agentrl.algorithms.ppo:PPOLoss",
+        "sapo": "agentrl.algorithms.sapo:SAPOLoss",
+    },
     base="agentrl.algorithms.core.policy_loss:PolicyLoss",
 )
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import agentrl
 from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.algorithms.core.statistics import per_group, standardize
-from agentrl.algorithms.losses.ppo import PPOLoss
+from agentrl.algorithms.ppo import PPOLoss
 
 ENV, NAMES = "FrozenLake-v1", ["left", "down", "right", "up"]
 REPLIES = [*(f"<action>{name}</action>" for name in NAMES), "Let me think."]

@@ -1,1 +1,1 @@
-"""The algorithms, one file each: advantages, loss, defaults and what each requires."""
+"""The algorithms, one file each: advantages, policy loss, defaults and what each requires."""

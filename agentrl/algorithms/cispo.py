@@ -4,9 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from agentrl.algorithms.core.kl import log_ratio
+from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, TokenLoss
 from agentrl.algorithms.grpo import GRPO
-from agentrl.algorithms.losses.cispo import CISPOLoss
 from agentrl.config import AlgorithmConfig, LossConfig
+from agentrl.config.bounds import check_not_negative
+
+
+class CISPOLoss(PolicyLoss):
+    """-sg[clip(r, 1 - low, 1 + high)] A logp: clips the ratio; every token keeps a gradient."""
+
+    about = "clips the importance weight of a token, never its gradient"
+    source = "arXiv:2506.13585"
+    formula = "-sg[clip(r)] A logp"
+    differs = "same as verl; TRL clips only above, at `epsilon_high` instead of 1 + `epsilon_high`"
+
+    @dataclass(slots=True, kw_only=True)
+    class Config(LossConfig):
+        """Clipping of the importance weight."""
+
+        clip_low: float = 1.0
+        """The weight is clipped below at `1 - clip_low`."""
+        clip_high: float = 4.0
+        """The weight is clipped above at `1 + clip_high`."""
+
+        def validate(self) -> None:
+            """Raise `ConfigError` at the first invalid value."""
+            check_not_negative("algorithm.loss", self, "clip_low", "clip_high")
+
+    config: Config
+
+    def __call__(self, inputs: LossInputs) -> TokenLoss:
+        """See the class."""
+        ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp().detach()
+        weight = ratio.clamp(1 - self.config.clip_low, 1 + self.config.clip_high)
+        return TokenLoss(
+            loss=-weight * inputs.advantages * inputs.logprobs, clipped=weight != ratio
+        )
 
 
 class CISPO(GRPO):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agentrl.algorithms.grpo import GRPO
-from agentrl.algorithms.losses.ppo import PPOLoss
+from agentrl.algorithms.ppo import PPOLoss
 from agentrl.config import AlgorithmConfig, LossConfig, OverlongConfig, SamplingConfig
 
 
-class DAPO(GRPO):
+class DAPOAlgorithm(GRPO):
     """GRPO's advantages with DAPO's loss, dynamic sampling and soft penalty on long replies."""
 
     about = "GRPO with a higher upper clip, dynamic sampling, a token mean and a length penalty"

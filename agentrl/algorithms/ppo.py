@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 from agentrl.algorithms.core.algorithm import AdvantageResult, Algorithm, Requires
 from agentrl.algorithms.core.generalized_advantages import gae
-from agentrl.config import AlgorithmConfig, CriticConfig
+from agentrl.algorithms.core.kl import log_ratio
+from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, TokenLoss
+from agentrl.config import AlgorithmConfig, CriticConfig, LossConfig
 from agentrl.config.bounds import check_at_most, check_not_negative
+from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from agentrl.algorithms.core.trajectories import Trajectories
 
 
@@ -60,3 +65,58 @@ class PPO(Algorithm):
             self.config.gae_lambda,
         )
         return AdvantageResult(advantages=advantages, returns=returns)
+
+
+class PPOLoss(PolicyLoss):
+    """PPO's clipped objective with asymmetric bounds and a dual clip.
+
+    max(-A r, -A clip(r, 1 - low, 1 + high)); where A < 0, at most -c A.
+    """
+
+    about = "clips the probability ratio"
+    source = "arXiv:1707.06347; arXiv:2503.14476 (`clip_high`); arXiv:1912.09729 (`clip_dual`)"
+    formula = "max(-A r, -A clip(r)); at most -c A where A < 0"
+    differs = (
+        "same as verl; TRL's `delta` is our `clip_dual`, off by default; at r = 1 the gradients"
+        " are equal (see Speed)"
+    )
+
+    @dataclass(slots=True, kw_only=True)
+    class Config(LossConfig):
+        """Clipping of the probability ratio to the sampling policy."""
+
+        clip_low: float = 0.2
+        """The ratio is clipped below at `1 - clip_low`."""
+        clip_high: float = 0.2
+        """The ratio is clipped above at `1 + clip_high`."""
+        clip_dual: float | None = 3.0
+        """Dual clip: the loss of a token with negative advantage is at most this times the
+        advantage's magnitude; None for no bound."""
+
+        def validate(self) -> None:
+            """Raise `ConfigError` at the first invalid value."""
+            check_not_negative("algorithm.loss", self, "clip_low", "clip_high")
+            if self.clip_dual is not None and self.clip_dual < 1:
+                raise ConfigError(
+                    f"algorithm.loss.clip_dual={self.clip_dual}: must be at least 1, or null: "
+                    "below it, tokens with negative advantage have no gradient"
+                )
+
+    config: Config
+
+    def __call__(self, inputs: LossInputs) -> TokenLoss:
+        """See the class."""
+        ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp()
+        return clipped(ratio, inputs.advantages, self.config)
+
+
+def clipped(ratio: Tensor, advantages: Tensor, config: PPOLoss.Config) -> TokenLoss:
+    """[N] the clipped objective of ratios."""
+    free = -advantages * ratio
+    bounded = -advantages * ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
+    loss, is_clipped = free.maximum(bounded), bounded > free
+    if config.clip_dual is not None:
+        ceiling = -config.clip_dual * advantages
+        dual = (advantages < 0) & (loss > ceiling)
+        loss, is_clipped = ceiling.where(dual, loss), is_clipped | dual
+    return TokenLoss(loss=loss, clipped=is_clipped)

@@ -4,9 +4,46 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from agentrl.algorithms.core.kl import log_ratio
+from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, TokenLoss
 from agentrl.algorithms.grpo import GRPO
-from agentrl.algorithms.losses.sapo import SAPOLoss
 from agentrl.config import LossConfig
+from agentrl.config.bounds import check_positive
+
+
+class SAPOLoss(PolicyLoss):
+    """-A (4 / tau) sigmoid(tau (r - 1)): a soft gate instead of clipping.
+
+    The gradient equals the plain policy gradient at r = 1 and fades on both sides.
+    """
+
+    about = "a soft gate instead of clipping"
+    source = "arXiv:2511.20347"
+    formula = "-A (4 / tau) sigmoid(tau (r - 1))"
+    differs = "same as TRL and verl"
+
+    @dataclass(slots=True, kw_only=True)
+    class Config(LossConfig):
+        """Temperatures of the gate."""
+
+        tau_positive: float = 1.0
+        """Temperature for positive advantages."""
+        tau_negative: float = 1.05
+        """Temperature for the others."""
+
+        def validate(self) -> None:
+            """Raise `ConfigError` at the first invalid value."""
+            check_positive("algorithm.loss", self, "tau_positive", "tau_negative")
+
+    config: Config
+
+    def __call__(self, inputs: LossInputs) -> TokenLoss:
+        """See the class."""
+        ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp()
+        positive = inputs.advantages.new_full((), self.config.tau_positive)
+        tau = positive.where(inputs.advantages > 0, self.config.tau_negative)
+        loss = -inputs.advantages * 4 / tau * (tau * (ratio - 1)).sigmoid()
+        return TokenLoss(loss=loss, clipped=loss.new_zeros(loss.shape).bool())
 
 
 class SAPO(GRPO):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agentrl.algorithms.core.algorithm import Algorithm
 from agentrl.algorithms.core.statistics import per_group, returns_to_go, standardize
-from agentrl.algorithms.losses.ppo import PPOLoss
+from agentrl.algorithms.ppo import PPOLoss
 from agentrl.config import AlgorithmConfig, LossConfig
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agentrl.accelerators import MachineAccelerators
-from agentrl.cluster.node_report import Clock, NodeReport, ReportRequest, Room, Space
+from agentrl.cluster.node_report import Clock, NodeReport, ReportRequest, Space, WeightSpace
 from agentrl.cluster.placement import Node
 from agentrl.errors import ConfigError
 from agentrl.findings import Finding, note, ok, wrong
@@ -107,7 +107,7 @@ def _listed(cards: tuple[tuple[str, int | None], ...]) -> str:
     return ", ".join(f"{cards.count(c)} x {described(c)}" for c in kinds) or "none usable by torch"
 
 
-def weights_folder(node: Node, room: Room, needed: int, what: str) -> Path | None:
+def weights_folder(node: Node, room: WeightSpace, needed: int, what: str) -> Path | None:
     """Return the folder for a node's new weights, or None if they fit into its shared memory.
 
     Args:

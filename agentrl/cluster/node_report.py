@@ -69,7 +69,7 @@ class NodeReport:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Room:
+class WeightSpace:
     """Free space for the weights of a node's engines."""
 
     shm: Space | None
@@ -111,10 +111,10 @@ def examine(question: ReportRequest) -> NodeReport:
     )
 
 
-def room() -> Room:
+def room() -> WeightSpace:
     """Free space of the machine that this process runs on."""
     folder, shm = tempfile.gettempdir(), Path("/dev/shm")
-    return Room(
+    return WeightSpace(
         shm=_space(shm) if os.access(shm, os.W_OK) else None,
         temporary=_space(folder),
         temporary_folder=folder,

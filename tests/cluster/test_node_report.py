@@ -16,8 +16,8 @@ from agentrl.cluster.node_report import (
     Clock,
     NodeReport,
     ReportRequest,
-    Room,
     Space,
+    WeightSpace,
     cores,
     host_memory,
 )
@@ -207,7 +207,7 @@ def room(shm, temporary):
     spaces = [
         None if free is None else Space(total=10 * GIB, free=free) for free in (shm, temporary)
     ]
-    return Room(shm=spaces[0], temporary=spaces[1], temporary_folder="/tmp")
+    return WeightSpace(shm=spaces[0], temporary=spaces[1], temporary_folder="/tmp")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from agentrl.envs.android.phone_game.app import GameApp
 from agentrl.envs.android.phone_game.boxes import Box, Grid, SwipePath
 from agentrl.envs.android.phone_game.env import GameEnv
 from agentrl.envs.android.phone_game.game import PhoneGame
-from agentrl.envs.android.phone_game.players import GamePlayer, RandomPlayer
+from agentrl.envs.android.phone_game.players import GamePlayer, RandomGamePlayer
 from agentrl.envs.android.phone_game.rules import GameRules
 from agentrl.envs.android.phone_game.settings import PacedSettings, one_of
 from agentrl.envs.android.phone_game.translator import GameTranslator
@@ -117,5 +117,5 @@ class Walker(GamePlayer):
         return choice[0]
 
 
-class Stumbler(RandomPlayer):
+class Stumbler(RandomGamePlayer):
     game = GAME

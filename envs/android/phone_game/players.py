@@ -64,7 +64,7 @@ class GamePlayer(ABC):
         return self.dialect.spell(touch_of(target), self.dialect.screen((width, height)), thought)
 
 
-class RandomPlayer(GamePlayer):
+class RandomGamePlayer(GamePlayer):
     """Makes uniformly random calls and, in the mode `touch`, some random touches; no reasoning.
 
     Args:

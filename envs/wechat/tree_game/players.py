@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.envs.android.phone_game.players import Choice, GamePlayer, RandomPlayer
+from agentrl.envs.android.phone_game.players import Choice, GamePlayer, RandomGamePlayer
 from agentrl.envs.wechat.tree_game.app import GAME
 from agentrl.envs.wechat.tree_game.rules import TreeGamePhase
 
@@ -65,10 +65,10 @@ class TreeGameMediocre(TreeGameExpert):
         return str(info["optimal"]) if rng.random() < self.skill else "replace"
 
 
-class TreeGameRandom(RandomPlayer):
+class TreeGameRandom(RandomGamePlayer):
     """Touches the axe and random buttons, and sometimes anywhere; no reasoning.
 
-    Args and errors: as `RandomPlayer`.
+    Args and errors: as `RandomGamePlayer`.
     """
 
     game = GAME

@@ -13,7 +13,7 @@ from agentrl.envs.android.minigames.flappy_bird.rules import (
     Bird,
     hits,
 )
-from agentrl.envs.android.phone_game.players import RandomPlayer, SkilledPlayer
+from agentrl.envs.android.phone_game.players import RandomGamePlayer, SkilledPlayer
 
 _TURNS = COLUMNS + 1
 """Turns that the search looks ahead; gates further away are not visible."""
@@ -51,7 +51,7 @@ class FlappyBirdMediocre(FlappyBirdExpert):
     default_skill = 0.5
 
 
-class FlappyBirdRandom(RandomPlayer):
+class FlappyBirdRandom(RandomGamePlayer):
     """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME

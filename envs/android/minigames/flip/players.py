@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.envs.android.minigames.flip.env import GAME
-from agentrl.envs.android.phone_game.players import Choice, RandomPlayer, SkilledPlayer
+from agentrl.envs.android.phone_game.players import Choice, RandomGamePlayer, SkilledPlayer
 
 
 class FlipExpert(SkilledPlayer):
@@ -75,7 +75,7 @@ class FlipMediocre(FlipExpert):
     default_skill = 0.5
 
 
-class FlipRandom(RandomPlayer):
+class FlipRandom(RandomGamePlayer):
     """Turns random cards, and sometimes touches anywhere."""
 
     game = GAME

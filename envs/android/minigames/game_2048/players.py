@@ -7,7 +7,7 @@ from typing import Any
 
 from agentrl.envs.android.minigames.game_2048.env import GAME
 from agentrl.envs.android.minigames.game_2048.rules import Board, Row, empty, legal, put, slide
-from agentrl.envs.android.phone_game.players import RandomPlayer, SkilledPlayer
+from agentrl.envs.android.phone_game.players import RandomGamePlayer, SkilledPlayer
 
 _MOST_CELLS = 6
 """Cells in which a new tile is tried; on an emptier board its position hardly matters."""
@@ -32,7 +32,7 @@ class Game2048Mediocre(Game2048Expert):
     default_skill = 0.5
 
 
-class Game2048Random(RandomPlayer):
+class Game2048Random(RandomGamePlayer):
     """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME

@@ -6,7 +6,7 @@ from typing import Any
 
 from agentrl.envs.android.minigames.snake.env import GAME
 from agentrl.envs.android.minigames.snake.rules import MOVES, Cell, ahead, on_board
-from agentrl.envs.android.phone_game.players import RandomPlayer, SkilledPlayer
+from agentrl.envs.android.phone_game.players import RandomGamePlayer, SkilledPlayer
 
 
 class SnakeExpert(SkilledPlayer):
@@ -34,7 +34,7 @@ class SnakeMediocre(SnakeExpert):
     default_skill = 0.5
 
 
-class SnakeRandom(RandomPlayer):
+class SnakeRandom(RandomGamePlayer):
     """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME

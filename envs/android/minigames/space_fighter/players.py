@@ -5,7 +5,7 @@ from typing import Any
 
 from agentrl.envs.android.minigames.space_fighter.env import GAME
 from agentrl.envs.android.minigames.space_fighter.rules import COLUMNS, MOVES, ROWS
-from agentrl.envs.android.phone_game.players import RandomPlayer, SkilledPlayer
+from agentrl.envs.android.phone_game.players import RandomGamePlayer, SkilledPlayer
 
 
 class SpaceFighterExpert(SkilledPlayer):
@@ -26,7 +26,7 @@ class SpaceFighterMediocre(SpaceFighterExpert):
     default_skill = 0.5
 
 
-class SpaceFighterRandom(RandomPlayer):
+class SpaceFighterRandom(RandomGamePlayer):
     """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME

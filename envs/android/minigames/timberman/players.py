@@ -5,7 +5,7 @@ from typing import Any
 
 from agentrl.envs.android.minigames.timberman.env import GAME
 from agentrl.envs.android.minigames.timberman.rules import MOVES
-from agentrl.envs.android.phone_game.players import RandomPlayer, SkilledPlayer
+from agentrl.envs.android.phone_game.players import RandomGamePlayer, SkilledPlayer
 
 
 class TimbermanExpert(SkilledPlayer):
@@ -27,7 +27,7 @@ class TimbermanMediocre(TimbermanExpert):
     default_skill = 0.5
 
 
-class TimbermanRandom(RandomPlayer):
+class TimbermanRandom(RandomGamePlayer):
     """Makes random calls, and sometimes touches anywhere."""
 
     game = GAME
