@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.files import atomic_replace, open_regular
-from agentrl.replay.run_layout import is_name
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +67,6 @@ class LivePhones:
         kept: Callable[[], Iterable[LivePhone]] | None = None,
         host: str | None = None,
     ) -> None:
-        if not is_name(writer):
-            raise ValueError(f"{writer!r} is not a valid writer name")
         self._path = run / "live" / f"{writer}.json"
         self.kept, self._host = kept, host
         self._phones: dict[str, LivePhone] = {}
