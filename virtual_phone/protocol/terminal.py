@@ -20,7 +20,7 @@ _KEYS = {
     for start in (b"\x1b[", b"\x1bO")
     for letter, name in ((b"A", "up"), (b"B", "down"), (b"C", "right"), (b"D", "left"))
 }
-"""What terminals send for the arrow keys."""
+"""Bytes that terminals send for the arrow keys."""
 _MAX_HISTORY = 500
 _MAX_LINE_LENGTH = 1 << 20
 _OFTEN_PARSED = 1 << 14
