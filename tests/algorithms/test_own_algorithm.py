@@ -39,7 +39,7 @@ def test_the_example_passes_every_check_with_settings_of_its_own(kind):
     [
         ("algorithm", "quantile=4", "algorithm.quantile=4.0: must be at most 1"),
         ("algorithm", "kl.target=1", "has no effect with algorithm.kl.add_to=none"),
-        ("loss", "epsilom=1", "Did you mean: 'epsilon'"),
+        ("loss", "epsilom=1", "did you mean 'epsilon'"),
         ("loss", "name=ppo", "SimplePolicyLoss is checked; leave out the name"),
     ],
 )
