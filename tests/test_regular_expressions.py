@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("agentrl", "rewards", "envs")
+FOLDERS = ("agentrl", "rewards", "envs", "virtual_phone")
 SIZES = (16, 20, 24, 28, 32, 40, 48, 64, 128, 256, 512, 1024, 2048)
 NOTABLE_S = 0.004
 METHODS = ("search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer")
@@ -36,6 +36,7 @@ USERS_OWN = ("agentrl/cli/porting/",)
 """Code that reads only a user's own scripts, on this user's command."""
 COMPOSED = {
     # Alternatives of fixed names or of single characters.
+    "agentrl/cli/envs.py": 1,
     "agentrl/cli/phone.py": 1,
     "agentrl/cluster/ray_reaper.py": 1,
     "agentrl/policies/chat/chat_encoder.py": 1,
