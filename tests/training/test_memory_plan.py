@@ -304,7 +304,7 @@ def test_a_plan_lists_what_a_gpu_holds_and_what_does_not_fit(capsys):
     assert code == 0
     assert "tiny: 2 ranks and 2 engines together, 2 x 24 GB" in shown
     assert "gradients" in shown
-    assert shown.splitlines()[-2] == "fits"
+    assert "fits" in shown.splitlines()
     code, shown = plan(capsys, *small, "--gpu", "2GB", "optim.moments=8bit")
     assert code == 1
     assert "does not fit: updates need" in shown

@@ -133,13 +133,13 @@ def test_recorded_episodes_contain_the_servers_tokens(url: str, tmp_path: Path) 
                 assert dict(top).get(id, min(logprob, least)) == pytest.approx(logprob, abs=1e-4)
 
 
-def test_a_judge_behind_it_answers_by_the_schema(url: str, tiny_vlm: Path) -> None:
+async def test_a_judge_behind_it_answers_by_the_schema(url: str, tiny_vlm: Path) -> None:
     """An untrained model can only give a valid grade because vLLM enforces the schema."""
     screens = (made.screen(3), made.screen(4))
     turns = (made.turn(images=screens, shown="<image>A<image>B"),)
     played = made.episode("e0", turns=turns, final_images=(made.screen(5),))
     judge = Judge(url, "tiny", reason=False, scores=(0, 7), votes=3, temperature=1.0, attempts=1)
-    assert judge(played) in range(8)
+    assert await judge(played) in range(8)
     free = Judge(url, "tiny", reason=False, response_format="none", attempts=1, max_tokens=8)
     with pytest.raises(RewardError, match="no valid grade in 1 answers"):
         free(played)
