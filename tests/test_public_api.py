@@ -46,7 +46,7 @@ def test_a_mistake_from_python_ends_with_its_message_after_the_users_line(tmp_pa
     done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=100)
     lines = done.stderr.splitlines()
     assert lines[-1].startswith("agentrl.errors.ConfigError: train.stepz=3: ")
-    assert "Did you mean: 'steps'?" in lines[-1]
+    assert "did you mean 'steps'?" in lines[-1]
     assert str(file) in lines[1]
     assert len(lines) <= 7, done.stderr
 

@@ -776,6 +776,7 @@ def test_two_evaluations_are_compared_by_seed(small, open_page):
     low, high = scipy.stats.ttest_1samp(gains, 0).confidence_interval()
     fact = re.escape(f"{fmean(gains):+.3g} ({low:+.3g} to {high:+.3g})")
     expect(page.get_by_text(re.compile(fact))).to_be_visible()
+    expect(page.get_by_text("only B succeeds").last).to_be_visible()
     page.get_by_label("Seeds").select_option("b_only")
     expect(page.locator("tbody tr")).to_have_count(2)
     page.locator("tbody tr a").last.click()

@@ -177,8 +177,12 @@ function pairs(found, a, b, only) {
       fact("B minus A, mean reward (95% interval)", `${signed(mean)}${within}`, tone(mean)),
       fact("B better", `${count("better")} (${share(count("better") / found.pairs.length)})`),
       fact("B worse", `${count("worse")} (${share(count("worse") / found.pairs.length)})`),
-      fact("only B succeeds", number(count("b_only"))),
-      fact("only A succeeds", number(count("a_only"))),
+      ...(found.pairs.some((pair) => pair.a.success != null || pair.b.success != null)
+        ? [
+            fact("only B succeeds", number(count("b_only"))),
+            fact("only A succeeds", number(count("a_only"))),
+          ]
+        : []),
     ),
     shown.length
       ? h(
