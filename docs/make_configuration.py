@@ -4,6 +4,7 @@ Run: python docs/make_configuration.py
 """
 
 import ast
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,7 @@ def _own_settings(point: ExtensionPoint, prefix: str, classes: Classes) -> str:
     rows = []
     shared = [_name(field) for field, _ in _fields(classes["AlgorithmConfig"])]
     for extension in point.extensions():
-        folder = DOCS.parent / str(point.builtin).replace(".", "/")
-        tree = _parsed(folder / f"{extension.name}.py")
+        tree = ast.parse(inspect.getsource(point.resolve(extension.name)))
         (config,) = [
             node for node in ast.walk(tree)
             if isinstance(node, ast.ClassDef) and node.name == "Config"

@@ -18,7 +18,7 @@ from tests.wheel import ROOT, environment, install, result, run
 ONE_PHONE = "devices.source=virtual:1"
 MISTAKES = {
     "number_gane": "did you mean 'number_game'",
-    "number_game train.stpes=3": "Did you mean: 'steps'",
+    "number_game train.stpes=3": "did you mean 'steps'",
     "number_game env.id=NumberGane-v0": "did you mean 'NumberGame-v0'",
     "number_game rewards='[{function: \"agentrl.rewards.number_game:outcom\"}]'": "'outcome'",
 }

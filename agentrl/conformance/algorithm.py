@@ -30,7 +30,7 @@ def config_of(target: type[Algorithm], settings: Mapping[str, Any]) -> Algorithm
 
 
 def check_description(target: type[Algorithm]) -> None:
-    """Check that the algorithm has a description and names its paper."""
+    """It says what it does, and which paper it is from."""
     for name in ("about", "source"):
         text = getattr(target, name, None)
         assert isinstance(text, str), f"{target.__name__}.{name} must be a text"
@@ -38,13 +38,13 @@ def check_description(target: type[Algorithm]) -> None:
 
 
 def check_settings(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """Check that the algorithm's settings survive being saved."""
+    """Its settings survive being saved."""
     saved = configuration.from_dict({"algorithm": asdict(config)}).algorithm
     assert saved == config, f"saved and read again, {asdict(config)} becomes {asdict(saved)}"
 
 
 def check_requirements(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """Check that the job can provide what the algorithm requires."""
+    """What it requires can be provided."""
     algorithm = target(config)
     assert isinstance(algorithm.requires, Requires), (
         f"requires is {type(algorithm.requires).__name__}, must be Requires(...)"
@@ -61,7 +61,7 @@ def check_form(target: type[Algorithm], config: AlgorithmConfig) -> None:
 
 
 def check_layout(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """Check that the same tokens get the same advantages however episodes are laid out."""
+    """The same tokens get the same advantages however episodes are laid out."""
     for algorithm, groups in _cases(target(config)):
         advantage_invariants.layout_invariant(algorithm, groups)
 
@@ -115,7 +115,7 @@ def check_hooks(target: type[Algorithm], config: AlgorithmConfig) -> None:
 
 
 def check_loss_form(target: type[Algorithm], config: AlgorithmConfig) -> None:
-    """Check that loss and gradient are finite, even for tokens whose probability changed a lot."""
+    """Its loss and gradient are finite, also for tokens whose probability changed a lot."""
     algorithm = target(config)
     for spread in _SPREADS:
         for seed in range(10):

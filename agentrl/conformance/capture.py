@@ -21,12 +21,12 @@ _FAULTS = ("truncated", "header", "empty", "black", "secure")
 
 
 def check_installed(target: type[Capture]) -> None:
-    """Check that the capture's library is installed."""
+    """Its library is installed."""
     target.check_installed()
 
 
 def check_picture(target: type[Capture]) -> None:
-    """Check that the picture is uint8[H, W, 3], RGB, and equal to the screen."""
+    """Its picture is uint8[H, W, 3], RGB, and what the screen shows."""
     with _phone(target) as phone:
         picture, expected = _frame(phone.capture), _screencap(phone)
         assert isinstance(picture, np.ndarray), f"frame() returned {type(picture).__name__}"
@@ -106,7 +106,7 @@ def check_deadline(target: type[Capture]) -> None:
 
 
 def check_close(target: type[Capture]) -> None:
-    """Check that the capture may be closed twice, and starts again at the next call."""
+    """It may be closed twice, and starts again at the next call."""
     with _phone(target) as phone:
         _frame(phone.capture)
         phone.capture.close()

@@ -22,7 +22,7 @@ _REPLY = (40, 41, 42)
 
 
 def check_it_opens(target: type[ChatFormat], settings: Mapping[str, Any]) -> None:
-    """Check that the format fits the model, and that no text can contain its end token."""
+    """It fits the model, and its end token is one that no text can contain."""
     encoder = _encoder(target, settings)
     names = {id: name for name, id in encoder.chat_model.token_ids.items()}
     assert encoder.end_id in names, f"end_id={encoder.end_id} is not a special token of the model"

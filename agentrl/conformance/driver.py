@@ -22,7 +22,7 @@ _GRACE_S = 5.0
 
 
 def check_lists_phones(target: type[AdbSocket]) -> None:
-    """Check that the driver lists the phones of the adb server."""
+    """It lists the phones of the adb server."""
     with probe_phone() as phone:
         found = _server(target).devices()
         assert found.get(phone.serial) == "device", (
@@ -45,7 +45,7 @@ def check_refusal(target: type[AdbSocket]) -> None:
 
 
 def check_no_server(target: type[AdbSocket]) -> None:
-    """Check that connecting without a server raises OSError."""
+    """Without a server, connecting raises OSError."""
     try:
         target("127.0.0.1", free_port(), Deadline(_GRACE_S)).close()
     except OSError:

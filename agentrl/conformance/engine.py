@@ -38,7 +38,7 @@ _CHAT = "not run: the model of a ChatEngine is behind a server; play with it by 
 
 
 def check_arguments(target: type[Engine], settings: Mapping[str, Any]) -> None:
-    """Check that the engine accepts these arguments, and that its packages are installed."""
+    """It accepts these arguments, and its packages are installed."""
     rollout = RolloutConfig(engine=reference(target), engine_kwargs=dict(settings))
     target.check(rollout)
     if lacking := target.missing_packages(rollout):
@@ -53,7 +53,7 @@ def check_arguments(target: type[Engine], settings: Mapping[str, Any]) -> None:
 
 
 def check_abilities(target: type[Engine], settings: Mapping[str, Any]) -> None:
-    """Check that the engine can do what its capabilities declare."""
+    """It can do what its capabilities say."""
     able = target.capabilities
     assert issubclass(target, TokenEngine | ChatEngine), (
         f"{target.__name__} must be a subclass of TokenEngine or ChatEngine"
@@ -71,7 +71,7 @@ def check_abilities(target: type[Engine], settings: Mapping[str, Any]) -> None:
 
 
 def check_replies(target: type[Engine], settings: Mapping[str, Any]) -> Finding:
-    """Check that replies are complete, and their log-probabilities those of the distribution."""
+    """Its replies are complete, and their log-probabilities those of the sampled distribution."""
     if not issubclass(target, TokenEngine):
         return ok(_REPLIES, _CHAT)
     return asyncio.run(_check_replies(target, settings))
@@ -127,7 +127,7 @@ def _check_reply(encoder: ChatEncoder, reply: Reply) -> None:
 
 
 def check_weights(target: type[Engine], settings: Mapping[str, Any]) -> Finding | None:
-    """Check that the engine plays with loaded weights, and rejects those of another model."""
+    """It plays with the weights that it has loaded, and rejects those of another model."""
     if not issubclass(target, TokenEngine) or not target.capabilities.trains:
         return ok("It loads weights", "not run: its capabilities say that it does not")
     asyncio.run(_check_weights(target, settings))

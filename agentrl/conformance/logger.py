@@ -19,18 +19,18 @@ _FIRST = {"train/reward": 0.5, "learner/loss": 0.25, "rollout/tokens_per_s": 900
 
 
 def check_installed(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """Check that the logger's library is installed and its constructor accepts the arguments."""
+    """Its library is installed, and its constructor accepts the keyword arguments."""
     check_loggers([_entry(target, settings)])
 
 
 def check_ends_at_once(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """Check that the logger survives a job that ends before its first step."""
+    """It survives a job that ends before its first step."""
     with _opened(target, settings):
         pass
 
 
 def check_whole_job(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """Check that the logger survives a job: warm start, training, evaluations and results."""
+    """It survives a whole job: warm start, training, evaluations and results."""
     with _opened(target, settings) as logger:
         logger.stage("warm start")
         logger.progress(0, 10, "")
@@ -44,7 +44,7 @@ def check_whole_job(target: type[Logger], settings: Mapping[str, Any]) -> None:
 
 
 def check_any_metrics(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """Check that the logger accepts metrics that come and go, and values that are not finite."""
+    """It accepts metrics that come and go, and values that are not finite."""
     with _opened(target, settings) as logger:
         logger.stage(TRAINING)
         logger.log(TRAINING, 1, _FIRST)
@@ -53,7 +53,7 @@ def check_any_metrics(target: type[Logger], settings: Mapping[str, Any]) -> None
 
 
 def check_resumed(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """Check that the logger continues in a resumed job's folder, which repeats steps."""
+    """It continues in the folder of a job that is resumed, which repeats steps."""
     with TemporaryDirectory(prefix="agentrl-check-") as folder:
         for first in (1, 2):
             with _opened(target, settings, Path(folder)) as logger:
@@ -65,7 +65,7 @@ def check_resumed(target: type[Logger], settings: Mapping[str, Any]) -> None:
 
 
 def check_metrics_unchanged(target: type[Logger], settings: Mapping[str, Any]) -> None:
-    """Check that the logger does not change the metrics, which other loggers get as well."""
+    """It does not change the metrics, which other loggers get as well."""
     given = dict(_FIRST)
     with _opened(target, settings) as logger:
         logger.stage(TRAINING)

@@ -23,7 +23,7 @@ def config_of(target: type[PolicyLoss], settings: Mapping[str, Any]) -> LossConf
 
 
 def check_description(target: type[PolicyLoss]) -> None:
-    """Check that the loss has a description and names its paper."""
+    """It says what it does, and which paper it is from."""
     for name in ("about", "source"):
         text = getattr(target, name, None)
         assert isinstance(text, str), f"{target.__name__}.{name} must be a text"
@@ -31,7 +31,7 @@ def check_description(target: type[PolicyLoss]) -> None:
 
 
 def check_settings(target: type[PolicyLoss], config: LossConfig) -> None:
-    """Check that the loss's settings survive being saved."""
+    """Its settings survive being saved."""
     saved = algorithm_config("grpo", loss=asdict(config)).loss
     assert saved == config, f"saved and read again, {config} becomes {saved}"
 

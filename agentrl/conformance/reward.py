@@ -20,12 +20,12 @@ _EPISODES = 20
 
 
 def check_arguments(target: Any, settings: Mapping[str, Any]) -> None:
-    """Check that the function accepts its keyword arguments."""
+    """It accepts its keyword arguments."""
     _functions(target, settings).close()
 
 
 def check_finite(target: Any, settings: Mapping[str, Any]) -> None:
-    """Check that the function returns a finite number, or one per turn."""
+    """It returns a finite number, or one per turn."""
     with _functions(target, settings) as functions:
         for episode in _episodes(settings):
             _score(functions, episode, settings)

@@ -42,7 +42,7 @@ def config_of(target: type[TaskSampler], settings: Mapping[str, Any]) -> Sampler
 
 
 def check_settings(target: type[TaskSampler], config: SamplerConfig) -> None:
-    """Check that the sampler has a description, and that its settings survive being saved."""
+    """It says what it does, and its settings survive being saved."""
     text = getattr(target, "about", None)
     assert isinstance(text, str), f"{target.__name__}.about must be a text"
     saved = configuration.from_dict({"sampling": asdict(config)}).sampling
@@ -50,7 +50,7 @@ def check_settings(target: type[TaskSampler], config: SamplerConfig) -> None:
 
 
 def check_choice(target: type[TaskSampler], config: SamplerConfig) -> None:
-    """Check that the sampler chooses one of the job's tasks for each group in any case."""
+    """It chooses as many tasks of the job as there are groups, whatever happens to them."""
     for solved in (0.0, 0.5, 1.0):
         with _folder() as folder:
             _train(_made(config, folder), solved, range(1, _STEPS))
@@ -92,7 +92,7 @@ def check_resumed(target: type[TaskSampler], config: SamplerConfig) -> None:
 
 
 def check_bounded(target: type[TaskSampler], config: SamplerConfig) -> None:
-    """Check that the sampler's state does not grow with the number of steps."""
+    """Its state does not grow with the number of steps."""
     with _folder() as folder:
         sampler = _made(config, folder)
         _train(sampler, 0.5, range(1, 101))
@@ -103,7 +103,7 @@ def check_bounded(target: type[TaskSampler], config: SamplerConfig) -> None:
 
 
 def check_metrics(target: type[TaskSampler], config: SamplerConfig) -> None:
-    """Check that the sampler's metrics are finite numbers."""
+    """Its metrics are finite numbers."""
     with _folder() as folder:
         sampler = _made(config, folder)
         _train(sampler, 0.5, range(1, 10))

@@ -544,7 +544,7 @@ def test_a_file_of_another_trainer_is_answered_with_the_command_that_ports_it(tm
 
 def test_unknown_names_are_not_taken_for_those_of_other_trainers():
     assert suggestion("bar") == suggestion("worker.foo") == ""
-    with pytest.raises(ConfigError, match="Did you mean: 'steps'"):
+    with pytest.raises(ConfigError, match="did you mean 'steps'"):
         configuration.load("number_game", ["train.stpes=3"])
 
 

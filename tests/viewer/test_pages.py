@@ -55,7 +55,7 @@ def test_a_failed_job_and_void_episodes_say_why(serve, open_page, tmp_path):
     page = open_page(served.url)
     expect(page.get_by_role("alert")).to_contain_text("DeviceOffline adb:1 is offline")
     expect(page.get_by_role("alert")).to_contain_text("Resume it with agentrl train …/run --resume")
-    expect(page.get_by_text("failed after 0 steps")).to_be_visible()
+    expect(page.get_by_text("failed after 2 steps")).to_be_visible()
     page.get_by_role("link", name="job.log").click()
     expect(page.get_by_text("DeviceOffline: adb:1 is offline")).to_be_visible()
     page.goto(f"{served.url}/episodes?outcome=device_error")
