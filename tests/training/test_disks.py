@@ -130,7 +130,7 @@ def test_a_folder_on_a_read_only_disk_is_refused_before_any_work(
     assert run(capsys, *job, "train.steps=1")[0] == 0
     mount("-o", "remount,ro", disk)
     for command, words in (
-        ([*job, "run.name=other"], "cannot create a run: [Errno 30] Read-only file system"),
+        ([*job, "run.name=other"], f"{disk} is not a writable folder"),
         (["train", "--resume", disk / "run", "train.steps=2"], f"{disk}/run is not a writable"),
         (["prune", disk / "run", "--keep-gb", "0"], "Read-only file system"),
     ):
