@@ -211,7 +211,7 @@ def _check_scoring(rewards: RewardFunctions, episode: Episode, player: str) -> N
     except RewardError as error:
         raise ConfigError(
             f"rewards: an episode of the player {player!r} cannot be scored: {error}. A new job "
-            "starts only if its rewards score an episode; a service that they ask must run by then"
+            "scores one episode before it starts; start the services that its rewards call first"
         ) from error
 
 

@@ -142,7 +142,7 @@ async def test_a_judge_behind_it_answers_by_the_schema(url: str, tiny_vlm: Path)
     assert await judge(played) in range(8)
     free = Judge(url, "tiny", reason=False, response_format="none", attempts=1, max_tokens=8)
     with pytest.raises(RewardError, match="no valid grade in 1 answers"):
-        free(played)
+        await free(played)
 
 
 def test_rows_are_answered_by_a_server_as_by_the_same_local_model(
