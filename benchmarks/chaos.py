@@ -57,7 +57,7 @@ from virtual_phone.system.screen_frame import bar_height
 FAULTS = Path(__file__).with_suffix(".yaml")
 _DEADLINES = {"screenshot": "frame_s", "launch": "launch_s", "reconnect": "connect_s"}
 _CALLS = (
-    "screenshot", "tap", "key", "launch", "stop", "focus", "app_state", "look",
+    "screenshot", "perform", "launch", "stop", "focus", "app_state", "look",
     "send_action", "shell", "batch", "reboot", "reconnect",
 )  # fmt: skip
 _LATE_S = 1.0
@@ -107,7 +107,7 @@ class Watch:
                 return inner(phone, *arguments, **keywords)
             finally:
                 deadline_s = getattr(phone.deadlines, _DEADLINES.get(name, "command_s"))
-                if name == "send_action" and not isinstance(arguments[0], Tap):
+                if name in ("perform", "send_action") and not isinstance(arguments[0], Tap):
                     deadline_s += getattr(arguments[0], "seconds", 0.0) + deadline_s
                 self._count(f"{name} on {phone.serial}", time.monotonic() - start - deadline_s)
 

@@ -9,6 +9,7 @@ advance, and a few commands.
 
 import argparse
 import asyncio
+import functools
 import logging
 import random
 import statistics
@@ -118,7 +119,8 @@ def bench_table(phones: dict[str, AdbPhone], rounds: int) -> Table:
     table = Table("driver", "kind", "method", "ms", "", title="Capture and input of one phone")
     for driver, phone in phones.items():
         phone.launch(PACKAGE, ACTIVITY, {})
-        for row in measure_methods(phone, rounds=rounds, change=lambda p=phone: p.tap(0.5, 0.2)):  # type: ignore[misc]
+        touch = functools.partial(phone.perform, Tap(0.5, 0.2))
+        for row in measure_methods(phone, rounds=rounds, change=touch):
             median = "" if row.median_ms is None else f"{row.median_ms:.2f}"
             lag = "" if row.lag_s is None else f"lag {row.lag_s * 1000:.0f} ms "
             note = row.failure or f"{lag}{'picked' if row.picked else ''}"
@@ -186,7 +188,7 @@ def main() -> None:
     phones = by_both_drivers(device)
     device.launch(PACKAGE, ACTIVITY, {})
     known = ways(phones, AdbServer.from_environment())
-    medians = latency(known, lambda: device.tap(0.5, 0.2), options.rounds)
+    medians = latency(known, lambda: device.perform(Tap(0.5, 0.2)), options.rounds)
     console.print(latency_table(medians, options.rounds))
     console.print(bench_table(phones, 5))
     command, frame = medians[OURS]

@@ -4,45 +4,67 @@ Positions are in [0, 1] of the screen, from its top left corner.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-LONG_PRESS_S, SWIPE_S, DRAG_S = 0.8, 0.3, 0.8
-"""Default durations."""
+Point = tuple[float, float]
 
 
 @dataclass(slots=True, frozen=True)
-class Tap:
+class PointTouch:
+    """A touch that stays at (x, y)."""
+
+    duration_s: ClassVar[float] = 0.0
+    """Default time on the screen; 0 for as short as the phone's own taps."""
+    x: float
+    y: float
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """Where the touch begins and, if it moves, ends."""
+        return ((self.x, self.y),)
+
+
+@dataclass(slots=True, frozen=True)
+class PathTouch:
+    """A touch that moves from (x1, y1) to (x2, y2)."""
+
+    duration_s: ClassVar[float] = 0.0
+    """Default time on the screen."""
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """Where the touch begins, and where it ends."""
+        return (self.x1, self.y1), (self.x2, self.y2)
+
+
+@dataclass(slots=True, frozen=True)
+class Tap(PointTouch):
     """A short touch at (x, y)."""
 
-    x: float
-    y: float
-
 
 @dataclass(slots=True, frozen=True)
-class LongPress:
+class LongPress(PointTouch):
     """A finger held at (x, y)."""
 
-    x: float
-    y: float
+    duration_s: ClassVar[float] = 0.8
 
 
 @dataclass(slots=True, frozen=True)
-class Swipe:
+class Swipe(PathTouch):
     """A swipe from (x1, y1) to (x2, y2)."""
 
-    x1: float
-    y1: float
-    x2: float
-    y2: float
+    duration_s: ClassVar[float] = 0.3
 
 
 @dataclass(slots=True, frozen=True)
-class Drag:
+class Drag(PathTouch):
     """Picks up what is at (x1, y1) and drops it at (x2, y2)."""
 
-    x1: float
-    y1: float
-    x2: float
-    y2: float
+    duration_s: ClassVar[float] = 0.8
 
 
 @dataclass(slots=True, frozen=True)
@@ -85,11 +107,8 @@ Action = Tap | LongPress | Swipe | Drag | Type | Key | Wait | Done
 
 
 @dataclass(slots=True, frozen=True)
-class DoubleTap:
+class DoubleTap(PointTouch):
     """Two short touches at (x, y)."""
-
-    x: float
-    y: float
 
 
 @dataclass(slots=True, frozen=True)

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.actions.screen_actions import Key, Tap
 from agentrl.cli.command_help import CommandGroup
 from agentrl.cli.terminal import print_finding, print_table, suggest
 from agentrl.errors import ConfigError, DeviceError
@@ -187,7 +188,7 @@ def tap(
     Example: agentrl devices tap emulator-5554 0.5 0.9
     """
     with _phone(serial or None) as phone:
-        phone.tap(x, y)
+        phone.perform(Tap(x, y))
     suggest(("devices", "screenshot", *([serial] if serial else ())))
 
 
@@ -255,7 +256,7 @@ def bench(
 
     with _phone(serial, driver=driver) as phone:
         rows = measure_methods(phone, rounds=rounds, change=screen_toggler(phone))
-        phone.key("HOME")
+        phone.perform(Key("HOME"))
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("", "method", "median, ms", "lag, ms", ""):
         table.add_column(column, justify="right" if column.endswith("ms") else "left")

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from agentrl.actions.screen_actions import Tap
 from agentrl.conformance.checking import reference
 from agentrl.conformance.support.probe_phone import probe_phone, set_fault
 from agentrl.devices.adb.adb_socket import Deadline
@@ -43,7 +44,7 @@ def check_owned(target: type[Capture]) -> None:
     with _phone(target) as phone:
         first = _frame(phone.capture)
         kept = first.copy()
-        phone.tap(0.5, 0.25)
+        phone.perform(Tap(0.5, 0.25))
         second = _frame(phone.capture)
         assert not np.shares_memory(first, second), "two pictures share their memory; return a copy"
         assert np.array_equal(first, kept), "the first picture changed; return a copy"
@@ -54,7 +55,7 @@ def check_fresh(target: type[Capture]) -> None:
     with _phone(target) as phone:
         for _ in range(4):
             before = _frame(phone.capture)
-            phone.tap(0.5, 0.25)
+            phone.perform(Tap(0.5, 0.25))
             assert not images_match(before, _frame(phone.capture)), (
                 "a touch before the call does not show"
             )

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import numpy as np
 
+from agentrl.actions.screen_actions import Tap
 from agentrl.child_process import free_port
 from agentrl.conformance.checking import reference
 from agentrl.conformance.support.probe_phone import PACKAGE, probe_phone
@@ -91,7 +92,7 @@ def check_plays(target: type[AdbSocket]) -> None:
     """A phone is captured, tapped and typed on through it."""
     with probe_phone(driver=reference(target)) as phone:
         before = phone.screenshot()
-        phone.tap(0.5, 0.25)
+        phone.perform(Tap(0.5, 0.25))
         touched = phone.app_state(PACKAGE)["last"]
         assert np.allclose(touched, (0.5, 0.25), atol=0.05), f"(0.5, 0.25) touched {touched}"
         assert not np.array_equal(before, phone.screenshot()), "the touch does not show"

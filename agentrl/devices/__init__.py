@@ -23,7 +23,6 @@ from agentrl.devices.device import (
     Device,
     Look,
     Window,
-    dispatch_action,
 )
 from agentrl.devices.device_opener import DeviceWrapper, OpenSettings
 from agentrl.devices.device_sources import check_source, open_device, open_source
@@ -63,7 +62,6 @@ __all__ = [
     "Window",
     "act_and_settle",
     "check_source",
-    "dispatch_action",
     "open_device",
     "open_source",
 ]

@@ -7,20 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from agentrl.actions.screen_actions import (
-    DRAG_S,
-    LONG_PRESS_S,
-    SWIPE_S,
-    Action,
-    Done,
-    Drag,
-    Key,
-    LongPress,
-    Swipe,
-    Tap,
-    Type,
-    Wait,
-)
+from agentrl.actions.screen_actions import Action, Done, Key, Type, Wait
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.app_commands import (
@@ -35,7 +22,7 @@ from agentrl.devices.capture import Capture
 from agentrl.devices.capture.capture_method import DISPLAY, ScreenSize
 from agentrl.devices.capture.screencap import RawCapture
 from agentrl.devices.connected_phone import ConnectedPhone
-from agentrl.devices.device import AppState, CommandResult, Deadlines, Look, Window, dispatch_action
+from agentrl.devices.device import AppState, CommandResult, Deadlines, Look, Window
 from agentrl.devices.guard.foreground import (
     WINDOW,
     WINDOW_OF_FIRST_DISPLAY,
@@ -164,34 +151,16 @@ class AdbPhone(ConnectedPhone):
             return None
         return self.persistent_shell.outputs((*before, command, *after), deadline)
 
-    def tap(self, x: float, y: float) -> None:
-        """Tap at (x, y), each in [0, 1] of the screen."""
-        self._run_input(Tap(x, y))
-
-    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
-        """Hold a finger at (x, y), in [0, 1]."""
-        self._run_input(LongPress(x, y), duration_s)
-
-    def swipe(
-        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
-    ) -> None:
-        """Swipe from (x1, y1) to (x2, y2), in [0, 1]."""
-        self._run_input(Swipe(x1, y1, x2, y2), duration_s)
-
-    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
-        """Pick up what is at (x1, y1) and drop it at (x2, y2), in [0, 1]."""
-        self._run_input(Drag(x1, y1, x2, y2), duration_s)
-
-    def key(self, name: str) -> None:
-        """Press a key, such as `BACK` or `HOME`."""
-        self._run_input(Key(name))
-
-    def text(self, text: str) -> None:
-        """Type any text into the focused field."""
-        deadline = self._deadline()
-        commands = self._commands(Type(text), deadline)
-        for command, result in zip(commands, self.run_internal(commands, deadline), strict=True):
-            self.checked(command, result)
+    def perform(self, action: Action, duration_s: float | None = None) -> None:
+        """Perform an action, without waiting for its effect."""
+        if isinstance(action, Wait):
+            time.sleep(action.seconds)
+        elif not isinstance(action, Done):
+            deadline = self._deadline(duration_s or 0.0)
+            commands = self._commands(action, deadline, duration_s)
+            results = self.run_internal(commands, deadline)
+            for command, result in zip(commands, results, strict=True):
+                self.checked(command, result)
 
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
         """(Re)start an app and wait until it has the focus."""
@@ -253,7 +222,7 @@ class AdbPhone(ConnectedPhone):
             before = self.look(package)
             if only_in is not None and not is_allowed(before.front, only_in):
                 raise self._not_in_front(only_in)
-            dispatch_action(self, action)
+            self.perform(action)
             return before, self.look(package)
         look, deadline = read_state_command(package_name(package)), self._deadline()
         # Checked on the phone, right before the touch: between two calls anything can come up.
@@ -281,14 +250,12 @@ class AdbPhone(ConnectedPhone):
     def _deadline(self, more_s: float = 0.0) -> Deadline:
         return Deadline(self.deadlines.command_s + more_s)
 
-    def _commands(self, action: Touch | Key | Type, deadline: Deadline) -> list[Command]:
+    def _commands(
+        self, action: Touch | Key | Type, deadline: Deadline, duration_s: float | None = None
+    ) -> list[Command]:
         if isinstance(action, Type):
             return self._keyboard.commands(action.text, deadline)
-        return [input_command(action, self._size.now(deadline))]
-
-    def _run_input(self, action: Touch | Key, duration_s: float | None = None) -> None:
-        deadline = self._deadline(duration_s or 0.0)
-        self._own(deadline, *input_command(action, self._size.now(deadline), duration_s))
+        return [input_command(action, self._size.now(deadline), duration_s)]
 
     def _own(self, deadline: Deadline, *command: str) -> str:
         (result,) = self.run_internal([command], deadline)

@@ -1,24 +1,10 @@
 """The `Device` protocol: a phone as the rest of the framework sees it."""
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from agentrl.actions.screen_actions import (
-    DRAG_S,
-    LONG_PRESS_S,
-    SWIPE_S,
-    Action,
-    Done,
-    Drag,
-    Key,
-    LongPress,
-    Swipe,
-    Tap,
-    Type,
-    Wait,
-)
+from agentrl.actions.screen_actions import Action
 from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.types import Image
 
@@ -105,28 +91,15 @@ class Device(Protocol):
         None if the phone reports none, or if asking it takes a call of its own (`focus`).
         """
 
-    def tap(self, x: float, y: float) -> None:
-        """Tap at (x, y), each in [0, 1] of the screen."""
+    def perform(self, action: Action, duration_s: float | None = None) -> None:
+        """Perform an action, without waiting for its effect.
 
-    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
-        """Hold a finger at (x, y), in [0, 1]."""
-
-    def swipe(
-        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
-    ) -> None:
-        """Swipe from (x1, y1) to (x2, y2), in [0, 1]."""
-
-    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
-        """Pick up what is at (x1, y1) and drop it at (x2, y2), in [0, 1]."""
-
-    def key(self, name: str) -> None:
-        """Press a key, such as `BACK` or `HOME`."""
-
-    def text(self, text: str) -> None:
-        """Type any text into the focused field.
+        Args:
+            action: what to do; positions in [0, 1] of the screen.
+            duration_s: how long a touch stays on the screen; None takes the action's default.
 
         Raises:
-            DeviceError: the phone has no input method that can type it.
+            DeviceError: the phone has no input method that can type the text.
         """
 
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
@@ -216,28 +189,3 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Close the connections; the phone itself is left as it is."""
-
-
-def dispatch_action(device: Device, action: Action) -> None:
-    """Perform an action on a device, without waiting for its effect.
-
-    Raises:
-        DeviceError: the phone failed.
-    """
-    match action:
-        case Tap(x, y):
-            device.tap(x, y)
-        case LongPress(x, y):
-            device.long_press(x, y)
-        case Swipe(x1, y1, x2, y2):
-            device.swipe(x1, y1, x2, y2)
-        case Drag(x1, y1, x2, y2):
-            device.drag(x1, y1, x2, y2)
-        case Type(text):
-            device.text(text)
-        case Key(name):
-            device.key(name)
-        case Wait(seconds):
-            time.sleep(seconds)
-        case Done():
-            pass

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S, Action
+from agentrl.actions.screen_actions import Action
 from agentrl.devices.device import CommandResult, Deadlines, Device, Look, Window
 from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.types import Image
@@ -36,25 +36,8 @@ class ForwardingDevice:
     def screenshot_and_front(self) -> tuple[Image, str | None]:
         return self._call(self._device.screenshot_and_front)
 
-    def tap(self, x: float, y: float) -> None:
-        self._call(lambda: self._device.tap(x, y))
-
-    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
-        self._call(lambda: self._device.long_press(x, y, duration_s))
-
-    def swipe(
-        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
-    ) -> None:
-        self._call(lambda: self._device.swipe(x1, y1, x2, y2, duration_s))
-
-    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
-        self._call(lambda: self._device.drag(x1, y1, x2, y2, duration_s))
-
-    def key(self, name: str) -> None:
-        self._call(lambda: self._device.key(name))
-
-    def text(self, text: str) -> None:
-        self._call(lambda: self._device.text(text))
+    def perform(self, action: Action, duration_s: float | None = None) -> None:
+        self._call(lambda: self._device.perform(action, duration_s))
 
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
         self._call(lambda: self._device.launch(package, activity, extras))

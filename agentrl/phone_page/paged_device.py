@@ -5,11 +5,20 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from agentrl.actions.screen_actions import DRAG_S, LONG_PRESS_S, SWIPE_S
-from agentrl.devices import Action, LeasableDevice, Look, ScreenRegion, Window, dispatch_action
+from agentrl.actions.screen_actions import (
+    Action,
+    Drag,
+    Key,
+    LongPress,
+    PathTouch,
+    PointTouch,
+    Swipe,
+    Type,
+)
+from agentrl.devices import LeasableDevice, Look, ScreenRegion, Window
 from agentrl.devices.forwarding_device import ForwardingDevice
 from agentrl.devices.guard.foreground import is_allowed
-from agentrl.devices.input.input_commands import key_code
+from agentrl.devices.input.input_commands import Touch, key_code
 from agentrl.errors import AppNotInFront, DeviceError, DeviceTimeout
 from agentrl.phone_page.page_app import PagedApp
 from agentrl.phone_page.page_server import PageServer
@@ -70,57 +79,26 @@ class PagedDevice(ForwardingDevice):
         """Capture the screen; the package is None, as what is in front depends on the page."""
         return self.screenshot(), None
 
-    def tap(self, x: float, y: float) -> None:
-        """Tap at (x, y), in [0, 1] of the screen.
+    def perform(self, action: Action, duration_s: float | None = None) -> None:
+        """Perform an action; the app in front gets keys and text first.
 
-        A tap outside a page in front counts for its app, without effect, and is not sent: the
-        browser's own bars lead out of the game and into the owner's settings.
+        A touch that begins outside a page in front counts for its app, without effect, and is not
+        sent: the browser's own bars lead out of the game and into the owner's settings. BACK is
+        never sent to the browser, which would navigate; an unused BACK or HOME leaves the app.
         """
-        missed = self._app_beside(x, y)
-        if missed is None:
-            self._device.tap(x, y)
-        else:
-            missed.miss()
-
-    def swipe(
-        self, x1: float, y1: float, x2: float, y2: float, duration_s: float = SWIPE_S
-    ) -> None:
-        """Swipe from (x1, y1) to (x2, y2), in [0, 1] of the screen; outside the page as `tap`."""
-        missed = self._app_beside(x1, y1)
-        if missed is None:
-            self._device.swipe(x1, y1, x2, y2, duration_s)
-        else:
-            missed.miss()
-
-    def long_press(self, x: float, y: float, duration_s: float = LONG_PRESS_S) -> None:
-        """Hold a finger at (x, y), in [0, 1] of the screen: for the app, a swipe on the spot.
-
-        It takes at least a second: a shorter one may be taken for a tap.
-        """
-        self.swipe(x, y, x, y, max(duration_s, _NO_TAP_S))
-
-    def drag(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = DRAG_S) -> None:
-        """A slow swipe: a page has nothing that the phone itself could pick up."""
-        self.swipe(x1, y1, x2, y2, duration_s)
-
-    def key(self, name: str) -> None:
-        """Press a key; the app in front gets it first, and an unused BACK or HOME leaves the app.
-
-        BACK is never sent to the browser, which would navigate.
-        """
-        code, app = key_code(name), self._in_front()
-        if app is None:
-            self._device.key(name)
-        elif not app.key(code) and code in _LEAVE_KEYS:
-            self._device.key("HOME")
-
-    def text(self, text: str) -> None:
-        """Type text; into the app if one is in front."""
-        app = self._in_front()
-        if app is None:
-            self._device.text(text)
-        else:
-            app.text(text)
+        if isinstance(action, Key | Type) and (app := self._in_front()) is not None:
+            if isinstance(action, Type):
+                app.text(action.text)
+            elif not app.key(code := key_code(action.name)) and code in _LEAVE_KEYS:
+                self._device.perform(Key("HOME"))
+            return
+        if isinstance(action, PointTouch | PathTouch):
+            missed = self._app_beside(*action.points[0])
+            if missed is not None:
+                missed.miss()
+                return
+            action, duration_s = _on_page(action, duration_s)
+        self._device.perform(action, duration_s)
 
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
         """(Re)start an app and wait until the screen shows it; opens the browser if needed."""
@@ -175,7 +153,7 @@ class PagedDevice(ForwardingDevice):
         if only_in is not None and not is_allowed(front := self.focus(), only_in):
             raise AppNotInFront(f"{self.serial}: {front or 'nothing'} is in front")
         before = Look(state=self._published(package))
-        dispatch_action(self, action)
+        self.perform(action)
         return before, self.look(package)
 
     def app_area(self) -> ScreenRegion:
@@ -250,3 +228,14 @@ class PagedDevice(ForwardingDevice):
                     "something cover its page?"
                 )
             time.sleep(_PAUSE_S)
+
+
+def _on_page(action: Touch, duration_s: float | None) -> tuple[Touch, float | None]:
+    """The touch that a page understands, and its duration."""
+    match action:
+        case LongPress(x, y):  # for the app, a swipe on the spot
+            held_s = action.duration_s if duration_s is None else duration_s
+            return Swipe(x, y, x, y), max(held_s, _NO_TAP_S)
+        case Drag(x1, y1, x2, y2):  # a slow swipe: the phone itself has nothing to pick up there
+            return Swipe(x1, y1, x2, y2), action.duration_s if duration_s is None else duration_s
+    return action, duration_s

@@ -3,7 +3,7 @@
 import math
 import time
 
-from agentrl.devices import Device, ScreenRegion, Window
+from agentrl.devices import Device, ScreenRegion, Tap, Window
 from agentrl.errors import DeviceError, DeviceTimeout
 from agentrl.phone_page import calibration
 from agentrl.phone_page.calibration import PagePosition
@@ -205,7 +205,7 @@ class PhoneBrowser:
         middle = self.app_region()
         self.app = None
         assert middle is not None, "it was just located"
-        self._device.tap(*middle.to_screen(0.5, 0.5))
+        self._device.perform(Tap(*middle.to_screen(0.5, 0.5)))
         status = app.wait(
             lambda status: bool(status.probes),
             end - time.monotonic(),

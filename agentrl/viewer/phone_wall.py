@@ -75,7 +75,7 @@ class PhoneWall:
         """
         if not (0 <= x <= 1 and 0 <= y <= 1):
             raise ConfigError(f"x={x}, y={y}: must lie in [0, 1]")
-        self._free(name).tap(x, y)
+        self._free(name).perform(devices.Tap(x, y))
 
     def close(self) -> None:
         """Close all connections to phones."""

@@ -9,7 +9,19 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from agentrl.devices import Deadlines, Device, Done, Tap, Type, Wait, open_device
+from agentrl.devices import (
+    Deadlines,
+    Device,
+    Done,
+    Drag,
+    Key,
+    LongPress,
+    Swipe,
+    Tap,
+    Type,
+    Wait,
+    open_device,
+)
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.app_commands import parse_counted_state
 from agentrl.devices.adb.drivers import socket_class
@@ -40,10 +52,10 @@ def test_a_phone_is_driven_from_launch_to_stop(phone: Device) -> None:
     assert phone.focus() == PACKAGE
     before = phone.screenshot()
     assert (before.shape, before.dtype) == ((1280, 720, 3), np.uint8)
-    phone.tap(0.5, 0.25)
-    phone.swipe(0.5, 0.9, 0.5, 0.2, duration_s=0.1)
-    phone.key("ENTER")
-    phone.text("50 %s it's")
+    phone.perform(Tap(0.5, 0.25))
+    phone.perform(Swipe(0.5, 0.9, 0.5, 0.2), 0.1)
+    phone.perform(Key("ENTER"))
+    phone.perform(Type("50 %s it's"))
     state = phone.app_state(PACKAGE)
     assert state["extras"] == {"level": "2 hard", "quote": "it's"}
     assert state["last"][-1] == 100
@@ -59,10 +71,10 @@ def test_a_phone_is_driven_from_launch_to_stop(phone: Device) -> None:
 
 
 def test_long_press_and_drag_arrive(phone: Device) -> None:
-    phone.long_press(0.5, 0.25, duration_s=0.5)
+    phone.perform(LongPress(0.5, 0.25), 0.5)
     x1, y1, x2, y2, ms = phone.app_state(PACKAGE)["last"]
     assert (x1, y1, ms) == (x2, y2, 500)
-    phone.drag(0.5, 0.9, 0.5, 0.2, duration_s=0.4)
+    phone.perform(Drag(0.5, 0.9, 0.5, 0.2), 0.4)
     x1, y1, x2, y2, ms = phone.app_state(PACKAGE)["last"]
     assert y1 > y2
     assert ms == 400
@@ -130,7 +142,7 @@ def test_a_touch_on_a_rotated_screen_hits_before_any_capture(
 ) -> None:
     phone.shell("setprop", "debug.agentrl.fault.rotation", "1")
     with closing(AdbPhone(adb_server, phone.serial)) as other:
-        other.tap(0.3, 0.6)
+        other.perform(Tap(0.3, 0.6))
         assert other.size() == (1280, 720)
     x, y = phone.app_state(PACKAGE)["last"][:2]
     assert (x, y) == pytest.approx((0.3, 0.6), abs=0.1)
@@ -139,7 +151,7 @@ def test_a_touch_on_a_rotated_screen_hits_before_any_capture(
 def test_a_screenshot_belongs_to_its_caller(virtual_phone: Device) -> None:
     first = virtual_phone.screenshot()
     copy = first.copy()
-    virtual_phone.tap(0.5, 0.25)
+    virtual_phone.perform(Tap(0.5, 0.25))
     virtual_phone.screenshot()
     assert np.array_equal(first, copy)
 
@@ -173,7 +185,7 @@ def test_a_gesture_may_take_longer_than_the_deadline_of_a_command(adb_server: Ad
         deadlines = Deadlines(command_s=0.5)
         phone = AdbPhone(AdbServer(port=adb_server.port), phones.serials[0], deadlines=deadlines)
         start = time.monotonic()
-        phone.swipe(0.5, 0.8, 0.5, 0.2, duration_s=0.8)
+        phone.perform(Swipe(0.5, 0.8, 0.5, 0.2), 0.8)
         assert 0.8 <= time.monotonic() - start < 1.3
         phone.close()
     adb_server.disconnect(phones.serials[0])

@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from agentrl.devices import capture_benchmark, open_device
+from agentrl.devices import Tap, capture_benchmark, open_device
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
 from agentrl.devices.capture import screencap
 from agentrl.devices.capture_benchmark import (
@@ -65,7 +65,7 @@ def test_every_method_is_measured_or_says_why_not(phone: AdbPhone) -> None:
 
     def change() -> None:
         touches.append(1)
-        phone.tap(0.5, 0.25)
+        phone.perform(Tap(0.5, 0.25))
 
     found = by_name(measure_methods(phone, rounds=2, change=change))
     assert set(found) == {*CAPTURE.names(), *INPUTS}
@@ -107,7 +107,7 @@ def test_a_stale_capture_is_not_picked(phone: AdbPhone, monkeypatch: pytest.Monk
     monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
     monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
     phone.shell("setprop", "debug.agentrl.fault.capture", "stale")
-    found = by_name(measure_methods(phone, rounds=1, change=lambda: phone.tap(0.5, 0.25)))
+    found = by_name(measure_methods(phone, rounds=1, change=lambda: phone.perform(Tap(0.5, 0.25))))
     for name in CAPTURE.names():
         assert "stale: a change did not show within 0.3 s" in found[name].failure
         assert not found[name].picked

@@ -129,7 +129,7 @@ def test_the_display_that_shows_apps_is_captured(folded: Device, capture: str) -
 def test_the_window_in_front_is_that_of_the_display_with_the_app(folded: Device) -> None:
     folded.launch(PROBE, ".Main", {})
     assert folded.focus() == folded.window().package == PROBE
-    folded.tap(0.5, 0.25)
+    folded.perform(Tap(0.5, 0.25))
     _, look = folded.send_action(Tap(0.5, 0.25), PROBE, [PROBE])
     assert look.front == PROBE
     with pytest.raises(AppNotInFront):

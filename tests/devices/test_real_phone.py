@@ -46,8 +46,8 @@ def phone(serial: str, request: pytest.FixtureRequest) -> Iterator[AdbPhone]:
     server = AdbServer.from_environment(request.param)
     server.ensure()
     with closing(AdbPhone(server, serial)) as phone:
-        phone.key("WAKEUP")
-        phone.key("HOME")
+        phone.perform(Key("WAKEUP"))
+        phone.perform(Key("HOME"))
         yield phone
 
 

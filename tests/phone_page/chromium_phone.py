@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from playwright.sync_api import Browser, CDPSession, Page, ViewportSize
 
-from agentrl.devices import CommandResult, Deadlines, Window
+from agentrl.devices import Action, CommandResult, Deadlines, Key, Swipe, Tap, Type, Window
 from agentrl.errors import DeviceError
 from agentrl.phone_page import PagedApp
 from agentrl.types import Image
@@ -153,24 +153,24 @@ class ChromiumPhone:
             screen[:tall, :wide] = self.overlay
         return screen
 
-    def tap(self, x: float, y: float) -> None:
-        self.taps.append((x, y))
-        px, py = self._on_page(x, y)
-        if self.front == BROWSER and 0 <= py < self._tall():
-            self._tab.tap(px, py)
-            self._follow()
-
-    def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_s: float = 0.3) -> None:
-        self._tab.swipe(self._on_page(x1, y1), self._on_page(x2, y2), seconds=duration_s)
-
-    def key(self, name: str) -> None:
-        self.commands.append(("key", name))
-        if name == "HOME":
-            self.front = LAUNCHER
-            self.page.goto("about:blank")
-
-    def text(self, text: str) -> None:
-        self.commands.append(("text", text))
+    def perform(self, action: Action, duration_s: float | None = None) -> None:
+        match action:
+            case Tap(x, y):
+                self.taps.append((x, y))
+                px, py = self._on_page(x, y)
+                if self.front == BROWSER and 0 <= py < self._tall():
+                    self._tab.tap(px, py)
+                    self._follow()
+            case Swipe(x1, y1, x2, y2):
+                seconds = action.duration_s if duration_s is None else duration_s
+                self._tab.swipe(self._on_page(x1, y1), self._on_page(x2, y2), seconds=seconds)
+            case Key(name):
+                self.commands.append(("key", name))
+                if name == "HOME":
+                    self.front = LAUNCHER
+                    self.page.goto("about:blank")
+            case Type(text):
+                self.commands.append(("text", text))
 
     def launch(self, package: str, activity: str, extras: Mapping[str, str]) -> None:
         raise DeviceError(f"{package} is not installed")

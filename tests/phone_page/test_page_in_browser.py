@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
-from agentrl.devices import open_device
+from agentrl.devices import Tap, open_device
 from agentrl.devices.adb import AdbServer
 from agentrl.envs.android.number_game import layout
 from agentrl.envs.android.number_game.app import PACKAGE, NumberGameApp
@@ -135,7 +135,7 @@ def test_the_same_seeds_give_the_same_games_as_on_a_virtual_phone(
             x, y = chance.choice(list(BOXES.values())).center
             px, py = int(x * width) + 0.5, int(y * height) + 0.5
             tab.tap(px, py)
-            phone.tap(px / width, (py + bar) / (height + bar))
+            phone.perform(Tap(px / width, (py + bar) / (height + bar)))
         # A touch that is still on its way when the next game begins belongs to neither.
         wait_for(host, touches=phone.app_state(PACKAGE)["touches"])
     phone.close()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from agentrl import cli, replay
-from agentrl.devices import Device
+from agentrl.devices import Device, Key
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.doctor import examine
@@ -194,7 +194,7 @@ def game(adb_server: AdbServer, station: Station) -> Iterator[NumberGame]:
     phone.deadlines = replace(phone.deadlines, settle_s=20.0, launch_s=60.0)
     # For half a second a page keeps the last picture of a server that has ended. It may be equal to
     # the first one of this game, which then could not be recognized.
-    phone.key("HOME")
+    phone.perform(Key("HOME"))
     with (
         closing(PageAssigner([AppSpec(app=GAME)])) as pager,
         closing(pager.wrap(phone)) as device,

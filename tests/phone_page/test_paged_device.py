@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
-from agentrl.devices import AppGuard, Tap, Wait, Window
+from agentrl.devices import AppGuard, Key, LongPress, Swipe, Tap, Type, Wait, Window
 from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.envs.android.number_game import layout
 from agentrl.envs.android.number_game.app import PACKAGE, NumberGameApp
@@ -115,22 +115,22 @@ def test_a_page_between_the_bars_of_its_browser_is_found_and_played(
     device.launch(PROBE, ".Main", {})
     area = device.app_area()
     assert (area.top * 1280, area.bottom * 1280) == (160, 1232)
-    device.tap(*area.to_screen(0.25, 0.01))
+    device.perform(Tap(*area.to_screen(0.25, 0.01)))
     state = settle(device, PROBE, 1)
     assert state["last"] == pytest.approx([0.25, 0.01], abs=0.002)
-    device.swipe(*area.to_screen(0.5, 0.9), *area.to_screen(0.5, 0.1), duration_s=0.1)
+    device.perform(Swipe(*area.to_screen(0.5, 0.9), *area.to_screen(0.5, 0.1)), 0.1)
     assert len(settle(device, PROBE, 2)["last"]) == 5
-    LeasedDevice(device, "long#1").long_press(*area.to_screen(0.5, 0.9))
+    LeasedDevice(device, "long#1").perform(LongPress(*area.to_screen(0.5, 0.9)))
     x1, y1, x2, y2, ms = settle(device, PROBE, 3)["last"]
     assert (x1, y1) == (x2, y2)
     assert ms >= 900, "a page takes what is shorter than 800 for a tap"
     # A tap on a bar counts as one that has no effect, and the browser never has it.
     before, sent = settle(device, PROBE, 3), len(phone.taps)
-    device.tap(0.5, 0.02)
+    device.perform(Tap(0.5, 0.02))
     assert settle(device, PROBE, 4) == {**before, "touches": 4}
     assert len(phone.taps) == sent
-    device.key("HOME")
-    device.tap(0.5, 0.02)
+    device.perform(Key("HOME"))
+    device.perform(Tap(0.5, 0.02))
     assert len(phone.taps) == sent + 1, "beside no page it is the phone's"
 
 
@@ -139,16 +139,16 @@ def test_keys_and_text_go_to_the_app_and_unused_back_or_home_leaves_it(
 ) -> None:
     device, phone = paged()
     device.launch(PROBE, ".Main", {"level": "2"})
-    device.key("ENTER")
-    device.text("it's 50 %")
+    device.perform(Key("ENTER"))
+    device.perform(Type("it's 50 %"))
     state = settle(device, PROBE, 2)
     assert (state["keys"], state["text"]) == (["KEYCODE_ENTER"], "it's 50 %")
     assert not [command for command in phone.commands if command[0] in ("key", "text")]
-    device.key("BACK")
+    device.perform(Key("BACK"))
     assert ("key", "HOME") in phone.commands
     assert device.look(PROBE).front == LAUNCHER
-    device.key("ENTER")
-    device.text("to the phone")
+    device.perform(Key("ENTER"))
+    device.perform(Type("to the phone"))
     assert phone.commands[-2:] == [("key", "ENTER"), ("text", "to the phone")]
     assert device.app_state(PROBE)["keys"][-1] == "KEYCODE_BACK"
     # Launched again, it opens its page again.
@@ -180,7 +180,7 @@ def test_a_broken_tunnel_does_not_count_as_leaving(paged: Callable[..., Paged]) 
     phone.wire.cut()
     until(lambda: device.focus() != PROBE or None, "the connection is still there")
     assert device.focus() is None
-    device.tap(*device.app_area().to_screen(0.5, 0.25))
+    device.perform(Tap(*device.app_area().to_screen(0.5, 0.25)))
     phone.wire.restore()
     device.reconnect()
     assert phone.commands[-1] == ("reconnect",)
@@ -236,7 +236,7 @@ def test_a_page_that_moves_on_the_screen_is_found_again(paged: Callable[..., Pag
     )
     area = device.app_area()
     assert (area.top * 1280, area.bottom * 1280) == (160, 1232)
-    device.tap(*area.to_screen(0.5, 0.25))
+    device.perform(Tap(*area.to_screen(0.5, 0.25)))
     assert settle(device, PROBE, 1)["halves"] == [1, 1]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RolloutConfig
+from agentrl.devices import Tap
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
 from agentrl.rollout.nodes.shared_phone_pool import SharedPool
 from agentrl.rollout.workers import open_rollouts
@@ -36,7 +37,7 @@ def holder_class():
             """Tap; `checked` by the lease itself, or sent to the phone whatever that says."""
             device = self.lease if checked else self.lease._device
             try:
-                await asyncio.to_thread(device.tap, 0.5, 0.5)
+                await asyncio.to_thread(device.perform, Tap(0.5, 0.5))
             except DeviceError as error:
                 return type(error).__name__, str(error)
             return None
@@ -95,4 +96,4 @@ async def test_phones_of_dead_or_hanging_borrowers_are_lent_again_and_refuse_the
         name, message = await hung.tap.remote(False)
         assert (name, "is leased to another holder" in message) == (LeaseLost.__name__, True)
         for phone in (one, two):
-            await asyncio.to_thread(phone.tap, 0.5, 0.5)
+            await asyncio.to_thread(phone.perform, Tap(0.5, 0.5))

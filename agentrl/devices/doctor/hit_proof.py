@@ -101,7 +101,7 @@ def _hit(
     reply = speaker.dialect.spell(Tap(*pointed_at), screen)
     tap = speaker.dialect.parse(reply, screen)
     assert isinstance(tap, Tap), f"{reply} is parsed as {tap}"
-    device.tap(tap.x, tap.y)
+    device.perform(tap)
     touched = _arrived(device, number)
     off = (
         abs(at - expected) * length

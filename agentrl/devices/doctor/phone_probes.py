@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from agentrl.actions.screen_actions import Key, Tap, Type
 from agentrl.devices import capture_benchmark
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.device import Device
@@ -118,7 +119,7 @@ class PhoneProbe:
 
     def _tap_at(self, x: float, y: float) -> None:
         area = self._device.app_area()
-        self._device.tap(*((x, y) if area is None else area.to_screen(x, y)))
+        self._device.perform(Tap(*((x, y) if area is None else area.to_screen(x, y))))
 
     def _touch(self) -> Finding:
         initial = self._wait(lambda state: "touches" in state)
@@ -150,7 +151,7 @@ class PhoneProbe:
 
     def _type(self) -> Finding:
         try:
-            self._device.text(_TEXT)
+            self._device.perform(Type(_TEXT))
         except DeviceError as error:
             return note("text", str(error), "none needed for games without typing")
         state = self._wait(lambda state: state.get("text") == _TEXT)
@@ -177,7 +178,7 @@ class PhoneProbe:
         """Stop the probe and go to the home screen, as far as the phone allows."""
         try:
             self._device.stop(PROBE)
-            self._phone.key("HOME")
+            self._phone.perform(Key("HOME"))
         except DeviceError:
             pass
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentrl.actions.screen_actions import Action, Wait, touches_nothing
+from agentrl.actions.screen_actions import Action, Key, Wait, touches_nothing
 from agentrl.config.device_settings import check_allowed
 from agentrl.devices.device import AppState, Device, Window, WindowKind
 from agentrl.devices.guard.exit_attribution import ExitCause, ExitEvidence, attribute_exit
@@ -115,7 +115,7 @@ class AppGuard:
         window = self._device.window()
         if window.kind == "call":
             log.info("%s: declining a call from before the launch", self._device.serial)
-            self._device.key(_DISMISS_KEYS["call"])
+            self._device.perform(Key(_DISMISS_KEYS["call"]))
             self._wait_until(lambda: self._device.window().kind != "call")
 
     def perform(self, action: Action, *, before: Image, **settling: Any) -> GuardedResult:
@@ -283,7 +283,7 @@ class AppGuard:
         if self._foreign_window() is not None:
             if window.kind == "update" and known is None:
                 raise self._app_left(event, "and without a published state no game can be resumed")
-            self._device.key(_DISMISS_KEYS[window.kind])
+            self._device.perform(Key(_DISMISS_KEYS[window.kind]))
             if window.kind == "update":  # it ignores BACK
                 self._device.shell("monkey", "-p", self.package, "-c", _LAUNCHABLE, "1")
             self._wait_until(lambda: is_allowed(self._device.focus(), self._allowed))

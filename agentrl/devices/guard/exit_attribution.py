@@ -22,7 +22,7 @@ The first rule that applies decides:
 from dataclasses import dataclass
 from typing import Literal
 
-from agentrl.actions.screen_actions import Action, Drag, Key, LongPress, Swipe, Tap, touches_nothing
+from agentrl.actions.screen_actions import Action, Key, PathTouch, PointTouch, touches_nothing
 from agentrl.devices.device import Window
 from agentrl.devices.screen_regions import STATUS_BAR
 
@@ -98,9 +98,9 @@ def _system_exit(action: Action) -> str | None:
         case Key(name):
             key = name.upper().removeprefix("KEYCODE_")
             return f"{key} is a system key" if key in _KEYS else None
-        case Tap(x, y) | LongPress(x, y):
+        case PointTouch(x, y):
             sideways = False
-        case Swipe(x, y) | Drag(x, y):
+        case PathTouch(x, y):
             sideways = min(x, 1 - x) <= _SIDE_EDGE
         case _:
             return None

@@ -8,17 +8,9 @@ import logging
 import re
 import time
 from collections.abc import Callable, Sequence
+from typing import assert_never
 
-from agentrl.actions.screen_actions import (
-    DRAG_S,
-    LONG_PRESS_S,
-    SWIPE_S,
-    Drag,
-    Key,
-    LongPress,
-    Swipe,
-    Tap,
-)
+from agentrl.actions.screen_actions import Drag, Key, LongPress, Swipe, Tap
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.device import CommandResult
@@ -27,7 +19,6 @@ from agentrl.errors import DeviceError
 log = logging.getLogger(__name__)
 
 Touch = Tap | LongPress | Swipe | Drag
-_SECONDS = {LongPress: LONG_PRESS_S, Swipe: SWIPE_S, Drag: DRAG_S}
 _KEY = re.compile(r"[A-Z0-9_]{1,40}", re.ASCII)
 ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 """An input method that types any text it receives by broadcast."""
@@ -54,16 +45,26 @@ def input_command(
     Raises:
         ValueError: a position outside [0, 1], or an invalid key name.
     """
-    if isinstance(action, Key):
-        return ("input", "keyevent", key_code(action.name))
-    if isinstance(action, Tap):
-        return ("input", "tap", *_pixels(action.x, action.y, size))
-    ms = str(round(1000 * (_SECONDS[type(action)] if duration_s is None else duration_s)))
-    if isinstance(action, LongPress):
-        here = _pixels(action.x, action.y, size)
-        return ("input", "swipe", *here, *here, ms)
-    ends = (*_pixels(action.x1, action.y1, size), *_pixels(action.x2, action.y2, size))
-    return ("input", "swipe" if isinstance(action, Swipe) else "draganddrop", *ends, ms)
+
+    def at(touch: Touch) -> list[str]:
+        return [to_pixel(p, n) for point in touch.points for p, n in zip(point, size, strict=True)]
+
+    def ms(touch: Touch) -> str:
+        return str(round(1000 * (touch.duration_s if duration_s is None else duration_s)))
+
+    match action:
+        case Key(name):
+            return ("input", "keyevent", key_code(name))
+        case Tap():
+            return ("input", "tap", *at(action))
+        case LongPress():
+            return ("input", "swipe", *at(action), *at(action), ms(action))
+        case Swipe():
+            return ("input", "swipe", *at(action), ms(action))
+        case Drag():
+            return ("input", "draganddrop", *at(action), ms(action))
+        case _:
+            assert_never(action)
 
 
 def to_pixel(position: float, length: int) -> str:
@@ -87,10 +88,6 @@ def key_code(name: str) -> str:
     if not _KEY.fullmatch(name):
         raise ValueError(f"{name!r} is not a valid key name")
     return f"KEYCODE_{name}"
-
-
-def _pixels(x: float, y: float, size: tuple[int, int]) -> tuple[str, str]:
-    return to_pixel(x, size[0]), to_pixel(y, size[1])
 
 
 class Keyboard:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentrl.actions.screen_actions import Action, Wait, touches_nothing
-from agentrl.devices.device import AppState, Device, dispatch_action
+from agentrl.devices.device import AppState, Device
 from agentrl.devices.input.screen_watch import ScreenWatch
 from agentrl.devices.screen_regions import STATUS_BAR, Box, ScreenComparison
 from agentrl.errors import CaptureError
@@ -152,7 +152,7 @@ def _send_action(
     """Perform the action and wait until the app has handled it or another package is in front."""
     device = watch.device
     if package is None:
-        dispatch_action(device, action)
+        device.perform(action)
         return _Handled()
     before, now = device.send_action(action, package, only_in)
     known = known or before.state

@@ -6,7 +6,7 @@ chats, and the entry of the program is located on the screen and tapped.
 
 import time
 
-from agentrl.devices import Device
+from agentrl.devices import Device, Tap
 from agentrl.devices.vision import Template, TemplateMatch, find_template
 from agentrl.envs.wechat.tree_game.app import CHATS_ACTIVITY, PACKAGE
 from agentrl.errors import DeviceTimeout
@@ -41,7 +41,7 @@ def open_mini_program(device: Device, entry: Template, *, deadline_s: float = 30
         screen = device.screenshot()
         if match := _find_entry(screen, entry):
             left, top, right, bottom = match.box
-            device.tap((left + right) / 2, (top + bottom) / 2)
+            device.perform(Tap((left + right) / 2, (top + bottom) / 2))
             return screen
         _pause(end_s, f"{device.serial}: WeChat shows no such entry; is it pinned to the top?")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.devices import Tap, Type
+from agentrl.devices import Key, Tap, Type
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.guard.foreground import parse_front_package
@@ -97,7 +97,7 @@ def test_arguments_that_no_shell_accepts_are_never_sent(target: Target) -> None:
     for text in NEVER:
         target.refuses(lambda text=text: device.shell("echo", text), text)  # type: ignore[misc]
         target.refuses(lambda text=text: device.batch(("echo",), ("echo", text)), text)  # type: ignore[misc]
-        target.refuses(lambda text=text: device.text(text), text)  # type: ignore[misc]
+        target.refuses(lambda text=text: device.perform(Type(text)), text)  # type: ignore[misc]
         target.refuses(lambda text=text: device.send_action(Type(text), PACKAGE), text)  # type: ignore[misc]
         target.refuses(lambda text=text: device.launch(PACKAGE, ".Main", {"k": text}), text)  # type: ignore[misc]
     for text in TOO_LONG:
@@ -108,7 +108,7 @@ def test_plain_text_is_typed_unchanged(target: Target) -> None:
     device, typed = target.device, ""
     for number, text in enumerate(PLAIN):
         if number % 2:
-            device.text(text)
+            device.perform(Type(text))
         else:
             device.send_action(Type(text), PACKAGE)
         ran = target.ran()
@@ -123,7 +123,7 @@ def test_any_text_is_typed_byte_for_byte(target: Target) -> None:
     device, typed = target.device, ""
     for number, text in enumerate(HOSTILE):
         if number % 2:
-            device.text(text)
+            device.perform(Type(text))
         else:
             device.send_action(Type(text), PACKAGE)
         ran = target.ran()
@@ -144,7 +144,7 @@ def test_any_text_is_typed_byte_for_byte(target: Target) -> None:
 def test_the_previous_input_method_is_restored(target: Target) -> None:
     device, chosen = target.device, ("settings", "get", "secure", "default_input_method")
     old = device.shell(*chosen)
-    device.text("h\u00e9")
+    device.perform(Type("h\u00e9"))
     assert device.shell(*chosen) != old
     device.close()
     assert device.shell(*chosen) == old
@@ -166,7 +166,7 @@ def test_an_invalid_name_never_reaches_the_phone(target: Target) -> None:
         lambda text: device.launch(text, ".Main", {}),
         lambda text: device.launch(PACKAGE, text, {}),
         device.stop,
-        device.key,
+        lambda text: device.perform(Key(text)),
         device.app_state,
         device.look,
         lambda text: device.send_action(Tap(0.5, 0.5), text),

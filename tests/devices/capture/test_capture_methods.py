@@ -33,7 +33,7 @@ def test_every_capture_shows_the_same_picture_and_its_changes(
     before = phone.screenshot()
     phone.use(capture=capture)
     assert np.array_equal(phone.screenshot(), before)
-    phone.tap(0.5, 0.25)
+    phone.perform(Tap(0.5, 0.25))
     after = phone.screenshot()
     assert not np.array_equal(after, before)
     phone.use(capture="raw")
@@ -48,7 +48,7 @@ def test_an_unchanged_screen_is_not_converted_again(phone: AdbPhone, capture: st
     with pytest.raises(ValueError, match="read-only"):
         first[0] = 0
     kept = first.copy()
-    phone.tap(0.5, 0.25)
+    phone.perform(Tap(0.5, 0.25))
     assert not np.array_equal(phone.screenshot(), first)
     assert np.array_equal(first, kept)
     phone.shell("setprop", "debug.agentrl.fault.capture", "truncated")
@@ -100,7 +100,7 @@ def test_several_clients_of_a_phone_that_sends_changes_see_the_same(
     others = [opened(virtual_serial) for _ in range(2)]
     others[0].use(capture="png")
     for number in range(6):
-        phone.tap(0.5, 0.25 + 0.1 * (number % 3))
+        phone.perform(Tap(0.5, 0.25 + 0.1 * (number % 3)))
         views = [device.screenshot() for device in (phone, *others)]
         assert all(np.array_equal(view, views[0]) for view in views[1:])
         phone.persistent_shell.close()  # a new shell has sent nothing yet
@@ -112,7 +112,7 @@ def test_the_stream_shows_what_the_screen_shows_when_it_is_asked(phone: AdbPhone
     phone.capture.lag_s = 1.0  # of a virtual phone on a busy machine
     before = phone.screenshot()
     for _ in range(3):
-        phone.tap(0.5, 0.25)
+        phone.perform(Tap(0.5, 0.25))
         after = phone.screenshot()
         assert not images_match(before, after), "the touch came before the call"
         before = after
@@ -151,7 +151,7 @@ def test_a_rotated_phone_is_captured_rotated(
     assert phone.screenshot().shape == (1280, 720, 3)
     phone.shell("setprop", "debug.agentrl.fault.rotation", "1")
     assert phone.screenshot().shape == (720, 1280, 3)
-    phone.tap(0.9, 0.5)
+    phone.perform(Tap(0.9, 0.5))
     assert phone.app_state(PACKAGE)["last"][0] > 0.8, "positions are of what is shown"
 
 

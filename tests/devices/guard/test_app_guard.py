@@ -393,13 +393,13 @@ def test_without_published_state_an_update_that_covers_the_app_discards_the_epis
 
 def test_leaving_by_the_screen_going_dark_is_named(guard: AppGuard, phone: Interrupted) -> None:
     before = phone.screenshot()
-    phone.key("SLEEP")
+    phone.perform(Key("SLEEP"))
     try:
         with pytest.raises(AppLeft, match=r"its screen is off: devices\.wake=true wakes it"):
             guard.perform(TOP, before=before)
     finally:
-        phone.key("WAKEUP")
-        phone.key("MENU")
+        phone.perform(Key("WAKEUP"))
+        phone.perform(Key("MENU"))
 
 
 @pytest.fixture(scope="module")
@@ -456,8 +456,8 @@ def test_a_call_from_before_the_launch_is_declined(
 def test_the_end_call_key_turns_the_screen_off_without_a_call(
     phone: Interrupted,
 ) -> None:
-    phone.key("ENDCALL")
+    phone.perform(Key("ENDCALL"))
     assert "Asleep" in phone.shell("dumpsys", "power")
-    phone.key("WAKEUP")
-    phone.key("MENU")
+    phone.perform(Key("WAKEUP"))
+    phone.perform(Key("MENU"))
     assert phone.focus() == PACKAGE

@@ -1,5 +1,4 @@
 import base64
-import time
 from collections.abc import Sequence
 from typing import cast
 
@@ -7,20 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.devices import (
-    Action,
-    CommandResult,
-    Device,
-    Done,
-    Drag,
-    Key,
-    LongPress,
-    Swipe,
-    Tap,
-    Type,
-    Wait,
-    dispatch_action,
-)
+from agentrl.actions.screen_actions import OpenApp
+from agentrl.devices import CommandResult, Drag, Key, LongPress, Swipe, Tap
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.input.input_commands import (
@@ -64,38 +51,9 @@ def test_each_action_becomes_one_command() -> None:
     assert input_command(Drag(0, 0, 1, 1), size, 0.1) == dropped
 
 
-class Recorder:
-    """Records the calls made to it."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[object, ...]] = []
-
-    def __getattr__(self, name: str) -> object:
-        return lambda *arguments: self.calls.append((name, *arguments))
-
-
-@pytest.mark.parametrize(
-    ("action", "calls"),
-    [
-        (Tap(0.1, 0.2), [("tap", 0.1, 0.2)]),
-        (LongPress(0.1, 0.2), [("long_press", 0.1, 0.2)]),
-        (Swipe(0.1, 0.2, 0.3, 0.4), [("swipe", 0.1, 0.2, 0.3, 0.4)]),
-        (Drag(0.1, 0.2, 0.3, 0.4), [("drag", 0.1, 0.2, 0.3, 0.4)]),
-        (Type("it's"), [("text", "it's")]),
-        (Key("BACK"), [("key", "BACK")]),
-        (Wait(0.02), []),
-        (Done(), []),
-    ],
-)
-def test_every_action_is_one_call_to_the_phone(
-    action: Action, calls: list[tuple[object, ...]]
-) -> None:
-    phone = Recorder()
-    start = time.monotonic()
-    dispatch_action(cast(Device, phone), action)
-    assert phone.calls == calls
-    if isinstance(action, Wait):
-        assert time.monotonic() - start >= action.seconds
+def test_an_action_that_no_phone_performs_is_not_skipped_silently() -> None:
+    with pytest.raises(AssertionError, match="OpenApp"):
+        input_command(cast(Tap, OpenApp("Clock")), (720, 1280))
 
 
 OLD = "com.android.inputmethod.latin/.LatinIME"

@@ -242,7 +242,7 @@ class PlayedDevice:
         self.moving: Callable[[Image], None] = lambda picture: None
         """Draws what moves on its own."""
 
-    def tap(self, x: float, y: float) -> None:
+    def perform(self, action: Action) -> None:
         self._start_s = time.monotonic()
 
     def screenshot(self) -> Image:

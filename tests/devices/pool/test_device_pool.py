@@ -10,7 +10,15 @@ import time
 
 import pytest
 
-from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_device, open_source
+from agentrl.devices import (
+    Action,
+    Deadlines,
+    DevicePool,
+    PoolOptions,
+    Tap,
+    open_device,
+    open_source,
+)
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb_phone import AdbPhone
@@ -33,7 +41,7 @@ class StillDevice:
         self.unreachable = 0
         """Reconnections that it takes."""
 
-    def tap(self, x: float, y: float) -> None:
+    def perform(self, action: Action, duration_s: float | None = None) -> None:
         self.taps += 1
 
     def shell(self, *arguments: str) -> str:
@@ -99,11 +107,11 @@ async def test_no_free_phone_is_an_error_with_the_counts() -> None:
 async def test_a_late_command_of_the_previous_holder_is_refused() -> None:
     pool = pool_of(1)
     async with pool.lease(1) as old:
-        old.tap(0.5, 0.5)
+        old.perform(Tap(0.5, 0.5))
     async with pool.lease(1) as new:
         with pytest.raises(DeviceError, match="has ended"):
-            old.tap(0.5, 0.5)
-        new.tap(0.5, 0.5)
+            old.perform(Tap(0.5, 0.5))
+        new.perform(Tap(0.5, 0.5))
         assert new.token != old.token
         assert open_device(new.token) is new
     with pytest.raises(DeviceError, match="not known in this process"):

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from agentrl.devices import Tap, Type
 from agentrl.devices.adb.shell_script import LEASE_FILE
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.pool.lease import LeasedDevice
@@ -29,7 +30,7 @@ def phone(request: pytest.FixtureRequest, virtual_serial: str, opened: Opened) -
 
 def test_commands_under_the_lease_run_with_unchanged_output(phone: AdbPhone) -> None:
     before = phone.app_state(PACKAGE)["touches"]
-    phone.tap(0.5, 0.25)
+    phone.perform(Tap(0.5, 0.25))
     assert phone.app_state(PACKAGE)["touches"] == before + 1
     assert [r.output for r in phone.batch(("echo", "a"), ("cat", LEASE_FILE))] == ["a\n", "17\n"]
     assert phone.run_internal([("sh", "-c", "exit 77")])[0].code == 77, "is not a lost lease"
@@ -43,11 +44,11 @@ def test_a_late_command_is_refused_without_any_effect(
     new.set_lease(18)
     before = new.app_state(PACKAGE)
     for late in (
-        lambda: phone.tap(0.5, 0.25),
+        lambda: phone.perform(Tap(0.5, 0.25)),
         lambda: phone.stop(PACKAGE),
         lambda: phone.launch(PACKAGE, ".Main", {}),
         lambda: phone.batch(("input", "keyevent", "KEYCODE_HOME"), ("echo", "2")),
-        lambda: phone.text("a\nb"),
+        lambda: phone.perform(Type("a\nb")),
     ):
         with pytest.raises(
             LeaseLost, match=rf"{virtual_serial}: lease 17: the phone is leased to another holder"
@@ -65,7 +66,7 @@ def test_a_phone_without_a_holder_refuses_too(phone: AdbPhone) -> None:
     phone.set_lease(None)
     phone.shell("rm", LEASE_FILE)
     phone.set_lease(17)
-    for call in (partial(phone.tap, 0.5, 0.25), partial(phone.shell, "true")):
+    for call in (partial(phone.perform, Tap(0.5, 0.25)), partial(phone.shell, "true")):
         with pytest.raises(LeaseLost, match="or to none"):
             call()
 
