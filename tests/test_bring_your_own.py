@@ -233,7 +233,7 @@ def test_one_job_trains_with_all_of_them(agentrl: Path, empty: Path, adb_server:
     planned = run(agentrl, "train", "job.yaml", "--dry-run", cwd=empty)
     assert not (empty / "runs").exists()
     for part in PARTS:
-        name = "environment.py:Env" if part.kind == "env" else part.target
+        name = "environment.py:LightsEnv" if part.kind == "env" else part.target
         assert f"- {part.kind} = {name}\n" in planned, part.kind
     run(agentrl, "train", "job.yaml", "run.name=it", cwd=empty, timeout_s=400)
     folder = empty / "runs" / "it"

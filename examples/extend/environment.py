@@ -11,13 +11,11 @@ import numpy as np
 
 import agentrl
 from agentrl.envs.android.phone_game import paint
-from agentrl.envs.android.phone_game.app import GameApp
 from agentrl.envs.android.phone_game.boxes import Grid
-from agentrl.envs.android.phone_game.env import GameEnv
 from agentrl.envs.android.phone_game.game import PhoneGame
+from agentrl.envs.android.phone_game.game_classes import game_classes
 from agentrl.envs.android.phone_game.players import GamePlayer
 from agentrl.envs.android.phone_game.rules import GameRules
-from agentrl.envs.android.phone_game.translator import GameTranslator
 
 LIGHTS = [Grid(columns=3, rows=5).cell(column, 2) for column in range(3)]
 ROUNDS = 3
@@ -70,22 +68,7 @@ GAME = PhoneGame(
     calls={"light(i)": 3},
     prompt="Touch the light that is on.",
 )
-
-
-class App(GameApp):
-    game = GAME
-
-
-class Env(GameEnv):
-    """Three lights on a phone; touch the one that is on, three times."""
-
-    app = App
-
-
-class Words(GameTranslator):
-    """The words of the three lights."""
-
-    game = GAME
+LightsApp, LightsEnv, LightsTranslator = game_classes("Lights", GAME, __name__)
 
 
 class Expert(GamePlayer):
@@ -99,8 +82,8 @@ class Expert(GamePlayer):
 
 agentrl.register(
     "Lights-v0",
-    "environment:Env",
-    translator="environment:Words",
+    "environment:LightsEnv",
+    translator="environment:LightsTranslator",
     players={"expert": "environment:Expert"},
-    app="environment:App",
+    app="environment:LightsApp",
 )

@@ -157,8 +157,8 @@ BROKEN_IN_ENVIRONMENT = [
     ("env", 'return "light", info', 'return "lamp", info', "player_expert", "KeyError: 'lamp'"),
     (
         "translator",
-        "    game = GAME\n\n\nclass Expert",
-        "    game = GAME\n\n    def to_action(self, reply):\n        return 2, 2\n\n\nclass Expert",
+        "__name__)\n\n\nclass Expert",
+        "__name__)\nLightsTranslator.to_action = lambda self, reply: (2, 2)\n\n\nclass Expert",
         "replies",
         "became (2, 2). To fix: actions must be in Box",
     ),
@@ -183,7 +183,7 @@ def test_a_broken_copy_of_an_environment_fails_with_a_reason(
     code = code.replace(old, new).replace("environment:", f"{copy}:").replace("Lights-v0", copy)
     (tmp_path / f"{copy}.py").write_text(code)
     env = f"{tmp_path}/{copy}.py:{copy}"
-    part = {"translator": "Words", "player": "Expert"}.get(kind)
+    part = {"translator": "LightsTranslator", "player": "Expert"}.get(kind)
     named = (env,) if part is None else (f"{tmp_path}/{copy}.py:{part}", f"env.id={env}")
     (broken,) = (one for one in checks(kind, *named) if one.name == check)
     with pytest.raises((AssertionError, AgentRLError, KeyError)) as raised:

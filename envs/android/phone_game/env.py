@@ -197,14 +197,9 @@ class GameEnv(gymnasium.Env[Image, Action]):
         return float(self.game.reward_scale * (after[key] - before[key]))
 
     def exit_reward(self, facts: Facts) -> float:
-        """The reward for leaving: at most the worst possible rest of the game, so it never pays.
-
-        Games in which the worst rest depends on the state compute it from the facts.
-
-        Args:
-            facts: the true state behind the game's last screen.
-        """
-        return self.game.exit_reward
+        """The reward for leaving: at most the worst possible rest of the game, so it never pays."""
+        reward = self.game.exit_reward
+        return reward(facts) if callable(reward) else reward
 
     def metrics(self, facts: Facts) -> dict[str, float]:
         """The numbers for `info["metrics"]`."""

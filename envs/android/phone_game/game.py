@@ -37,9 +37,9 @@ class PhoneGame:
     """The published number whose change is the reward."""
     reward_scale: float = 1.0
     """The reward for a change of 1."""
-    exit_reward: float = -1.0
-    """The reward for leaving, as low as the worst possible rest of a game. Where that depends on
-    the state, the environment overrides `GameEnv.exit_reward`."""
+    exit_reward: float | Callable[[Mapping[str, Any]], float] = -1.0
+    """The reward for leaving, as low as the worst possible rest of a game; where that depends on
+    the state, a function of the true state behind the last screen."""
     metrics: tuple[str, ...] = field(default=("score",))
     """The published numbers that are copied to `info["metrics"]`."""
 

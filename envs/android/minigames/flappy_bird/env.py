@@ -2,10 +2,8 @@
 
 from agentrl.envs.android.minigames.flappy_bird.drawing import render
 from agentrl.envs.android.minigames.flappy_bird.rules import FlappyBird, FlappyBirdLevel
-from agentrl.envs.android.phone_game.app import GameApp
-from agentrl.envs.android.phone_game.env import GameEnv
 from agentrl.envs.android.phone_game.game import PhoneGame
-from agentrl.envs.android.phone_game.translator import GameTranslator
+from agentrl.envs.android.phone_game.game_classes import game_classes
 
 GAME = PhoneGame(
     package="org.agentrl.flappybird",
@@ -21,21 +19,4 @@ GAME = PhoneGame(
     reward_fact="worth",
     metrics=("score", "success"),
 )
-
-
-class FlappyBirdApp(GameApp):
-    """Flappy Bird as an app."""
-
-    game = GAME
-
-
-class FlappyBirdEnv(GameEnv):
-    """Flappy Bird as an environment."""
-
-    app = FlappyBirdApp
-
-
-class FlappyBirdTranslator(GameTranslator):
-    """The prompt and the action parser of Flappy Bird."""
-
-    game = GAME
+FlappyBirdApp, FlappyBirdEnv, FlappyBirdTranslator = game_classes("FlappyBird", GAME, __name__)

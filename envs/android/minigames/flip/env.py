@@ -1,11 +1,19 @@
 """Flip on a phone: its app, environment and translator."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from agentrl.envs.android.minigames.flip.drawing import render
 from agentrl.envs.android.minigames.flip.rules import MISS, MOST, PAIR, Flip, FlipLevel
-from agentrl.envs.android.phone_game.app import GameApp
-from agentrl.envs.android.phone_game.env import Facts, GameEnv
 from agentrl.envs.android.phone_game.game import PhoneGame
-from agentrl.envs.android.phone_game.translator import GameTranslator
+from agentrl.envs.android.phone_game.game_classes import game_classes
+
+
+def _exit_reward(facts: Mapping[str, Any]) -> float:
+    """A miss for every two cards that may still be turned, and at least 1."""
+    misses: int = facts["limit"] // 2 - facts["turned"] // 2
+    return min(misses * MISS / PAIR, -1.0)
+
 
 GAME = PhoneGame(
     package="org.agentrl.flip",
@@ -19,28 +27,7 @@ GAME = PhoneGame(
         "with few turns. Cards are counted from 0 in reading order."
     ),
     reward_fact="worth",
+    exit_reward=_exit_reward,
     metrics=("score", "success"),
 )
-
-
-class FlipApp(GameApp):
-    """Flip as an app."""
-
-    game = GAME
-
-
-class FlipEnv(GameEnv):
-    """Flip as an environment."""
-
-    app = FlipApp
-
-    def exit_reward(self, facts: Facts) -> float:
-        """A miss for every two cards that may still be turned, and at least 1."""
-        misses: int = facts["limit"] // 2 - facts["turned"] // 2
-        return min(misses * MISS / PAIR, self.game.exit_reward)
-
-
-class FlipTranslator(GameTranslator):
-    """The prompt and the action parser of Flip."""
-
-    game = GAME
+FlipApp, FlipEnv, FlipTranslator = game_classes("Flip", GAME, __name__)

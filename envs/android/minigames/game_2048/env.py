@@ -2,10 +2,8 @@
 
 from agentrl.envs.android.minigames.game_2048.drawing import render
 from agentrl.envs.android.minigames.game_2048.rules import MOVES, Game2048, Game2048Level
-from agentrl.envs.android.phone_game.app import GameApp
-from agentrl.envs.android.phone_game.env import GameEnv
 from agentrl.envs.android.phone_game.game import PhoneGame
-from agentrl.envs.android.phone_game.translator import GameTranslator
+from agentrl.envs.android.phone_game.game_classes import game_classes
 
 GAME = PhoneGame(
     package="org.agentrl.game2048",
@@ -22,21 +20,4 @@ GAME = PhoneGame(
     reward_fact="worth",
     metrics=("score", "largest", "success"),
 )
-
-
-class Game2048App(GameApp):
-    """2048 as an app."""
-
-    game = GAME
-
-
-class Game2048Env(GameEnv):
-    """2048 as an environment."""
-
-    app = Game2048App
-
-
-class Game2048Translator(GameTranslator):
-    """The prompt and the action parser of 2048."""
-
-    game = GAME
+Game2048App, Game2048Env, Game2048Translator = game_classes("Game2048", GAME, __name__)

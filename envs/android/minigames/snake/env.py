@@ -2,10 +2,8 @@
 
 from agentrl.envs.android.minigames.snake.drawing import render
 from agentrl.envs.android.minigames.snake.rules import MOVES, Snake, SnakeLevel
-from agentrl.envs.android.phone_game.app import GameApp
-from agentrl.envs.android.phone_game.env import GameEnv
 from agentrl.envs.android.phone_game.game import PhoneGame
-from agentrl.envs.android.phone_game.translator import GameTranslator
+from agentrl.envs.android.phone_game.game_classes import game_classes
 
 GAME = PhoneGame(
     package="org.agentrl.snake",
@@ -21,21 +19,4 @@ GAME = PhoneGame(
     reward_fact="worth",
     metrics=("score", "success"),
 )
-
-
-class SnakeApp(GameApp):
-    """Snake as an app."""
-
-    game = GAME
-
-
-class SnakeEnv(GameEnv):
-    """Snake as an environment."""
-
-    app = SnakeApp
-
-
-class SnakeTranslator(GameTranslator):
-    """The prompt and the action parser of Snake."""
-
-    game = GAME
+SnakeApp, SnakeEnv, SnakeTranslator = game_classes("Snake", GAME, __name__)

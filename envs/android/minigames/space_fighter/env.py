@@ -6,10 +6,8 @@ from agentrl.envs.android.minigames.space_fighter.rules import (
     SpaceFighter,
     SpaceFighterLevel,
 )
-from agentrl.envs.android.phone_game.app import GameApp
-from agentrl.envs.android.phone_game.env import Facts, GameEnv
 from agentrl.envs.android.phone_game.game import PhoneGame
-from agentrl.envs.android.phone_game.translator import GameTranslator
+from agentrl.envs.android.phone_game.game_classes import game_classes
 
 GAME = PhoneGame(
     package="org.agentrl.spacefighter",
@@ -24,27 +22,9 @@ GAME = PhoneGame(
         "cannot be shot. Keep clear of everything that comes down: you have few lives."
     ),
     reward_fact="worth",
+    exit_reward=lambda facts: -float(facts["lives"]),  # one hit for each remaining life
     metrics=("score", "lives", "success"),
 )
-
-
-class SpaceFighterApp(GameApp):
-    """Space fighter as an app."""
-
-    game = GAME
-
-
-class SpaceFighterEnv(GameEnv):
-    """Space fighter as an environment."""
-
-    app = SpaceFighterApp
-
-    def exit_reward(self, facts: Facts) -> float:
-        """One hit for each remaining life."""
-        return -float(facts["lives"])
-
-
-class SpaceFighterTranslator(GameTranslator):
-    """The prompt and the action parser of Space fighter."""
-
-    game = GAME
+SpaceFighterApp, SpaceFighterEnv, SpaceFighterTranslator = game_classes(
+    "SpaceFighter", GAME, __name__
+)

@@ -2,10 +2,8 @@
 
 from agentrl.envs.android.minigames.timberman.drawing import render
 from agentrl.envs.android.minigames.timberman.rules import MOVES, Timberman, TimbermanLevel
-from agentrl.envs.android.phone_game.app import GameApp
-from agentrl.envs.android.phone_game.env import GameEnv
 from agentrl.envs.android.phone_game.game import PhoneGame
-from agentrl.envs.android.phone_game.translator import GameTranslator
+from agentrl.envs.android.phone_game.game_classes import game_classes
 
 GAME = PhoneGame(
     package="org.agentrl.timberman",
@@ -21,21 +19,4 @@ GAME = PhoneGame(
     reward_fact="worth",
     metrics=("score", "success"),
 )
-
-
-class TimbermanApp(GameApp):
-    """Timberman as an app."""
-
-    game = GAME
-
-
-class TimbermanEnv(GameEnv):
-    """Timberman as an environment."""
-
-    app = TimbermanApp
-
-
-class TimbermanTranslator(GameTranslator):
-    """The prompt and the action parser of Timberman."""
-
-    game = GAME
+TimbermanApp, TimbermanEnv, TimbermanTranslator = game_classes("Timberman", GAME, __name__)

@@ -1,0 +1,34 @@
+"""The app, environment and translator of a game that is described by its `PhoneGame` alone."""
+
+from typing import TypeVar, cast
+
+from agentrl.envs.android.phone_game.app import GameApp
+from agentrl.envs.android.phone_game.env import GameEnv
+from agentrl.envs.android.phone_game.game import PhoneGame
+from agentrl.envs.android.phone_game.translator import GameTranslator
+
+T = TypeVar("T")
+
+
+def game_classes(
+    name: str, game: PhoneGame, module: str
+) -> tuple[type[GameApp], type[GameEnv], type[GameTranslator]]:
+    """Make the three classes of a game, which a registration names as `module:Class`.
+
+    ::
+
+        SnakeApp, SnakeEnv, SnakeTranslator = game_classes("Snake", GAME, __name__)
+
+    Args:
+        name: of the game; each class is called that, and `App`, `Env` or `Translator`.
+        game: its description.
+        module: the calling module, where other processes find the classes under these names.
+    """
+
+    def made(base: type[T], role: str, **members: object) -> type[T]:
+        about = f"{base.__name__} of {name}."
+        own = {"__module__": module, "__doc__": about, **members}
+        return cast(type[T], type(f"{name}{role}", (base,), own))
+
+    app = made(GameApp, "App", game=game)
+    return app, made(GameEnv, "Env", app=app), made(GameTranslator, "Translator", game=game)
