@@ -39,7 +39,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -47,6 +47,17 @@ _T = TypeVar("_T")
 
 class AgentRLError(Exception):
     """Base class of all errors raised on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are unpickled by calling their class with their `args`, which fails for every
+        # constructor that takes others, such as a user's.
+        return _restore_error, (type(self), self.args, vars(self))
+
+
+def _restore_error(kind: type[AgentRLError], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class ConfigError(AgentRLError):
@@ -67,7 +78,7 @@ class InvalidArgument(ConfigError):
     """
 
     def __init__(self, name: str, value: object, expected: str) -> None:
-        super().__init__(name, value, expected)  # all arguments, so that it can be pickled
+        super().__init__(name, value, expected)
         self.name, self.value, self.expected = name, value, expected
 
     def __str__(self) -> str:
@@ -102,6 +113,11 @@ class LearnerLost(LearnerError):
 class WorldError(AgentRLError):
     """An infrastructure failure, attributed to one boundary."""
 
+    @property
+    def cause(self) -> str:
+        """The cause under which the episodes that it voids are counted."""
+        return type(self).__name__
+
 
 class DeviceError(WorldError):
     """A phone failed."""
@@ -130,8 +146,23 @@ class LeaseLost(DeviceError):
 class AppLeft(DeviceError):
     """Something covered the app, not through the agent's action, and could not be dismissed.
 
-    The message begins with its cause, as in `call: ...`: discarded episodes are counted by cause.
+    Args:
+        kind: what covered it (`call`, `anr`, `foreign_app`, ...); the episode's cause.
+        message: of this error.
     """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(kind, message)
+        self.kind, self.message = kind, message
+
+    def __str__(self) -> str:
+        """The message, which begins with the kind."""
+        return f"{self.kind}: {self.message}"
+
+    @property
+    def cause(self) -> str:
+        """What covered the app."""
+        return self.kind
 
 
 class AppNotInFront(DeviceError):

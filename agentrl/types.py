@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from agentrl.errors import WorldError
 from agentrl.notebook_html import Cell, film_strip
 
 if TYPE_CHECKING:
@@ -102,10 +103,6 @@ class Outcome(StrEnum):
         return self not in (Outcome.TERMINATED, Outcome.TRUNCATED)
 
 
-UNSCORED = "RewardError"
-"""The `cause` of an episode that was played to its end, but could not be scored."""
-
-
 class TruncatedBy(StrEnum):
     """The limit that a truncated episode reached."""
 
@@ -115,20 +112,6 @@ class TruncatedBy(StrEnum):
     """`env.max_turns`."""
     CONTEXT = "context"
     """`rollout.max_context`: the next prompt and its reply might not have fit."""
-
-
-def cause(outcome: Outcome, error: str | None) -> str | None:
-    """The cause under which a discarded episode is counted; None for a valid episode.
-
-    This is the error's type, such as `DeviceOffline`; `timeout` for the episode's own deadline; or
-    what covered the app (`call`, `anr`, `foreign_app`, ...) when the app lost the foreground.
-    """
-    if not outcome.void:
-        return None
-    if outcome is Outcome.TIMEOUT or not error:
-        return outcome.value
-    kind, _, message = error.partition(": ")
-    return message.partition(":")[0] if kind == "AppLeft" else error.partition(":")[0]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -307,6 +290,8 @@ class Episode:
     """Why it is void; None if it is valid."""
     device: str | None
     """The phone's `phone_name`; None if the environment needs none."""
+    failure: WorldError | None = field(default=None, compare=False)
+    """The error that voided it, while the job handles it; only `error` is recorded."""
     truncated_by: TruncatedBy | None = None
     """Limit that truncated the episode; None if it was not truncated."""
     final_images: tuple[Image, ...] = ()
@@ -314,6 +299,13 @@ class Episode:
     preceding: tuple[Message, ...] = ()
     """Earlier questions and replies that the first turn's message continues, in turns. Their images
     are the first ones in the `images` and `frames` of the first turn."""
+
+    @property
+    def cause(self) -> str | None:
+        """Cause under which it is counted if it is void: of its failure, or else its outcome."""
+        if not self.outcome.void:
+            return None
+        return self.outcome.value if self.failure is None else self.failure.cause
 
     def messages(self) -> list[EpisodeMessage]:
         """The whole conversation, from the system message, if there is one, to the last reply.

@@ -50,7 +50,7 @@ from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions, score_or_void
-from agentrl.types import Episode, Image, ScoredEpisode, cause
+from agentrl.types import Episode, Image, ScoredEpisode
 from virtual_phone import spawn
 from virtual_phone.system.screen_frame import bar_height
 
@@ -215,7 +215,7 @@ async def _play(
         ledger.attempts += 1
         episode = scored.episode
         if episode.outcome.void:
-            ledger.void[cause(episode.outcome, episode.error) or "?"] += 1
+            ledger.void[episode.cause or "?"] += 1
         else:
             played[_name(request)] += 1
             _check(ledger, episode, config)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, get_args
 
-from agentrl.errors import ConfigError
+from agentrl.errors import AppLeft, ConfigError
 from agentrl.text import did_you_mean, known_names
-from agentrl.types import Outcome, Split, TruncatedBy, cause
+from agentrl.types import Outcome, Split, TruncatedBy
 
 _SUCCESS = ("success", "won", "accuracy")
 """Metrics that are 1 if the episode was a success; the first one present counts."""
@@ -87,8 +87,17 @@ class Summary:
 
     @property
     def cause(self) -> str | None:
-        """Cause that made the episode void; None if it is valid."""
-        return cause(self.outcome, self.error)
+        """Cause that made the episode void; None if it is valid.
+
+        An error is recorded as its type and message, and so is what covered the app at the start of
+        the message of an `AppLeft`.
+        """
+        if not self.outcome.void:
+            return None
+        if self.outcome is Outcome.TIMEOUT or not self.error:
+            return self.outcome.value
+        kind, _, message = self.error.partition(": ")
+        return (message if kind == AppLeft.__name__ else kind).partition(":")[0]
 
     @property
     def success(self) -> bool | None:

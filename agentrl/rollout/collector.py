@@ -9,7 +9,7 @@ from typing import Any
 from agentrl.errors import EnvCrashed, EnvError, EnvLost, RewardError, WorldError
 from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.types import UNSCORED, Episode, ScoredEpisode, Split, TruncatedBy, cause
+from agentrl.types import Episode, ScoredEpisode, Split, TruncatedBy
 
 Play = Callable[[EpisodeRequest], Awaitable[ScoredEpisode]]
 """Plays and scores one requested episode; failures of phone or environment make it void."""
@@ -38,7 +38,7 @@ class CollectionProgress:
 
     def unscored_metrics(self) -> dict[str, float]:
         """The share of episodes that could not be scored, if there are any: they are in no mean."""
-        count = self.void.get(UNSCORED, 0)
+        count = self.void.get(RewardError.__name__, 0)
         return {"unscored": count / self.episodes} if count else {}
 
     def void_metrics(self) -> dict[str, float]:
@@ -188,10 +188,10 @@ class Collector:
         void = [e for e in episodes if e.episode.outcome.void]
         if 2 * len(void) > len(episodes):
             # The episodes that survived would be a biased sample.
-            kinds = {cause(e.episode.outcome, e.episode.error) for e in void}
+            kinds = {type(e.episode.failure) for e in void}
             # The same code would fail again, if nothing but code has failed.
-            kind = {UNSCORED: RewardError, EnvError.__name__: EnvError}.get(kinds.pop() or "")
-            raise (WorldError if kinds or kind is None else kind)(
+            kind = next((one for one in (RewardError, EnvError) if kinds == {one}), WorldError)
+            raise kind(
                 f"{len(void)} of {len(episodes)} episodes are void (failed through no fault of the "
                 f"agent): {_causes(void)}"
             )
@@ -231,20 +231,20 @@ class Collector:
         self, index: int, request: EpisodeRequest, episode: Episode, *, is_alone: bool
     ) -> bool:
         """Put the request of a void episode back, unless no refill is left or it is to blame."""
-        reason = cause(episode.outcome, episode.error)
-        if reason is None or (is_alone and reason == EnvCrashed.__name__):
+        failure = episode.failure
+        is_crash = isinstance(failure, EnvCrashed)
+        if not episode.outcome.void or (is_alone and is_crash):
             return False
-        if request.split == "eval" and reason == UNSCORED:
+        if request.split == "eval" and isinstance(failure, RewardError):
             return False  # a function that fails for wrong replies would see only right ones
-        is_crash = reason in (EnvCrashed.__name__, EnvLost.__name__)
-        if is_crash and index not in self._crashed:
+        if isinstance(failure, EnvCrashed | EnvLost) and index not in self._crashed:
             self._crashed.add(index)
         elif self._refills > 0:
             self._refills -= 1
         else:
             return False
         again = replace(request, attempt=request.attempt + 1)
-        self._put(index, again, is_suspect=reason == EnvCrashed.__name__)
+        self._put(index, again, is_suspect=is_crash)
         return True
 
     def _put(self, index: int, request: EpisodeRequest, *, is_suspect: bool) -> None:
@@ -272,9 +272,8 @@ class Collector:
         self._progress.turns += len(scored.episode.turns)
         self._progress.tokens += sum(len(t.reply_ids) for t in scored.episode.turns)
         self._progress.context_full += scored.episode.truncated_by is TruncatedBy.CONTEXT
-        reason = cause(scored.episode.outcome, scored.episode.error)
-        if reason is not None:
-            self._progress.void[reason] += 1
+        if (cause := scored.episode.cause) is not None:
+            self._progress.void[cause] += 1
 
 
 def _causes(episodes: Sequence[ScoredEpisode]) -> str:

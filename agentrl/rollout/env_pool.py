@@ -10,7 +10,7 @@ from typing import Protocol
 
 from agentrl.config import Config, EnvConfig
 from agentrl.devices.pool import Borrower
-from agentrl.errors import AppLeft, ConfigError, DeviceError, NoDevice, PoolEmpty
+from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.phone_page import PageAssigner
 from agentrl.replay.live_phones import LivePhones
 from agentrl.rollout.env_processes import EnvProcesses
@@ -166,9 +166,8 @@ class PhoneEnvPool:
                     self._closing.add(runner)
                 if episode.outcome is Outcome.TIMEOUT:
                     lease.doubt()
-                if episode.outcome is Outcome.DEVICE_ERROR:
-                    is_app_left = (episode.error or "").startswith(AppLeft.__name__)
-                    raise (AppLeft if is_app_left else DeviceError)(episode.error)
+                if isinstance(episode.failure, DeviceError):  # for the lease to handle
+                    raise episode.failure
         except DeviceError:
             if episode is None:
                 raise

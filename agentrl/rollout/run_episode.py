@@ -129,7 +129,8 @@ async def run_episode(
     """
     history = _History(instructions=runner.instructions)
     session = policy.start_episode(runner.instructions, seed)
-    error = None
+    error: str | None = None
+    failure: WorldError | None = None
     try:
         async with own_deadline(limits.deadline_s):
             outcome = await _play_turns(
@@ -141,22 +142,26 @@ async def run_episode(
             f"not finished within {limits.deadline_s:g} s (rollout.deadline_s), while waiting for "
             f"{history.under_way} in turn {len(history.turns) + 1}"
         )
-    except ConfigError as failure:
+    except ConfigError as mistake:
         if not (limits.has_played or history.turns):
             raise
-        outcome, error = Outcome.ENV_ERROR, f"{EnvError.__name__}: {message_of(failure)}"
-    except WorldError as failure:
+        failure = EnvError(message_of(mistake))
+    except WorldError as raised:
+        failure = raised
+    finally:
+        session.close()
+    if failure is not None:
         is_phone = isinstance(failure, DeviceError)
         outcome = Outcome.DEVICE_ERROR if is_phone else Outcome.ENV_ERROR
         error = f"{type(failure).__name__}: {message_of(failure)}"
-    finally:
-        session.close()
+        # Tracebacks would keep the frames of the episode in memory, with all of its images.
+        failure.__traceback__ = failure.__cause__ = failure.__context__ = None
     if error:
         error = with_short_serials(error, [runner.device] if runner.device else [])
     last = history.last
     if on_end is not None and last is not None and last.observation is not history.answered:
         on_end(last.observation)
-    return _episode(request, env_id, runner, history, outcome, error)
+    return _episode(request, env_id, runner, history, outcome, error, failure)
 
 
 def _episode(
@@ -166,6 +171,7 @@ def _episode(
     history: _History,
     outcome: Outcome,
     error: str | None,
+    failure: WorldError | None,
 ) -> Episode:
     last = history.last
     return Episode(
@@ -181,6 +187,7 @@ def _episode(
         final_frames=() if last is None else last.frames,
         outcome=outcome,
         error=error,
+        failure=failure,
         truncated_by=history.truncated_by if outcome is Outcome.TRUNCATED else None,
         device=phone_name(runner.device, runner.host) if runner.device else None,
         final_images=() if last is None or last.hidden else last.observation.images,

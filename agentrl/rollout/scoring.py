@@ -240,6 +240,7 @@ async def score_or_void(
         episode,
         outcome=Outcome.ENV_ERROR,
         error=f"RewardError: {failure}",
+        failure=failure,
         truncated_by=None,
         final_images=(),
     )

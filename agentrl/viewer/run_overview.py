@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agentrl.errors import RewardError
 from agentrl.files import open_regular
 from agentrl.replay import Run, Summary
 from agentrl.replay.episode_summary import void_causes
@@ -20,7 +21,6 @@ from agentrl.training.monitoring.metrics_file import (
     is_number,
 )
 from agentrl.training.run_summary import summarize
-from agentrl.types import UNSCORED
 from agentrl.viewer.metric_history import Axis, MetricHistory, Point
 
 _DATA_STAGES = TRAINING_STAGES[1:]
@@ -92,7 +92,7 @@ def _play(episodes: Sequence[Summary]) -> dict[str, Any]:
         "count": len(episodes), "void": sum(s.outcome.void for s in episodes),
         "reward": _mean([s.reward for s in episodes if not s.outcome.void]),
         "success": _mean([float(s.success) for s in episodes if s.success is not None]),
-        "unscored": sum(s.cause == UNSCORED for s in episodes) / len(episodes),
+        "unscored": sum(s.cause == RewardError.__name__ for s in episodes) / len(episodes),
     }  # fmt: skip
 
 

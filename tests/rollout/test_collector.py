@@ -1,4 +1,5 @@
 import asyncio
+import pickle
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -7,7 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.errors import EnvError, RewardError, WorkerLost, WorldError
+from agentrl import replay
+from agentrl.errors import (
+    AppLeft,
+    DeviceOffline,
+    EnvCrashed,
+    EnvError,
+    EnvLost,
+    RewardError,
+    WorkerLost,
+    WorldError,
+)
+from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import (
     CollectionProgress,
     Collector,
@@ -16,7 +28,7 @@ from agentrl.rollout.collector import (
 )
 from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.scoring import RewardFunctions, score_or_void
-from agentrl.types import Episode, Outcome, ScoredEpisode, Turn, cause
+from agentrl.types import Episode, Outcome, ScoredEpisode, Turn
 
 
 def turn(reward=1.0):
@@ -50,6 +62,7 @@ def episode_of(request, outcome=Outcome.TERMINATED, turns=1):
         final_frames=(),
         outcome=outcome,
         error=None if outcome is Outcome.TERMINATED else "DeviceOffline: broken",
+        failure=None if outcome is Outcome.TERMINATED else DeviceOffline("broken"),
         device=None,
     )
 
@@ -146,8 +159,8 @@ async def test_what_may_have_crashed_a_process_is_played_again_alone_and_at_the_
         playing.remove(request.id)
         if request.id not in hit:
             return episode_of(request)
-        error = "EnvLost: gone" if request.seed % 2 == 0 else "EnvCrashed: ended with SIGKILL"
-        return replace(episode_of(request, Outcome.ENV_ERROR), error=error)
+        failure = EnvLost("gone") if request.seed % 2 == 0 else EnvCrashed("ended with SIGKILL")
+        return replace(episode_of(request, Outcome.ENV_ERROR), failure=failure)
 
     requests = requests_of_step("train", 1, range(8), 1)
     episodes, progress = await collect(play, requests, max_refills=0, concurrency=6)
@@ -259,19 +272,26 @@ def test_a_worker_continues_its_groups_and_helps_others_at_the_end():
 
 
 @pytest.mark.parametrize(
-    ("outcome", "error", "expected"),
+    ("outcome", "failure", "expected"),
     [
         (Outcome.TERMINATED, None, None),
-        (Outcome.TIMEOUT, "no end within 5 s", "timeout"),
-        (Outcome.DEVICE_ERROR, "DeviceOffline: p1 is offline", "DeviceOffline"),
-        (Outcome.DEVICE_ERROR, "AppLeft: call: p1: com.android.dialer came", "call"),
-        (Outcome.DEVICE_ERROR, "AppLeft: foreign_app: p1: com.a came", "foreign_app"),
-        (Outcome.ENV_ERROR, "EnvError: it broke", "EnvError"),
-        (Outcome.ENV_ERROR, None, "env_error"),
+        (Outcome.TIMEOUT, None, "timeout"),
+        (Outcome.DEVICE_ERROR, DeviceOffline("p1 is offline"), "DeviceOffline"),
+        (Outcome.DEVICE_ERROR, AppLeft("call", "p1: com.android.dialer came"), "call"),
+        (Outcome.DEVICE_ERROR, AppLeft("foreign_app", "p1: com.a came"), "foreign_app"),
+        (Outcome.ENV_ERROR, EnvError("it: broke"), "EnvError"),
     ],
 )
-def test_void_episodes_are_counted_by_cause(outcome, error, expected):
-    assert cause(outcome, error) == expected
+def test_void_episodes_are_counted_by_cause_also_if_recorded(outcome, failure, expected, tmp_path):
+    (request,) = requests_of_step("train", 1, [5], 1)
+    error = "no end within 5 s" if failure is None else f"{type(failure).__name__}: {failure}"
+    episode = replace(episode_of(request, outcome), failure=failure, error=error)
+    sent = pickle.loads(pickle.dumps(episode))
+    assert (sent.cause, str(sent.failure)) == (expected, str(failure))
+    with Recorder(tmp_path) as recorder:
+        recorder.episode(replace(scored_of(request), episode=episode), split="train", step=1)
+    (summary,) = replay.open(tmp_path).episodes()
+    assert summary.cause == expected
 
 
 def test_void_shares_are_relative_to_all_played_episodes():
@@ -288,18 +308,18 @@ def test_void_shares_are_relative_to_all_played_episodes():
 
 
 @pytest.mark.parametrize(
-    ("errors", "kind"),
+    ("failures", "kind"),
     [
-        (["RewardError: no key"] * 2, RewardError),
-        (["EnvError: my_game raised"] * 2, EnvError),
-        (["RewardError: no key", "DeviceOffline: gone"], WorldError),
+        ([RewardError("no key")] * 2, RewardError),
+        ([EnvError("my_game raised")] * 2, EnvError),
+        ([RewardError("no key"), DeviceOffline("gone")], WorldError),
     ],
 )
-async def test_play_that_is_mostly_void_names_the_code_that_failed(errors, kind):
+async def test_play_that_is_mostly_void_names_the_code_that_failed(failures, kind):
     requests = requests_of_step("eval", 0, [1, 2], 1)
 
     async def play(request):
-        return replace(episode_of(request, Outcome.ENV_ERROR), error=errors[request.seed - 1])
+        return replace(episode_of(request, Outcome.ENV_ERROR), failure=failures[request.seed - 1])
 
     with pytest.raises(WorldError) as raised:
         await collect(play, requests, max_refills=0)

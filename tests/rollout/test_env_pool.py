@@ -10,7 +10,14 @@ import pytest
 
 from agentrl import devices
 from agentrl.config import Config, EnvConfig, WrapperConfig
-from agentrl.errors import ConfigError, EnvError, NoDevice
+from agentrl.errors import (
+    AppLeft,
+    ConfigError,
+    DeviceOffline,
+    EnvError,
+    NoDevice,
+    ScreenRotated,
+)
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_pool import PhoneEnvPool
 from agentrl.rollout.env_processes import EnvProcesses
@@ -37,24 +44,25 @@ async def test_waiting_for_a_busy_phone_is_bounded(adb_server):
 
 @pytest.mark.adb
 @pytest.mark.parametrize(
-    ("third", "error", "put_aside"),
+    ("third", "failure", "put_aside"),
     [
         (Outcome.TIMEOUT, None, True),
-        (Outcome.DEVICE_ERROR, "AppLeft: call: it rang", True),
+        (Outcome.DEVICE_ERROR, AppLeft("call", "it rang"), True),
+        (Outcome.DEVICE_ERROR, ScreenRotated("it was turned"), True),
         (Outcome.TERMINATED, None, False),
     ],
 )
 async def test_abandoned_or_left_episode_changes_no_failure_count(
-    adb_server, third, error, put_aside
+    adb_server, third, failure, put_aside
 ):
     (request,) = requests_of_step("train", 1, [5], 1)
     with devices.open_source("virtual:1") as pool:
         env_pool = PhoneEnvPool(lambda split, name: EnvConfig(), pool, None, lease_s=30, count=1)
-        failed = (Outcome.DEVICE_ERROR, "DeviceOffline: gone")
-        for outcome, why in (failed, failed, (third, error), failed):
+        failed = (Outcome.DEVICE_ERROR, DeviceOffline("gone"))
+        for outcome, why in (failed, failed, (third, failure), failed):
 
             async def end(runner, outcome=outcome, why=why):
-                return replace(episode_of(request, outcome), error=why)
+                return replace(episode_of(request, outcome), failure=why)
 
             assert (await env_pool.run_in_env(end)).outcome is outcome
         (phone,) = pool.stats()

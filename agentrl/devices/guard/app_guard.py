@@ -322,8 +322,9 @@ class AppGuard:
         why = f"{why}; {dark}" if dark else why
         dialog = {"anr": "the not-responding dialog of ", "crash": "the crash dialog of "}
         return AppLeft(
-            f"{event.kind}: {self._device.serial}: {dialog.get(event.kind, '')}{event.package} "
-            f"covered {self.package}, {why}; by the {event.by}: {event.evidence}"
+            event.kind,
+            f"{self._device.serial}: {dialog.get(event.kind, '')}{event.package} "
+            f"covered {self.package}, {why}; by the {event.by}: {event.evidence}",
         )
 
 

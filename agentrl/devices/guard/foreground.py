@@ -169,7 +169,8 @@ def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:
             return None if is_allowed(app, allowed) else window
         if time.monotonic() >= end_s:
             raise AppLeft(
-                f"nothing_in_front: {device.serial}: nothing is in front; is the screen off? "
-                "(devices.wake=true turns it on)"
+                "nothing_in_front",
+                f"{device.serial}: nothing is in front; is the screen off? "
+                "(devices.wake=true turns it on)",
             )
         time.sleep(LOOK_AGAIN_S)

@@ -68,10 +68,10 @@ class Borrower(ABC):
         except (AppLeft, ScreenRotated):  # not a failure of the phone
             raise
         except LeaseLost as error:
-            ending = LeaseEnd(error=str(error), taken=True)
+            ending = LeaseEnd(error=f"{type(error).__name__}: {error}", taken=True)
             raise
         except DeviceError as error:
-            ending = LeaseEnd(error=str(error))
+            ending = LeaseEnd(error=f"{type(error).__name__}: {error}")
             raise
         finally:
             # Shielded: a canceled episode must still return its phone.

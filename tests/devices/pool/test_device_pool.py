@@ -211,7 +211,7 @@ async def test_a_job_waits_for_its_last_phone_up_to_its_patience_and_says_so_at_
     with pool_with(device, quarantine_after=1, patience_s=0.3) as pool:
         await fail(pool)
         start = time.monotonic()
-        with pytest.raises(PoolEmpty, match="Last failure: phone: gone"):
+        with pytest.raises(PoolEmpty, match="Last failure: phone: DeviceOffline: gone"):
             async with pool.lease(30):
                 pass
         assert 0.2 < time.monotonic() - start < 20
@@ -225,7 +225,7 @@ async def test_leaving_the_app_is_not_a_failure_of_the_phone() -> None:
     for _ in range(3):
         with contextlib.suppress(AppLeft):
             async with pool.lease(5):
-                raise AppLeft("call: it rang")
+                raise AppLeft("call", "it rang")
     assert (pool.stats()[0].failures, pool.stats()[0].quarantined) == (1, False)
     await fail(pool)
     assert pool.stats()[0].quarantined, "nor does it make up for one"
