@@ -18,12 +18,13 @@ or, in the style `tool`::
 The grammar is closed: anything else never reaches a phone.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from agentrl.actions.reply_values import KEYS, MAX_TEXT, OUTSIDE, CoordinateScale, typed_text
 from agentrl.actions.screen_actions import (
@@ -32,6 +33,8 @@ from agentrl.actions.screen_actions import (
     Drag,
     Key,
     LongPress,
+    PathTouch,
+    PointTouch,
     Swipe,
     Tap,
     Type,
@@ -45,19 +48,20 @@ _NUMBER = re.compile(r"\d{1,6}(\.\d{0,12})?|\.\d{1,12}", re.ASCII)
 _SIGNED = re.compile(rf"-?({_NUMBER.pattern})", re.ASCII)
 _POSITIONS = ("unit", "thousand", "pixels")
 MAX_WAIT_S = 5.0
-FORMS: Mapping[str, str] = {
-    "tap": "tap(x, y)",
-    "long_press": "long_press(x, y)",
-    "swipe": "swipe(x1, y1, x2, y2)",
-    "drag": "drag(x1, y1, x2, y2)",
-    "type": 'type("text")',
-    "key": "key(NAME)",
-    "wait": "wait(s)",
-    "done": "done()",
+ACTION_FORMS: Mapping[type[Any], str] = {
+    Tap: "tap(x, y)",
+    LongPress: "long_press(x, y)",
+    Swipe: "swipe(x1, y1, x2, y2)",
+    Drag: "drag(x1, y1, x2, y2)",
+    Type: 'type("text")',
+    Key: "key(NAME)",
+    Wait: "wait(s)",
+    Done: "done()",
 }
-_TOUCHES: Mapping[str, type[Any]] = {
-    "tap": Tap, "long_press": LongPress, "swipe": Swipe, "drag": Drag,
-}  # fmt: skip
+"""The call of each type of action."""
+_KINDS = {form.partition("(")[0]: kind for kind, form in ACTION_FORMS.items()}
+FORMS: Mapping[str, str] = {name: ACTION_FORMS[kind] for name, kind in _KINDS.items()}
+"""The calls by their names."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -116,41 +120,36 @@ class Grammar:
         """
         call = self._calls().parse(reply)
         name, given = call.name, list(call.arguments)
-        if name in _TOUCHES:
+        if issubclass(_KINDS[name], PointTouch | PathTouch):
             numbers = [_number(text, signed=self.outside == "clamp") for text in given]
             points = zip(numbers[::2], numbers[1::2], strict=True)
             places = [place for point in points for place in self._scale().position(point, name)]
-            touch: Action = _TOUCHES[name](*places)
+            touch: Action = _KINDS[name](*places)
             return touch
         return self._without_position(name, given)
 
     def format(self, action: Action) -> str:
         """The text of an action, in its tag."""
-        write = self._written
+        name = ACTION_FORMS[type(action)].partition("(")[0]
         match action:
-            case Tap(x, y):
-                call = ("tap", *write(x, y))
-            case LongPress(x, y):
-                call = ("long_press", *write(x, y))
-            case Swipe(x1, y1, x2, y2):
-                call = ("swipe", *write(x1, y1, x2, y2))
-            case Drag(x1, y1, x2, y2):
-                call = ("drag", *write(x1, y1, x2, y2))
+            case PointTouch() | PathTouch():
+                arguments = [text for point in action.points for text in self._written(*point)]
             case Type(text):
-                call = ("type", in_json(text))
-            case Key(name):
-                call = ("key", name)
+                arguments = [in_json(text)]
+            case Key(key):
+                arguments = [key]
             case Wait(seconds):
-                call = ("wait", f"{seconds:.2f}")
+                arguments = [f"{seconds:.2f}"]
             case Done():
-                call = ("done",)
-        return _calls(tuple(FORMS), self.style).format(*call)
+                arguments = []
+            case _:
+                assert_never(action)
+        return _calls(tuple(FORMS), self.style).format(name, *arguments)
 
-    def _written(self, *positions: float) -> list[str]:
+    def _written(self, x: float, y: float) -> list[str]:
         if self.positions == "unit":
-            return [f"{position:.2f}" for position in positions]
-        points = zip(positions[::2], positions[1::2], strict=True)
-        return [f"{number}" for x, y in points for number in self._scale().numbers(x, y)]
+            return [f"{x:.2f}", f"{y:.2f}"]
+        return [str(number) for number in self._scale().numbers(x, y)]
 
     def _scale(self) -> CoordinateScale:
         clamp = self.outside == "clamp"
@@ -164,39 +163,30 @@ class Grammar:
         return _calls(self.actions, self.style)
 
     def _without_position(self, name: str, given: list[str]) -> Action:
-        if name == "type":
-            return self._type(given[0])
-        if name == "key":
-            return self._key(given[0])
-        if name == "wait":
-            return self._wait(given[0])
+        match name, given:
+            case "type", [argument]:
+                text = None  # what does not start with a quote may nest deeply
+                if argument.strip().startswith('"'):
+                    with contextlib.suppress(ValueError):
+                        text = json.loads(argument)
+                if not isinstance(text, str):
+                    raise ActionError(
+                        f'type takes one JSON string, as in type("hello"), not {quoted(argument)}'
+                    )
+                return Type(typed_text(text, "type", self.max_text))
+            case "key", [argument]:
+                key = argument.strip("'\"").upper()
+                if key not in self.keys:
+                    known = ", ".join(self.keys)
+                    raise ActionError(f"there is no key {quoted(argument)}; keys are {known}")
+                return Key(key)
+            case "wait", [argument]:
+                seconds = _number(argument)
+                if not 0 <= seconds <= self.max_wait_s:
+                    longest = f"{self.max_wait_s:g}"
+                    raise ActionError(f"wait takes a number of seconds from 0 to {longest}")
+                return Wait(seconds)
         return Done()
-
-    def _type(self, argument: str) -> Type:
-        text = None
-        if argument.strip().startswith('"'):  # anything else is no string, and may nest deeply
-            try:
-                text = json.loads(argument)
-            except ValueError:
-                text = None
-        if not isinstance(text, str):
-            raise ActionError(
-                f'type takes one JSON string, as in type("hello"), not {quoted(argument)}'
-            )
-        return Type(typed_text(text, "type", self.max_text))
-
-    def _key(self, argument: str) -> Key:
-        name = argument.strip("'\"").upper()
-        if name not in self.keys:
-            known = ", ".join(self.keys)
-            raise ActionError(f"there is no key {quoted(argument)}; keys are {known}")
-        return Key(name)
-
-    def _wait(self, argument: str) -> Wait:
-        seconds = _number(argument)
-        if not 0 <= seconds <= self.max_wait_s:
-            raise ActionError(f"wait takes a number of seconds from 0 to {self.max_wait_s:g}")
-        return Wait(seconds)
 
 
 def _number(text: str, *, signed: bool = False) -> float:

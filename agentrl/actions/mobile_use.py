@@ -6,132 +6,135 @@ argument `action` is one of a few verbs. Models differ in their verbs, prompts a
 
 import json
 import re
-from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
-from agentrl.actions.dialect import Dialect, Screen
-from agentrl.actions.mobile_use_schema import BUTTONS, TOOL, VERBS, Verb
-from agentrl.actions.reply_values import CoordinateScale
+from agentrl.actions.dialect import Screen
 from agentrl.actions.screen_actions import (
     AnswerUser,
     AskUser,
     Done,
-    DoubleTap,
     Key,
     LongPress,
     OpenApp,
+    Point,
     ScreenAction,
     Swipe,
     Tap,
     Type,
     Wait,
 )
+from agentrl.actions.verb_dialect import Verb, VerbDialect
 from agentrl.errors import ActionError
 from agentrl.text import tag_content
 
+TOOL = "mobile_use"
 LONG_PRESS_S = 2
 """The `time` of a spelled `long_press`."""
+BUTTONS = {"Back": "BACK", "Home": "HOME", "Menu": "MENU", "Enter": "ENTER"}
+"""System buttons and their keys."""
+_POINT = "(x, y): The x (pixels from the left edge) and y (pixels from the top edge) coordinates to"
+VERBS: Mapping[str, Verb] = {
+    "key": Verb(
+        Key,
+        ("text",),
+        "Perform a key event on the mobile device.\n"
+        "    - This supports adb's `keyevent` syntax.\n"
+        '    - Examples: "volume_up", "volume_down", "power", "camera", "clear".',
+    ),
+    "click": Verb(Tap, ("coordinate",), "Click the point on the screen with coordinate (x, y)."),
+    "long_press": Verb(
+        LongPress,
+        ("coordinate", "time"),
+        "Press the point on the screen with coordinate (x, y) for specified seconds.",
+        may_lack=("time",),
+    ),
+    "swipe": Verb(
+        Swipe,
+        ("coordinate", "coordinate2"),
+        "Swipe from the starting point with coordinate (x, y) to the end point with "
+        "coordinates2 (x2, y2).",
+    ),
+    "type": Verb(Type, ("text",), "Input the specified text into the activated input box."),
+    "system_button": Verb(Key, ("button",), "Press the system button."),
+    "open": Verb(OpenApp, ("text",), "Open an app on the device."),
+    "wait": Verb(Wait, ("time",), "Wait specified seconds for the change to happen."),
+    "terminate": Verb(
+        Done, ("status",), "Terminate the current task and report its completion status."
+    ),
+}
+"""The verbs of Qwen2.5-VL."""
+ANSWER = Verb(AnswerUser, ("text",), "Output the answer.")
+INTERACT = Verb(AskUser, ("text",), "Resolve the blocking window by interacting with the user.")
+_ARGUMENTS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "coordinate": (f"{_POINT} move the mouse to. ", {"type": "array"}),
+    "coordinate2": (f"{_POINT} move the mouse to. ", {"type": "array"}),
+    "text": ("", {"type": "string"}),
+    "time": ("The seconds to wait. ", {"type": "number"}),
+    "button": (
+        "Back means returning to the previous interface, Home means returning to the desktop, Menu "
+        "means opening the application background menu, and Enter means pressing the enter. ",
+        {"enum": list(BUTTONS), "type": "string"},
+    ),
+    "status": (
+        "The status of the task. ",
+        {"type": "string", "enum": ["success", "failure"]},
+    ),
+}
+"""Beginning of the description, and schema, of each argument."""
 
 
-class MobileUse(Dialect):
+class MobileUse(VerbDialect):
     """A dialect whose replies call `mobile_use`; its models differ in `verbs`, prompt and scale."""
 
     verbs: ClassVar[Mapping[str, Verb]] = VERBS
-    """The dialect's verbs by name. If several express one action, the last one is written."""
     buttons: ClassVar[Mapping[str, str]] = BUTTONS
     """System buttons and their keys."""
     statuses: ClassVar[tuple[str, str]] = ("success", "failure")
-    """Values of `terminate`'s status for success and for failure."""
     wait_s: ClassVar[float] = 2.0
-    """The pause of a `wait` without time."""
     history: ClassVar[str] = "window:1"
     stop: ClassVar[tuple[str, ...]] = ("</tool_call>",)
 
-    def __init_subclass__(cls) -> None:
-        cls.says = tuple(dict.fromkeys(verb.does for verb in cls.verbs.values()))
-
-    @abstractmethod
-    def scale(self, screen: Screen) -> CoordinateScale:
-        """The numbers of its coordinates."""
+    def label(self, name: str) -> str:
+        """See VerbDialect.label."""
+        return f"action={name}"
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
         """See Dialect.parse."""
-        verb, given = _call_in(reply, self.verbs)
-        takes, may_lack = self.verbs[verb].takes, self.verbs[verb].may_lack
-        required = [key for key in takes if key not in may_lack]
-        reply_values.check_keys(f"action={verb}", given, required, may_lack)
-        return self.action(verb, given, screen)
+        return self.read(*_call_in(reply, self.verbs), screen)
 
-    def action(self, verb: str, given: Mapping[str, Any], screen: Screen) -> ScreenAction:
-        """The action of a verb with its arguments.
+    def text(self, name: str, given: Mapping[str, Any]) -> str:
+        """See VerbDialect.text; for a key, its name."""
+        if self.verbs[name].kind is not Key:
+            return super().text(name, given)
+        if "button" in given:
+            where = f"{self.label(name)}: button"
+            return self.buttons[reply_values.one_of(given["button"], where, self.buttons)]
+        return reply_values.key_name(given["text"], f"{self.label(name)}: text")
 
-        Raises:
-            ActionError: an argument has an invalid value.
-        """
-        name, does, takes = f"action={verb}", self.verbs[verb].does, self.verbs[verb].takes
-        time_s = reply_values.seconds(given.get("time", self.wait_s), f"{name}: time")
+    def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
+        """See VerbDialect.points."""
+        self.seconds(name, given)  # how long a press lasts is the phone's own matter
+        return super().points(name, given, screen)
 
-        def at(key: str) -> tuple[float, float]:
-            numbers = reply_values.point(given[key], f"{name}: {key}")
-            return self.scale(screen).position(numbers, name)
+    def written(self, action: ScreenAction, screen: Screen) -> tuple[str, dict[str, Any]]:
+        """See VerbDialect.written."""
+        if isinstance(action, Key):
+            button = {key: button for button, key in self.buttons.items()}.get(action.name)
+            if button is not None:
+                return "system_button", {"button": button}
+            if "key" not in self.verbs:
+                raise ActionError(f"{type(self).__name__} has no key {action.name}")
+            return "key", {"text": action.name.lower()}
+        name, given = super().written(action, screen)
+        if "time" in self.verbs[name].takes:
+            given["time"] = action.seconds if isinstance(action, Wait) else LONG_PRESS_S
+        return name, given
 
-        if does is Swipe:
-            return Swipe(*at(takes[0]), *at(takes[1]))
-        if does is Wait:
-            return Wait(time_s)
-        if does is Done:
-            status = reply_values.one_of(given["status"], f"{name}: status", self.statuses)
-            return Done(status=status)
-        if "button" in takes:
-            button = reply_values.one_of(given["button"], f"{name}: button", self.buttons)
-            return Key(self.buttons[button])
-        if does is Key:
-            return Key(reply_values.key_name(given["text"], f"{name}: text"))
-        if "coordinate" in takes:
-            touch: ScreenAction = does(*at("coordinate"))
-            return touch
-        said: ScreenAction = does(reply_values.typed_text(given["text"], f"{name}: text"))
-        return said
-
-    def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
-        """See Dialect.spell."""
-        verbs = {verb.does: name for name, verb in self.verbs.items()}
-        if type(action) not in verbs:
-            raise ActionError(f"{type(self).__name__} cannot say {action}")
-        said: dict[str, Any] = {"action": verbs[type(action)]}
-        at, takes = self.scale(screen).numbers, self.verbs[said["action"]].takes
-        match action:
-            case Tap(x, y) | LongPress(x, y) | DoubleTap(x, y):
-                said["coordinate"] = at(x, y)
-            case Swipe(x1, y1, x2, y2):
-                said |= {takes[0]: at(x1, y1), takes[1]: at(x2, y2)}
-            case Type(text) | OpenApp(text) | AnswerUser(text) | AskUser(text):
-                said["text"] = text
-            case Done():
-                said["status"] = self.statuses[action.failed]
-            case Key(name):
-                said = self._key(name)
-        if "time" in takes:
-            said["time"] = action.seconds if isinstance(action, Wait) else LONG_PRESS_S
-        return self.framed(said, thought)
-
-    def _key(self, name: str) -> dict[str, Any]:
-        button = {key: button for button, key in self.buttons.items()}.get(name)
-        if button is not None:
-            return {"action": "system_button", "button": button}
-        if "key" in self.verbs:
-            return {"action": "key", "text": name.lower()}
-        raise ActionError(f"{type(self).__name__} has no key {name}")
-
-    def framed(self, said: Mapping[str, Any], thought: str) -> str:
-        """The whole reply: what comes before the call, and the call."""
-        return f"{thought}\n{tool_call(said)}" if thought else tool_call(said)
-
-    def accepted(self, accepts: Collection[type[Any]]) -> dict[str, Verb]:
-        """The verbs that stand for accepted actions."""
-        return {name: verb for name, verb in self.verbs.items() if verb.does in accepts}
+    def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
+        """See VerbDialect.framed."""
+        return f"{thought}\n{tool_call(name, given)}" if thought else tool_call(name, given)
 
 
 def _call_in(reply: str, verbs: Collection[str]) -> tuple[str, dict[str, Any]]:
@@ -153,9 +156,10 @@ def _call_in(reply: str, verbs: Collection[str]) -> tuple[str, dict[str, Any]]:
     return verb, given
 
 
-def tool_call(said: Mapping[str, Any]) -> str:
-    """A call with these arguments, in its tags."""
-    text = json.dumps({"name": TOOL, "arguments": said}, ensure_ascii=False)
+def tool_call(name: str, given: Mapping[str, Any]) -> str:
+    """A call of this verb with its arguments, in its tags."""
+    call = {"name": TOOL, "arguments": {"action": name, **given}}
+    text = json.dumps(call, ensure_ascii=False)
     # Typed text must not contain the closing tag.
     return "<tool_call>\n" + text.replace("<", "\\u003c") + "\n</tool_call>"
 
@@ -185,3 +189,72 @@ def _call_text(reply: str) -> str:
         return tag_content(reply, "tool_call").strip()
     except ActionError:
         return reply.strip().replace("\n", " ")
+
+
+def tools_prompt(
+    verbs: Mapping[str, Verb], size: tuple[int, int], *, with_labels: bool = True
+) -> str:
+    """The part of the system message that describes the tool, as qwen-agent writes it.
+
+    Args:
+        verbs: the actions to describe.
+        size: the stated resolution of the screen.
+        with_labels: whether the schema has `name_for_human` and `args_format`.
+    """
+    schema = {
+        "name": TOOL,
+        "description": _description(size),
+        "parameters": _parameters(verbs),
+    }
+    if with_labels:
+        label = {"name_for_human": TOOL}
+        schema = {**label, **schema, "args_format": "Format the arguments as a JSON object."}
+    tool = json.dumps({"type": "function", "function": schema}, ensure_ascii=False)
+    return (
+        "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are "
+        "provided with function signatures within <tools></tools> XML tags:\n<tools>\n"
+        f"{tool}\n</tools>\n\nFor each function call, return a json object with function name and "
+        "arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
+        '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
+    )
+
+
+def _description(size: tuple[int, int]) -> str:
+    return (
+        "Use a touchscreen to interact with a mobile device, and take screenshots.\n"
+        "* This is an interface to a mobile device with touchscreen. You can perform actions like "
+        "clicking, typing, swiping, etc.\n"
+        "* Some applications may take time to start or process actions, so you may need to wait "
+        "and take successive screenshots to see the results of your actions.\n"
+        f"* The screen's resolution is {size[0]}x{size[1]}.\n"
+        "* Make sure to click any buttons, links, icons, etc with the cursor tip in the center of "
+        "the element. Don't click boxes on their edges unless asked."
+    )
+
+
+def _parameters(verbs: Mapping[str, Verb]) -> dict[str, Any]:
+    actions = "\n".join(f"* `{name}`: {verb.description}" for name, verb in verbs.items())
+    properties: dict[str, Any] = {
+        "action": {
+            "description": f"The action to perform. The available actions are:\n{actions}",
+            "enum": list(verbs),
+            "type": "string",
+        }
+    }
+    for argument, (beginning, schema) in _ARGUMENTS.items():
+        users = [f"`action={name}`" for name, verb in verbs.items() if argument in verb.takes]
+        if users:
+            description = f"{beginning}Required only by {_listed(users)}{_full_stop(argument)}"
+
+            properties[argument] = {"description": description, **schema}
+    return {"properties": properties, "required": ["action"], "type": "object"}
+
+
+def _full_stop(argument: str) -> str:
+    return "" if argument == "button" else "."
+
+
+def _listed(words: Sequence[str]) -> str:
+    if len(words) < 3:
+        return " and ".join(words)
+    return f"{', '.join(words[:-1])}, and {words[-1]}"

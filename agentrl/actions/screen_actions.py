@@ -134,6 +134,21 @@ class AskUser:
 
 ScreenAction = Action | DoubleTap | OpenApp | AnswerUser | AskUser
 """All actions of dialects: those of a device, and those that an environment carries out."""
+EXAMPLES: tuple[ScreenAction, ...] = (
+    Tap(0.25, 0.75),
+    LongPress(0.5, 0.1),
+    DoubleTap(0.9, 0.4),
+    Swipe(0.5, 0.75, 0.5, 0.25),
+    Drag(0.2, 0.5, 0.8, 0.5),
+    Type('it\'s "quoted", 5 < 6\nand \\ more: 漢'),
+    Key("BACK"),
+    OpenApp("Clock"),
+    AnswerUser("42"),
+    AskUser("Which one?"),
+    Wait(2.0),
+    Done(),
+)
+"""One action of each type."""
 
 
 def touches_nothing(action: Action) -> bool:

@@ -3,38 +3,17 @@
 from agentrl.actions.dialect import Dialect, Screen
 from agentrl.actions.open_dialect import SCREENS, check_positions
 from agentrl.actions.screen_actions import (
-    AnswerUser,
-    AskUser,
+    EXAMPLES,
     Done,
-    DoubleTap,
     Drag,
-    Key,
-    LongPress,
-    OpenApp,
+    PointTouch,
     ScreenAction,
     Swipe,
-    Tap,
-    Type,
     Wait,
 )
 from agentrl.errors import ActionError, describe_error
 from agentrl.text import quoted
 
-EXAMPLES: tuple[ScreenAction, ...] = (
-    Tap(0.25, 0.75),
-    LongPress(0.5, 0.1),
-    DoubleTap(0.9, 0.4),
-    Swipe(0.5, 0.75, 0.5, 0.25),
-    Drag(0.2, 0.5, 0.8, 0.5),
-    Type('it\'s "quoted", 5 < 6\nand \\ more: 漢'),
-    Key("BACK"),
-    OpenApp("Clock"),
-    AnswerUser("42"),
-    AskUser("Which one?"),
-    Wait(2.0),
-    Done(),
-)
-"""One action of each type."""
 _TOLERANCE = 0.01
 _MALFORMED = (
     "",
@@ -136,7 +115,7 @@ def _is_equal(action: ScreenAction, parsed: ScreenAction) -> bool:
     match action, parsed:
         case (Swipe() | Drag(), Swipe() | Drag()):
             return _direction(action) == _direction(parsed)
-        case (Tap() | LongPress() | DoubleTap(), Tap() | LongPress() | DoubleTap()):
+        case (PointTouch(), PointTouch()):
             return max(abs(action.x - parsed.x), abs(action.y - parsed.y)) <= _TOLERANCE
         case (Done(), Done()):
             return action.failed == parsed.failed

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
-from agentrl.actions.dialect import Dialect, Screen
-from agentrl.actions.keyword_calls import Value, decode_text, encode_text, parse_call
+from agentrl.actions.dialect import Screen
+from agentrl.actions.keyword_calls import decode_text, encode_text, parse_call
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
     AskUser,
@@ -21,6 +21,7 @@ from agentrl.actions.screen_actions import (
     Type,
     Wait,
 )
+from agentrl.actions.verb_dialect import Verb, VerbDialect
 from agentrl.errors import ActionError
 from agentrl.text import quoted, tag_content
 
@@ -30,78 +31,109 @@ _TYPED = re.compile(
 )
 _NEXT_CALL = re.compile(r'"\)\s*(?:do|finish)\(')
 _LITERAL = re.compile(r'(?:[^"\\\n\r]|\\.)*', re.DOTALL)
+_FINISH = "Finish"
+"""The verb that is a function of its own, not an action of `do`."""
 _POINT = "The element is a list of 2 integers, representing the coordinates of the {name} point."
-_SPACE: tuple[tuple[str, type[Any], str, str], ...] = (
-    (
-        "Tap",
+
+
+def _about(text: str, example: str, title: str = "Example") -> str:
+    """The description of a verb with an example, as the prompt has it."""
+    return f"{text}\n  **{title}**:\n  <answer>\n  {example}\n  </answer>"
+
+
+_VERBS: Mapping[str, Verb] = {
+    "Tap": Verb(
         Tap,
-        f"Perform a tap action on a specified screen area. {_POINT.format(name='tap')}",
-        'do(action="Tap", element=[x,y])',
+        ("element", "message"),
+        _about(
+            f"Perform a tap action on a specified screen area. {_POINT.format(name='tap')}",
+            'do(action="Tap", element=[x,y])',
+        ),
+        may_lack=("message",),
     ),
-    (
-        "Type",
+    "Type": Verb(
         Type,
-        "Enter text into the currently focused input field.",
-        'do(action="Type", text="Hello World")',
+        ("text",),
+        _about(
+            "Enter text into the currently focused input field.",
+            'do(action="Type", text="Hello World")',
+        ),
     ),
-    (
-        "Swipe",
+    "Swipe": Verb(
         Swipe,
-        "Perform a swipe action with start point and end point.",
-        'do(action="Swipe", start=[x1,y1], end=[x2,y2])',
+        ("start", "end"),
+        _about(
+            "Perform a swipe action with start point and end point.",
+            'do(action="Swipe", start=[x1,y1], end=[x2,y2])',
+            "Examples",
+        ),
     ),
-    (
-        "Long Press",
+    "Long Press": Verb(
         LongPress,
-        "Perform a long press action on a specified screen area.\n  You can add the element to the "
-        f"action to specify the long press area. {_POINT.format(name='long press')}",
-        'do(action="Long Press", element=[x,y])',
+        ("element", "message"),
+        _about(
+            "Perform a long press action on a specified screen area.\n  You can add the element to "
+            "the action to specify the long press area. "
+            f"{_POINT.format(name='long press')}",
+            'do(action="Long Press", element=[x,y])',
+        ),
+        may_lack=("message",),
     ),
-    (
-        "Launch",
+    "Launch": Verb(
         OpenApp,
-        "Launch an app. Try to use launch action when you need to launch an app. Check the "
-        "instruction to choose the right app before you use this action.",
-        'do(action="Launch", app="Settings")',
+        ("app",),
+        _about(
+            "Launch an app. Try to use launch action when you need to launch an app. Check the "
+            "instruction to choose the right app before you use this action.",
+            'do(action="Launch", app="Settings")',
+        ),
     ),
-    (
-        "Back",
-        Key,
-        "Press the Back button to navigate to the previous screen.",
-        'do(action="Back")',
+    "Back": Verb(
+        Key("BACK"),
+        (),
+        _about("Press the Back button to navigate to the previous screen.", 'do(action="Back")'),
     ),
-    ("Home", Key, "Press the Home button to return to the launcher.", 'do(action="Home")'),
-    (
-        "Double Tap",
+    "Home": Verb(
+        Key("HOME"),
+        (),
+        _about("Press the Home button to return to the launcher.", 'do(action="Home")'),
+    ),
+    "Double Tap": Verb(
         DoubleTap,
-        f"Tap twice on a specified screen area. {_POINT.format(name='tap')}",
-        'do(action="Double Tap", element=[x,y])',
+        ("element", "message"),
+        _about(
+            f"Tap twice on a specified screen area. {_POINT.format(name='tap')}",
+            'do(action="Double Tap", element=[x,y])',
+        ),
+        may_lack=("message",),
     ),
-    ("Wait", Wait, "Wait for the page to load.", 'do(action="Wait", duration="x seconds")'),
-    (
-        "Take_over",
+    "Wait": Verb(
+        Wait,
+        ("duration",),
+        _about("Wait for the page to load.", 'do(action="Wait", duration="x seconds")'),
+    ),
+    "Take_over": Verb(
         AskUser,
-        "Ask the user to take over, for example to log in.",
-        'do(action="Take_over", message="xxx")',
+        ("message",),
+        _about(
+            "Ask the user to take over, for example to log in.",
+            'do(action="Take_over", message="xxx")',
+        ),
     ),
-    (
-        "Finish",
+    _FINISH: Verb(
         Done,
-        "Terminate the program and optionally print a message.",
-        'finish(message="Task completed.")',
+        ("message",),
+        _about(
+            "Terminate the program and optionally print a message.",
+            'finish(message="Task completed.")',
+        ),
+        may_lack=("message",),
     ),
-)
-"""Name, type of action, description and example of each action."""
-_POINTS: Mapping[str, type[Any]] = {"Tap": Tap, "Long Press": LongPress, "Double Tap": DoubleTap}
-_TEXTS: Mapping[str, tuple[str, type[Any]]] = {
-    "Type": ("text", Type),
-    "Type_Name": ("text", Type),
-    "Launch": ("app", OpenApp),
-    "Take_over": ("message", AskUser),
+    "Type_Name": Verb(Type, ("text",)),
 }
 
 
-class AutoGLM(Dialect):
+class AutoGLM(VerbDialect):
     r"""The format of zai-org/Open-AutoGLM, `phone_agent/config/prompts_en.py`, of February 2026.
 
     The prompt also lists the actions that only the Chinese prompt has. Of earlier turns the
@@ -112,9 +144,13 @@ class AutoGLM(Dialect):
         outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
     """
 
-    says: ClassVar[tuple[type[Any], ...]] = tuple(dict.fromkeys(kind for _, kind, _, _ in _SPACE))
+    verbs: ClassVar[Mapping[str, Verb]] = _VERBS
     history: ClassVar[str] = "screens:1"
     stop: ClassVar[tuple[str, ...]] = ("</answer>",)
+
+    def scale(self, screen: Screen) -> CoordinateScale:
+        """0 to 1000, of which 999 is the last that is written."""
+        return CoordinateScale(sides=(1000, 1000), clamp=self.clamp)
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
         """See Dialect.parse."""
@@ -126,79 +162,53 @@ class AutoGLM(Dialect):
                 return Done(message=reply_values.typed_text(said, "finish"))
             return Type(reply_values.typed_text(said, "Type: text"))
         call, given = parse_call(text)
-        reply_values.one_of(call, "the answer", ("do", "finish"))
-        if call == "finish":
-            reply_values.check_keys(call, given, (), ("message",))
-            return Done(message=reply_values.typed_text(given.get("message", ""), call))
-        known = [name for name, *_ in _SPACE if name != "Finish"]
-        action = reply_values.one_of(given.pop("action", None), "action", [*known, "Type_Name"])
-        return self._action(action, given)
+        if reply_values.one_of(call, "the answer", ("do", "finish")) == "finish":
+            return self.read(_FINISH, given, screen)
+        known = [name for name in self.verbs if name != _FINISH]
+        name = reply_values.one_of(given.pop("action", None), "action", known)
+        return self.read(name, given, screen)
 
-    def _action(self, name: str, given: dict[str, Value]) -> ScreenAction:
-        scale = CoordinateScale(sides=(1000, 1000), clamp=self.clamp)
+    def label(self, name: str) -> str:
+        """See VerbDialect.label."""
+        return "finish" if name == _FINISH else name
 
-        def at(key: str) -> tuple[float, float]:
-            return scale.position(reply_values.point(given[key], f"{name}: {key}"), name)
+    def text(self, name: str, given: Mapping[str, Any]) -> str:
+        """See VerbDialect.text; of an end, it may be left out."""
+        if name == _FINISH:
+            return reply_values.typed_text(given.get("message", ""), "finish")
+        return super().text(name, given)
 
-        if name in _POINTS:
-            reply_values.check_keys(name, given, ("element",), ("message",))
-            touch: ScreenAction = _POINTS[name](*at("element"))
-            return touch
-        if name == "Swipe":
-            reply_values.check_keys(name, given, ("start", "end"))
-            return Swipe(*at("start"), *at("end"))
-        if name in _TEXTS:
-            key, kind = _TEXTS[name]
-            reply_values.check_keys(name, given, (key,))
-            said: ScreenAction = kind(reply_values.typed_text(given[key], f"{name}: {key}"))
-            return said
-        if name == "Wait":
-            reply_values.check_keys(name, given, ("duration",))
-            return Wait(_seconds(given["duration"]))
-        reply_values.check_keys(name, given, ())
-        return Key(name.upper())
+    def seconds(self, name: str, given: Mapping[str, Any]) -> float:
+        """See VerbDialect.seconds."""
+        value = given["duration"]
+        found = _WAIT.fullmatch(value.strip()) if isinstance(value, str) else None
+        if found is None:
+            raise ActionError(f'Wait: {quoted(value)} is not a duration such as "2 seconds"')
+        return reply_values.seconds(float(found[1]), "Wait: duration")
 
-    def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
-        """See Dialect.spell."""
-        return f"<think>{thought}</think>\n<answer>{self._call(action)}</answer>"
+    def written(self, action: ScreenAction, screen: Screen) -> tuple[str, dict[str, Any]]:
+        """See VerbDialect.written."""
+        if isinstance(action, Wait):
+            return "Wait", {"duration": f"{action.seconds:g} seconds"}
+        return super().written(action, screen)
 
-    def _call(self, action: ScreenAction) -> str:
-        def at(x: float, y: float) -> str:
-            scale = CoordinateScale(sides=(1000, 1000), last=(999, 999))
-            across, down = scale.numbers(x, y)
-            return f"[{across},{down}]"
+    def written_point(self, x: float, y: float, screen: Screen) -> list[int]:
+        """See VerbDialect.written_point."""
+        return CoordinateScale(sides=(1000, 1000), last=(999, 999)).numbers(x, y)
 
-        match action:
-            case Tap(x, y):
-                return f'do(action="Tap", element={at(x, y)})'
-            case LongPress(x, y):
-                return f'do(action="Long Press", element={at(x, y)})'
-            case DoubleTap(x, y):
-                return f'do(action="Double Tap", element={at(x, y)})'
-            case Swipe(x1, y1, x2, y2):
-                return f'do(action="Swipe", start={at(x1, y1)}, end={at(x2, y2)})'
-            case Type(text):
-                return f'do(action="Type", text="{_encoded(text)}")'
-            case OpenApp(name):
-                return f'do(action="Launch", app="{_encoded(name)}")'
-            case AskUser(text):
-                return f'do(action="Take_over", message="{_encoded(text)}")'
-            case Wait(seconds):
-                return f'do(action="Wait", duration="{seconds:g} seconds")'
-            case Done(_, message):
-                return f'finish(message="{_encoded(message)}")'
-            case Key("BACK" | "HOME" as name):
-                return f'do(action="{name.capitalize()}")'
-        raise ActionError(f"autoglm cannot say {action}")
+    def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
+        """Thought and answer."""
+        arguments = [f'action="{name}"'] if name != _FINISH else []
+        for key, value in given.items():
+            written = f'"{_encoded(value)}"' if isinstance(value, str) else "[{},{}]".format(*value)
+            arguments.append(f"{key}={written}")
+        call = f"{'finish' if name == _FINISH else 'do'}({', '.join(arguments)})"
+        return f"<think>{thought}</think>\n<answer>{call}</answer>"
 
     def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
         """The setup, and each accepted action with an example."""
-        actions = "\n".join(
-            f"- **{name}**\n  {text}\n  **Example{'s' * (name == 'Swipe')}**:\n  <answer>\n"
-            f"  {example}\n  </answer>"
-            for name, kind, text, example in _SPACE
-            if kind in accepts
-        )
+        verbs = self.accepted(accepts).items()
+        actions = "\n".join(f"- **{name}**\n  {verb.description}" for name, verb in verbs)
         return f"{_SETUP}{actions}\n{_REMEMBER}"
 
     def opening(
@@ -266,10 +276,3 @@ def _decoded(inside: str) -> str:
 def _encoded(text: str) -> str:
     # A text must not contain the closing tag.
     return encode_text(text, '"').replace("<", "\\x3c")
-
-
-def _seconds(value: Value) -> float:
-    found = _WAIT.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is None:
-        raise ActionError(f'Wait: {quoted(value)} is not a duration such as "2 seconds"')
-    return reply_values.seconds(float(found[1]), "Wait: duration")

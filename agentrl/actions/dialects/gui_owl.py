@@ -5,10 +5,18 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from agentrl.actions.dialect import Screen
-from agentrl.actions.mobile_use import MobileUse, numbered_steps, tool_call
-from agentrl.actions.mobile_use_schema import ANSWER, INTERACT, VERBS, Verb, tools_prompt
+from agentrl.actions.mobile_use import (
+    ANSWER,
+    INTERACT,
+    VERBS,
+    MobileUse,
+    numbered_steps,
+    tool_call,
+    tools_prompt,
+)
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import Done
+from agentrl.actions.verb_dialect import Verb
 
 _ANSWER = replace(ANSWER, description="Terminate the current task and output the answer.")
 
@@ -35,9 +43,9 @@ class GUIOwl(MobileUse):
         """0 to 1000."""
         return CoordinateScale(sides=(1000, 1000), clamp=self.clamp)
 
-    def framed(self, said: Mapping[str, Any], thought: str) -> str:
+    def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
         """Action and call; the thought is said as the action."""
-        return f"Action: {thought or said['action']}\n{tool_call(said)}"
+        return f"Action: {thought or name}\n{tool_call(name, given)}"
 
     def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
         """The tool, and the format of a reply."""

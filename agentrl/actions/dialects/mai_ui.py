@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
 from agentrl.actions.dialect import Screen
-from agentrl.actions.mobile_use import MobileUse, tool_call
-from agentrl.actions.mobile_use_schema import BUTTONS, Verb
+from agentrl.actions.mobile_use import BUTTONS, MobileUse, tool_call
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
     AnswerUser,
@@ -16,12 +15,13 @@ from agentrl.actions.screen_actions import (
     Key,
     LongPress,
     OpenApp,
-    ScreenAction,
+    Point,
     Swipe,
     Tap,
     Type,
     Wait,
 )
+from agentrl.actions.verb_dialect import Verb
 from agentrl.errors import ConfigError
 
 _REACH = {"up": (0.0, -0.4), "down": (0.0, 0.4), "left": (-0.2, 0.0), "right": (0.2, 0.0)}
@@ -45,62 +45,49 @@ class MAIUI(MobileUse):
     """
 
     verbs: ClassVar[Mapping[str, Verb]] = {
-        "click": Verb(
-            does=Tap,
-            takes=("coordinate",),
-            description='{"action": "click", "coordinate": [x, y]}',
-        ),
+        "click": Verb(Tap, ("coordinate",), '{"action": "click", "coordinate": [x, y]}'),
         "long_press": Verb(
-            does=LongPress,
-            takes=("coordinate",),
-            description='{"action": "long_press", "coordinate": [x, y]}',
+            LongPress, ("coordinate",), '{"action": "long_press", "coordinate": [x, y]}'
         ),
-        "type": Verb(does=Type, takes=("text",), description='{"action": "type", "text": ""}'),
+        "type": Verb(Type, ("text",), '{"action": "type", "text": ""}'),
         "swipe": Verb(
-            does=Swipe,
-            takes=("direction", "coordinate"),
-            may_lack=("coordinate",),
-            description='{"action": "swipe", "direction": "up or down or left or right", '
+            Swipe,
+            ("direction", "coordinate"),
+            '{"action": "swipe", "direction": "up or down or left or right", '
             '"coordinate": [x, y]} # "coordinate" is optional. Use the "coordinate" if you want to '
             "swipe a specific UI element.",
+            may_lack=("coordinate",),
         ),
-        "open": Verb(
-            does=OpenApp, takes=("text",), description='{"action": "open", "text": "app_name"}'
-        ),
+        "open": Verb(OpenApp, ("text",), '{"action": "open", "text": "app_name"}'),
         "drag": Verb(
-            does=Swipe,
-            takes=("start_coordinate", "end_coordinate"),
-            description='{"action": "drag", "start_coordinate": [x1, y1], "end_coordinate": '
-            "[x2, y2]}",
+            Swipe,
+            ("start_coordinate", "end_coordinate"),
+            '{"action": "drag", "start_coordinate": [x1, y1], "end_coordinate": [x2, y2]}',
         ),
         "system_button": Verb(
-            does=Key,
-            takes=("button",),
-            description='{"action": "system_button", "button": "button_name"} # Options: back, '
+            Key,
+            ("button",),
+            '{"action": "system_button", "button": "button_name"} # Options: back, '
             "home, menu, enter",
         ),
-        "wait": Verb(does=Wait, description='{"action": "wait"}'),
+        "wait": Verb(Wait, (), '{"action": "wait"}'),
         "terminate": Verb(
-            does=Done,
-            takes=("status",),
-            description='{"action": "terminate", "status": "success or fail"}',
+            Done, ("status",), '{"action": "terminate", "status": "success or fail"}'
         ),
         "answer": Verb(
-            does=AnswerUser,
-            takes=("text",),
-            description='{"action": "answer", "text": "xxx"} # Use escape characters \\\', \\", '
+            AnswerUser,
+            ("text",),
+            '{"action": "answer", "text": "xxx"} # Use escape characters \\\', \\", '
             "and \\n in text part to ensure we can parse the text in normal python string format.",
         ),
         "ask_user": Verb(
-            does=AskUser,
-            takes=("text",),
-            description='{"action": "ask_user", "text": "xxx"} # you can ask user for more '
+            AskUser,
+            ("text",),
+            '{"action": "ask_user", "text": "xxx"} # you can ask user for more '
             "information to complete the task.",
         ),
         "double_click": Verb(
-            does=DoubleTap,
-            takes=("coordinate",),
-            description='{"action": "double_click", "coordinate": [x, y]}',
+            DoubleTap, ("coordinate",), '{"action": "double_click", "coordinate": [x, y]}'
         ),
     }
     """Each described by its line in the prompt."""
@@ -125,24 +112,24 @@ class MAIUI(MobileUse):
         """0 to 999."""
         return CoordinateScale(sides=(999, 999), clamp=self.clamp)
 
-    def action(self, verb: str, given: Mapping[str, Any], screen: Screen) -> ScreenAction:
-        """See MobileUse.action; `swipe` moves the finger as far as the screen reaches."""
-        if verb != "swipe":
-            return super().action(verb, given, screen)
-        name, x, y = f"action={verb}", 0.5, 0.5
-        direction = reply_values.one_of(given["direction"], f"{name}: direction", _REACH)
+    def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
+        """See VerbDialect.points; `swipe` moves the finger as far as the screen reaches."""
+        if name != "swipe":
+            return super().points(name, given, screen)
+        label, x, y = self.label(name), 0.5, 0.5
+        direction = reply_values.one_of(given["direction"], f"{label}: direction", _REACH)
         if "coordinate" in given:
-            numbers = reply_values.point(given["coordinate"], f"{name}: coordinate")
-            x, y = self.scale(screen).position(numbers, name)
+            numbers = self.point(given["coordinate"], label, "coordinate")
+            x, y = self.scale(screen).position(numbers, label)
         width, height = screen.size
         x2, y2 = x + _REACH[direction][0], y + _REACH[direction][1] * width / height
-        return Swipe(x, y, min(max(x2, 0.0), 1.0), min(max(y2, 0.0), 1.0))
+        return [(x, y), (min(max(x2, 0.0), 1.0), min(max(y2, 0.0), 1.0))]
 
-    def framed(self, said: Mapping[str, Any], thought: str) -> str:
+    def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
         """Thought and call."""
         if not self._thinking:
-            return tool_call(said)
-        return f"<thinking>\n{thought}\n</thinking>\n{tool_call(said)}"
+            return tool_call(name, given)
+        return f"<thinking>\n{thought}\n</thinking>\n{tool_call(name, given)}"
 
     def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
         """Output format and action space."""

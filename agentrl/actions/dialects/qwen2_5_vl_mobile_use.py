@@ -4,8 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from agentrl.actions.dialect import Screen, Size
-from agentrl.actions.mobile_use import MobileUse, numbered_steps
-from agentrl.actions.mobile_use_schema import tools_prompt
+from agentrl.actions.mobile_use import MobileUse, numbered_steps, tools_prompt
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.smart_resize import smart_resize
 

@@ -4,10 +4,17 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.actions.dialect import Screen
-from agentrl.actions.mobile_use import MobileUse, numbered_steps, tool_call
-from agentrl.actions.mobile_use_schema import ANSWER, VERBS, Verb, tools_prompt
+from agentrl.actions.mobile_use import (
+    ANSWER,
+    VERBS,
+    MobileUse,
+    numbered_steps,
+    tool_call,
+    tools_prompt,
+)
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import Done
+from agentrl.actions.verb_dialect import Verb
 
 _ORDER = ("click", "long_press", "swipe", "type", "answer", "system_button", "wait", "terminate")
 _LAST = 999
@@ -30,10 +37,10 @@ class Qwen3VLMobileUse(MobileUse):
         """0 to 999."""
         return CoordinateScale(sides=(_LAST, _LAST), clamp=self.clamp)
 
-    def framed(self, said: Mapping[str, Any], thought: str) -> str:
+    def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
         """Thought, action and call."""
         lines = [f"Thought: {thought}"] if thought else []
-        return "\n".join([*lines, f"Action: {said['action']}", tool_call(said)])
+        return "\n".join([*lines, f"Action: {name}", tool_call(name, given)])
 
     def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
         """The tool, and the format of a reply."""

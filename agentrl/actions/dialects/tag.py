@@ -4,31 +4,10 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from agentrl.actions.action_grammar import FORMS, Grammar
+from agentrl.actions.action_grammar import ACTION_FORMS, Grammar
 from agentrl.actions.dialect import Dialect, Screen, Size
-from agentrl.actions.screen_actions import (
-    Done,
-    Drag,
-    Key,
-    LongPress,
-    ScreenAction,
-    Swipe,
-    Tap,
-    Type,
-    Wait,
-)
+from agentrl.actions.screen_actions import ScreenAction, Tap
 from agentrl.actions.tool_calls import ActionSet
-
-_NAMES: dict[type[Any], str] = {
-    Tap: "tap",
-    LongPress: "long_press",
-    Swipe: "swipe",
-    Drag: "drag",
-    Type: "type",
-    Key: "key",
-    Wait: "wait",
-    Done: "done",
-}
 
 
 class Tag(Dialect):
@@ -43,7 +22,7 @@ class Tag(Dialect):
         ConfigError: an unknown `positions` or `outside`.
     """
 
-    says: ClassVar[tuple[type[Any], ...]] = tuple(_NAMES)
+    says: ClassVar[tuple[type[Any], ...]] = tuple(ACTION_FORMS)
     style: ClassVar[str] = "tag"
 
     def __init__(self, positions: str = "unit", outside: str = "refuse") -> None:
@@ -68,7 +47,7 @@ class Tag(Dialect):
     def answer_format(self, accepts: Collection[type[Any]], screen: Screen) -> str:
         """The form of each accepted action, in one sentence."""
         accepted = [kind for kind in self.says if kind in accepts]
-        forms = ActionSet((FORMS[_NAMES[kind]] for kind in accepted), self.style).describe()
+        forms = ActionSet((ACTION_FORMS[kind] for kind in accepted), self.style).describe()
         positions = "x and y" if accepted == [Tap] else "positions"
         return f"Answer {forms}, {positions} {self._range(screen)}."
 

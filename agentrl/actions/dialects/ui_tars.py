@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
-from agentrl.actions.dialect import Dialect, Screen
+from agentrl.actions.dialect import Screen
 from agentrl.actions.keyword_calls import (
     Value,
     decode_text,
@@ -18,12 +18,13 @@ from agentrl.actions.screen_actions import (
     Done,
     Key,
     LongPress,
-    OpenApp,
+    Point,
     ScreenAction,
     Swipe,
     Tap,
     Type,
 )
+from agentrl.actions.verb_dialect import Verb, VerbDialect
 from agentrl.errors import ActionError
 from agentrl.text import quoted
 
@@ -33,14 +34,13 @@ _OPEN_END = re.compile(r"(?<!\\)(?:\\\\)*(?:'\s*\)|\\\Z)")
 """The end of a text that is not the end of the call, or a backslash before its last quote."""
 _BOX = re.compile(r"\(?(.*?)\)?", re.DOTALL)
 _MARKUP = re.compile(r"<\|box_(?:start|end)\|>|</?(?:point|bbox)>")
-_KEYS = {"press_home": "HOME", "press_back": "BACK"}
 _REACH = 0.4
 """How far a scroll by direction moves the finger, in heights or widths of the screen."""
 _DIRECTIONS = {"up": (0.0, 1.0), "down": (0.0, -1.0), "left": (1.0, 0.0), "right": (-1.0, 0.0)}
 """How the finger moves to show more on that side: against the direction."""
 
 
-class UITars(Dialect):
+class UITars(VerbDialect):
     r"""The format of bytedance/UI-TARS, `README_v1.md`: the mobile prompt.
 
     A `scroll` from one box to another is a swipe of the finger. The conversation keeps all replies
@@ -52,25 +52,32 @@ class UITars(Dialect):
         language: of the thoughts, as the prompt states it.
     """
 
-    says: ClassVar[tuple[type[Any], ...]] = (Tap, LongPress, Type, Swipe, Key, Done)
     history: ClassVar[str] = "screens:5"
-    space: ClassVar[tuple[tuple[type[Any], str], ...]] = (
-        (Tap, "click(start_box='<|box_start|>(x1,y1)<|box_end|>')"),
-        (LongPress, "long_press(start_box='<|box_start|>(x1,y1)<|box_end|>', time='')"),
-        (Type, "type(content='')"),
-        (
+    verbs: ClassVar[Mapping[str, Verb]] = {
+        "click": Verb(Tap, ("start_box",), "click(start_box='<|box_start|>(x1,y1)<|box_end|>')"),
+        "long_press": Verb(
+            LongPress,
+            ("start_box", "time"),
+            "long_press(start_box='<|box_start|>(x1,y1)<|box_end|>', time='')",
+            may_lack=("time",),
+        ),
+        "type": Verb(Type, ("content",), "type(content='')", may_lack=("content",)),
+        "scroll": Verb(
             Swipe,
+            ("start_box", "end_box"),
             "scroll(start_box='<|box_start|>(x1,y1)<|box_end|>', "
             "end_box='<|box_start|>(x3,y3)<|box_end|>')",
         ),
-        (Key, "press_home()"),
-        (Key, "press_back()"),
-        (
+        "press_home": Verb(Key("HOME"), (), "press_home()"),
+        "press_back": Verb(Key("BACK"), (), "press_back()"),
+        "finished": Verb(
             Done,
+            ("content",),
             "finished(content='') # Submit the task regardless of whether it succeeds or fails.",
+            may_lack=("content",),
         ),
-    )
-    """The lines of the action space, and the type of action that each stands for."""
+    }
+    """Each described by its line of the action space."""
 
     def __init__(self, outside: str = "refuse", language: str = "English") -> None:
         super().__init__(outside)
@@ -83,73 +90,42 @@ class UITars(Dialect):
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
         """See Dialect.parse."""
         name, given = _call_in(reply)
-        at = self._reader(name, given, screen)
-        if name in _KEYS:
-            reply_values.check_keys(name, given, ())
-            return Key(_KEYS[name])
-        if name == "click":
-            return Tap(*at("start_box"))
-        if name == "long_press":
-            return LongPress(*at("start_box", "time"))
-        if name == "drag" or "end_box" in given:
-            return Swipe(*at("start_box", "end_box"), *at("end_box", "start_box"))
-        if name == "scroll":
-            return self._scroll(at("start_box", "direction"), given)
-        if name == "open_app":
-            reply_values.check_keys(name, given, ("app_name",))
-            return OpenApp(reply_values.typed_text(given["app_name"], name))
-        reply_values.check_keys(name, given, (), ("content",))
-        text = reply_values.typed_text(given.get("content", ""), name)
-        return Type(text) if name == "type" else Done(message=text)
+        reply_values.one_of(name, "Action", sorted(self.verbs))
+        return self.read(name, given, screen)
 
-    def _reader(self, name: str, given: Mapping[str, Value], screen: Screen) -> Any:
-        known = {line.partition("(")[0] for _, line in self.space}
-        reply_values.one_of(name, "Action", sorted(known))
+    def keys(self, name: str, given: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+        """See VerbDialect.keys; a `scroll` has a direction where it has no end."""
+        if name == "scroll" and "end_box" not in given:
+            return ("start_box", "direction"), ()
+        return super().keys(name, given)
 
-        def at(box: str, *others: str) -> tuple[float, float]:
-            required = [box, *(key for key in others if key != "time")]
-            reply_values.check_keys(name, given, required, others)
-            return self.scale(screen).position(_center(given[box], name), name)
-
-        return at
-
-    def _scroll(self, start: tuple[float, float], given: Mapping[str, Value]) -> Swipe:
+    def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
+        """See VerbDialect.points."""
+        if "direction" not in given:
+            return super().points(name, given, screen)
+        x, y = self.scale(screen).position(_center(given["start_box"], name), name)
         direction = reply_values.one_of(given["direction"], "scroll: direction", _DIRECTIONS)
-        across, down = _DIRECTIONS[direction]
-        x, y = start[0] + _REACH * across, start[1] + _REACH * down
-        return Swipe(*start, min(max(x, 0.0), 1.0), min(max(y, 0.0), 1.0))
+        across, down = (_REACH * way for way in _DIRECTIONS[direction])
+        return [(x, y), (min(max(x + across, 0.0), 1.0), min(max(y + down, 0.0), 1.0))]
 
-    def box(self, x: float, y: float, screen: Screen) -> str:
-        """A point as it is written."""
-        across, down = self.scale(screen).numbers(x, y)
-        return f"({across},{down})"
+    def point(self, value: Any, label: str, key: str) -> Point:
+        """See VerbDialect.point."""
+        return _center(value, label)
 
-    def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
-        """See Dialect.spell."""
-        if type(action) not in self.says:
-            raise ActionError(f"{type(self).__name__} cannot say {action}")
-        said = self.spell_call(action, screen)
-        return f"Thought: {thought}\nAction: {said}" if thought else f"Action: {said}"
+    def text(self, name: str, given: Mapping[str, Any]) -> str:
+        """See VerbDialect.text."""
+        (key,) = self.verbs[name].takes
+        return reply_values.typed_text(given.get(key, ""), name)
 
-    def spell_call(self, action: ScreenAction, screen: Screen) -> str:
-        """The call that performs an action."""
-        match action:
-            case Tap(x, y):
-                return f"click(start_box='{self.box(x, y, screen)}')"
-            case LongPress(x, y):
-                return f"long_press(start_box='{self.box(x, y, screen)}')"
-            case Swipe(x1, y1, x2, y2):
-                start, end = self.box(x1, y1, screen), self.box(x2, y2, screen)
-                return f"scroll(start_box='{start}', end_box='{end}')"
-            case Type(text):
-                return f"type(content='{encode_text(text, chr(39))}')"
-            case Key(name) if name in _KEYS.values():
-                return f"press_{name.lower()}()"
-            case OpenApp(name):
-                return f"open_app(app_name='{encode_text(name, chr(39))}')"
-            case Done(_, message):
-                return f"finished(content='{encode_text(message, chr(39))}')"
-        raise ActionError(f"{type(self).__name__} cannot say {action}")
+    def written_point(self, x: float, y: float, screen: Screen) -> str:
+        """See VerbDialect.written_point."""
+        return "({},{})".format(*self.scale(screen).numbers(x, y))
+
+    def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
+        """Thought and action."""
+        arguments = (f"{key}='{encode_text(value, chr(39))}'" for key, value in given.items())
+        said = f"Action: {name}({', '.join(arguments)})"
+        return f"Thought: {thought}\n{said}" if thought else said
 
     def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
         """Return None: the first message holds the prompt."""
@@ -168,7 +144,7 @@ class UITars(Dialect):
 
     def prompt(self, accepts: Collection[type[Any]]) -> str:
         """All before the task."""
-        space = "\n".join(line for kind, line in self.space if kind in accepts)
+        space = "\n".join(verb.description for verb in self.accepted(accepts).values())
         return (
             "You are a GUI agent. You are given a task and your action history, with screenshots. "
             "You need to perform the next action to complete the task. \n\n"

@@ -1,22 +1,15 @@
 """UI-TARS 1.5: points in pixels of the resized image."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from agentrl.actions.dialect import Screen, Size
 from agentrl.actions.dialects.ui_tars import UITars
 from agentrl.actions.reply_values import CoordinateScale
-from agentrl.actions.screen_actions import (
-    Done,
-    Key,
-    LongPress,
-    OpenApp,
-    ScreenAction,
-    Swipe,
-    Tap,
-    Type,
-)
+from agentrl.actions.screen_actions import OpenApp, Swipe
 from agentrl.actions.smart_resize import smart_resize
+from agentrl.actions.verb_dialect import Verb
 
 _ESCAPED = (
     "# Use escape characters \\', \\\", and \\n in content part to ensure we can parse the content "
@@ -37,28 +30,33 @@ class UITars15(UITars):
         max_pixels: largest area of an image on a server.
     """
 
-    says: ClassVar[tuple[type[Any], ...]] = (Tap, LongPress, Type, Swipe, OpenApp, Key, Done)
-    space: ClassVar[tuple[tuple[type[Any], str], ...]] = (
-        (Tap, "click(point='<point>x1 y1</point>')"),
-        (LongPress, "long_press(point='<point>x1 y1</point>')"),
-        (
-            Type,
-            "type(content='') #If you want to submit your input, use \"\\n\" at the end of "
-            "`content`.",
+    verbs: ClassVar[Mapping[str, Verb]] = {
+        "click": replace(UITars.verbs["click"], description="click(point='<point>x1 y1</point>')"),
+        "long_press": replace(
+            UITars.verbs["long_press"], description="long_press(point='<point>x1 y1</point>')"
         ),
-        (
-            Swipe,
-            "scroll(point='<point>x1 y1</point>', direction='down or up or right or left')",
+        "type": replace(
+            UITars.verbs["type"],
+            description="type(content='') #If you want to submit your input, use \"\\n\" at the "
+            "end of `content`.",
         ),
-        (OpenApp, "open_app(app_name='')"),
-        (
+        "scroll": replace(
+            UITars.verbs["scroll"],
+            description="scroll(point='<point>x1 y1</point>', "
+            "direction='down or up or right or left')",
+        ),
+        "open_app": Verb(OpenApp, ("app_name",), "open_app(app_name='')"),
+        "drag": Verb(
             Swipe,
+            ("start_box", "end_box"),
             "drag(start_point='<point>x1 y1</point>', end_point='<point>x2 y2</point>')",
         ),
-        (Key, "press_home()"),
-        (Key, "press_back()"),
-        (Done, f"finished(content='xxx') {_ESCAPED}"),
-    )
+        "press_home": UITars.verbs["press_home"],
+        "press_back": UITars.verbs["press_back"],
+        "finished": replace(
+            UITars.verbs["finished"], description=f"finished(content='xxx') {_ESCAPED}"
+        ),
+    }
 
     def __init__(
         self,
@@ -78,24 +76,20 @@ class UITars15(UITars):
         """Pixels of the resized image."""
         return CoordinateScale(sides=screen.seen, clamp=self.clamp)
 
-    def box(self, x: float, y: float, screen: Screen) -> str:
-        """A point as it is written."""
-        across, down = self.scale(screen).numbers(x, y)
-        return f"<point>{across} {down}</point>"
+    def written_point(self, x: float, y: float, screen: Screen) -> str:
+        """See VerbDialect.written_point."""
+        return "<point>{} {}</point>".format(*self.scale(screen).numbers(x, y))
 
-    def spell_call(self, action: ScreenAction, screen: Screen) -> str:
-        """The call that performs an action."""
-        if isinstance(action, Swipe):
-            start = self.box(action.x1, action.y1, screen)
-            end = self.box(action.x2, action.y2, screen)
-            return f"drag(start_point='{start}', end_point='{end}')"
-        said = super().spell_call(action, screen)
-        touches = isinstance(action, Tap | LongPress)
-        return said.replace("start_box=", "point=") if touches else said
+    def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
+        """Thought and action, with this version's names of points."""
+        start = "start_point" if "end_box" in given else "point"
+        renamed = {"start_box": start, "end_box": "end_point"}
+        named = {renamed.get(key, key): value for key, value in given.items()}
+        return super().framed(name, named, thought)
 
     def prompt(self, accepts: Collection[type[Any]]) -> str:
         """All before the task."""
-        space = "\n".join(line for kind, line in self.space if kind in accepts)
+        space = "\n".join(verb.description for verb in self.accepted(accepts).values())
         return (
             "You are a GUI agent. You are given a task and your action history, with screenshots. "
             "You need to perform the next action to complete the task. \n"

@@ -1,0 +1,167 @@
+"""Dialects of verbs with named arguments: one table says how each action is written.
+
+A verb's arguments follow from the action that it stands for: a touch takes its points, a typed text
+or an app's name one text, an end its outcome. A subclass overrides what it does differently.
+"""
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, ClassVar, assert_never
+
+from agentrl.actions import reply_values
+from agentrl.actions.dialect import Dialect, Screen
+from agentrl.actions.reply_values import CoordinateScale
+from agentrl.actions.screen_actions import (
+    AnswerUser,
+    AskUser,
+    Done,
+    Key,
+    OpenApp,
+    PathTouch,
+    Point,
+    PointTouch,
+    ScreenAction,
+    Type,
+    Wait,
+)
+from agentrl.errors import ActionError
+
+
+@dataclass(slots=True, frozen=True)
+class Verb:
+    """A dialect's word for an action."""
+
+    does: type[Any] | ScreenAction
+    """The action that it stands for: its type, or the action itself, such as `Key("BACK")`."""
+    takes: tuple[str, ...] = ()
+    """Names of its arguments; those of points come first."""
+    description: str = ""
+    """Its text in the prompt; empty for a verb that is understood, but never written."""
+    may_lack: tuple[str, ...] = ()
+    """Names of optional arguments, a subset of `takes`."""
+
+    @property
+    def kind(self) -> type[Any]:
+        """The type of the action that it stands for."""
+        return self.does if isinstance(self.does, type) else type(self.does)
+
+
+class VerbDialect(Dialect):
+    """A dialect whose actions are the verbs of a table."""
+
+    verbs: ClassVar[Mapping[str, Verb]]
+    """The verbs by name. If several express one action, the last one is written."""
+    statuses: ClassVar[tuple[str, str] | None] = None
+    """Words for success and for failure; None for a dialect that ends with a message."""
+    wait_s: ClassVar[float] = 1.0
+    """The pause of a verb that takes no time."""
+
+    def __init_subclass__(cls) -> None:
+        if "verbs" in cls.__dict__:
+            described = (verb.kind for verb in cls.verbs.values() if verb.description)
+            cls.says = tuple(dict.fromkeys(described))
+
+    @abstractmethod
+    def scale(self, screen: Screen) -> CoordinateScale:
+        """The numbers of its coordinates."""
+
+    def label(self, name: str) -> str:
+        """The name of a verb in messages."""
+        return name
+
+    def read(self, name: str, given: Mapping[str, Any], screen: Screen) -> ScreenAction:
+        """The action of a verb with its arguments.
+
+        Raises:
+            ActionError: an argument is missing, unknown or invalid.
+        """
+        verb, label = self.verbs[name], self.label(name)
+        reply_values.check_keys(label, given, *self.keys(name, given))
+        if not isinstance(verb.does, type):
+            return verb.does
+        if verb.kind is Wait:
+            return Wait(self.seconds(name, given))
+        if verb.kind is Done:
+            if self.statuses is None:
+                return Done(message=self.text(name, given))
+            (key,) = verb.takes
+            return Done(status=reply_values.one_of(given[key], f"{label}: {key}", self.statuses))
+        if issubclass(verb.kind, PointTouch | PathTouch):
+            values: Iterable[Any] = chain(*self.points(name, given, screen))
+        else:
+            values = (self.text(name, given),)
+        action: ScreenAction = verb.does(*values)
+        return action
+
+    def keys(self, name: str, given: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
+        """The required and the optional arguments of a verb."""
+        verb = self.verbs[name]
+        return [key for key in verb.takes if key not in verb.may_lack], verb.may_lack
+
+    def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
+        """The points of a touch."""
+        verb, label = self.verbs[name], self.label(name)
+        keys = verb.takes[: 1 if issubclass(verb.kind, PointTouch) else 2]
+        scale = self.scale(screen)
+        return [scale.position(self.point(given[key], label, key), label) for key in keys]
+
+    def point(self, value: Any, label: str, key: str) -> Point:
+        """The numbers of a point."""
+        return reply_values.point(value, f"{label}: {key}")
+
+    def text(self, name: str, given: Mapping[str, Any]) -> str:
+        """The only text of a verb."""
+        (key,) = self.verbs[name].takes
+        return reply_values.typed_text(given[key], f"{self.label(name)}: {key}")
+
+    def seconds(self, name: str, given: Mapping[str, Any]) -> float:
+        """The pause that a verb asks for."""
+        time = given.get("time", self.wait_s)
+        return reply_values.seconds(time, f"{self.label(name)}: time")
+
+    def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
+        """See Dialect.spell."""
+        return self.framed(*self.written(action, screen), thought)
+
+    def written(self, action: ScreenAction, screen: Screen) -> tuple[str, dict[str, Any]]:
+        """The verb of an action, and its arguments.
+
+        Raises:
+            ActionError: there is no verb for it.
+        """
+        names = {verb.does: name for name, verb in self.verbs.items() if verb.description}
+        name = names.get(action) or names.get(type(action))
+        if name is None:
+            raise ActionError(f"{type(self).__name__} cannot say {action}")
+        takes = self.verbs[name].takes
+        match action:
+            case PointTouch() | PathTouch():
+                points = (self.written_point(*point, screen) for point in action.points)
+                return name, dict(zip(takes, points, strict=False))
+            case Type(text) | OpenApp(text) | AnswerUser(text) | AskUser(text):
+                return name, {takes[0]: text}
+            case Done(_, message):
+                ending = message if self.statuses is None else self.statuses[action.failed]
+                return name, {takes[0]: ending}
+            case Key() | Wait():  # without arguments, or those of a subclass
+                return name, {}
+            case _:
+                assert_never(action)
+
+    def written_point(self, x: float, y: float, screen: Screen) -> Any:
+        """A point as an argument."""
+        return self.scale(screen).numbers(x, y)
+
+    @abstractmethod
+    def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
+        """The whole reply: the call, and what comes before it."""
+
+    def accepted(self, accepts: Collection[type[Any]]) -> dict[str, Verb]:
+        """The described verbs that stand for accepted actions."""
+        return {
+            name: verb
+            for name, verb in self.verbs.items()
+            if verb.description and verb.kind in accepts
+        }
