@@ -399,13 +399,28 @@ def make(id: str, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
     Raises:
         ConfigError: it does not exist, or rejects the arguments.
     """
-    found = find_env(id)
-    spec: EnvSpec = gymnasium.spec(found.id)
+    return make_registered(find_env(id), id, kwargs)
+
+
+def make_registered(
+    entry: EnvRegistration, id: str, kwargs: Mapping[str, Any]
+) -> "gymnasium.Env[Any, Any]":
+    """Make a registered environment.
+
+    Args:
+        entry: its registration.
+        id: as the user wrote it, for messages.
+        kwargs: arguments of its constructor.
+
+    Raises:
+        ConfigError: it rejects the arguments, or a package is missing.
+    """
+    spec: EnvSpec = gymnasium.spec(entry.id)
     try:
         return gymnasium.make(spec, **kwargs)
     except TypeError as error:
         why = message_of(error)
-        fix = _PHONE_ARGUMENT if found.app and "'device'" in why else ""
+        fix = _PHONE_ARGUMENT if entry.app and "'device'" in why else ""
         raise ConfigError(f"env.kwargs: {id} rejects them: {why}{fix}") from error
     except (gymnasium.error.Error, ImportError) as error:  # such as a missing package
         raise ConfigError(f"env.id: {id} cannot be constructed: {message_of(error)}") from error

@@ -48,6 +48,8 @@ from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.load_translator_and_players import load_player
+from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions, score_or_void
 from agentrl.types import Episode, Image, ScoredEpisode
@@ -194,8 +196,8 @@ async def _play(
 ) -> tuple[Ledger, Sequence[Any]]:
     """Play rounds of games until the time is up."""
     ledger, end = Ledger(), time.monotonic() + seconds
-    env_pool = open_env_pool(config, _fingerprint, (0, 1))
-    expert = load_player(config.env, "expert")
+    env_pool = open_env_pool(plan_play(config), _fingerprint, (0, 1))
+    expert = load_player(resolve_env(config.env), "expert")
     policy = ScriptedPolicy(expert, scale=open_scaler(config.model))
     limits = EpisodeLimits(max_turns=config.env.max_turns, deadline_s=config.rollout.deadline_s)
     played: Counter[str] = Counter()

@@ -36,6 +36,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.policies.tiny import tiny_model
 from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.training.evaluation.suite import tasks_of
@@ -416,7 +417,7 @@ def _write(one: Format, folder: Path) -> Path:
 async def _episode(env: EnvConfig, encoder: ChatEncoder, reply: str) -> Episode:
     request = EpisodeRequest(split="eval", step=0, group=0, member=0, seed=0)
     limits = EpisodeLimits(max_turns=1, deadline_s=30.0)
-    with closing(EnvRunner(env, None)) as runner:
+    with closing(EnvRunner(resolve_env(env), None)) as runner:
         return await run_episode(
             request, env.id, runner, ScriptedPolicy(_Says(reply), encoder), seed=0, limits=limits
         )

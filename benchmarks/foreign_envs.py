@@ -18,6 +18,8 @@ from agentrl.config import Config, EnvConfig
 from agentrl.errors import AgentRLError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import read_interface
+from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Episode, without_placeholders
 
@@ -50,7 +52,7 @@ def row(id: str, settings: Mapping[str, Any], episodes: int) -> str:
     config.rollout.deadline_s = 300.0
     extra = ", ".join(f"`{key}: {value}`" for key, value in settings.items()) or "-"
     try:
-        space = type(read_interface(config.env)["action_space"]).__name__
+        space = type(read_interface(resolve_env(config.env))["action_space"]).__name__
         started = time.perf_counter()
         first = asyncio.run(play(config, episodes))
         turns = sum(len(one.turns) for one in first)
@@ -70,7 +72,7 @@ def row(id: str, settings: Mapping[str, Any], episodes: int) -> str:
 
 async def play(config: Config, episodes: int) -> list[Episode]:
     """Episodes of a random player, one for each seed."""
-    rollouts = RolloutWorker(config, None, None)
+    rollouts = RolloutWorker(plan_play(config), None, None)
     await rollouts.start()
     try:
         requests = requests_of_step("train", 1, list(range(1, episodes + 1)), 1)

@@ -23,6 +23,8 @@ from agentrl.policies.models.model_source import resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import load_player
+from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
 from agentrl.training.learner.learner import Learner
@@ -65,7 +67,9 @@ async def main() -> None:
     )
     with tempfile.TemporaryDirectory() as scratch:
         folder = resolve_model(config.model, config.seed, Path(scratch) / "model")
-        rollouts = RolloutWorker(config, folder, Path(scratch) if options.record else None)
+        rollouts = RolloutWorker(
+            plan_play(config), folder, Path(scratch) if options.record else None
+        )
         await rollouts.start()
         try:
             weights = Path(scratch) / "cloned.safetensors"
@@ -105,7 +109,7 @@ async def _clone_expert(
     dataset = SupervisedDataset(
         demos,
         warm,
-        {"": load_player(config.env, "expert")},
+        {"": load_player(resolve_env(config.env), "expert")},
         open_encoder(config.model, folder),
         config.seed,
     )

@@ -10,8 +10,11 @@ import numpy as np
 import agentrl
 from agentrl.config import EnvConfig
 from agentrl.rollout.load_translator_and_players import load_player
+from agentrl.rollout.resolved_env import resolve_env
 
-player = load_player(EnvConfig(id="NumberGame-v0"), sys.argv[1] if len(sys.argv) > 1 else "expert")
+player = load_player(
+    resolve_env(EnvConfig(id="NumberGame-v0")), sys.argv[1] if len(sys.argv) > 1 else "expert"
+)
 translator = agentrl.make_translator("NumberGame-v0")
 env = agentrl.make("NumberGame-v0")  # device="emulator-5554" would use that phone instead
 

@@ -29,6 +29,7 @@ from agentrl import config as configuration
 from agentrl.cli import app
 from agentrl.cli import run as agentrl
 from agentrl.rollout.load_translator_and_players import open_translator
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.training.evaluation.suite_files import read_suite
 from agentrl.training.pipeline import StagedRun
 from agentrl.training.sweep import plan_sweep
@@ -183,7 +184,7 @@ def check_yaml(block: Block) -> None:
     else:
         env = configuration.load(file).env
         if "data" not in env.kwargs and not block.reason:
-            open_translator(env)
+            open_translator(resolve_env(env))
 
 
 def problem_of(block: Block, page: str) -> str | None:

@@ -11,9 +11,9 @@ from agentrl.errors import ConfigError
 from agentrl.rollout.load_translator_and_players import (
     load_player,
     open_translator,
-    read_action_space,
+    read_interface,
 )
-from agentrl.rollout.make_env import make_env
+from agentrl.rollout.resolved_env import resolve_env
 
 CODE = """
 import gymnasium
@@ -75,13 +75,16 @@ def test_an_environment_is_found_by_each_of_its_names(id: str, own: str) -> None
 def test_a_class_in_a_file_is_an_environment_with_wrappers(coin: str) -> None:
     wrapper = WrapperConfig(wrapper=f"{coin}:Doubled", kwargs={"by": 3})
     config = EnvConfig(id=f"{coin}:Coin", kwargs={"bias": 0.1}, wrappers=[wrapper])
-    made = make_env(config)
+    made = resolve_env(config).make()
     assert made.unwrapped.bias == 0.1
     made.reset(seed=1)
     assert made.step(0)[1] == 3.0
-    assert open_translator(config).to_action("<action>1</action>") == 1
-    assert load_player(config, "random")
-    assert read_action_space(config) is read_action_space(config)
+    assert open_translator(resolve_env(config)).to_action("<action>1</action>") == 1
+    assert load_player(resolve_env(config), "random")
+    assert (
+        read_interface(resolve_env(config))["action_space"]
+        is read_interface(resolve_env(config))["action_space"]
+    )
 
 
 def test_equal_class_and_module_names_in_different_packages_do_not_collide(
@@ -94,7 +97,7 @@ def test_equal_class_and_module_names_in_different_packages_do_not_collide(
         assert code != CODE
         (tmp_path / folder / "coins.py").write_text(code)
     names = [f"{folder}.coins:Coin" for folder in ("heads", "tails", "heads")]
-    assert [make_env(EnvConfig(id=name)).unwrapped.bias for name in names] == [1, 2, 1]
+    assert [resolve_env(EnvConfig(id=name)).make().unwrapped.bias for name in names] == [1, 2, 1]
     assert env.find_env(names[0]).id != env.find_env(names[1]).id
 
 
@@ -120,10 +123,10 @@ def test_a_configuration_may_name_a_translator_and_players() -> None:
         players={"stubborn": f"{__name__}:Stubborn"},
         translator_kwargs={"mark": "?"},
     )
-    assert open_translator(config).instructions() == "Play?"
-    assert load_player(config, "stubborn").reply({}, None) == "<action>2</action>"
+    assert open_translator(resolve_env(config)).instructions() == "Play?"
+    assert load_player(resolve_env(config), "stubborn").reply({}, None) == "<action>2</action>"
     with pytest.raises(ConfigError, match="did you mean 'stubborn'"):
-        load_player(config, "stuborn")
+        load_player(resolve_env(config), "stuborn")
 
 
 def test_the_default_translator_is_made_without_a_configuration() -> None:
@@ -145,7 +148,7 @@ def test_the_default_translator_is_made_without_a_configuration() -> None:
 )
 def test_an_unknown_environment_is_a_config_error(id: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_env(EnvConfig(id=id))
+        resolve_env(EnvConfig(id=id)).make()
 
 
 def test_a_file_is_imported_once_by_concurrent_threads(tmp_path: Path) -> None:
@@ -185,7 +188,7 @@ def test_an_environment_that_cannot_be_made_is_a_config_error(coin: str) -> None
         ),
     ):
         with pytest.raises(ConfigError, match=message):
-            read_action_space(config)
+            read_interface(resolve_env(config))["action_space"]
 
 
 def test_all_references_of_built_in_environments_resolve() -> None:

@@ -41,7 +41,6 @@ COMPOSED = {
     "agentrl/cluster/ray_reaper.py": 1,
     "agentrl/policies/chat/chat_encoder.py": 1,
     "agentrl/policies/chat/formats/template.py": 1,
-    "agentrl/rollout/make_env.py": 1,
     "agentrl/text.py": 1,
     "agentrl/training/monitoring/metric_descriptions.py": 1,
     "agentrl/training/run_folder.py": 1,

@@ -70,10 +70,10 @@ def init(
 def _report_columns(file: Path) -> None:
     """Print what a configuration must still say about its local data, if anything."""
     from agentrl import config as configuration
-    from agentrl.rollout.make_env import check_env_kwargs
+    from agentrl.rollout.resolved_env import resolve_env
 
     try:
-        check_env_kwargs(configuration.load(file).env)
+        resolve_env(configuration.load(file).env).check_arguments()
     except ConfigError as error:
         typer.echo(f"correct it first: {error}")
 

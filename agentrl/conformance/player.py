@@ -16,7 +16,7 @@ from agentrl.extension_points import PLAYER
 from agentrl.rollout.env_check import checks as env_checks
 from agentrl.rollout.env_check.random_play import SEED
 from agentrl.rollout.load_translator_and_players import load_player, open_translator
-from agentrl.rollout.make_env import make_env
+from agentrl.rollout.resolved_env import resolve_env
 
 _NAME = "checked"
 _STEPS = 10
@@ -58,9 +58,12 @@ def _check_repeatable(config: EnvConfig) -> None:
 
 
 def _replies(config: EnvConfig) -> list[str]:
-    translator, player = open_translator(config), load_player(config, _NAME)
+    translator, player = (
+        open_translator(resolve_env(config)),
+        load_player(resolve_env(config), _NAME),
+    )
     rng, replies = np.random.default_rng(SEED), []
-    with closing(make_env(config)) as env:
+    with closing(resolve_env(config).make()) as env:
         observation, info = env.reset(seed=SEED)
         for _ in range(_STEPS):
             replies.append(scripted_reply(player, observation, info, rng))

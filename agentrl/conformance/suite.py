@@ -2,7 +2,7 @@
 
 from agentrl.config import EnvConfig, EvalConfig
 from agentrl.env import find_env
-from agentrl.rollout.make_env import check_env_kwargs
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.training.env_seeds import check_evaluation_seeds
 from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask, tasks_of
 
@@ -23,7 +23,7 @@ def check_environments(target: type[EvaluationSuite]) -> None:
         if task.env is not None:
             find_env(task.env)
             played = task.env_of(EnvConfig(), EvalConfig())
-            check_env_kwargs(played, f"task {task.name!r}: kwargs")
+            resolve_env(played, section=f"task {task.name!r}: kwargs").check_arguments()
 
 
 def check_held_out(target: type[EvaluationSuite]) -> None:

@@ -17,7 +17,7 @@ from agentrl.findings import Finding
 from agentrl.rollout.env_check import checks as env_checks
 from agentrl.rollout.env_check.random_play import SEED, equal_values, play_randomly
 from agentrl.rollout.load_translator_and_players import load_player, open_translator
-from agentrl.rollout.make_env import env_registration, make_env
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.types import IMAGE
 
 _STEPS = 10
@@ -55,7 +55,7 @@ def usage(target: str) -> str:
 
 
 def _check_messages(config: EnvConfig) -> None:
-    translator = open_translator(config)
+    translator = open_translator(resolve_env(config))
     for view in play_randomly(config, _STEPS).translated:
         message = translator.to_message(view)
         markers = message.text.count(IMAGE)
@@ -67,16 +67,16 @@ def _check_messages(config: EnvConfig) -> None:
 
 
 def _replies(config: EnvConfig) -> list[str]:
-    with closing(make_env(config)) as env:
+    with closing(resolve_env(config).make()) as env:
         start = env.reset(seed=SEED)
     rng = np.random.default_rng(SEED)
-    players = [load_player(config, name) for name in env_registration(config).players]
+    players = [load_player(resolve_env(config), name) for name in resolve_env(config).players]
     return [scripted_reply(player, *start, rng) for player in players]
 
 
 def _check_players(config: EnvConfig) -> None:
-    translator = open_translator(config)
-    with closing(make_env(config)) as env:
+    translator = open_translator(resolve_env(config))
+    with closing(resolve_env(config).make()) as env:
         space = env.action_space
     for reply in _replies(config):
         action = translator.to_action(reply)
@@ -86,8 +86,8 @@ def _check_players(config: EnvConfig) -> None:
 
 
 def _check_no_action(config: EnvConfig) -> None:
-    translator = open_translator(config)
-    with closing(make_env(config)) as env:
+    translator = open_translator(resolve_env(config))
+    with closing(resolve_env(config).make()) as env:
         space = env.action_space
     action = translator.no_action()
     assert action is None or env_checks.is_action(space, action), (
@@ -96,7 +96,7 @@ def _check_no_action(config: EnvConfig) -> None:
 
 
 def _check_memory(config: EnvConfig) -> None:
-    translator, other = open_translator(config), open_translator(config)
+    translator, other = open_translator(resolve_env(config)), open_translator(resolve_env(config))
     for reply in _replies(config):
         first = translator.to_action(reply)
         assert equal_values(first, translator.to_action(reply)), (

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from agentrl.config import Config, EnvConfig
 from agentrl.devices.pool import Borrower
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.phone_page import PageAssigner
@@ -17,14 +16,9 @@ from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.env_server import CLOSE_S
 from agentrl.rollout.load_translator_and_players import ResizeOf
-from agentrl.rollout.make_env import (
-    env_config_for,
-    env_registration,
-    make_env,
-    remote_kwargs,
-    with_allowed_apps,
-)
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, SharedPool, open_phone_pool
+from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.resolved_env import ResolvedEnv
 from agentrl.types import Episode, Image, Outcome, Split
 from virtual_phone.phones_spec import AppSpec
 
@@ -32,7 +26,7 @@ log = logging.getLogger(__name__)
 
 SaveFrame = Callable[[Image], str] | None
 PlayEpisode = Callable[[EnvRunner], Awaitable[Episode]]
-ConfigOf = Callable[[Split, str], EnvConfig]
+EnvOf = Callable[[Split, str], ResolvedEnv]
 """Takes a split, and the name of an environment in `mixture`, or an empty text."""
 
 
@@ -97,7 +91,7 @@ class PhoneEnvPool:
     """One environment per lease of a phone.
 
     Args:
-        config_of: returns the configuration of an environment in a split.
+        env_of: returns an environment in a split.
         pool: phone pool; closed together with this pool.
         save_frame: see EnvRunner.
         lease_s: how long an episode waits for a phone.
@@ -111,7 +105,7 @@ class PhoneEnvPool:
 
     def __init__(
         self,
-        config_of: ConfigOf,
+        env_of: EnvOf,
         pool: Borrower,
         save_frame: SaveFrame,
         lease_s: float,
@@ -127,7 +121,7 @@ class PhoneEnvPool:
         self._live = live
         self.count = count if pool.grows else min(count, len(pool))
         self.min_count = max(1, min(count, len(pool) // num_processes))
-        self._config_of = config_of
+        self._env_of = env_of
         self._save_frame = save_frame
         self._lease_s = lease_s
         self._on_close = on_close
@@ -151,9 +145,8 @@ class PhoneEnvPool:
         episode: Episode | None = None
         try:
             async with self.pool.lease(self._lease_s) as lease:
-                config = self._config_of(split, name)
                 runner = EnvRunner(
-                    config,
+                    self._env_of(split, name),
                     self._frame_saver(lease.serial),
                     lease.serial,
                     lease.token,
@@ -197,7 +190,7 @@ class LocalEnvPool:
     """Environments without a phone, each reused for many episodes.
 
     Args:
-        config_of: returns the configuration of an environment in a split.
+        env_of: returns an environment in a split.
         save_frame: see EnvRunner.
         count: maximum number of concurrent episodes.
         processes: by name, worker processes of the environments that do not run in threads.
@@ -207,7 +200,7 @@ class LocalEnvPool:
 
     def __init__(
         self,
-        config_of: ConfigOf,
+        env_of: EnvOf,
         save_frame: SaveFrame,
         count: int,
         processes: Mapping[str, EnvProcesses] | None = None,
@@ -218,7 +211,7 @@ class LocalEnvPool:
         self.count = self.min_count = count
         self._processes = processes or {}
         self._deadline_s = deadline_s
-        self._config_of = config_of
+        self._env_of = env_of
         self._save_frame = save_frame
         self._free: dict[tuple[Split, str], list[EnvRunner]] = defaultdict(list)
         self._slots = asyncio.Semaphore(count)
@@ -243,12 +236,12 @@ class LocalEnvPool:
             return episode
 
     def _open(self, split: Split, name: str) -> EnvRunner:
-        config, processes = self._config_of(split, name), self._processes.get(name)
+        env, processes = self._env_of(split, name), self._processes.get(name)
         if processes is None:
-            make = partial(make_env, **remote_kwargs(config, self._deadline_s))
+            make = partial(env.make, **env.remote_kwargs(self._deadline_s))
         else:
-            make = partial(processes.make, deadline_s=self._deadline_s)
-        return EnvRunner(config, self._save_frame, make=make, resize_of=self._resize_of)
+            make = partial(processes.make, env, deadline_s=self._deadline_s)
+        return EnvRunner(env, self._save_frame, make=make, resize_of=self._resize_of)
 
     def close(self) -> None:
         """Close all environments, within a bound."""
@@ -262,17 +255,17 @@ class LocalEnvPool:
 
 
 def open_env_pool(
-    config: Config,
+    plan: PlayPlan,
     save_frame: SaveFrame,
     share: tuple[int, int],
     phones: SharedPhones | None = None,
     live: LivePhones | None = None,
     resize_of: ResizeOf | None = None,
 ) -> EnvPool:
-    """Open the environments that the configuration names; see `check_mixture_pool`.
+    """Open the environments of a job; see `check_mixture_pool`.
 
     Args:
-        config: the job.
+        plan: what is played.
         save_frame: see EnvRunner.
         share: (k, n): this process is the k-th of n that play.
         phones: the shared pool of all processes; None if there is one process.
@@ -283,36 +276,29 @@ def open_env_pool(
         ConfigError: a phone cannot be reached.
     """
     _, n = share
-    count = max(1, config.rollout.concurrency // n)
-    spec = env_registration(config.env)
-    jobs = {"": config, **config.environments()}
-
-    def config_of(split: Split, name: str) -> EnvConfig:
-        return env_config_for(jobs[name].env, jobs[name].eval, split)
-
-    if spec.app is None:
-        counts = {name: job.env.processes for name, job in jobs.items()}
+    rollout, own = plan.rollout, plan.tasks[""]
+    count = max(1, rollout.concurrency // n)
+    if own.train.app is None:
+        counts = {name: task.train.settings.processes for name, task in plan.tasks.items()}
         processes = {name: EnvProcesses(count) for name, count in counts.items() if count}
-        deadline_s = config.rollout.deadline_s
-        return LocalEnvPool(config_of, save_frame, count, processes, deadline_s, resize_of)
+        deadline_s = rollout.deadline_s
+        return LocalEnvPool(plan.env, save_frame, count, processes, deadline_s, resize_of)
     assert n == 1 or phones is not None, "several processes share one pool"
-    pager = PageAssigner([AppSpec(app=spec.app)], config.devices.app)
+    pager = PageAssigner([AppSpec(app=own.train.app)], plan.devices.app)
     try:
         pool = (
-            open_phone_pool(config.devices, config.env.id, config.seed, pager.wrap)
+            open_phone_pool(plan.devices, own.train.id, plan.seed, pager.wrap)
             if phones is None
             else SharedPool(phones, pager.wrap)
         )
     except BaseException:
         pager.close()
         raise
-
-    lease_s = config.rollout.deadline_s
     return PhoneEnvPool(
-        lambda split, name: with_allowed_apps(config_of(split, name), config.devices.allow),
+        lambda split, name: plan.env(split, name).with_allowed_apps(plan.devices.allow),
         pool,
         save_frame,
-        lease_s,
+        rollout.deadline_s,
         count,
         n,
         on_close=pager.close,
@@ -322,7 +308,7 @@ def open_env_pool(
     )
 
 
-def check_mixture_pool(environment: EnvConfig, mixture: Mapping[str, EnvConfig]) -> None:
+def check_mixture_pool(own: ResolvedEnv, mixture: Mapping[str, ResolvedEnv]) -> None:
     """Check that one pool can have all environments of a mixture.
 
     Phones are lent to whichever episode comes next, so that all are played on phones by the same
@@ -331,12 +317,13 @@ def check_mixture_pool(environment: EnvConfig, mixture: Mapping[str, EnvConfig])
     Raises:
         ConfigError: they differ.
     """
-    app = env_registration(environment).app
     for name, one in mixture.items():
-        if env_registration(one).app != app:
-            where = "runs without a phone" if app is None else f"is played on phones, by {app}"
+        if one.app != own.app:
+            where = (
+                "runs without a phone" if own.app is None else f"is played on phones, by {own.app}"
+            )
             raise ConfigError(
-                f"mixture: {name!r} ({one.id}) cannot be mixed with {environment.id} (env.id), "
+                f"mixture: {name!r} ({one.id}) cannot be mixed with {own.id} (env.id), "
                 f"which {where}: a job has one pool of phones with one app, or no phones; train on "
                 "it in a job of its own"
             )

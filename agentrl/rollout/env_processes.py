@@ -30,8 +30,8 @@ from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.env import interface_of
 from agentrl.errors import ConfigError, EnvCrashed, EnvError, EnvLost, message_of
 from agentrl.rollout.env_server import CLOSE_S, EnvServer, InvalidRequest
-from agentrl.rollout.make_env import env_kwargs, make_env, remote_kwargs, with_text_actions
 from agentrl.rollout.remote_env import RemoteEnv, is_responding
+from agentrl.rollout.resolved_env import ResolvedEnv, resolve_env, with_text_actions
 from agentrl.text import pluralize
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class EnvProcesses:
         self._lock = threading.Lock()
 
     def make(
-        self, config: EnvConfig, render_mode: str | None, deadline_s: float
+        self, env: ResolvedEnv, render_mode: str | None, deadline_s: float
     ) -> "gymnasium.Env[Any, Any]":
         """Make an environment, with its wrappers, in the next process or in one of its own.
 
@@ -80,11 +80,12 @@ class EnvProcesses:
             EnvError: the process does not start.
             ConfigError: the environment rejects its arguments.
         """
-        url = self.find_place(config)
+        url = self.find_place(env.settings)
         mode = {} if render_mode is None else {"render_mode": render_mode}
-        kwargs = {**mode, **env_kwargs(config), **remote_kwargs(config, deadline_s)}
+        kwargs = {**mode, **env.kwargs, **env.remote_kwargs(deadline_s)}
         try:
-            made = EnvInProcess(self, config, url, kwargs, deadline_s, self._token)
+            with env.named_keys():
+                made = EnvInProcess(self, env.settings, url, kwargs, deadline_s, self._token)
         except BaseException:
             self.release(url)
             raise
@@ -237,7 +238,7 @@ class EnvProcesses:
             child_process.end(process)
 
 
-def interface_in_process(config: EnvConfig) -> dict[str, Any]:
+def interface_in_process(env: ResolvedEnv) -> dict[str, Any]:
     """The interface of an environment, which is made once in another process.
 
     Raises:
@@ -245,7 +246,7 @@ def interface_in_process(config: EnvConfig) -> dict[str, Any]:
     """
     processes = EnvProcesses(1)
     try:
-        with closing(processes.make(config, None, _START_S)) as environment:
+        with closing(processes.make(env, None, _START_S)) as environment:
             return interface_of(environment)
     finally:
         processes.close()
@@ -320,7 +321,8 @@ def _serve(spec: dict[str, Any], control: int, url_pipe: int) -> None:
 
     def make(**kwargs: Any) -> "gymnasium.Env[Any, Any]":
         try:
-            return make_env(replace(config, kwargs=kwargs, translator_kwargs={}))
+            own = replace(config, kwargs=kwargs, translator_kwargs={})
+            return resolve_env(own).make()
         except ConfigError as error:
             raise InvalidRequest(message_of(error)) from error
 

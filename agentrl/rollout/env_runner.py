@@ -17,7 +17,6 @@ import numpy as np
 import PIL.Image
 
 from agentrl.actions.screen_actions import Done
-from agentrl.config import EnvConfig
 from agentrl.data.observations import is_within, observation_problem
 from agentrl.errors import (
     ActionError,
@@ -31,14 +30,13 @@ from agentrl.event_loop import Worker
 from agentrl.rollout.env_calls import reset_env, step_env
 from agentrl.rollout.load_translator_and_players import (
     ResizeOf,
-    check_nothing_is_lost,
     compose_message,
     instructions_for,
     open_translator,
     preceding_for,
 )
-from agentrl.rollout.make_env import close_env, make_env
 from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
+from agentrl.rollout.resolved_env import ResolvedEnv, close_env
 from agentrl.text import pluralize, quoted
 from agentrl.types import Image, Message, Observation, finite
 
@@ -46,7 +44,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MakeEnv = Callable[..., Any]
-"""Takes an EnvConfig and a render mode; returns the environment."""
+"""Takes a render mode, and `device` on a phone; returns the environment."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -169,31 +167,31 @@ class EnvRunner:
     """Runs one environment instance, for many episodes.
 
     Args:
-        config: the environment.
+        env: the environment.
         save_frame: stores a full frame and returns its id; None stores none.
         device: the serial of its phone; None for an environment without one.
         host: where the phone is, if the job has phones on several hosts.
         lease: the lease token that the environment is given as its `device`.
-        make: makes the environment, in its render mode.
+        make: makes the environment elsewhere; None makes it in this process.
         resize_of: see `open_translator`.
     """
 
     def __init__(
         self,
-        config: EnvConfig,
+        env: ResolvedEnv,
         save_frame: Callable[[Image], str] | None,
         device: str | None = None,
         lease: str | None = None,
-        make: MakeEnv = make_env,
+        make: MakeEnv | None = None,
         resize_of: ResizeOf | None = None,
         host: str | None = None,
     ) -> None:
-        self.translator = open_translator(config, resize_of)
-        self.instructions = instructions_for(config, self.translator)
-        self.id, self.device, self.host = config.id, device, host
+        self.translator = open_translator(env, resize_of)
+        self.instructions = instructions_for(env.settings.prompt, self.translator)
+        self.id, self.device, self.host = env.id, device, host
         self._device_kwargs = {} if lease is None else {"device": lease}
-        self._make = make
-        self._config = config
+        self._make = make or env.make
+        self._config = env.settings
         self._save_frame = save_frame
         self._env: Any = None
         self._turn = 0
@@ -251,7 +249,7 @@ class EnvRunner:
                     # Behind sys.stderr may be no file, as in a notebook or a redirection.
                     with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):
                         faulthandler.enable()
-                self._env = self._make(self._config, mode, **self._device_kwargs)
+                self._env = self._make(mode, **self._device_kwargs)
                 if hasattr(self._env.unwrapped, "shares_observations"):
                     # Each array is hashed and scaled once.
                     self._env.unwrapped.shares_observations = True
@@ -260,13 +258,32 @@ class EnvRunner:
             if (begin_episode := getattr(self.translator, "begin_episode", None)) is not None:
                 begin_episode()
             observation, info = reset_env(self._env, seed)
-            check_nothing_is_lost(self._config, self.translator, info)
+            self._check_nothing_is_lost(info)
             self._turn = 0
             if hasattr(self.translator, "system_message"):
-                system = instructions_for(self._config, self.translator, info)
+                system = instructions_for(self._config.prompt, self.translator, info)
                 self._system = None if system == self.instructions else system
             self._preceding = preceding_for(self.translator, info)
             return self._step_result(observation, info)
+
+    def _check_nothing_is_lost(self, reset_info: Mapping[str, Any]) -> None:
+        """Check that a served question's own messages reach the model.
+
+        Raises:
+            ConfigError: the translator that is the default for servers leaves them out.
+        """
+        if self._config.translator_class is not None or not self.id.startswith("http"):
+            return
+        for key, what, method in (
+            ("system", "a system message", "system_message"),
+            ("preceding", "earlier messages", "preceding_messages"),
+        ):
+            if reset_info.get(key) and not hasattr(self.translator, method):
+                raise ConfigError(
+                    f"env.id={self.id}: an episode has {what} (info[{key!r}]), which the default "
+                    "translator leaves out: set env.translator_class=QA-v0, or "
+                    "env.translator_class=space if the model is not to see it"
+                )
 
     def _act_and_compose(self, reply: str, is_last: bool) -> "ActionResult":
         """Act, and compose the next message in the same call of the thread, which is cheaper."""
@@ -371,7 +388,9 @@ class EnvRunner:
 
     def _message(self, observation: Observation) -> Message:
         with boundary(EnvError, "the translator's message"):
-            message = compose_message(self._config, self.translator, observation, self._preceding)
+            message = compose_message(
+                self._config.prompt, self.translator, observation, self._preceding
+            )
         if message.system is None and self._system is not None:
             return replace(message, system=self._system)
         return message

@@ -11,7 +11,7 @@ import numpy as np
 
 from agentrl import config as configuration
 from agentrl import extras
-from agentrl.config import Config, RewardConfig
+from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import CHATML, MissingInfo, QueryFormat
 from agentrl.errors import ConfigError, RewardError
 from agentrl.policies.open_model import open_encoder
@@ -22,6 +22,7 @@ from agentrl.replay.frames.banded_png import cut_into_bands
 from agentrl.replay.recorder import masked
 from agentrl.rollout.env_pool import open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Episode, Image, ScoredEpisode, Split, Turn
@@ -222,11 +223,11 @@ class Rehearsal:
         return self.turn is None
 
 
-async def rehearse(config: Config, recorded: Sequence[RecordedEpisode]) -> list[Rehearsal]:
+async def rehearse(plan: PlayPlan, recorded: Sequence[RecordedEpisode]) -> list[Rehearsal]:
     """Reset each episode's environment with its seed, and repeat the recorded replies.
 
     Args:
-        config: configuration of the run; `devices.source` is opened, on this machine.
+        plan: of the run's configuration; `devices.source` is opened, on this machine.
         recorded: episodes that are not void.
 
     Returns:
@@ -238,16 +239,16 @@ async def rehearse(config: Config, recorded: Sequence[RecordedEpisode]) -> list[
     """
 
     def keep(image: Image) -> str:
-        return cut_into_bands(masked(image, config.devices.mask)).id
+        return cut_into_bands(masked(image, plan.devices.mask)).id
 
-    config = replace(config, devices=replace(config.devices, hosts={}))
-    env_pool = open_env_pool(config, keep if config.run.frames == "device" else None, (0, 1))
+    plan = replace(plan, devices=replace(plan.devices, hosts={}))
+    env_pool = open_env_pool(plan, keep if plan.run.frames == "device" else None, (0, 1))
     slots = asyncio.Semaphore(env_pool.count)
 
     async def rehearse_one(before: RecordedEpisode) -> Rehearsal:
         async with slots:
             after = await _replayed(
-                before, config.env.id, config.rollout.deadline_s, env_pool.run_in_env
+                before, plan.tasks[""].train.id, plan.rollout.deadline_s, env_pool.run_in_env
             )
             return first_difference(before.episode, after)
 

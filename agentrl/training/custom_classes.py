@@ -10,7 +10,7 @@ from agentrl import registry
 from agentrl.config import Config, parse_loggers
 from agentrl.env import EnvRegistration
 from agentrl.extension_points import ExtensionPoint
-from agentrl.rollout.make_env import env_registration
+from agentrl.rollout.resolved_env import resolve_env
 
 _BUILT_IN = ("agentrl", "gymnasium")
 
@@ -40,7 +40,7 @@ def custom_classes(config: Config) -> list[str]:
         *((points.REWARD, reward.function) for job in jobs for reward in job.rewards),
         *((points.LOGGER, logger.name) for logger in parse_loggers(config.logging)),
     ]  # fmt: skip
-    games = [found for job in jobs for found in _of_game(env_registration(job.env))]
+    games = [found for job in jobs for found in _of_game(resolve_env(job.env).registration)]
     loaded = [*games, *_resolved(named)]
     defined = ((kind, _definition(found)) for kind, found in loaded)
     texts = (_text(kind, found) for kind, found in defined if not _is_built_in(found))

@@ -13,7 +13,7 @@ from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
 from agentrl.devices.device_sources import num_virtual
 from agentrl.errors import ClusterError, ConfigError
-from agentrl.rollout.make_env import env_registration
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.training.disk_space import DiskPlan, is_in_memory
 from agentrl.training.job_size import JobSize
 from agentrl.weight_sync.transport_choice import TransportChoice
@@ -167,7 +167,7 @@ class HostMemoryPlanner:
     def _phones(self) -> float:
         """Virtual phones of a node, if they are divided evenly."""
         devices = self.config.devices
-        if env_registration(self.config.env).app is None:
+        if resolve_env(self.config.env).app is None:
             return 0.0
         nodes = {slot.node for slot in self.layout.engines} or {self.layout.nodes[0]}
         sources = [devices.of_host(host).source for host in devices.hosts] or [devices.source]

@@ -12,8 +12,6 @@ from agentrl import event_loop
 from agentrl.config import (
     Config,
     DevicesConfig,
-    EnvConfig,
-    EvalConfig,
     ModelConfig,
     RolloutConfig,
     WarmStartConfig,
@@ -27,19 +25,15 @@ from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.make_env import (
-    env_config_for,
-    env_registration,
-    environment_class,
-    own_kwargs,
-)
+from agentrl.rollout.play_plan import PlayPlan, Task, plan_play
+from agentrl.rollout.resolved_env import ResolvedEnv
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
 from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode
-from agentrl.types import Episode, Split
+from agentrl.types import Episode
 
 log = logging.getLogger(__name__)
 
@@ -91,24 +85,25 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
         if config.model.path != "tiny" or config.model.adapter != "auto":
             strict = config.model.chat in ("auto", "template")
             report.measured["chat template"] = check_template(encoder, folder, strict=strict)
-        config = skip_long_prompts(config, folder)
+        plan = plan_play(skip_long_prompts(config, folder))
+        env, warm = plan.tasks[""].train, config.warm_start
         if recorded:
             _check_recorded(encoder, recorded, config.rollout.max_new_tokens, report)
-        player = _choose_player(config.env, config.warm_start)
+        player = _choose_player(env, warm)
         if player is None:
-            report.unchecked.append(f"length of prompts and replies: {config.env.id} has no player")
-        elif not _is_playable_here(config.env, config.devices):
-            report.unchecked.append(f"length of prompts and replies: {config.env.id} needs a phone")
+            report.unchecked.append(f"length of prompts and replies: {env.id} has no player")
+        elif not _is_playable_here(env, plan.devices):
+            report.unchecked.append(f"length of prompts and replies: {env.id} needs a phone")
         else:
-            warm, at_once = config.warm_start, _episodes_at_once(config.env)
-            worker = _small_worker(config, folder, at_once)
-            requests = _requests(warm, config.seed)
+            at_once = _ON_PHONES_AT_ONCE if env.app is not None else _AT_ONCE
+            worker = _small_worker(plan, folder, at_once)
+            requests = _requests(warm, plan.seed)
             episodes = event_loop.run(_play(worker, requests, at_once, player))
             _measure(episodes, player, config.rollout, report)
-            if _asks_a_server(config):
+            if _asks_a_server(plan):
                 report.unchecked.append("whether the reward server scores an episode")
-            elif episodes and config.rewards:
-                with _loaded_rewards(config, encoder.query_format) as rewards:
+            elif episodes and plan.tasks[""].rewards:
+                with _loaded_rewards(plan, encoder.query_format) as rewards:
                     _check_scoring(rewards, episodes[0], player)
             if warm and warm.player and len(episodes) < warm.episodes:
                 left = warm.episodes - len(episodes)
@@ -116,40 +111,41 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
     return report
 
 
-def check_rewards(config: Config) -> None:
+def check_rewards(plan: PlayPlan) -> None:
     """Load the rewards of a job, and let them score an episode of a scripted player.
 
     Only rewards of users, or on data, score one: those of agentrl know its games. Nor is one
     played where the environment has no player, needs a phone, or cannot be played now.
 
     Args:
-        config: the job; its environment and model have been checked.
+        plan: of a job with one environment; it and the model have been checked.
 
     Raises:
         ConfigError: a reward cannot be loaded, or cannot score the episode.
     """
-    targets = [REWARD.target(reward.function) for reward in config.rewards]
-    is_game_of_ours = env_registration(config.env).app is not None
+    task = plan.tasks[""]
+    targets = [REWARD.target(reward.function) for reward in task.rewards]
+    is_game_of_ours = task.train.app is not None
     is_known = not targets or (is_game_of_ours and all(t.startswith("agentrl.") for t in targets))
-    player = _choose_player(config.env, None)
+    player = _choose_player(task.train, None)
     if (
         is_known
         or player is None
-        or not _is_playable_here(config.env, config.devices)
-        or _asks_a_server(config)
+        or not _is_playable_here(task.train, plan.devices)
+        or _asks_a_server(plan)
     ):
-        load_and_check_rewards(config)
+        load_and_check_rewards(plan)
         return
-    if is_on_hub(config.model):  # not here yet, and it only spells the replies of the player
-        config = replace(config, model=ModelConfig())
+    if is_on_hub(plan.model):  # not here yet, and it only spells the replies of the player
+        plan = replace(plan, model=ModelConfig())
     with TemporaryDirectory(prefix="agentrl-") as scratch:
-        folder = tokenizer_folder(config.model, Path(scratch))
-        encoder = open_encoder(config.model, folder)
-        with _loaded_rewards(config, encoder.query_format) as rewards:
-            _check_columns(rewards, config.env, config.eval)
-            worker = _small_worker(config, folder, 1)
+        folder = tokenizer_folder(plan.model, Path(scratch))
+        encoder = open_encoder(plan.model, folder)
+        with _loaded_rewards(plan, encoder.query_format) as rewards:
+            _check_columns(rewards, task)
+            worker = _small_worker(plan, folder, 1)
             try:
-                requests = _requests(None, config.seed)[:1]
+                requests = _requests(None, plan.seed)[:1]
                 episodes = event_loop.run(_play(worker, requests, 1, player))
             except WorldError as error:
                 log.warning("rewards are not checked before the job: %s", error)
@@ -158,50 +154,55 @@ def check_rewards(config: Config) -> None:
                 _check_scoring(rewards, episodes[0], player)
 
 
-def load_and_check_rewards(config: Config) -> None:
+def load_and_check_rewards(plan: PlayPlan) -> None:
     """Check that the rewards of a job can be loaded, and have the columns of data that they take.
 
     Raises:
         ConfigError: they cannot, or lack one.
     """
-    with _loaded_rewards(config, CHATML) as rewards:
-        _check_columns(rewards, config.env, config.eval)
+    with _loaded_rewards(plan, CHATML) as rewards:
+        _check_columns(rewards, plan.tasks[""])
 
 
-def _loaded_rewards(config: Config, form: QueryFormat) -> RewardFunctions:
-    return RewardFunctions(config.rewards, config.rollout.reward_deadline_s, form)
+def _loaded_rewards(plan: PlayPlan, form: QueryFormat) -> RewardFunctions:
+    return RewardFunctions(plan.tasks[""].rewards, plan.rollout.reward_deadline_s, form)
 
 
-def _check_columns(rewards: RewardFunctions, trained: EnvConfig, evaluation: EvalConfig) -> None:
+def _check_columns(rewards: RewardFunctions, task: Task) -> None:
     """Check what reward functions take of rows, where these are known before any episode."""
     if not rewards.require_columns and not rewards.need_answers:
         return
-    splits: tuple[Split, ...] = ("train", "eval")
-    for split in splits:
-        environment = env_config_for(trained, evaluation, split)
-        cls = environment_class(env_registration(environment))
-        if (first := getattr(cls, "first_observations", None)) is None:
-            return
-        infos = [one.info for one in islice(first(**own_kwargs(environment)), _ROWS_SEARCHED)]
+    for env in (task.train, task.held_out):
+        infos = [one.info for one in islice(env.first_observations(), _ROWS_SEARCHED)]
         if columns := {name for info in infos for name in info.get(ROW, ())}:
             has_answers = any("ground_truth" in info for info in infos)
             rewards.check_columns(columns, has_answers=has_answers)
 
 
-def _asks_a_server(config: Config) -> bool:
-    return any(REWARD.target(reward.function).startswith(_SERVERS) for reward in config.rewards)
+def _asks_a_server(plan: PlayPlan) -> bool:
+    rewards = plan.tasks[""].rewards
+    return any(REWARD.target(reward.function).startswith(_SERVERS) for reward in rewards)
 
 
-def _small_worker(config: Config, folder: Path, at_once: int) -> RolloutWorker:
-    """Plays short episodes of the job in this process, without its rewards."""
-    small = replace(
-        config,
-        rewards=[],
-        env=_shortened(config.env),
-        devices=replace(config.devices, source=f"virtual:{at_once}", hosts={}),
-        rollout=_in_this_process(config.rollout, at_once),
+def _small_worker(plan: PlayPlan, folder: Path, at_once: int) -> RolloutWorker:
+    """Plays short episodes of the job's own environment in this process, without its rewards."""
+    task = plan.tasks[""]
+    settings = task.train.settings
+    processes = settings.processes
+    shortened = replace(
+        settings,
+        max_turns=min(settings.max_turns, _MAX_TURNS),
+        processes=processes if isinstance(processes, str) else min(processes, 1),
     )
-    return RolloutWorker(small.without_learner(), folder, None)
+    train = replace(task.train, settings=shortened)
+    rollout = replace(plan.rollout, launcher="local", actors=1, concurrency=at_once)
+    small = replace(
+        plan,
+        tasks={"": replace(task, train=train, held_out=train, rewards=[])},
+        devices=replace(plan.devices, source=f"virtual:{at_once}", hosts={}),
+        rollout=rollout,
+    )
+    return RolloutWorker(small, folder, None)
 
 
 def _check_scoring(rewards: RewardFunctions, episode: Episode, player: str) -> None:
@@ -229,37 +230,18 @@ def _check_recorded(
     )
 
 
-def _choose_player(environment: EnvConfig, warm: WarmStartConfig | None) -> str | None:
+def _choose_player(env: ResolvedEnv, warm: WarmStartConfig | None) -> str | None:
     if warm is not None and warm.player:
         return warm.player
-    players = env_registration(environment).players
+    players = env.players
     return next((name for name in ("expert", "random", *players) if name in players), None)
 
 
-def _is_playable_here(environment: EnvConfig, devices: DevicesConfig) -> bool:
-    if env_registration(environment).app is None:
+def _is_playable_here(env: ResolvedEnv, devices: DevicesConfig) -> bool:
+    if env.app is None:
         return True
     of_hosts = [devices.of_host(host) for host in devices.hosts] or [devices]
     return all(str(one.source).startswith("virtual") for one in of_hosts)
-
-
-def _episodes_at_once(environment: EnvConfig) -> int:
-    on_phones = env_registration(environment).app is not None
-    return _ON_PHONES_AT_ONCE if on_phones else _AT_ONCE
-
-
-def _shortened(environment: EnvConfig) -> EnvConfig:
-    """Return the environment with short episodes and at most one process for several."""
-    processes = environment.processes
-    return replace(
-        environment,
-        max_turns=min(environment.max_turns, _MAX_TURNS),
-        processes=processes if isinstance(processes, str) else min(processes, 1),
-    )
-
-
-def _in_this_process(rollout: RolloutConfig, at_once: int) -> RolloutConfig:
-    return replace(rollout, launcher="local", actors=1, concurrency=at_once)
 
 
 def _requests(warm: WarmStartConfig | None, run_seed: int) -> list[EpisodeRequest]:

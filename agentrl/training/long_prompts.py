@@ -1,14 +1,13 @@
 """Find the rows of a data set whose prompt leaves no room for a reply, before a job starts."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentrl.config import Config, EnvConfig, ModelConfig
-from agentrl.env import FirstObservation
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.open_model import open_encoder
@@ -18,7 +17,7 @@ from agentrl.rollout.load_translator_and_players import (
     open_translator,
     preceding_for,
 )
-from agentrl.rollout.make_env import env_config_for, env_registration, environment_class, own_kwargs
+from agentrl.rollout.resolved_env import ResolvedEnv, resolve_env
 
 log = logging.getLogger(__name__)
 
@@ -58,54 +57,55 @@ def skip_long_prompts(config: Config, folder: Path) -> Config:
 def _without_long_prompts(config: Config, folder: Path) -> Config:
     room = config.rollout.max_context - config.rollout.max_new_tokens
     without_long_rows = partial(_without_long_rows, model=config.model, folder=folder, room=room)
-    env = without_long_rows(config.env)
-    held_out = env_config_for(config.env, config.eval, "eval")
-    if held_out is config.env:
+    env = without_long_rows(resolve_env(config.env))
+    if not config.eval.kwargs:
         return replace(config, env=env)
     kwargs = dict(config.eval.kwargs)
-    if skipped := without_long_rows(held_out).kwargs.get("skip_rows"):
+    held_out = without_long_rows(resolve_env(config.env, config.eval))
+    if skipped := held_out.kwargs.get("skip_rows"):
         kwargs["skip_rows"] = skipped
     elif "skip_rows" in env.kwargs:
         kwargs["skip_rows"] = []
     return replace(config, env=env, eval=replace(config.eval, kwargs=kwargs))
 
 
-def _without_long_rows(env: EnvConfig, *, model: ModelConfig, folder: Path, room: int) -> EnvConfig:
-    cls = environment_class(env_registration(env))
-    first: Callable[..., Iterator[FirstObservation]] | None
-    if (first := getattr(cls, "first_observations", None)) is None:
-        return env
-    count, long = 0, []
-    for prompt in _measured(model, env, folder, first(**own_kwargs(env))):
+def _without_long_rows(
+    env: ResolvedEnv, *, model: ModelConfig, folder: Path, room: int
+) -> EnvConfig:
+    count, long, settings = 0, [], env.settings
+    for prompt in _measured(model, env, folder):
         count += 1
         if prompt.tokens > room:
             long.append(prompt)
     if not long:
-        return env
+        return settings
     listed = "; ".join(f"{one.name}: {one.tokens} tokens" for one in long[:_MAX_LISTED])
     more = f"; and {len(long) - _MAX_LISTED} more" if len(long) > _MAX_LISTED else ""
     what = (
         f"{len(long)} of {count} prompts leave no room for a reply: {listed}{more}. At most "
         f"{room} tokens fit (rollout.max_context - rollout.max_new_tokens)"
     )
-    if env.kwargs.get("on_long", "refuse") != "skip" or len(long) == count:
+    if settings.kwargs.get("on_long", "refuse") != "skip" or len(long) == count:
         raise ConfigError(
             f"{what}. Raise rollout.max_context, lower model.max_pixels, or leave such rows out "
             "with env.kwargs.on_long=skip"
         )
     log.warning("%s. They are skipped (on_long=skip)", what)
-    rows = {*env.kwargs.get("skip_rows", ()), *(one.row for one in long)}
-    return replace(env, kwargs={**env.kwargs, "skip_rows": sorted(rows)})
+    rows = {*settings.kwargs.get("skip_rows", ()), *(one.row for one in long)}
+    return replace(settings, kwargs={**settings.kwargs, "skip_rows": sorted(rows)})
 
 
-def _measured(
-    model: ModelConfig, env: EnvConfig, folder: Path, observations: Iterator[FirstObservation]
-) -> Iterator[_PromptLength]:
-    """The length of each prompt, as the model reads it."""
+def _measured(model: ModelConfig, env: ResolvedEnv, folder: Path) -> Iterator[_PromptLength]:
+    """The length of each prompt that is known before an episode, as the model reads it."""
+    if not hasattr(env.entry_point, "first_observations"):
+        return
     encoder, translator = open_encoder(model, folder), open_translator(env)
-    for first in observations:
-        instructions = instructions_for(env, translator, first.info)
+    prompt_file = env.settings.prompt
+    for first in env.first_observations():
+        instructions = instructions_for(prompt_file, translator, first.info)
         shown = translator.to_observation(first.observation, first.info)
-        message = compose_message(env, translator, shown, preceding_for(translator, first.info))
+        message = compose_message(
+            prompt_file, translator, shown, preceding_for(translator, first.info)
+        )
         prompt = Conversation(encoder, instructions).observe(message)
         yield _PromptLength(row=first.row, name=first.name, tokens=len(prompt.token_ids))

@@ -18,7 +18,8 @@ from agentrl.config import Config
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.files import StrPath, lock_folder, write_durably
 from agentrl.replay import preference_pairs, tables_export
-from agentrl.rollout.load_translator_and_players import history_of, open_translator
+from agentrl.rollout.load_translator_and_players import open_translator
+from agentrl.rollout.resolved_env import history_of, resolve_env
 from agentrl.text import did_you_mean, known_names, quoted
 from agentrl.training import preflight
 from agentrl.training.finetuning.dpo import PreferenceTraining
@@ -223,7 +224,7 @@ class StagedRun:
                 if _EARLIER not in _as_text(stage.settings.get("model")):
                     preflight.check_learner(config)
                 if stage.job == "train":
-                    open_translator(config.env)
+                    open_translator(resolve_env(config.env))
             except ConfigError as error:
                 raise ConfigError(f"{self._where}: stage {stage.name}: {error}") from error
         return checked

@@ -20,7 +20,6 @@ from agentrl.config import (
     AlgorithmConfig,
     Config,
     DevicesConfig,
-    EnvConfig,
     ModelConfig,
     OptimConfig,
     RolloutConfig,
@@ -44,21 +43,13 @@ from agentrl.policies.open_model import (
 )
 from agentrl.rollout.env_pool import check_mixture_pool
 from agentrl.rollout.load_translator_and_players import (
-    history_of,
     instructions_for,
     load_player,
     open_translator,
 )
-from agentrl.rollout.make_env import (
-    baseline_players,
-    check_env_kwargs,
-    env_config_for,
-    env_registration,
-    eval_keys,
-    with_allowed_apps,
-)
 from agentrl.rollout.nodes.phone_hosts import check_phone_hosts, find_phone_hosts
 from agentrl.rollout.nodes.shared_phone_pool import open_settings
+from agentrl.rollout.play_plan import PlayPlan, baseline_players, plan_play
 from agentrl.rollout.workers.open_rollouts import plan_job
 from agentrl.training.custom_classes import custom_classes
 from agentrl.training.env_seeds import check_evaluation_seeds, check_run_seeds
@@ -103,11 +94,12 @@ def check(
     scores = warm_start_pending and learns  # a resumed job has scored episodes
     _check_job(config, learns=learns, rewards=not scores)
     warm = config.warm_start if warm_start_pending else None
-    demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
+    plan = plan_play(config)
+    demonstrations = select_demonstrations(warm, plan.tasks[""].train, config.model, config.eval)
     if scores:
-        for name, job in config.environments().items():
+        for name in plan.trained:
             with _prefixed(f"mixture, {name}: " if name else ""):
-                check_rewards(job)
+                check_rewards(plan.only(name))
     if engine_class(config.rollout).capabilities.needs_model and is_on_hub(config.model):
         _check_model_with_engine(config.model, config.rollout, learns=learns)
     return demonstrations
@@ -139,23 +131,24 @@ def resolve(
     """
     count = _check_job(config)
     warm = config.warm_start if warm_start_pending else None
-    demonstrations = select_demonstrations(warm, config.env, config.model, config.eval)
+    plan = plan_play(config)
+    own = plan.tasks[""].train
+    demonstrations = select_demonstrations(warm, own, config.model, config.eval)
     unverified = check_logins(config.logging)
     if is_on_hub(config.model):  # whose lengths are not measured
-        check_rewards(config)
+        check_rewards(plan)
     lengths = check_lengths(replace(config, warm_start=warm), demonstrations.episodes)
     unmeasured = [f"length of prompts and replies in mixture, {name}" for name in _mixture(config)]
-    layout = plan_job(config, learns=True)
+    layout = plan_job(config.rollout, config.train, config.devices.hosts)
     memory, unplanned = _plan_memory(config, layout, run or Path(config.run.dir))
-    game = env_registration(config.env)
     on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
     return {
         "config": changed_settings(config),
         "resolved": {
-            "environment": game.id,
-            "phone app": game.app or "none",
+            "environment": own.registration.id,
+            "phone app": own.app or "none",
             "distinct episodes": {k: v or "unlimited" for k, v in count.items()},
-            "players": sorted(game.players),
+            "players": sorted(own.players),
             **({"mixture": mixture} if (mixture := _mixture(config)) else {}),
             "model": config.model.path + (on_hub if is_on_hub(config.model) else ""),
             **({"recorded demonstrations": str(demonstrations)} if demonstrations.episodes else {}),
@@ -216,7 +209,7 @@ def _check_job(
             "what it played"
         )
     check_open_files(config.rollout)
-    players, warm = baseline_players(config), config.warm_start
+    players, warm = baseline_players(plan_play(config)), config.warm_start
     if warm is not None and warm.player is not None:
         players = [*players, warm.player]
     with_engines = engine.needs_model and config.rollout.launcher == "ray"
@@ -235,12 +228,14 @@ def _check_job(
     if config.model.path != "tiny" and not is_on_hub(config.model):
         _check_model_with_engine(config.model, config.rollout, learns=learns)
     _check_model_settings(config.model, config.train, config.optim, config.rollout, learns=learns)
-    layout = plan_job(config, learns=learns)
+    train = config.train if learns else None
+    layout = plan_job(config.rollout, train, config.devices.hosts)
     each = engine_class(config.rollout).num_gpus(config.rollout.engine_kwargs)
-    if unused := unused_gpus(layout, config.rollout, config.train if learns else None, each):
+    if unused := unused_gpus(layout, config.rollout, train, each):
         log.warning("%s", unused)
     if with_engines:
-        _check_phones(config.devices, config.env, config.rollout.start_deadline_s, layout)
+        app = plan_play(config).tasks[""].train.app
+        _check_phones(config.devices, app, config.rollout.start_deadline_s, layout)
     config = layout.applied_to(config)
     config.validate()
     choice = TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
@@ -288,7 +283,7 @@ def check_inference(config: Config) -> None:
     check_policy(config.model)
     if config.model.path != "tiny":
         find_config(config.model)  # a model of the hub exists
-    plan_job(config, learns=False)
+    plan_job(config.rollout, None)
 
 
 def _compare_image_sizes(model: ModelConfig) -> None:
@@ -388,13 +383,14 @@ def check_env_setup(
         ConfigError: see `check`.
     """
     config.validate()
-    jobs = config.environments()
-    counts = _check_environment(config, [] if config.mixture else players, rewards=rewards)
+    plan = plan_play(config)
+    own = plan.tasks[""].train
+    counts = _check_environment(plan.only(""), [] if config.mixture else players, rewards=rewards)
     if config.mixture:
-        check_mixture_pool(config.env, {name: job.env for name, job in jobs.items()})
-        for name, job in jobs.items():
+        check_mixture_pool(own, {name: task.train for name, task in plan.trained.items()})
+        for name in plan.trained:
             with _prefixed(f"mixture, {name}: "):
-                found = _check_environment(job, players, rewards=rewards)
+                found = _check_environment(plan.only(name), players, rewards=rewards)
             counts |= {f"{name}, {part}": count for part, count in found.items()}
     check_evaluation_seeds(config.eval)
     check_run_seeds(
@@ -413,47 +409,47 @@ def check_env_setup(
     )
     if sampler.replays:
         _check_replay(config.algorithm, config.sampling.name)
-        if config.devices.mask and env_registration(config.env).app is not None:
+        if config.devices.mask and own.app is not None:
             raise ConfigError(
                 f"sampling.name={config.sampling.name}: keeps screens as the model saw them, but "
                 "devices.mask hides parts of what is recorded; leave one of them out"
             )
-    if env_registration(config.env).app is not None:
+    if own.app is not None:
         if config.env.processes:
             raise ConfigError(
                 f"env.processes={config.env.processes}: {config.env.id} is played on phones, which "
                 "run in processes of their own; leave it out"
             )
         if phones:
-            layout = plan_job(config, learns=False) if config.devices.hosts else None
-            _check_phones(config.devices, config.env, config.rollout.start_deadline_s, layout)
+            hosts = config.devices.hosts
+            layout = plan_job(config.rollout, None, hosts) if hosts else None
+            _check_phones(config.devices, own.app, config.rollout.start_deadline_s, layout)
     return counts
 
 
 def _check_environment(
-    config: Config, players: Iterable[str], *, rewards: bool
+    plan: PlayPlan, players: Iterable[str], *, rewards: bool
 ) -> dict[str, int | None]:
     """Check one environment, without its phones; see `check_env_setup`."""
-    trained = check_env_kwargs(config.env)
-    held_out = trained
-    if config.eval.kwargs:
-        evaluated = env_config_for(config.env, config.eval, "eval")
-        held_out = check_env_kwargs(evaluated, "eval.kwargs")
-        with eval_keys(config.eval):
-            open_translator(evaluated)
-    if held_out is not None and config.eval.episodes > held_out:
+    task = plan.tasks[""]
+    env, evaluation = task.train, task.eval
+    trained = held_out = env.check_arguments()
+    if evaluation.kwargs:
+        held_out = task.held_out.check_arguments()
+        open_translator(task.held_out)
+    if held_out is not None and evaluation.episodes > held_out:
         log.warning(
             "eval.episodes=%s: only %s distinct episodes are held out; they are played repeatedly",
-            config.eval.episodes,
+            evaluation.episodes,
             held_out,
         )
-    with_allowed_apps(config.env, config.devices.allow)
-    instructions_for(config.env, open_translator(config.env))
-    history_of(config.env)
+    env.with_allowed_apps(plan.devices.allow)
+    instructions_for(env.settings.prompt, open_translator(env))
+    env.history  # noqa: B018  # raises where it is invalid
     for name in players:
-        load_player(config.env, name)
+        load_player(env, name)
     if rewards:
-        load_and_check_rewards(config)
+        load_and_check_rewards(plan)
     return {"training": trained, "evaluation": held_out}
 
 
@@ -502,10 +498,10 @@ def _mixture(config: Config) -> dict[str, str]:
 
 
 def _check_phones(
-    settings: DevicesConfig, environment: EnvConfig, deadline_s: float, layout: Layout | None
+    settings: DevicesConfig, app: str | None, deadline_s: float, layout: Layout | None
 ) -> None:
     """Check the phones on the nodes that have them, or on this machine without a layout."""
-    if env_registration(environment).app is None:
+    if app is None:
         return
     if layout is not None:
         hosts = find_phone_hosts(settings, layout, deadline_s)

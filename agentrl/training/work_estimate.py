@@ -20,7 +20,7 @@ from agentrl.config import (
 from agentrl.config.bounds import path_of
 from agentrl.devices.device_sources import num_virtual
 from agentrl.policies.open_model import engine_class
-from agentrl.rollout.make_env import baseline_players
+from agentrl.rollout.play_plan import baseline_players, plan_play
 from agentrl.text import pluralize
 from agentrl.training.supervised import warm_start
 from virtual_phone.phones_spec import EFFECT_DELAY_MS
@@ -52,7 +52,7 @@ def estimate_work(config: Config) -> dict[str, str]:
     max_turns, held_out = max(job.env.max_turns for job in jobs), evaluation.episodes * len(jobs)
     measured = _measured_turns_per_s(config.model, config.env, config.rollout, config.devices)
     scripted, model = _turns_per_second(config.rollout, config.devices, measured or math.inf)
-    baselines = held_out * len(baseline_players(config))
+    baselines = held_out * len(baseline_players(plan_play(config)))
     before, before_s = _episode_work(max_turns, 2 * held_out, model)
     played = steps * config.rollout.groups * config.rollout.group_size
     learned_per_s = 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S)

@@ -19,6 +19,7 @@ from agentrl.env import find_env
 from agentrl.errors import ConfigError
 from agentrl.replay.live_phones import read_live_phones
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.open_rollouts import open_rollouts
 from agentrl.training import preflight
 from agentrl.viewer.run_overview import devices as phones_of_run
@@ -66,7 +67,7 @@ async def test_prompts_travel_from_the_phones_of_both_nodes_to_the_only_engine(
     }
     config = number_game(1, hosts=hosts)
     preflight.check_env_setup(config)
-    rollouts = await open_rollouts(config, tiny_vlm, tmp_path)
+    rollouts = await open_rollouts(plan_play(config), tiny_vlm, tmp_path)
     try:
         requests = requests_of_step("train", 1, [1, 2, 3, 4], 2)
         played = await rollouts.collect(requests)
@@ -94,7 +95,7 @@ async def test_a_host_and_the_only_engine_die_while_episodes_are_played(
         node.id: {"source": "virtual:2", "adb_port": port}
         for node, port in zip(nodes, ports, strict=True)
     }
-    rollouts = await open_rollouts(number_game(1, hosts=hosts), tiny_vlm, tmp_path)
+    rollouts = await open_rollouts(plan_play(number_game(1, hosts=hosts)), tiny_vlm, tmp_path)
 
     async def play(step, lose):
         """Play while something is lost, as soon as the second host has recorded an episode."""
@@ -154,7 +155,7 @@ async def test_scripted_players_use_the_phones_of_a_list_where_they_are(nodes, p
         hosts = {node.id: {"adb_port": port} for node, port in zip(nodes, ports, strict=True)}
         config = number_game(1, source=[there, here], hosts=hosts)
         preflight.check_env_setup(config)
-        rollouts = await open_rollouts(config, None, tmp_path)
+        rollouts = await open_rollouts(plan_play(config), None, tmp_path)
         try:
             played = await rollouts.collect(requests_of_step("eval", 1, [5, 6], 1), "expert")
         finally:

@@ -12,6 +12,7 @@ from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.data.grading import final_answer
 from agentrl.rollout.load_translator_and_players import open_translator
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.scoring import RewardFunctions
 from tests.rollout.test_collector import episode_of
 from tests.rollout.test_reward_adapters import TICKET
@@ -97,7 +98,7 @@ ANSWERED = [name for name in ROWS if name not in COMMANDS and name != "verl_gsm8
 )
 def test_a_recipe_rewards_the_right_answer_and_not_a_wrong_one(recipe, drawn):
     job = configuration.load(f"recipes/{recipe}", overrides(recipe, drawn))
-    translator = open_translator(job.env)
+    translator = open_translator(resolve_env(job.env))
     rewards = RewardFunctions(job.rewards, 30.0)
     form = FORMS["easyr1" if recipe == "easyr1_math_grpo" else ROWS[recipe]]
 

@@ -20,10 +20,10 @@ from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.load_translator_and_players import (
-    history_of,
     load_player,
     open_translator,
 )
+from agentrl.rollout.resolved_env import history_of, resolve_env
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.types import IMAGE, Episode, Message, Observation, Outcome
 from virtual_phone import spawn
@@ -142,14 +142,16 @@ async def played(config: EnvConfig, player: str, folder: Path | None = None) -> 
     def resize_of(dialect: Dialect) -> Any:
         return resize_for(dialect, model, encoder)
 
-    runner = EnvRunner(config, None, resize_of=resize_of)
+    runner = EnvRunner(resolve_env(config), None, resize_of=resize_of)
     try:
         return await run_episode(
             EpisodeRequest(split="train", step=0, group=0, member=0, seed=1),
             config.id,
             runner,
             ScriptedPolicy(
-                load_player(config, player, resize_of), encoder, history=history_of(config)
+                load_player(resolve_env(config), player, resize_of),
+                encoder,
+                history=history_of(config),
             ),
             0,
             EpisodeLimits(max_turns=30, deadline_s=60),
@@ -214,17 +216,17 @@ async def test_the_prompt_states_the_size_that_the_model_sees(tiny_vlm: Path) ->
 def test_a_calls_mode_has_no_dialect() -> None:
     config = EnvConfig(id="NumberGame-v0", dialect="ui-tars", kwargs={"mode": "select"})
     with pytest.raises(ConfigError, match=r"set env\.kwargs\.mode=tap"):
-        open_translator(config)
+        open_translator(resolve_env(config))
 
 
 def test_a_translator_without_dialects_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match=r"env\.dialect=tag: the translator of Sokoban-v0"):
-        open_translator(EnvConfig(id="Sokoban-v0", dialect="tag"))
+        open_translator(resolve_env(EnvConfig(id="Sokoban-v0", dialect="tag")))
 
 
 def test_a_space_without_touches_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match="neither touches nor texts"):
-        open_translator(EnvConfig(id="Taxi-v4", dialect="autoglm"))
+        open_translator(resolve_env(EnvConfig(id="Taxi-v4", dialect="autoglm")))
 
 
 def test_a_dialect_brings_its_history_and_a_setting_overrides_it() -> None:

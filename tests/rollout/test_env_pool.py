@@ -21,7 +21,9 @@ from agentrl.errors import (
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_pool import PhoneEnvPool
 from agentrl.rollout.env_processes import EnvProcesses
-from agentrl.rollout.load_translator_and_players import read_action_space
+from agentrl.rollout.load_translator_and_players import read_interface
+from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
@@ -34,7 +36,9 @@ async def test_waiting_for_a_busy_phone_is_bounded(adb_server):
         raise AssertionError("there was no phone to play on")
 
     with devices.open_source("virtual:2") as pool:
-        env_pool = PhoneEnvPool(lambda split, name: EnvConfig(), pool, None, lease_s=0.3, count=2)
+        env_pool = PhoneEnvPool(
+            lambda split, name: resolve_env(EnvConfig()), pool, None, lease_s=0.3, count=2
+        )
         async with pool.lease(1), pool.lease(1):
             started = time.monotonic()
             with pytest.raises(NoDevice):
@@ -57,7 +61,9 @@ async def test_abandoned_or_left_episode_changes_no_failure_count(
 ):
     (request,) = requests_of_step("train", 1, [5], 1)
     with devices.open_source("virtual:1") as pool:
-        env_pool = PhoneEnvPool(lambda split, name: EnvConfig(), pool, None, lease_s=30, count=1)
+        env_pool = PhoneEnvPool(
+            lambda split, name: resolve_env(EnvConfig()), pool, None, lease_s=30, count=1
+        )
         failed = (Outcome.DEVICE_ERROR, DeviceOffline("gone"))
         for outcome, why in (failed, failed, (third, failure), failed):
 
@@ -79,7 +85,7 @@ async def test_processes_give_the_same_episodes_as_threads(processes: int) -> No
         wrappers=[wrapper],
         processes=processes,
     )
-    rollouts = RolloutWorker(Config(env=settings), None, None)
+    rollouts = RolloutWorker(plan_play(Config(env=settings)), None, None)
     await rollouts.start()
     try:
         played = await rollouts.collect(requests_of_step("train", 1, [3, 4], 3), "player")
@@ -105,7 +111,7 @@ class Hangs(gymnasium.Env):
 def test_hanging_process_is_killed_and_replaced(tmp_path: Path) -> None:
     file = tmp_path / f"hangs_{tmp_path.name}.py"
     file.write_text(HANGS)
-    processes, config = EnvProcesses(1), EnvConfig(id=f"{file}:Hangs")
+    processes, config = EnvProcesses(1), resolve_env(EnvConfig(id=f"{file}:Hangs"))
     try:
         with closing(processes.make(config, None, 5.0)) as made, pytest.raises(EnvError):
             made.reset(seed=1)
@@ -119,18 +125,19 @@ def test_environment_that_ends_its_process_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / f"ends_{tmp_path.name}.py"
     file.write_text(f"import os\n{HANGS}    def __init__(self): os._exit(0)\n")
     with pytest.raises(ConfigError, match="cannot be constructed: EnvCrashed"):
-        read_action_space(EnvConfig(id=f"{file}:Hangs", processes=1))
+        read_interface(resolve_env(EnvConfig(id=f"{file}:Hangs", processes=1)))
 
 
 def test_environment_in_a_process_honors_render_mode() -> None:
     processes = EnvProcesses(1)
     try:
-        config = EnvConfig(id="FrozenLake-v1", kwargs={"render_mode": "ansi"})
+        config = resolve_env(EnvConfig(id="FrozenLake-v1", kwargs={"render_mode": "ansi"}))
         with closing(processes.make(config, "rgb_array", 60.0)) as made:
             made.reset(seed=1)
             assert "SFFF" in re.sub(r"\x1b\[[0-9;]*m", "", made.render())
+        wrong = resolve_env(EnvConfig(id="FrozenLake-v1", kwargs={"nothing": 1}))
         with pytest.raises(ConfigError, match="nothing"):
-            processes.make(EnvConfig(id="FrozenLake-v1", kwargs={"nothing": 1}), None, 60.0)
+            processes.make(wrong, None, 60.0)
     finally:
         processes.close()
 
@@ -139,11 +146,14 @@ HOLDER = """
 import sys, time
 from agentrl.config import EnvConfig
 from agentrl.rollout.env_processes import EnvProcesses
+from agentrl.rollout.resolved_env import resolve_env
 
 if __name__ == "__main__":
     processes = EnvProcesses(1)
     kwargs = {"fault": "leaves a process", "folder": sys.argv[1]}
-    config = EnvConfig(id="tests.rollout.misbehaving:Misbehaving-v0", kwargs=kwargs)
+    config = resolve_env(
+        EnvConfig(id="tests.rollout.misbehaving:Misbehaving-v0", kwargs=kwargs)
+    )
     made = processes.make(config, None, 60.0)
     print("made", flush=True)
     time.sleep(100)

@@ -33,8 +33,9 @@ from agentrl.rollout import env_server
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_server import InvalidRequest, pack, unpack
 from agentrl.rollout.load_translator_and_players import open_translator
-from agentrl.rollout.make_env import make_env
+from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.remote_env import RemoteEnv
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
 
@@ -119,7 +120,7 @@ def test_a_served_environment_behaves_like_a_local_one(
 ) -> None:
     url, _ = start()
     monkeypatch.chdir(tmp_path)
-    there = make_env(EnvConfig(id=url, kwargs={"length": 2, "render_mode": "rgb_array"}))
+    there = resolve_env(EnvConfig(id=url, kwargs={"length": 2, "render_mode": "rgb_array"})).make()
     scope: dict[str, Any] = {}
     exec(GAME, scope)
     here = scope["Game"](length=2)
@@ -156,7 +157,7 @@ async def test_episodes_are_collected_from_a_server_and_discarded_when_it_fails(
         )
     )
     config.rollout.max_refills = 100
-    rollouts = RolloutWorker(config, None, None)
+    rollouts = RolloutWorker(plan_play(config), None, None)
     await rollouts.start()
     try:
         requests = requests_of_step("train", 1, [1, 2], 2)
@@ -186,7 +187,7 @@ async def test_a_question_of_a_server_is_not_asked_without_its_own_messages(
     requests = requests_of_step("train", 1, [1], 1)
     for named, seen in ((None, False), ("space", True)):
         env.translator_class = named
-        rollouts = RolloutWorker(Config(env=env), None, None)
+        rollouts = RolloutWorker(plan_play(Config(env=env)), None, None)
         await rollouts.start()
         try:
             if seen:
@@ -254,7 +255,9 @@ def test_arguments_of_the_environment_may_have_the_names_of_the_clients(
     start: Start, tmp_path
 ) -> None:
     url, _ = start()
-    there = make_env(EnvConfig(id=url, kwargs={"url": "here", "deadline_s": 1, "token": "a"}))
+    there = resolve_env(
+        EnvConfig(id=url, kwargs={"url": "here", "deadline_s": 1, "token": "a"})
+    ).make()
     assert there.reset(seed=1)[1]["named"] == ["here", 1, "a"]
     there.close()
 
@@ -284,7 +287,7 @@ async def test_a_restart_within_the_patience_voids_only_what_was_played(start: S
     config = Config(
         env=EnvConfig(id=url, translator_kwargs={"parameters": ["a", "b"]}, patience_s=60.0)
     )
-    rollouts = RolloutWorker(config, None, None)
+    rollouts = RolloutWorker(plan_play(config), None, None)
     await rollouts.start()
     try:
         requests = requests_of_step("train", 1, [1, 2], 2)
@@ -492,7 +495,7 @@ def test_an_invalid_url_is_a_config_error() -> None:
         with pytest.raises(ConfigError, match="must have the form http"):
             RemoteEnv(url)
     with pytest.raises(ConfigError, match=r"env\.id"):
-        open_translator(EnvConfig(id="http://127.0.0.1:9"))
+        open_translator(resolve_env(EnvConfig(id="http://127.0.0.1:9")))
 
 
 @pytest.fixture

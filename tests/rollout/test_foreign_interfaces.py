@@ -26,7 +26,8 @@ from agentrl.config import Config, EnvConfig
 from agentrl.errors import ConfigError, EnvError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import open_translator
-from agentrl.rollout.make_env import make_env
+from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
 from tests.virtual_phone.third_party.clients import NotInstalled, python_packages
@@ -68,9 +69,9 @@ def returns_by_pettingzoo(own: str) -> tuple[float, int]:
 
 @pytest.mark.parametrize("agent", ["player_1", "player_2"])
 def test_one_agent_gets_what_pettingzoo_gives_it(agent: str) -> None:
-    game = make_env(
+    game = resolve_env(
         EnvConfig(id=TIC_TAC_TOE, kwargs={"agent": agent, "others": f"{ME}:last_legal"})
-    )
+    ).make()
     observation, info = game.reset(seed=1)
     total, turns, terminated = 0.0, 0, False
     while not terminated:
@@ -95,7 +96,7 @@ def test_a_parallel_game_is_played_as_by_itself() -> None:
         seen, rewards, _, truncations, _ = parallel.step({"player_0": move, "player_1": other})
         expected.append(rewards["player_0"])
     for target in (RPS, "pettingzoo:pettingzoo.classic.rps.rps:parallel_env"):
-        game = make_env(EnvConfig(id=target, kwargs={"others": f"{ME}:last_legal"}))
+        game = resolve_env(EnvConfig(id=target, kwargs={"others": f"{ME}:last_legal"})).make()
         game.reset(seed=1)
         steps = [game.step(move) for move in moves]
         assert [reward for _, reward, *_ in steps] == expected
@@ -103,7 +104,7 @@ def test_a_parallel_game_is_played_as_by_itself() -> None:
 
 
 def test_all_agents_can_be_played_and_unknown_ones_are_refused() -> None:
-    game = make_env(EnvConfig(id=RPS, kwargs={"agent": "all"}))
+    game = resolve_env(EnvConfig(id=RPS, kwargs={"agent": "all"})).make()
     infos, total, over = [game.reset(seed=1)[1]], 0.0, False
     while not over:
         _, reward, _, over, info = game.step(len(infos) % 3)
@@ -112,9 +113,9 @@ def test_all_agents_can_be_played_and_unknown_ones_are_refused() -> None:
     assert [info["agent"] for info in infos[:4]] == ["player_0", "player_1"] * 2
     assert (len(infos), total) == (31, 0.0)  # the sum of a game that one wins and one loses
     with pytest.raises(ConfigError, match=r"agent=player_9.*player_0"):
-        make_env(EnvConfig(id=RPS, kwargs={"agent": "player_9"}))
+        resolve_env(EnvConfig(id=RPS, kwargs={"agent": "player_9"})).make()
     with pytest.raises(ConfigError, match="no-such-game"):
-        make_env(EnvConfig(id="pettingzoo:classic/no-such-game-v0"))
+        resolve_env(EnvConfig(id="pettingzoo:classic/no-such-game-v0")).make()
 
 
 async def test_a_random_player_plays_only_legal_moves_on_the_picture_of_the_board() -> None:
@@ -129,7 +130,7 @@ async def test_a_random_player_plays_only_legal_moves_on_the_picture_of_the_boar
 
 async def played(config: Config, player: str, seeds: list[int]):
     config.rollout.max_refills = 0
-    rollouts = RolloutWorker(config, None, None)
+    rollouts = RolloutWorker(plan_play(config), None, None)
     await rollouts.start()
     try:
         scored = await rollouts.collect(requests_of_step("train", 1, seeds, 1), player)
@@ -200,7 +201,7 @@ def test_an_openenv_action_has_the_fields_of_the_schema_and_a_refusal_changes_no
     openenv,
 ) -> None:
     config = EnvConfig(id=openenv, kwargs={"hint": "think of"})
-    translator, game = open_translator(config), make_env(config)
+    translator, game = open_translator(resolve_env(config)), resolve_env(config).make()
     assert "number a whole number from 0 to 9" in translator.instructions()
     observation, info = game.reset(seed=3)
     assert translator.to_observation(observation, info).text == "hint: think of 0 to 9"
@@ -215,7 +216,7 @@ def test_an_openenv_action_has_the_fields_of_the_schema_and_a_refusal_changes_no
 
 def test_no_server_and_another_server_are_named() -> None:
     with pytest.raises(EnvError, match=r"openenv://127\.0\.0\.1:1: not an OpenEnv server"):
-        make_env(EnvConfig(id="openenv://127.0.0.1:1"))
+        resolve_env(EnvConfig(id="openenv://127.0.0.1:1")).make()
 
 
 @pytest.fixture
@@ -253,7 +254,7 @@ SCHEMA = {"action": {"properties": {"number": {"type": "integer"}}}}
     ],
 )  # fmt: skip
 def test_an_answer_in_another_form_is_an_error_that_shows_it(answering, answer) -> None:
-    game = make_env(EnvConfig(id=answering(answer)))
+    game = resolve_env(EnvConfig(id=answering(answer))).make()
 
     def play() -> None:
         game.reset(seed=1)
@@ -267,7 +268,7 @@ def test_an_answer_in_another_form_is_an_error_that_shows_it(answering, answer) 
 @pytest.mark.parametrize("schema", [[1], {"actions": {}}, {"action": None}])
 def test_a_server_with_another_schema_is_named(answering, schema) -> None:
     with pytest.raises(EnvError, match="not an OpenEnv server"):
-        make_env(EnvConfig(id=answering(None, schema)))
+        resolve_env(EnvConfig(id=answering(None, schema))).make()
 
 
 class MaskedInInfo(AECEnv):
@@ -300,7 +301,7 @@ class MaskedInInfo(AECEnv):
 
 
 def test_the_others_play_legal_moves_where_the_mask_is_in_the_info() -> None:
-    game = make_env(EnvConfig(id=f"pettingzoo:{ME}:MaskedInInfo"))
+    game = resolve_env(EnvConfig(id=f"pettingzoo:{ME}:MaskedInInfo")).make()
     _, info = game.reset(seed=1)
     for _ in range(8):
         np.testing.assert_array_equal(info["action_mask"], [0, 1, 0])

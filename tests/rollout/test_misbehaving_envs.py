@@ -25,7 +25,8 @@ from agentrl.rollout import env_pool, env_processes, load_translator_and_players
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_check import check_environment, checks, side_effects
 from agentrl.rollout.env_server import OpaqueSpace
-from agentrl.rollout.make_env import crash_hint
+from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training.evaluation.evaluate import play_held_out
 from agentrl.types import Outcome
@@ -49,7 +50,7 @@ def job(processes=0, id=ID, **kwargs):
 
 async def play(config, seeds, folder=None, player="random"):
     """What was played, and the progress; the environments are closed."""
-    rollouts = RolloutWorker(config, folder, None)
+    rollouts = RolloutWorker(plan_play(config), folder, None)
     await rollouts.start()
     try:
         requests = requests_of_step("train", 1, seeds, 1)
@@ -81,7 +82,7 @@ async def test_a_close_that_hangs_or_fails_is_waited_for_within_a_bound(
     monkeypatch.setattr(env_processes, "_END_S", 0.3)
     config = job(processes, fault="hanging close", folder=str(tmp_path), seconds=30.0)
     config.rollout.deadline_s = 5.0
-    rollouts = RolloutWorker(config, None, None)
+    rollouts = RolloutWorker(plan_play(config), None, None)
     await rollouts.start()
     await rollouts.collect(requests_of_step("train", 1, [1, 2], 1), "random")
     started = time.monotonic()
@@ -103,7 +104,9 @@ def test_such_a_close_does_not_keep_a_job_from_starting(
 ) -> None:
     monkeypatch.setattr(load_translator_and_players, "CLOSE_S", 0.3)
     config = job(processes, fault=fault, seconds=15.0 if processes else 60.0).env
-    assert load_translator_and_players.read_action_space(config) == gymnasium.spaces.Discrete(2)
+    assert load_translator_and_players.read_interface(resolve_env(config))[
+        "action_space"
+    ] == gymnasium.spaces.Discrete(2)
     problem = problem.replace("0.3", "10") if processes else problem
     assert f"closing {ID}: {problem}" in caplog.text
 
@@ -429,7 +432,7 @@ async def test_a_full_context_and_void_episodes_are_counted_in_evaluations(
     config.rollout.engine, config.rollout.max_new_tokens = "hf", 4
     config.env.translator_kwargs = {"instructions": ""}
     config.rollout.max_context, config.env.max_turns = 60, 30
-    rollouts = RolloutWorker(config, tiny_vlm, None)
+    rollouts = RolloutWorker(plan_play(config), tiny_vlm, None)
     await rollouts.start()
     try:
         evaluation = await play_held_out(rollouts, [1, 2])
@@ -478,7 +481,7 @@ async def test_browsers_of_miniwob_end_with_the_job(fault: str, monkeypatch, sho
     monkeypatch.setattr(env_processes, "CLOSE_S", 2.0)
     config = job(1, "tests.rollout.misbehaving:MiniwobClicks", fault=fault)
     config.env.max_turns = 2
-    rollouts = RolloutWorker(config, None, None)
+    rollouts = RolloutWorker(plan_play(config), None, None)
     await rollouts.start()
     try:
         played = await rollouts.collect(requests_of_step("train", 1, [1, 2], 1), "random")
@@ -521,6 +524,6 @@ def test_a_crash_in_a_thread_names_the_line() -> None:
 
 def test_a_process_that_dies_with_environments_in_its_threads_gets_a_hint() -> None:
     config = job().env
-    assert crash_hint(config).endswith("set env.processes=1")
-    assert crash_hint(replace(config, processes=1)) == ""
-    assert crash_hint(EnvConfig(id="NumberGame-v0")) == ""
+    assert resolve_env(config).crash_hint().endswith("set env.processes=1")
+    assert resolve_env(replace(config, processes=1)).crash_hint() == ""
+    assert resolve_env(EnvConfig(id="NumberGame-v0")).crash_hint() == ""

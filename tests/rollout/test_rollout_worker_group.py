@@ -25,6 +25,7 @@ from agentrl.config import (
 from agentrl.errors import WorkerLost
 from agentrl.extension_points import LOGGER
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers import rollout_worker_group
 from agentrl.rollout.workers.open_rollouts import open_rollouts
 from agentrl.rollout.workers.rollout_worker_group import play_deadline_s
@@ -38,7 +39,7 @@ PATIENCE_S = 60  # for what takes a second or two on a machine with nothing else
 async def two_actors(adb_server, tiny_vlm, tmp_path_factory):
     """Rollouts in two actors that share two phones, and the folder of what they record."""
     run = tmp_path_factory.mktemp("run")
-    rollouts = await open_rollouts(number_game(), tiny_vlm, run)
+    rollouts = await open_rollouts(plan_play(number_game()), tiny_vlm, run)
     yield rollouts, run
     await rollouts.close()
     ray_cluster.leave_cluster()
@@ -259,7 +260,7 @@ async def test_an_actor_that_hangs_is_replaced_and_gets_the_current_weights(
 ):
     config = countdown({"engine": "hf", "max_new_tokens": 2, "concurrency": 2})
     config.env.max_turns = 2
-    rollouts = await open_rollouts(config, tiny_vlm, tmp_path)
+    rollouts = await open_rollouts(plan_play(config), tiny_vlm, tmp_path)
     await rollouts.start_engine()
     weights = tiny_vlm / "model.safetensors"
     await rollouts.load_weights(weights, 1)

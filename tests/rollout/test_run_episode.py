@@ -10,6 +10,7 @@ from agentrl.config import EnvConfig
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.types import Outcome, TruncatedBy
 from tests.rollout.games import Player
@@ -23,7 +24,7 @@ async def play_countdown(max_turns=20, deadline_s=30.0, player=None, **kwargs):
         kwargs=kwargs,
         translator_kwargs={"names": ["down", "up"]},
     )
-    runner = EnvRunner(config, None)
+    runner = EnvRunner(resolve_env(config), None)
     try:
         return await run_episode(
             request=TICKET,
@@ -168,7 +169,7 @@ async def test_text_with_the_image_token_voids_the_episode(tiny_vlm):
         kwargs={"said": "<image>"},
         translator_kwargs={"names": ["down", "up"]},
     )
-    runner = EnvRunner(config, None)
+    runner = EnvRunner(resolve_env(config), None)
     episode = await run_episode(
         request=TICKET,
         env_id="Countdown-v0",

@@ -12,6 +12,7 @@ from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, Ro
 from agentrl.devices import Tap
 from agentrl.errors import DeviceError, LeaseLost, NoDevice
 from agentrl.rollout.nodes.shared_phone_pool import SharedPool
+from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers import open_rollouts
 from agentrl.rollout.workers.rollout_actor import ActorStarter
 
@@ -58,9 +59,9 @@ async def shared(adb_server):
             deadlines=DeadlinesConfig(command_s=LEASE_S - 1),
         ),
     )
-    reservation = open_rollouts.reserve(config, learns=False)
+    reservation = open_rollouts.reserve(config.rollout, None)
     ray = ray_cluster.join_cluster()
-    starter = ActorStarter(config, None, None, 0, reservation)
+    starter = ActorStarter(plan_play(config), None, None, 0, reservation)
     await starter.open()
     (phones,) = starter.phones.values()
     actors = [ray.remote(holder_class()).remote(phones) for _ in range(2)]

@@ -7,7 +7,7 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
-from agentrl.rollout.make_env import check_env_kwargs
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.training.length_check import check_lengths
 from agentrl.training.long_prompts import skip_long_prompts
 
@@ -52,7 +52,7 @@ def test_long_rows_are_skipped_if_configured(
     assert shorter.env.kwargs["skip_rows"] == [2, 7]
     assert "2 of 10 prompts leave no room" in caplog.text
     assert "They are skipped" in caplog.text
-    assert check_env_kwargs(shorter.env) == 8
+    assert resolve_env(shorter.env).check_arguments() == 8
     assert config.env.kwargs.get("skip_rows") is None
     assert skip_long_prompts(shorter, tiny_vlm) == shorter
 
@@ -93,4 +93,4 @@ def test_each_environment_of_a_mixture_has_its_own_long_rows(
     jobs = skip_long_prompts(config, tiny_vlm).environments()
     skipped = {name: one.env.kwargs["skip_rows"] for name, one in jobs.items()}
     assert skipped == {"short": [], "long": [2]}
-    assert [check_env_kwargs(jobs[name].env) for name in ("short", "long")] == [3, 4]
+    assert [resolve_env(jobs[name].env).check_arguments() for name in ("short", "long")] == [3, 4]

@@ -14,6 +14,7 @@ from agentrl.cluster import reservation
 from agentrl.cluster.placement import Node
 from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
 from agentrl.errors import ConfigError
+from agentrl.rollout.resolved_env import ResolvedEnv
 from agentrl.rollout.workers import open_rollouts
 from agentrl.training import cpu_memory_plan, preflight
 
@@ -32,11 +33,11 @@ def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides, lo
     """For a data set it is read whole."""
     seen = []
 
-    def looks(env, section="env.kwargs"):
-        seen.append(section)
-        return 7 if section == "env.kwargs" else 3
+    def looks(env):
+        seen.append("eval.kwargs" if env.eval_kwargs else "env.kwargs")
+        return 3 if env.eval_kwargs else 7
 
-    monkeypatch.setattr(preflight, "check_env_kwargs", looks)
+    monkeypatch.setattr(ResolvedEnv, "check_arguments", looks)
     overrides = [*overrides, "rollout.engine=hf", "rollout.launcher=local", "warm_start.episodes=1"]
     planned = preflight.resolve(configuration.load("counting", overrides))
     assert seen == looked_at

@@ -30,6 +30,7 @@ from agentrl.data.conversations import read_chat
 from agentrl.data.tables import read_file
 from agentrl.errors import ConfigError
 from agentrl.rollout.load_translator_and_players import open_translator
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.training.evaluation.human_player import UndoRequested
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
 from agentrl.training.inference.chat_history import ChatHistory
@@ -276,7 +277,7 @@ def test_accepted_inputs_are_known_in_every_action_style(config, kwargs, known, 
     env.kwargs = {**env.kwargs, **kwargs}
     if config != "counting":
         env.translator_kwargs = {**env.translator_kwargs, "style": style}
-    assert available_gestures(open_translator(env)) == known
+    assert available_gestures(open_translator(resolve_env(env))) == known
 
 
 def test_a_server_without_a_game_says_so_and_stops_polling(small, open_page) -> None:

@@ -33,7 +33,7 @@ def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
 
 
 def transport(config):
-    config = plan_job(config, learns=True).applied_to(config)
+    config = plan_job(config.rollout, config.train).applied_to(config)
     return TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
 
 

@@ -203,7 +203,7 @@ def pairs(
     from agentrl import replay
     from agentrl.replay.episode_summary import check_label
     from agentrl.replay.preference_pairs import PairSettings, write
-    from agentrl.rollout.load_translator_and_players import history_of
+    from agentrl.rollout.resolved_env import history_of
 
     recorded = replay.open(run)
     check_label(label, recorded.episodes())

@@ -101,6 +101,7 @@ def rehearse(
     from agentrl import config as configuration
     from agentrl import event_loop
     from agentrl.replay import Filter
+    from agentrl.rollout.play_plan import plan_play
     from agentrl.rollout.rescore_and_rehearse import rehearse as play_again
     from agentrl.training.run_folder import RunFolder
 
@@ -109,7 +110,7 @@ def rehearse(
     recorded = list(
         recorded_episodes(run, Filter(split=split, label=label, step=step, id=episode), last)
     )
-    rehearsals = event_loop.run(play_again(settings, recorded))
+    rehearsals = event_loop.run(play_again(plan_play(settings), recorded))
     if as_json:
         for rehearsal in rehearsals:
             typer.echo(json.dumps(asdict(rehearsal)))

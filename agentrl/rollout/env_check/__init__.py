@@ -13,7 +13,7 @@ from agentrl.findings import Finding, note, within_deadline, wrong
 from agentrl.rollout.env_check import checks, side_effects
 from agentrl.rollout.env_check.random_play import RandomEpisode, play_randomly
 from agentrl.rollout.env_check.side_effects import CLOSE, FirstInstance, ProcessState
-from agentrl.rollout.make_env import env_registration
+from agentrl.rollout.resolved_env import resolve_env
 
 Checks = Mapping[str, Callable[[], Finding]]
 _QUICK_STEPS = 5
@@ -114,7 +114,7 @@ def environment_checks(
         "two instances": partial(checks.check_instances, config, short),
         "another process": partial(checks.check_other_process, alone, short, deadline_s),
     }
-    for name in env_registration(config).players:
+    for name in resolve_env(config).players:
         found[f"player {name}"] = partial(checks.check_player, alone, name, budget_s)
     return found
 
@@ -132,7 +132,7 @@ def _first_checks(config: EnvConfig) -> Checks:
 @contextmanager
 def _phone_for(config: EnvConfig) -> Iterator[str | None]:
     """The serial of a virtual phone with the environment's app; None if it has no app."""
-    app = env_registration(config).app
+    app = resolve_env(config).app
     if app is None:
         yield None
         return

@@ -36,12 +36,7 @@ from agentrl.rollout.env_check.random_play import (
 from agentrl.rollout.env_check.side_effects import FirstInstance
 from agentrl.rollout.env_processes import resident_bytes
 from agentrl.rollout.load_translator_and_players import load_player, open_translator
-from agentrl.rollout.make_env import (
-    check_env_kwargs,
-    env_registration,
-    environment_class,
-    named_parameters,
-)
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.text import pluralize, quoted
 from agentrl.types import Image
 
@@ -70,7 +65,7 @@ PlayTwice = Callable[[], tuple[RandomEpisode, RandomEpisode]]
 
 def check_creation(config: EnvConfig, first: Callable[[], FirstInstance]) -> Finding:
     """The environment exists, takes its arguments and can be constructed."""
-    check_env_kwargs(config)
+    resolve_env(config).check_arguments()
     try:
         made = first().made.result()
     except AgentRLError:
@@ -78,7 +73,7 @@ def check_creation(config: EnvConfig, first: Callable[[], FirstInstance]) -> Fin
     except Exception as error:
         if not config.kwargs:
             raise
-        taken = named_parameters(environment_class(env_registration(config)))
+        taken = resolve_env(config).parameters
         return wrong(
             "construction",
             f"with env.kwargs={config.kwargs}: {_short(describe_error(error))}",
@@ -287,7 +282,7 @@ def check_observation(play_twice: PlayTwice) -> Finding:
 
 def check_instructions(config: EnvConfig) -> Finding:
     """The translator has instructions."""
-    text = open_translator(config).instructions()
+    text = open_translator(resolve_env(config)).instructions()
     if not text:
         return note("instructions", "none", "none needed for a model trained on this environment")
     return ok("instructions", _short(text, 100))
@@ -295,10 +290,10 @@ def check_instructions(config: EnvConfig) -> Finding:
 
 def check_replies(config: EnvConfig) -> Finding:
     """Any reply is either an action of the action space or an ActionError."""
-    translator, rng = open_translator(config), np.random.default_rng(SEED)
+    translator, rng = open_translator(resolve_env(config)), np.random.default_rng(SEED)
     with open_env(config) as env:
         space, start = env.action_space, env.reset(seed=SEED)
-    players = [load_player(config, name) for name in env_registration(config).players]
+    players = [load_player(resolve_env(config), name) for name in resolve_env(config).players]
     known = [scripted_reply(player, *start, rng) for player in players]
     actions, worst, loose = 0, 0.0, None
     for reply in _fuzz(known, rng):
@@ -410,7 +405,10 @@ def _play_and_send(config: EnvConfig, steps: int, answer: Any) -> None:
 def check_player(config: EnvConfig, name: str, budget_s: float = math.inf) -> Finding:
     """A scripted player's replies are valid actions, and its episode ends."""
     what = f"player {name}"
-    translator, player = open_translator(config), load_player(config, name)
+    translator, player = (
+        open_translator(resolve_env(config)),
+        load_player(resolve_env(config), name),
+    )
     rng, total = np.random.default_rng([SEED, 1]), 0.0  # not the environment's random numbers
     with open_env(config, getattr(translator, "render_mode", None)) as env:
         observation, info = env.reset(seed=SEED)

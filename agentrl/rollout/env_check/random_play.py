@@ -17,7 +17,7 @@ from agentrl.config.env_settings import EACH
 from agentrl.rollout.env_calls import reset_env, step_env
 from agentrl.rollout.env_processes import EnvProcesses
 from agentrl.rollout.load_translator_and_players import open_translator
-from agentrl.rollout.make_env import make_env
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.types import Observation
 
 SEED = 7
@@ -46,8 +46,8 @@ def make_as_configured(
 ) -> "gymnasium.Env[Any, Any]":
     """Make an environment, in a process of its own if it needs one (`env.processes: each`)."""
     if config.processes == EACH:
-        return EnvProcesses(EACH).make(config, render_mode, _CALL_S)
-    return make_env(config, render_mode)
+        return EnvProcesses(EACH).make(resolve_env(config), render_mode, _CALL_S)
+    return resolve_env(config).make(render_mode)
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def play_randomly(
         seed: of the environment and the actions.
         end: no step but the first begins after this time of `time.monotonic`.
     """
-    translator = open_translator(config)
+    translator = open_translator(resolve_env(config))
     played = RandomEpisode()
     begun = time.perf_counter()
     with open_env(config, getattr(translator, "render_mode", None)) as instance:

@@ -19,8 +19,8 @@ from agentrl.findings import Finding, note, ok, wrong
 from agentrl.rollout.env_calls import reset_env
 from agentrl.rollout.env_check.random_play import SEED, make_as_configured
 from agentrl.rollout.env_server import CLOSE_S
-from agentrl.rollout.make_env import env_registration
 from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
+from agentrl.rollout.resolved_env import resolve_env
 
 CLOSE = "reset and close"
 """The name of the check of the first instance."""
@@ -52,7 +52,7 @@ class FirstInstance:
             return
         self.made.set_result(instance)
         self._may_close.wait()
-        if env_registration(self._config).app is None:
+        if resolve_env(self._config).app is None:
             with suppress(BaseException):  # other checks report it
                 reset_env(instance, SEED)
         self._is_closing.set()

@@ -147,9 +147,9 @@ class EngineActors:
 
     def link(self) -> EngineLink:
         """A link from any process of the cluster to the actors that `begin_weight_update` found."""
-        settings, actors = self._starter.config.rollout, [actor for _, actor in self._updating]
+        settings, actors = self._starter.plan.rollout, [actor for _, actor in self._updating]
         workers = engine_class(settings).num_workers(settings.engine_kwargs)
-        return RayLink(actors, workers, self._starter.config.train.deadline_s)
+        return RayLink(actors, workers, self._starter.plan.message_s)
 
 
 class RayLink(EngineLink):

@@ -9,16 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentrl import env
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
 from agentrl.cluster.reservation import Reservation
-from agentrl.config import Config
 from agentrl.errors import WorkerLost
 from agentrl.rollout.nodes.job_files import JobFiles, JobOnNode
 from agentrl.rollout.nodes.phone_hosts import PhoneHost, find_phone_hosts
 from agentrl.rollout.nodes.recorded_run import OpenedRun, RecordedRun, RunOnNodes
 from agentrl.rollout.nodes.shared_phone_pool import PhonePoolActor, SharedPhones
+from agentrl.rollout.play_plan import PlayPlan, plan_play
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.borrowed_engines import BorrowedEngines
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
@@ -63,24 +62,24 @@ class RolloutActor:
         self._name, self._plays = name, plays
         self._watches = 0
         self._run: OpenedRun | None = None
-        settings, here = self._open(job, run)
+        plan, here = self._open(job, run)
         self._borrowed: BorrowedEngines | None = None
         if engines is not None:
-            deadlines = settings.rollout.deadline_s, settings.rollout.start_deadline_s
+            deadlines = plan.rollout.deadline_s, plan.rollout.start_deadline_s
             self._borrowed = BorrowedEngines(engines, *deadlines)
         self._rollouts = RolloutWorker(
-            settings, folder, here, share, phones, version, self._borrowed, job.digest
+            plan, folder, here, share, phones, version, self._borrowed, job.digest
         )
 
-    def _open(self, job: JobOnNode, run: RecordedRun | None) -> tuple[Config, Path | None]:
-        """The configuration and the folder to record into, which gets this process's output."""
+    def _open(self, job: JobOnNode, run: RecordedRun | None) -> tuple[PlayPlan, Path | None]:
+        """What is played and the folder to record into, which gets this process's output."""
         if self._run is not None:
             self._run.close()
         self._run = None if run is None else run.open()
         here = None if self._run is None else self._run.folder
         if here is not None:
             ray_cluster.redirect_output(here, self._name, ray_cluster.serials_in(job.tree))
-        return job.open(), here
+        return plan_play(job.open()), here
 
     async def start(self) -> tuple[int, int]:
         """See RolloutWorker.start; no room if it does not play."""
@@ -147,7 +146,7 @@ class ActorStarter:
     """Starts the rollout actors of a job, also in place of some that have died.
 
     Args:
-        config: the job.
+        plan: what is played.
         folder: model folder; None if only scripted players or a server's model play.
         run: the run's folder; None records nothing.
         version: version of the weights in `folder`, in training steps.
@@ -158,7 +157,7 @@ class ActorStarter:
 
     def __init__(
         self,
-        config: Config,
+        plan: PlayPlan,
         folder: Path | None,
         run: Path | None,
         version: int,
@@ -169,7 +168,7 @@ class ActorStarter:
     ) -> None:
         self.reservation, self._owns_reservation = reservation, owns_reservation
         self._only_engines = only_engines
-        self.config, self._folder, self._version = config, folder, version
+        self.plan, self._folder, self._version = plan, folder, version
         self._run_path = run
         self._run: RunOnNodes | None = None
         self._files: JobFiles | None = None
@@ -182,7 +181,7 @@ class ActorStarter:
     @property
     def start_s(self) -> float:
         """Deadline for an actor to start, and for calls that may have to start its engine."""
-        return self.config.rollout.start_deadline_s
+        return self.plan.rollout.start_deadline_s
 
     async def open(self) -> None:
         """Prepare the nodes: the run's folder and the phones; see `find_phone_hosts`.
@@ -190,18 +189,16 @@ class ActorStarter:
         Raises:
             ConfigError: a phone cannot be reached.
         """
-        config, layout = self.config, self.reservation.layout
+        plan, layout = self.plan, self.reservation.layout
         self._run = await asyncio.to_thread(RunOnNodes, self._run_path, self.reservation)
-        self._files = await asyncio.to_thread(JobFiles, config, self.reservation)
+        self._files = await asyncio.to_thread(JobFiles, plan.source, self.reservation)
         self._hosts, self._is_apart = [], False
         if self._only_engines:
             return
-        one_has_them = len(layout.engines) == 1 and not config.devices.hosts
-        if one_has_them or env.find_env(config.env.id).app is None:
+        one_has_them = len(layout.engines) == 1 and not plan.devices.hosts
+        if one_has_them or plan.tasks[""].train.app is None:
             return
-        self._hosts = await asyncio.to_thread(
-            find_phone_hosts, config.devices, layout, self.start_s
-        )
+        self._hosts = await asyncio.to_thread(find_phone_hosts, plan.devices, layout, self.start_s)
         engines = {slot.node.id for slot in layout.engines}
         self._is_apart = {host.node.id for host in self._hosts} != engines
         try:
@@ -248,7 +245,7 @@ class ActorStarter:
             options, count = self.reservation.options(slots[number]), len(slots)
         else:
             options, count = ray_cluster.on_node(node.id), len(players)
-        calls = 1000 + self.config.rollout.concurrency
+        calls = 1000 + self.plan.rollout.concurrency
         name = f"{'rollout' if plays else 'engine'}{number}"
         actor = ray.remote(RolloutActor).options(**options, max_concurrency=calls).remote(
             name, plays, job, folder, run, (number, count), phones, self._version,
@@ -289,7 +286,7 @@ class ActorStarter:
             if node.id != old.id:
                 self.phones.pop(old.id, None)
                 await asyncio.to_thread(self._run.find_nodes)
-                self._files = await asyncio.to_thread(JobFiles, self.config, self.reservation)
+                self._files = await asyncio.to_thread(JobFiles, self.plan.source, self.reservation)
                 self._hosts = [
                     replace(host, node=node) if host.node.id == old.id else host
                     for host in self._hosts
@@ -319,7 +316,7 @@ class ActorStarter:
         assert self._run is not None, "it is open"
         assert self._files is not None, "it is open"
         node, number = host.node, self._hosts.index(host)
-        is_named = len(self._hosts) > 1 or bool(self.config.devices.hosts)
+        is_named = len(self._hosts) > 1 or bool(self.plan.devices.hosts)
         name = host.node.name if is_named else None
         job = self._files.on(node)
         job = replace(job, tree=job.tree | {"devices": asdict(host.settings)})
@@ -339,11 +336,11 @@ class ActorStarter:
             actor=actor, count=count, grows=grows, settings=host.settings, host=name
         )
 
-    async def switch(self, config: Config, run: Path | None) -> None:
+    async def switch(self, plan: PlayPlan, run: Path | None) -> None:
         """Prepare the nodes for another environment; the phones are closed already."""
         if self._run is not None:
             self._run.close()
-        self.config, self._run_path = config, run
+        self.plan, self._run_path = plan, run
         await self.open()
 
     async def close_phones(self) -> None:

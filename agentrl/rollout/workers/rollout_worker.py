@@ -10,7 +10,6 @@ from typing import Any, cast
 import cv2
 
 from agentrl.actions.dialect import Dialect, Resize
-from agentrl.config import Config
 from agentrl.data.reward_inputs import CHATML
 from agentrl.devices import DevicePool
 from agentrl.errors import EngineError, RewardError, WorkerLost
@@ -32,14 +31,13 @@ from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_pool import EnvPool, open_env_pool
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.failure_log import FailureLog
-from agentrl.rollout.load_translator_and_players import history_of, load_player, stop_texts_of
-from agentrl.rollout.make_env import env_config_for, env_registration, eval_keys
+from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, phone_states
+from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
 from agentrl.rollout.scoring import RewardFunctions, score_or_void
 from agentrl.types import Episode, Observation, Prompt, Reply, ScoredEpisode, Split, Turn
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
-from agentrl.weight_sync.transport_choice import TransportChoice
 from agentrl.weight_sync.weight_transport import StreamedTransport
 
 
@@ -47,7 +45,7 @@ class RolloutWorker:
     """Plays episodes with a model or a scripted player.
 
     Args:
-        config: the job.
+        plan: what is played.
         folder: the model's configuration, tokenizer and initial weights; None if only scripted
             players or a server's model play, and nothing is trained on their episodes here.
         run: the run's folder, in which episodes are recorded; None records nothing.
@@ -55,12 +53,12 @@ class RolloutWorker:
         phones: the pool shared by the workers; None if this process has its own phones.
         version: version of the weights in `folder`, in training steps.
         borrowed: plays instead of the configured engine; None opens that.
-        digest: recorded with episodes; None for that of `config`.
+        digest: recorded with episodes; None for that of its configuration.
     """
 
     def __init__(
         self,
-        config: Config,
+        plan: PlayPlan,
         folder: Path | None,
         run: Path | None,
         share: tuple[int, int] = (0, 1),
@@ -70,7 +68,7 @@ class RolloutWorker:
         digest: str | None = None,
     ) -> None:
         self._borrowed = borrowed
-        self._use(config, digest)
+        self._use(plan, digest)
         self._folder = folder
         self._run = run
         self._share = share
@@ -89,13 +87,10 @@ class RolloutWorker:
         self._failures = FailureLog()
         self._policies: dict[tuple[str | None, bool, Split, str], Policy] = {}
 
-    def _use(self, config: Config, digest: str | None) -> None:
-        self._config, self._digest = config, digest
+    def _use(self, plan: PlayPlan, digest: str | None) -> None:
+        self._plan, self._digest = plan, digest
         self._has_played: set[tuple[Split, str]] = set()
         """Splits and environments that had an episode with a turn."""
-        self._jobs = {"": config, **config.environments()}
-        """Configurations by the name of an environment in `mixture`; the job's own has an empty
-        name."""
 
     async def start(self) -> tuple[int, int]:
         """Open the phones and the recorder; the engine starts when the model first plays.
@@ -109,35 +104,36 @@ class RolloutWorker:
         # As many threads as episodes convert and resize screens: OpenCV's own would only contend.
         cv2.setNumThreads(1)
         if self._folder is not None:
-            self._encoder = open_encoder(self._config.model, self._folder)
+            self._encoder = open_encoder(self._plan.model, self._folder)
         form = CHATML if self._encoder is None else self._encoder.query_format
-        deadline_s = self._config.rollout.reward_deadline_s
+        deadline_s = self._plan.rollout.reward_deadline_s
         self._rewards: dict[str, RewardFunctions] = {}
-        for name, job in self._jobs.items():
-            same = (one for one in self._rewards if self._jobs[one].rewards == job.rewards)
+        tasks = self._plan.tasks
+        for name, task in tasks.items():
+            same = (one for one in self._rewards if tasks[one].rewards == task.rewards)
             if (other := next(same, None)) is not None:
                 self._rewards[name] = self._rewards[other]
                 continue
-            self._rewards[name] = RewardFunctions(job.rewards, deadline_s, form)
+            self._rewards[name] = RewardFunctions(task.rewards, deadline_s, form)
             self._run_exit.callback(self._rewards[name].close)
         if self._run is not None:
             self._recorder: Recorder | None = Recorder(
                 self._run,
-                frames=self._config.run.frames,
-                mask=self._config.devices.mask,
+                frames=self._plan.run.frames,
+                mask=self._plan.devices.mask,
                 writer=f"rollout{self._share[0]}",
-                config=self._digest or self._config.digest(),
+                config=self._digest or self._plan.source.digest(),
             )
             self._run_exit.callback(self._recorder.close)
         else:
             self._recorder = None
         keep = self._recorder.frame if self._recorder and self._frames == "device" else None
-        if self._run is not None and env_registration(self._config.env).app is not None:
+        if self._run is not None and tasks[""].train.app is not None:
             host = None if self._phones is None else self._phones.host
             self._live = LivePhones(self._run, f"rollout{self._share[0]}", host=host)
             self._run_exit.callback(self._live.close)
         self.env_pool: EnvPool = open_env_pool(
-            self._config, keep, self._share, self._phones, self._live, self.resize_of
+            self._plan, keep, self._share, self._phones, self._live, self.resize_of
         )
         self._run_exit.callback(self.env_pool.close)
         pool = getattr(self.env_pool, "pool", None)
@@ -152,7 +148,7 @@ class RolloutWorker:
 
     async def switch(
         self,
-        config: Config,
+        plan: PlayPlan,
         run: Path | None,
         phones: SharedPhones | None = None,
         digest: str | None = None,
@@ -160,7 +156,7 @@ class RolloutWorker:
         """Play another environment from now on, with the same engine and weights.
 
         Args:
-            config: the job, which may have another environment, rewards, evaluation and run.
+            plan: may have other environments, rewards, evaluation and run.
             run: see the class.
             phones: see the class.
             digest: see the class.
@@ -173,14 +169,14 @@ class RolloutWorker:
         """
         await self.finish()
         self._run, self._phones = run, phones
-        self._use(config, digest)
+        self._use(plan, digest)
         self.progress, self._failures = CollectionProgress(), FailureLog()
         self._policies.clear()
         return await self.start()
 
     def resize_of(self, dialect: Dialect) -> Resize:
         """The resize that the model that plays applies to screens."""
-        return resize_for(dialect, self._config.model, self._encoder)
+        return resize_for(dialect, self._plan.model, self._encoder)
 
     async def get_progress(self) -> CollectionProgress:
         """Progress of the running collection."""
@@ -188,7 +184,7 @@ class RolloutWorker:
 
     @property
     def _frames(self) -> str:
-        return self._config.run.frames
+        return self._plan.run.frames
 
     num_engines = 1
 
@@ -267,9 +263,9 @@ class RolloutWorker:
 
     def link(self) -> EngineLink:
         """Return a link for the learner's messages to the engine, on this process's event loop."""
-        rollout = self._config.rollout
+        rollout = self._plan.rollout
         workers = engine_class(rollout).num_workers(rollout.engine_kwargs)
-        return LocalLink(self.receive_weights, workers, self._config.train.deadline_s)
+        return LocalLink(self.receive_weights, workers, self._plan.message_s)
 
     async def sleep(self) -> None:
         """Free the engine's GPU memory for the learner, until the next weights arrive."""
@@ -284,12 +280,7 @@ class RolloutWorker:
     @cached_property
     def _transport(self) -> StreamedTransport:
         """The engine's end of the transport."""
-        return cast("StreamedTransport", self._choice.transport_class()())
-
-    @property
-    def _choice(self) -> TransportChoice:
-        config = self._config
-        return TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
+        return cast("StreamedTransport", self._plan.transport.transport_class()())
 
     async def collect(
         self, requests: Sequence[EpisodeRequest], player: str | None = None, greedy: bool = False
@@ -309,7 +300,7 @@ class RolloutWorker:
             ConfigError: there is no such player, or the engine cannot start.
         """
         self.progress = CollectionProgress()
-        max_refills = self._config.rollout.max_refills
+        max_refills = self._plan.rollout.max_refills
         collector = Collector(requests, max_refills, self.progress, self._failures)
         play = partial(self.play_request, player=player, greedy=greedy)
         slots = min(self.env_pool.count, len(requests))
@@ -341,7 +332,7 @@ class RolloutWorker:
         if episode.outcome.void and self.engine is not None and not self.engine.is_alive:
             raise WorkerLost(f"its engine died: {episode.error}")
         scored, failure = await self.record(request, episode)
-        if failure is not None and self._config.rollout.reward_failure == "error":
+        if failure is not None and self._plan.rollout.reward_failure == "error":
             raise RewardError(
                 f"{episode.id}: {failure}. With rollout.reward_failure=void the episode would be "
                 "replaced instead"
@@ -392,19 +383,19 @@ class RolloutWorker:
         on_turn: Callable[[Turn], None] | None = None,
         on_end: Callable[[Observation], None] | None = None,
     ) -> Episode:
-        rollout, job = self._config.rollout, self._jobs[request.env]
+        rollout, env = self._plan.rollout, self._plan.env(request.split, request.env)
         keep = self._recorder.frame if self._recorder and self._frames == "model" else None
 
         async def play(runner: EnvRunner) -> Episode:
             with self._show_live(runner, request, on_turn) as show_turn:
                 return await run_episode(
                     request=request,
-                    env_id=job.env.id,
+                    env_id=env.id,
                     runner=runner,
                     policy=policy,
-                    seed=request.player_seed(self._config.seed),
+                    seed=request.player_seed(self._plan.seed),
                     limits=EpisodeLimits(
-                        max_turns=job.env.max_turns,
+                        max_turns=env.settings.max_turns,
                         deadline_s=rollout.deadline_s,
                         has_played=(request.split, request.env) in self._has_played,
                     ),
@@ -413,8 +404,7 @@ class RolloutWorker:
                     on_end=on_end,
                 )
 
-        with eval_keys(job.eval, request.split):
-            episode = await self.env_pool.run_in_env(play, request.split, request.env)
+        episode = await self.env_pool.run_in_env(play, request.split, request.env)
         if episode.turns:
             self._has_played.add((request.split, request.env))
         return episode
@@ -447,31 +437,32 @@ class RolloutWorker:
         if self._recorder is not None:
             self._recorder.episode(scored, split=request.split, step=request.step)
 
-    async def policy(self, player: str | None, greedy: bool, split: Split, env: str = "") -> Policy:
+    async def policy(
+        self, player: str | None, greedy: bool, split: Split, name: str = ""
+    ) -> Policy:
         """A scripted player, or the model, whose engine or server connection is started if needed.
 
         Args:
             player: a scripted player's name; None for the model.
             greedy: see `collect`.
             split: what the player's settings depend on.
-            env: the name of an environment in `mixture`; empty for the job's own.
+            name: of an environment in `mixture`; empty for the job's own.
 
         Raises:
             ConfigError: there is no such player, the engine cannot start, or the server does not
                 answer.
         """
-        job = self._jobs[env]
+        env = self._plan.env(split, name)
         if player is not None:
             return ScriptedPolicy(
-                load_player(env_config_for(job.env, job.eval, split), player, self.resize_of),
+                load_player(env, player, self.resize_of),
                 encoder=self._encoder,
-                history=history_of(job.env),
-                scale=open_scaler(self._config.model),
-                max_tokens=self._config.rollout.max_new_tokens if split == "demo" else None,
+                history=env.history,
+                scale=open_scaler(self._plan.model),
+                max_tokens=self._plan.rollout.max_new_tokens if split == "demo" else None,
             )
-        rollout = self._config.rollout
-        history = history_of(job.env)
-        stop = stop_texts_of(job.env)
+        rollout = self._plan.rollout
+        history, stop = env.history, env.stop_texts
         sampling = Sampling(
             temperature=0.0 if greedy else rollout.temperature,
             top_p=rollout.top_p,
@@ -486,7 +477,7 @@ class RolloutWorker:
                 engine,
                 history=history,
                 sampling=sampling,
-                scale=open_scaler(self._config.model),
+                scale=open_scaler(self._plan.model),
             )
         assert self._encoder is not None, "a model has a folder"
         return ModelPolicy(
@@ -500,16 +491,15 @@ class RolloutWorker:
     async def _started_engine(self) -> Engine:
         async with self._engine_lock:
             if self.engine is None:
-                config = self._config
-                choice = self._choice
+                plan, transport = self._plan, self._plan.transport
                 engine = self._borrowed or open_engine(
-                    config.rollout,
-                    config.model,
+                    plan.rollout,
+                    plan.model,
                     self._folder,
-                    seed=config.seed + 1000 * self._share[0],
+                    seed=plan.seed + 1000 * self._share[0],
                     version=self._version,
-                    backend=choice.transport_class().needs.backend,
-                    can_sleep=choice.sleeps(),
+                    backend=transport.transport_class().needs.backend,
+                    can_sleep=transport.sleeps(),
                 )
                 self._exit.push_async_callback(engine.close)
                 await engine.start()

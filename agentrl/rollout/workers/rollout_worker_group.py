@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentrl.config import Config, RolloutConfig
+from agentrl.config import RolloutConfig
 from agentrl.errors import WorkerLost
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.failure_log import FailureLog
+from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.engine_actors import EngineActors
 from agentrl.rollout.workers.rollout_actor import ActorStarter
@@ -54,7 +55,7 @@ class RolloutWorkerGroup(EngineActors):
         """
         self._uses_engines |= player is None
         self._progress, players = CollectionProgress(), self._workers.players
-        refills = self._starter.config.rollout.max_refills * len(players)
+        refills = self._starter.plan.rollout.max_refills * len(players)
         collector = Collector(requests, refills, self._progress, self._failures)
         rooms = [min(worker.room[0], len(requests)) for worker in players]
         # In turns, so that groups that all workers could begin are divided among them.
@@ -82,7 +83,7 @@ class RolloutWorkerGroup(EngineActors):
                     worker, lambda one: one.actor.play_request.remote(request, player, greedy), None
                 )
             )
-            deadline_s = play_deadline_s(*worker.room, self._starter.config.rollout)
+            deadline_s = play_deadline_s(*worker.room, self._starter.plan.rollout)
             try:
                 while not (await asyncio.wait({playing}, timeout=deadline_s))[0]:
                     # Waiting for an engine's batch does not count. An actor that hangs is killed.
@@ -120,10 +121,10 @@ class RolloutWorkerGroup(EngineActors):
         await workers.stop()
         await self._starter.close_phones()
 
-    async def switch(self, config: Config, run: Path | None) -> None:
+    async def switch(self, plan: PlayPlan, run: Path | None) -> None:
         """See RolloutWorker.switch."""
         await self.finish()
-        await self._starter.switch(config, run)
+        await self._starter.switch(plan, run)
         self._progress, self._failures = CollectionProgress(), FailureLog()
         await self._workers.switch()
 

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
 from agentrl.errors import AgentRLError, ClusterError, WorkerLost
-from agentrl.rollout.make_env import crash_hint
 from agentrl.rollout.workers.borrowed_engines import BorrowedEngines
 from agentrl.rollout.workers.rollout_actor import CLOSE_S, ActorStarter, close_and_kill
 
@@ -172,7 +171,7 @@ class WorkerSupervisor:
 
     def borrow(self) -> BorrowedEngines:
         """All engines as one, for this process."""
-        rollout = self._starter.config.rollout
+        rollout = self._starter.plan.rollout
         deadlines = rollout.deadline_s, rollout.start_deadline_s
         self._borrowers.append(BorrowedEngines(self._current_engines, *deadlines))
         return self._borrowers[-1]
@@ -222,13 +221,13 @@ class WorkerSupervisor:
             return
         worker.actor, worker.is_current, worker.lost = None, False, str(error)
         ray.kill(actor)  # if it hangs; its engine and its children end with it
-        hint = crash_hint(self._starter.config.env)
+        hint = self._starter.plan.tasks[""].train.crash_hint()
         log.warning("%s on %s is lost: %s%s", worker.name, self.node_of(worker).name, error, hint)
         worker.replacement = asyncio.create_task(self._start_again(worker))
 
     async def _start_again(self, worker: SupervisedWorker) -> None:
         """Start another actor in place of one that has died, when its node is there."""
-        most = self._starter.config.rollout.max_worker_restarts
+        most = self._starter.plan.rollout.max_worker_restarts
         old: Node | None = None
         while worker.attempts < most:
             old = old or self.node_of(worker)

@@ -17,7 +17,7 @@ from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
 from agentrl.files import lock_folder, write_durably
-from agentrl.rollout.make_env import env_registration, environment_class, own_kwargs
+from agentrl.rollout.resolved_env import ResolvedEnv, resolve_env
 from agentrl.text import known_names
 from agentrl.training.evaluation.evaluate import (
     Evaluation,
@@ -281,19 +281,16 @@ def _job(command: SuiteCommand, suite: _Suite, task: SuiteTask, player: _Player)
         config = replace(config, run=replace(config.run, search_path=paths))
     config = configuration.resolve(config)
     if task.category is not None:
-        _check_category(config.env, task.category)
+        _check_category(resolve_env(config.env), task.category)
     job = check_evaluation(
         config, player.run, player.target, player.player, greedy, player.checkpoint
     )
     return replace(job, samples=task.samples, category=task.category)
 
 
-def _check_category(settings: EnvConfig, category: str) -> None:
+def _check_category(env: ResolvedEnv, category: str) -> None:
     """Check that a data set has the column; only its first rows are read."""
-    env = environment_class(env_registration(settings))
-    if (observations := getattr(env, "first_observations", None)) is None:
-        return
-    infos = [one.info for one in islice(observations(**own_kwargs(settings)), _ROWS_SEARCHED)]
+    infos = [one.info for one in islice(env.first_observations(), _ROWS_SEARCHED)]
     if infos and all(category_of(info, category) is None for info in infos):
         known = infos[0].get(ROW) or infos[0]
         hint = known_names(category, known, label="There are")

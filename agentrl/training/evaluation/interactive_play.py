@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 
 from agentrl import event_loop
-from agentrl.config import Config, EnvConfig, EvalConfig
+from agentrl.config import Config, EvalConfig
 from agentrl.config.bounds import largest
 from agentrl.env import Translator
 from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
@@ -23,7 +23,8 @@ from agentrl.event_loop import Worker
 from agentrl.files import StrPath
 from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.rollout.load_translator_and_players import open_translator
-from agentrl.rollout.make_env import env_registration
+from agentrl.rollout.play_plan import PlayPlan, plan_play
+from agentrl.rollout.resolved_env import ResolvedEnv, resolve_env
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.text import did_you_mean
@@ -154,7 +155,7 @@ def play(
     own = replace(config.run, name=overridden_name(config.run.name, overrides))
     devices = replace(config.devices, hosts={})
     config = replace(config, rollout=rollout, run=own, devices=devices).without_learner()
-    _check_policy(policy, config)
+    _check_policy(policy, plan_play(config))
     if policy == MODEL:
         preflight.check(config, learns=False)
         check_checkpoint(config.model, kept)
@@ -171,21 +172,21 @@ def play(
     begun(folder.path)
     with folder.removed_if_empty(), TemporaryDirectory(prefix="agentrl-") as scratch:
         model = model_folder(config.model, config.seed, Path(scratch), kept) if of_run else None
-        rollouts = RolloutWorker(config, model, folder.path, version=version)
+        plan = plan_play(config)
+        rollouts = RolloutWorker(plan, model, folder.path, version=version)
         label = REMOTE if served else policy
-        games = _Games(rollouts, config, interface, policy, label, greedy=greedy)
+        games = _Games(rollouts, plan, interface, policy, label, greedy=greedy)
         scored = event_loop.run(games.play(seed))
     return scored, folder.path
 
 
-def _check_policy(policy: str, config: Config) -> None:
+def _check_policy(policy: str, plan: PlayPlan) -> None:
     """Check that a policy is a person, the model, or a scripted player.
 
     Raises:
         ConfigError: it is none of them.
     """
-    environments = [job.env for job in config.environments().values()]
-    players = sorted({name for env in environments for name in env_registration(env).players})
+    players = sorted({name for task in plan.trained.values() for name in task.train.players})
     if policy not in (known := [HUMAN, MODEL, *players]):
         raise ConfigError(
             f"policy={policy}: there is no such policy{did_you_mean(policy, known)}; it is "
@@ -223,14 +224,15 @@ class _Games:
     def __init__(
         self,
         rollouts: RolloutWorker,
-        config: Config,
+        plan: PlayPlan,
         interface: PlayInterface,
         policy: str,
         label: str,
         *,
         greedy: bool,
     ) -> None:
-        self._rollouts, self._config, self._interface = rollouts, config, interface
+        self._rollouts, self._interface = rollouts, interface
+        self._env, self._evaluation = plan.tasks[""].train, plan.tasks[""].eval
         self._policy, self._label, self._greedy = policy, label, greedy
         self._is_human = policy == HUMAN
         self._rules = self._shown_rules = ""
@@ -251,12 +253,11 @@ class _Games:
         instructions = translator.instructions()
         if instructions or not self._is_human:
             return instructions
-        environment = self._config.env
-        if environment.translator_kwargs.get("instruct") is False:
-            instructed = {**environment.translator_kwargs, "instruct": True}
-            return open_translator(
-                replace(environment, translator_kwargs=instructed)
-            ).instructions()
+        settings = self._env.settings
+        if settings.translator_kwargs.get("instruct") is False:
+            instructed = {**settings.translator_kwargs, "instruct": True}
+            env = resolve_env(replace(settings, translator_kwargs=instructed))
+            return open_translator(env).instructions()
         return _answer_format(translator)
 
     def _rules_with(self, translator: Translator, system: str) -> str:
@@ -273,16 +274,16 @@ class _Games:
 
     async def play(self, seed: int) -> ScoredEpisode:
         """Play until no other game is asked for; the last one that was recorded."""
-        environment, interface = self._config.env, self._interface
+        env, interface = self._env, self._interface
         try:
-            translator = open_translator(environment)
+            translator = open_translator(env)
             self._rules = self._shown_rules = self._instructions(translator)
             interface.show_instructions(self._rules)
             if hasattr(translator, "system_message"):
                 self._rules_of = partial(self._rules_with, translator)
             if self._is_human:
                 interface.show_inputs(available_inputs(translator))
-                if reason := _why_no_undo(environment):
+                if reason := _why_no_undo(env):
                     interface.disable_undo(reason)
             await self._rollouts.start()
             await self._play_all(seed)
@@ -317,7 +318,7 @@ class _Games:
         """
         abandoned: Episode | None = None
         while True:
-            request = _request(seed, self._config.eval, self._label, self._num_recorded)
+            request = _request(seed, self._evaluation, self._label, self._num_recorded)
             player = await self._open_player(request, undone)
             episode = await self._play_episode(request, player)
             if not isinstance(player, HumanPolicy):
@@ -336,9 +337,9 @@ class _Games:
         interface.begin_game(
             GameStart(
                 seed=request.seed,
-                max_turns=self._config.env.max_turns,
+                max_turns=self._env.settings.max_turns,
                 num_repeated=max(0, len(undone) - 1),
-                held_out_from=self._config.eval.first_seed,
+                held_out_from=self._evaluation.first_seed,
             )
         )
         if not self._is_human:
@@ -351,7 +352,7 @@ class _Games:
             interface.disable_undo(reason)
             interface.show_error(f"Undo failed: {reason}. Play on from here.")
 
-        reader = open_translator(self._config.env, rollouts.resize_of)
+        reader = open_translator(self._env, rollouts.resize_of)
         return HumanPolicy(
             _reader(reader, interface),
             _shown_to_both(reader, self._show_message),
@@ -407,7 +408,7 @@ class _Games:
         show, last = self._interface.show_expert, self._recorded
         if show is None or last is None or not self._is_human:
             return
-        if _EXPERT not in env_registration(self._config.env).players:
+        if _EXPERT not in self._env.players:
             return
         if last.seed not in self._of_expert:
             request = replace(last, label=_EXPERT)
@@ -432,11 +433,11 @@ def _answer_format(translator: Translator) -> str:
     return "" if how is None else strip_tags(how())
 
 
-def _why_no_undo(environment: EnvConfig) -> str | None:
+def _why_no_undo(env: ResolvedEnv) -> str | None:
     """Why an environment cannot be brought back to an earlier state; None if it may be."""
-    spec = gymnasium.registry.get(env_registration(environment).id)
+    spec = gymnasium.registry.get(env.registration.id)
     if spec is not None and spec.nondeterministic:
-        return f"{environment.id} is registered as nondeterministic"
+        return f"{env.id} is registered as nondeterministic"
     return None
 
 

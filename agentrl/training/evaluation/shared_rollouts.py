@@ -4,6 +4,7 @@ from pathlib import Path
 
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
+from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.open_rollouts import AnyRollouts, open_rollouts
 from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.model_to_play import model_folder
@@ -42,9 +43,10 @@ class SharedRollouts:
         if self._model is not None:
             config = skip_long_prompts(config, self._model)
         if self._opened is None:
-            self._opened = await open_rollouts(config, self._model, folder, self._version)
+            plan = plan_play(config)
+            self._opened = await open_rollouts(plan, self._model, folder, self._version)
         else:
-            await self._opened.switch(config, folder)
+            await self._opened.switch(plan_play(config), folder)
         return self._opened
 
     async def finish(self) -> None:

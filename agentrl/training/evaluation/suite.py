@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from agentrl.config import Config, EnvConfig, EvalConfig, RewardConfig
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import SUITE
-from agentrl.rollout.make_env import check_env_kwargs
+from agentrl.rollout.resolved_env import resolve_env
 
 _EPISODES = 20
 """Episodes of a task that names no number, where there are endlessly many."""
@@ -129,7 +129,7 @@ class SuiteTask:
 
 def _num_episodes(env: EnvConfig, wanted: int | None) -> int:
     """How many episodes are played: none of a data set's questions twice."""
-    most = check_env_kwargs(env)
+    most = resolve_env(env).check_arguments()
     if most is None:
         return wanted or _EPISODES
     return min(wanted or most, most)

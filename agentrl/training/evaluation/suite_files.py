@@ -12,7 +12,7 @@ from agentrl.config.value_types import find_mistyped
 from agentrl.data.open_table import find_local
 from agentrl.errors import ConfigError
 from agentrl.registry import load
-from agentrl.rollout.make_env import env_registration, environment_class, named_parameters
+from agentrl.rollout.resolved_env import named_parameters, resolve_env
 from agentrl.text import known_names
 from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask
 
@@ -105,9 +105,8 @@ def _with_data(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """A task about a data set, as one of the environment that asks questions."""
     if "env" in given:
         raise ConfigError(f"{where}: env and data exclude each other: data means {_QUESTIONS}")
-    spec = env_registration(EnvConfig(id=_QUESTIONS))
-    asks = named_parameters(environment_class(spec))
-    translates = named_parameters(load(str(spec.translator)))
+    env = resolve_env(EnvConfig(id=_QUESTIONS))
+    asks, translates = env.parameters, named_parameters(load(env.registration.translator))
     _check_keys(where, given, (*_TASK_KEYS, *asks, *translates))
     own = {key: value for key, value in given.items() if key in _TASK_KEYS}
     kwargs = {key: value for key, value in given.items() if key in asks and key not in own}

@@ -161,7 +161,7 @@ class OfflineJob(ABC):
             opened.callback(ray_cluster.leave_cluster)
             # An algorithm of reinforcement learning might need further models.
             job = replace(config, algorithm=algorithm_defaults(), warm_start=None)
-            reservation = reserve(job, plays=False)
+            reservation = reserve(job.rollout, job.train, plays=False)
             opened.callback(reservation.release)
             job = reservation.layout.applied_to(job)
             await asyncio.to_thread(check_host_memory, job, size, disk, folder.path, reservation)

@@ -20,6 +20,7 @@ from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, c
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_source import check_model, find_config, model_origin
 from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
+from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.open_rollouts import open_engines
 from agentrl.text import did_you_mean
 from agentrl.training import preflight
@@ -351,5 +352,5 @@ async def open_inference_model(
         folder = model_folder(model, target.config.seed, Path(scratch), target.checkpoint)
         encoder = open_encoder(model, folder)
         config = replace(target.config, seed=target.config.seed + engine_seed)
-        async with open_engines(config, folder) as (engine, count):
+        async with open_engines(plan_play(config), folder) as (engine, count):
             yield LocalModel(engine, encoder, rollout, count)

@@ -14,7 +14,7 @@ from agentrl.config import Config, RolloutConfig, SamplerConfig
 from agentrl.errors import ConfigError, LearnerError, boundary
 from agentrl.extension_points import SAMPLER
 from agentrl.replay.episode_summary import is_success
-from agentrl.rollout.make_env import check_env_kwargs
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.training.env_seeds import first_training_seed, training_seeds
 from agentrl.types import ScoredEpisode
 
@@ -321,7 +321,7 @@ def task_sets(config: Config) -> list[TaskSet]:
     is_counted = SAMPLER.resolve(config.sampling.name).repeats or pool is not None
     sets = []
     for name, job in config.environments().items():
-        known = check_env_kwargs(job.env) if is_counted else None
+        known = resolve_env(job.env).check_arguments() if is_counted else None
         count = min((n for n in (pool, known) if n is not None), default=None)
         sets.append(TaskSet(env=name, weight=weights[name], count=count))
     return sets

@@ -14,12 +14,13 @@ from typing import Any
 
 import yaml
 
-from agentrl import env, replay
-from agentrl.config import EnvConfig, EvalConfig, ModelConfig, WarmStartConfig
+from agentrl import replay
+from agentrl.config import EvalConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_encoding import to_json
 from agentrl.replay.episode_summary import label_of
 from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
+from agentrl.rollout.resolved_env import ResolvedEnv
 from agentrl.text import pluralize
 from agentrl.training import env_seeds
 from agentrl.training.run_folder import RunFolder
@@ -82,7 +83,7 @@ class DemonstrationSelection:
 
 def select_demonstrations(
     warm: WarmStartConfig | None,
-    environment: EnvConfig,
+    env: ResolvedEnv,
     model: ModelConfig,
     evaluation: EvalConfig,
 ) -> DemonstrationSelection:
@@ -93,7 +94,7 @@ def select_demonstrations(
 
     Args:
         warm: the job's warm start; None selects nothing.
-        environment: the job's environment.
+        env: the job's environment.
         model: the job's model.
         evaluation: the seeds that the job is evaluated on.
 
@@ -111,7 +112,7 @@ def select_demonstrations(
     held_out = env_seeds.evaluation_seeds(
         evaluation, max(evaluation.episodes, evaluation.episodes_during)
     )
-    demonstrations = DemonstrationFilter(warm, environment, model, held_out)
+    demonstrations = DemonstrationFilter(warm, env, model, held_out)
     for path in warm.recorded:
         for selected in demonstrations.select(path, where):
             if isinstance(selected, SelectedEpisode):
@@ -146,7 +147,7 @@ class DemonstrationFilter:
 
     Args:
         warm: the job's warm start.
-        environment: the job's environment.
+        env: the job's environment.
         model: the job's model.
         held_out: the seeds that the job is evaluated on.
     """
@@ -154,14 +155,14 @@ class DemonstrationFilter:
     def __init__(
         self,
         warm: WarmStartConfig,
-        environment: EnvConfig,
+        env: ResolvedEnv,
         model: ModelConfig,
         held_out: Iterable[int],
     ) -> None:
-        self._warm, self._environment, self._model = warm, environment, model
-        self._translator = open_translator(environment)
+        self._warm, self._env, self._model = warm, env, model
+        self._translator = open_translator(env)
         self._held_out = frozenset(held_out)
-        self._names = {environment.id, env.find_env(environment.id).id}
+        self._names = {env.id, env.registration.id}
 
     def select(self, path: str, where: replay.Filter) -> Iterator[SelectedEpisode | str]:
         """Yield, for each episode of one run, what to train on or the reason for skipping it.
@@ -191,7 +192,7 @@ class DemonstrationFilter:
         if not {played, played.rpartition(":")[2]} & self._names:
             raise ConfigError(
                 f"warm_start.recorded: {run.path} was played in {played}, but this job has "
-                f"env.id={self._environment.id}; name runs of the same environment"
+                f"env.id={self._env.id}; name runs of the same environment"
             )
 
     def _is_by_player(self, summary: replay.Summary, settings: Mapping[str, Any]) -> bool:
@@ -212,11 +213,13 @@ class DemonstrationFilter:
             self._check_frames(run.path, settings)
         if (why := _skip_reason(run, episode)) is not None:
             return why
-        if self._environment.dialect is None:
+        if self._env.settings.dialect is None:
             said = convert_replies(self._translator, episode, by_human=summary.label == _HUMAN)
         else:  # they are written again together with their screens
             said = [turn.reply for turn in episode.turns]
-        instructions = instructions_for(self._environment, self._translator, episode.reset_info)
+        instructions = instructions_for(
+            self._env.settings.prompt, self._translator, episode.reset_info
+        )
         return SelectedEpisode(
             run=run,
             episode=replace(episode, turns=tuple(map(_without_tokens, episode.turns))),

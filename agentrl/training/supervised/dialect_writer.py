@@ -5,11 +5,11 @@ import re
 from typing import Any
 
 from agentrl.actions.dialect import Dialect, Resize
-from agentrl.config import EnvConfig
 from agentrl.errors import ActionError, ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.replay.episode_encoding import to_plain
 from agentrl.rollout.load_translator_and_players import compose_message, open_translator
+from agentrl.rollout.resolved_env import ResolvedEnv
 from agentrl.text import quoted
 from agentrl.types import Message, Observation, Turn, without_placeholders
 
@@ -21,26 +21,26 @@ class DialectWriter:
     """Writes messages and replies as this job's model would have seen and said them.
 
     Args:
-        environment: the job's, with a dialect.
+        env: the job's environment, with a dialect.
         encoder: of the job's model, which resizes screens.
 
     Raises:
         ConfigError: the translator does not write replies.
     """
 
-    def __init__(self, environment: EnvConfig, encoder: ChatEncoder) -> None:
+    def __init__(self, env: ResolvedEnv, encoder: ChatEncoder) -> None:
         def resize_of(dialect: Dialect) -> Resize:
             return encoder.seen_size
 
-        self._environment = environment
-        self.translator: Any = open_translator(environment, resize_of)
-        self._reader: Any = open_translator(environment, resize_of)
+        self._settings = env.settings
+        self.translator: Any = open_translator(env, resize_of)
+        self._reader: Any = open_translator(env, resize_of)
         """Translator that only reads recorded replies; the other one keeps the episode's."""
         for method in ("see", "to_reply"):
             if not hasattr(self.translator, method):
                 raise ConfigError(
-                    f"env.dialect={environment.dialect}: recorded replies cannot be rewritten, as "
-                    f"the translator of {environment.id} has no method `{method}`"
+                    f"env.dialect={env.settings.dialect}: recorded replies cannot be rewritten, as "
+                    f"the translator of {env.id} has no method `{method}`"
                 )
 
     def begin_episode(self) -> None:
@@ -62,14 +62,14 @@ class DialectWriter:
             self._reader.see(message.images)
         text = "" if message.images else without_placeholders(message.text)
         shown = Observation(images=message.images, text=text)
-        written = compose_message(self._environment, self.translator, shown)
+        written = compose_message(self._settings.prompt, self.translator, shown)
         reply = turn.reply
         if turn.parse_error is None and not self._means(reply, turn.action):
             try:
                 reply = self.translator.to_reply(turn.action, _thought_in(reply))
             except ActionError as error:
                 raise ConfigError(
-                    f"warm_start.recorded: the dialect {self._environment.dialect} cannot say the "
+                    f"warm_start.recorded: the dialect {self._settings.dialect} cannot say the "
                     f"recorded action {quoted(turn.action)}: {error}"
                 ) from error
         with contextlib.suppress(ActionError):

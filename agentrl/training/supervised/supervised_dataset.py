@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from agentrl import env
-from agentrl.config import EnvConfig, WarmStartConfig
+from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError, EnvError, boundary
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
@@ -15,10 +15,10 @@ from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
 from agentrl.rollout.load_translator_and_players import (
-    history_of,
     instructions_for,
     open_translator,
 )
+from agentrl.rollout.resolved_env import ResolvedEnv
 from agentrl.rollout.run_episode import ENVIRONMENT
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.monitoring.progress import OnProgress
@@ -38,7 +38,7 @@ class Demonstration:
 
 def rerender_demonstrations(
     chosen: Sequence[SelectedEpisode],
-    environment: EnvConfig,
+    env: ResolvedEnv,
     encoder: ChatEncoder,
     max_new_tokens: int,
     on_progress: OnProgress = lambda done, total, note: None,
@@ -51,7 +51,7 @@ def rerender_demonstrations(
 
     Args:
         chosen: the episodes.
-        environment: the job's environment.
+        env: the job's environment.
         encoder: of the job's model.
         max_new_tokens: longest reply to train on (`rollout.max_new_tokens`).
         on_progress: called after each episode with the number done and the total.
@@ -59,12 +59,14 @@ def rerender_demonstrations(
     Raises:
         ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
     """
-    writer = DialectWriter(environment, encoder) if environment.dialect is not None else None
-    translator = open_translator(environment) if writer is None else writer.translator
+    writer = DialectWriter(env, encoder) if env.settings.dialect is not None else None
+    translator = open_translator(env) if writer is None else writer.translator
     demonstrations: list[Demonstration] = []
     for selected in chosen:
-        instructions = instructions_for(environment, translator, selected.episode.reset_info)
-        conversation = Conversation(encoder, instructions, history_of(environment))
+        instructions = instructions_for(
+            env.settings.prompt, translator, selected.episode.reset_info
+        )
+        conversation = Conversation(encoder, instructions, env.history)
         turns: list[Turn] = []
         if writer is not None:
             writer.begin_episode()

@@ -32,7 +32,7 @@ from agentrl.event_loop import Worker
 from agentrl.extension_points import DIALECT
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
-from agentrl.rollout.make_env import env_registration, environment_class
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.training import env_seeds
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode, demonstrations_digest
@@ -99,10 +99,10 @@ def _code_digest(config: EnvConfig, model: ModelConfig, warm: WarmStartConfig) -
     These are the folders of the environment's modules, the files that its arguments name (such as
     a data set), our own model and training code, and the files of a model that is a local folder.
     """
-    game = env_registration(config)
-    named = [game.translator, game.players.get(warm.player or ""), game.app]
+    env = resolve_env(config)
+    named = [env.registration.translator, env.players.get(warm.player or ""), env.app]
     modules = {reference.rpartition(":")[0] for reference in named if reference}
-    modules.add(environment_class(game).__module__)
+    modules.add(env.entry_point.__module__)
     files = {registry.import_module(module).__file__ for module in modules}
     if config.dialect is not None:
         files.add(inspect.getfile(DIALECT.resolve(config.dialect)))
@@ -140,7 +140,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _instructions(config: EnvConfig) -> str:
-    return instructions_for(config, open_translator(config))
+    return instructions_for(config.prompt, open_translator(resolve_env(config)))
 
 
 def warm_start_lr(config: WarmStartConfig, step: int) -> float:

@@ -21,8 +21,8 @@ from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.make_env import baseline_players
 from agentrl.rollout.nodes.job_files import user_files
+from agentrl.rollout.play_plan import baseline_players, plan_play
 from agentrl.rollout.workers.open_rollouts import open_rollouts, reserve
 from agentrl.training import preflight
 from agentrl.training.checkpoints import checkpoint_store
@@ -90,7 +90,7 @@ class Reinforcement:
 
     def is_finished(self, config: Config, summary: Mapping[str, Any]) -> bool:
         """See `Job.is_finished`."""
-        played = {*baseline_players(config), "before", "after"}
+        played = {*baseline_players(plan_play(config)), "before", "after"}
         return played <= summary.keys() and bool(summary.get("steps", 0) >= config.train.steps)
 
     async def run(
@@ -178,13 +178,13 @@ async def _train(
         )  # fmt: skip
         disk.check(folder.path)
         job = skip_long_prompts(config, start)
-        reservation = reserve(job)
+        reservation = reserve(job.rollout, job.train, job.devices.hosts)
         opened.callback(reservation.release)
         job = reservation.layout.applied_to(job)
         choice = TransportChoice(rollout=job.rollout, train=job.train, lora=job.model.lora)
         await asyncio.to_thread(_place_weights, choice, job.model.dtype, size, reservation)
         await asyncio.to_thread(check_host_memory, job, size, disk, folder.path, reservation)
-        rollouts = await open_rollouts(job, start, folder.path, reservation=reservation)
+        rollouts = await open_rollouts(plan_play(job), start, folder.path, reservation=reservation)
         opened.push_async_callback(rollouts.close)
         pruner = BackgroundPruner(folder.path, config.run.keep_gb, config.rollout)
         with stopping.interrupting():

@@ -18,7 +18,7 @@ from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.load_translator_and_players import load_player
-from agentrl.rollout.make_env import baseline_players
+from agentrl.rollout.play_plan import baseline_players, plan_play
 from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
@@ -81,6 +81,7 @@ class Trainer:
         stopping: Stopping,
     ) -> None:
         self.config = config
+        self._plan = plan_play(config)
         self.state = state
         self._folder = folder
         self._start = start
@@ -193,7 +194,7 @@ class Trainer:
 
     async def play_baselines(self) -> None:
         """Play the held-out seeds with the scripted players, for comparison with the model."""
-        for player in baseline_players(self.config):
+        for player in baseline_players(self._plan):
             if player not in self.state.results:
                 with self._stage(f"baseline {player}"):
                     found = await self._evaluate(player, player=player)
@@ -218,8 +219,9 @@ class Trainer:
 
     async def _warm_start(self, warm: WarmStartConfig, recorded: Sequence[SelectedEpisode]) -> None:
         config, mixture = self.config, self.config.mixture_weights()
-        envs = {name: job.env for name, job in config.environments().items()}
+        envs = {name: task.train for name, task in self._plan.trained.items()}
         ids = {one.id for one in envs.values()}
+        settings = [one.settings for one in envs.values()]
         if all(warm_start.has_warm_start(self._start, warm, one) for one in ids):
             log.warning(
                 "warm start skipped: %s already had one for %s (warm_start.repeat=true repeats it)",
@@ -228,7 +230,7 @@ class Trainer:
             )
             return
         cached = warm_start.cache_folder(
-            warm, config.model, [*envs.values()], mixture, config.devices, config.seed, recorded
+            warm, config.model, settings, mixture, config.devices, config.seed, recorded
         )
         if cached is not None and cached.is_dir():
             log.warning("warm start loaded from %s (warm_start.cache=null repeats it)", cached)
@@ -239,7 +241,7 @@ class Trainer:
             demonstrations = await asyncio.to_thread(
                 rerender_demonstrations,
                 recorded,
-                config.env,
+                self._plan.tasks[""].train,
                 encoder,
                 config.rollout.max_new_tokens,
                 self._reporter.progress,

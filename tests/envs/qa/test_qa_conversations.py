@@ -16,6 +16,7 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.replay import tables_export
 from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.env_server import EnvServer
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
 from agentrl.training.supervised.demonstration_filter import select_demonstrations
@@ -59,7 +60,7 @@ def first_message(config):
         step = await runner.reset(0)
         return await runner.message(step.observation)
 
-    runner = EnvRunner(config, None)
+    runner = EnvRunner(resolve_env(config), None)
     try:
         return asyncio.run(compose())
     finally:
@@ -191,9 +192,11 @@ def test_a_recording_gives_the_same_prompt_for_a_warm_start(folder, tiny_vlm):
     run, (one, _) = recorded(folder)
     warm = WarmStartConfig(recorded=[str(run.path)])
     others = EvalConfig(first_seed=7_000_000)
-    chosen = select_demonstrations(warm, config.env, config.model, others)
+    chosen = select_demonstrations(warm, resolve_env(config.env), config.model, others)
     assert chosen.has_other_instructions == 0
-    (again, _) = rerender_demonstrations(chosen.episodes, config.env, ChatEncoder(tiny_vlm), 64)
+    (again, _) = rerender_demonstrations(
+        chosen.episodes, resolve_env(config.env), ChatEncoder(tiny_vlm), 64
+    )
     assert again.episode.turns[0].prompt_ids == one.episode.turns[0].prompt_ids
 
 

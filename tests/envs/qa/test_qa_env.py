@@ -20,7 +20,7 @@ from agentrl.envs.qa.counting import LEVELS, SHAPES, Counting
 from agentrl.envs.qa.geometry import Geometry
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rollout.load_translator_and_players import load_player
-from agentrl.rollout.make_env import check_env_kwargs
+from agentrl.rollout.resolved_env import resolve_env
 from tests.data.rows import picture, png, sums, write_jsonl
 
 DRAWN = [
@@ -82,7 +82,7 @@ def test_the_expert_is_right_and_a_guesser_seldom(kwargs):
     for seed in range(25):
         for name in ("expert", "random"):
             _, info = env.reset(seed=seed)
-            player = load_player(EnvConfig(id="QA-v0"), name)
+            player = load_player(resolve_env(EnvConfig(id="QA-v0")), name)
             action = translator.to_action(player.reply(info, rng))
             _, reward, terminated, _, info = env.step(action)
             assert terminated
@@ -103,7 +103,10 @@ def test_the_expert_is_right_and_a_guesser_seldom(kwargs):
 def test_habit_of_the_mediocre_player_is_mostly_wrong(kwargs, least, most):
     config = EnvConfig(id="QA-v0", kwargs=kwargs)
     env, rng = made(**kwargs), np.random.default_rng(0)
-    player, translator = load_player(config, "mediocre"), agentrl.make_translator("QA-v0")
+    player, translator = (
+        load_player(resolve_env(config), "mediocre"),
+        agentrl.make_translator("QA-v0"),
+    )
     right = 0.0
     for seed in range(100):
         _, info = env.reset(seed=seed)
@@ -215,7 +218,7 @@ def test_sums_of_arithmetic_and_geometry_follow_from_their_thoughts():
 )
 def test_invalid_arguments_are_rejected_before_any_episode(kwargs, words):
     with pytest.raises(ConfigError, match=words):
-        check_env_kwargs(EnvConfig(id="QA-v0", kwargs=kwargs))
+        resolve_env(EnvConfig(id="QA-v0", kwargs=kwargs)).check_arguments()
 
 
 @pytest.mark.parametrize(
@@ -358,8 +361,8 @@ def test_row_that_nobody_could_be_right_about_is_bad(tmp_path, grade, row, words
     rows = [{"problem": "?", **one} for one in (good, row)]
     path = str(write_jsonl(tmp_path / "a.jsonl", rows))
     with pytest.raises(ConfigError, match=f"1 of 2 rows are bad: line 2: its answer {words}"):
-        check_env_kwargs(EnvConfig(id="QA-v0", kwargs={"data": path, "grade": grade}))
-    check_env_kwargs(EnvConfig(id="QA-v0", kwargs={"data": path, "grade": "exact"}))
+        resolve_env(EnvConfig(id="QA-v0", kwargs={"data": path, "grade": grade})).check_arguments()
+    resolve_env(EnvConfig(id="QA-v0", kwargs={"data": path, "grade": "exact"})).check_arguments()
     env = made(data=path, grade=grade, on_bad="skip")
     _, info = env.reset(seed=1)
     assert env.step(info["ground_truth"])[1] == 1.0

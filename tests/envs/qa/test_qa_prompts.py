@@ -8,6 +8,7 @@ import agentrl
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.resolved_env import resolve_env
 from tests.data.rows import write_jsonl
 
 CHAT = [{"role": "user", "content": "1 + 1?"}]
@@ -26,7 +27,7 @@ def first_message(tmp_path, row, translator=(), **kwargs):
         kwargs={"data": str(path), "grade": "none", **kwargs},
         translator_kwargs=dict(translator),
     )
-    runner = EnvRunner(config, None)
+    runner = EnvRunner(resolve_env(config), None)
 
     async def compose():
         step = await runner.reset(0)
@@ -91,9 +92,11 @@ def test_recorded_questions_are_trained_on_with_their_own_system_messages(tiny_v
     (folder,) = (tmp_path / "runs").iterdir()
     others = EvalConfig(first_seed=7_000_000)
     warm = WarmStartConfig(recorded=[str(folder)])
-    chosen = select_demonstrations(warm, config.env, config.model, others)
+    chosen = select_demonstrations(warm, resolve_env(config.env), config.model, others)
     assert chosen.has_other_instructions == 0
-    shown = rerender_demonstrations(chosen.episodes, config.env, ChatEncoder(tiny_vlm), 64)
+    shown = rerender_demonstrations(
+        chosen.episodes, resolve_env(config.env), ChatEncoder(tiny_vlm), 64
+    )
     texts = [ChatEncoder(tiny_vlm).text(d.episode.turns[0].prompt_ids) for d in shown]
     assert sorted(text.count("Be brief.") for text in texts) == [0, 1]
     assert sorted(text.count(OURS) for text in texts) == [0, 1]

@@ -14,6 +14,7 @@ import agentrl
 from agentrl.config import EnvConfig
 from agentrl.envs.qa.tools import calculate, zoom
 from agentrl.rollout.load_translator_and_players import load_player
+from agentrl.rollout.resolved_env import resolve_env
 from tests.data.rows import picture
 
 
@@ -76,7 +77,9 @@ def example(monkeypatch):
 def test_example_is_played_with_tools_in_both_styles(example, style):
     env = agentrl.make(example).unwrapped
     words = agentrl.make_translator(example, {"style": style})
-    player = load_player(EnvConfig(id=example, translator_kwargs={"style": style}), "expert")
+    player = load_player(
+        resolve_env(EnvConfig(id=example, translator_kwargs={"style": style})), "expert"
+    )
     rng, kinds = np.random.default_rng(0), set()
     for seed in range(12):
         observation, info = env.reset(seed=seed)

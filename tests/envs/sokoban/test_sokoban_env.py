@@ -23,7 +23,7 @@ from agentrl.envs.sokoban.translator import SokobanTranslator
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rewards import sokoban as rewards
 from agentrl.rollout.load_translator_and_players import load_player, open_translator
-from agentrl.rollout.make_env import check_env_kwargs
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.types import Episode, Outcome, Turn
 from tests.envs.sokoban.search import move
 
@@ -225,7 +225,7 @@ def test_unavailable_levels_are_rejected_before_any_episode(tmp_path: Path) -> N
         with pytest.raises(
             ConfigError, match=r"env.kwargs: (the height is 99|min_moves: only for gen)"
         ):
-            check_env_kwargs(EnvConfig(id="Sokoban-v0", kwargs=wrong))
+            resolve_env(EnvConfig(id="Sokoban-v0", kwargs=wrong)).check_arguments()
 
 
 def test_generated_levels_have_seven_rows_and_one_box_by_default() -> None:
@@ -301,7 +301,7 @@ def test_the_model_sees_the_requested_observation_and_its_legend() -> None:
     shown = {}
     for observation in ("text", "image", "both"):
         config = EnvConfig(id="Sokoban-v0", kwargs={"observation": observation})
-        translator = open_translator(config)
+        translator = open_translator(resolve_env(config))
         env = agentrl.make("Sokoban-v0", observation=observation)
         message = translator.to_message(translator.to_observation(*env.reset(seed=0)))
         shown[observation] = (len(message.images), "#" in message.text, "<image>" in message.text)
@@ -379,7 +379,7 @@ def test_reasoning_names_the_box_to_push_next_and_its_target() -> None:
 
 def test_players_take_the_style_of_the_translator() -> None:
     config = EnvConfig(id="Sokoban-v0", translator_kwargs={"style": "tool"})
-    player = load_player(config, "random")
+    player = load_player(resolve_env(config), "random")
     assert player.reply({}, np.random.default_rng(0)).startswith('<tool_call>{"name": "')
 
 

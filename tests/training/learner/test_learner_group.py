@@ -24,7 +24,7 @@ def two_ranks(tiny_vlm):
     config = settings()
     config.rollout.launcher = "ray"
     config.train.ranks = 2
-    group = open_learner(config, tiny_vlm, reserve(config))
+    group = open_learner(config, tiny_vlm, reserve(config.rollout, config.train))
     yield group
     group.close()
     ray_cluster.leave_cluster()

@@ -14,6 +14,8 @@ from agentrl.errors import ConfigError
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import load_player
+from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import preflight
 from agentrl.training.evaluation.evaluate import play_held_out
@@ -69,7 +71,7 @@ def test_a_mixture_survives_being_saved():
 
 
 async def test_episodes_are_played_in_the_environments_that_requests_name():
-    worker = RolloutWorker(job(), None, None)
+    worker = RolloutWorker(plan_play(job()), None, None)
     try:
         await worker.start()
         names = ["easy", "hard", "sums", ""]
@@ -99,7 +101,7 @@ async def test_episodes_are_played_in_the_environments_that_requests_name():
 async def test_a_warm_start_demonstrates_and_relabels_all_by_weight(tiny_vlm):
     config = job("model.tiny={}", "rollout.max_new_tokens=40", "warm_start={episodes: 60}")
     warm, weights = replace(config.warm_start, player="expert"), config.mixture_weights()
-    worker = RolloutWorker(config, tiny_vlm, None)
+    worker = RolloutWorker(plan_play(config), tiny_vlm, None)
     try:
         await worker.start()
         demonstrations = await warm_start.play_demonstrations(warm, weights, 0, worker)
@@ -109,7 +111,7 @@ async def test_a_warm_start_demonstrates_and_relabels_all_by_weight(tiny_vlm):
     assert 20 <= names.count("hard") <= 40
     encoder = open_encoder(config.model, tiny_vlm)
     envs = {name: one.env for name, one in config.environments().items()}
-    players = {name: load_player(one, "expert") for name, one in envs.items()}
+    players = {name: load_player(resolve_env(one), "expert") for name, one in envs.items()}
     dataset = SupervisedDataset(demonstrations, warm, players, encoder, seed=0)
     texts = [encoder.text(sample.token_ids) for sample in dataset.draw(120)]
     sums = [text for text in texts if "What is " in text]

@@ -20,6 +20,8 @@ from agentrl.policies.open_model import open_encoder
 from agentrl.replay.run_layout import episode_file
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import load_player
+from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds, preflight
 from agentrl.training.batching.token_sequences import split_into_sequences
@@ -74,7 +76,7 @@ async def played(config: Config, model: Path | None, count: int = 3) -> tuple[Pa
     folder = RunFolder.create(config.run, "demos")
     folder.save_config(config)
     run = folder.path
-    rollouts = RolloutWorker(config, model, run)
+    rollouts = RolloutWorker(plan_play(config), model, run)
     await rollouts.start()
     try:
         requests = requests_of_step("demo", 0, env_seeds.demonstration_seeds(config.seed, count), 1)
@@ -107,13 +109,15 @@ def samples(episode: Episode) -> list[TokenSequence]:
 
 
 def selected(config: Config) -> DemonstrationSelection:
-    return select_demonstrations(config.warm_start, config.env, config.model, config.eval)
+    return select_demonstrations(
+        config.warm_start, resolve_env(config.env), config.model, config.eval
+    )
 
 
 def learnt(config: Config, model: Path) -> list[Demonstration]:
     return rerender_demonstrations(
         selected(config).episodes,
-        config.env,
+        resolve_env(config.env),
         open_encoder(config.model, model),
         config.rollout.max_new_tokens,
     )
@@ -124,7 +128,7 @@ def dataset_of(
 ) -> SupervisedDataset:
     warm = config.warm_start
     assert warm is not None
-    players = {"": load_player(config.env, warm.player)} if warm.player else {}
+    players = {"": load_player(resolve_env(config.env), warm.player)} if warm.player else {}
     return SupervisedDataset(
         demonstrations, warm, players, open_encoder(config.model, model), seed=5
     )

@@ -11,6 +11,7 @@ from agentrl.actions.screen_actions import Tap
 from agentrl.errors import ActionError
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.load_translator_and_players import open_translator
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.training.supervised.reply_conversion import available_gestures, parse_typed
 from tests.training.supervised.test_demonstration_filter import (
     PHONES,
@@ -64,7 +65,7 @@ async def test_what_was_played_in_a_dialect_is_learned_as_it_was_played(
 @pytest.mark.parametrize("dialect", ["ui-tars-1.5", "qwen3-vl-mobile-use", "tool"])
 def test_a_person_types_touches_as_always(dialect: str) -> None:
     env = configuration.load("number_game", [f"env.dialect={dialect}"]).env
-    translator = open_translator(env)
+    translator = open_translator(resolve_env(env))
     reply = parse_typed(translator, "tap(0.25, 0.50)")
     np.testing.assert_allclose(translator.to_action(reply), [0.25, 0.5], atol=0.001)
     assert available_gestures(translator) == ["tap"]

@@ -16,6 +16,7 @@ from agentrl.envs.android.number_game.env import NumberGame
 from agentrl.envs.android.number_game.players import NumberGameExpert, NumberGameRandom
 from agentrl.errors import ConfigError
 from agentrl.rollout.load_translator_and_players import open_translator
+from agentrl.rollout.resolved_env import resolve_env
 
 APP = f"{NumberGameApp.__module__}:{NumberGameApp.__name__}"
 EVERYTHING = {
@@ -55,7 +56,7 @@ def play(
     env: NumberGame, player: NumberGameExpert, seed: int, **settings: Any
 ) -> list[tuple[Any, ...]]:
     """Screen, reward and state of each step of one game, at most 60."""
-    translator = open_translator(EnvConfig(id="NumberGame-v0", kwargs=settings))
+    translator = open_translator(resolve_env(EnvConfig(id="NumberGame-v0", kwargs=settings)))
     rng = np.random.default_rng(seed)
     screen, info = env.reset(seed=seed)
     seen: list[tuple[Any, ...]] = [(screen, 0.0, info)]
@@ -150,4 +151,4 @@ def test_an_invalid_level_is_rejected_before_a_phone_is_opened(
     with pytest.raises(ConfigError, match=f"^{name}={value!r}: must be"):
         NumberGame(device="no such phone", **wrong)
     with pytest.raises(ConfigError, match=rf"^env\.kwargs\.{name}={value!r}: must be"):
-        open_translator(EnvConfig(id="NumberGame-v0", kwargs=wrong))
+        open_translator(resolve_env(EnvConfig(id="NumberGame-v0", kwargs=wrong)))

@@ -20,6 +20,7 @@ from agentrl.envs.android.number_game.translator import NumberGameTranslator
 from agentrl.envs.android.phone_game.boxes import tap_at
 from agentrl.errors import ActionError, ConfigError
 from agentrl.rollout.load_translator_and_players import open_translator
+from agentrl.rollout.resolved_env import resolve_env
 from tests.envs.android.number_game.level_apps import ALL, LEVELS, SEEDS, launched, play, tap
 
 RNG = np.random.default_rng(0)
@@ -246,6 +247,6 @@ def test_a_translator_of_another_level_is_rejected(level: dict[str, Any]) -> Non
 
 def test_a_level_is_set_once_for_environment_translator_and_players() -> None:
     kwargs = {"cards": 4, "mode": "select", "rounds": 2}
-    translator = open_translator(EnvConfig(id="NumberGame-v0", kwargs=kwargs))
+    translator = open_translator(resolve_env(EnvConfig(id="NumberGame-v0", kwargs=kwargs)))
     assert translator.to_action("<action>select(3)</action>") == 3
     assert "second largest" in translator.instructions()

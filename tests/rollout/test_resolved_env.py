@@ -5,7 +5,7 @@ import agentrl
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.load_translator_and_players import load_player, open_translator
-from agentrl.rollout.make_env import check_env_kwargs, env_kwargs, with_allowed_apps
+from agentrl.rollout.resolved_env import resolve_env
 
 
 class Board(gymnasium.Env):
@@ -45,33 +45,33 @@ def board(kwargs, translator=None, id="Board-v0"):
     "config", [board({"mode": "select"}), board({}, {"mode": "select"})], ids=["env", "translator"]
 )
 def test_shared_arguments_reach_environment_and_translator(config):
-    assert env_kwargs(config) == {"mode": "select"}
-    assert open_translator(config).mode == "select"
-    assert load_player(config, "player").given == ("select", 0, False)
+    assert resolve_env(config).kwargs == {"mode": "select"}
+    assert open_translator(resolve_env(config)).mode == "select"
+    assert load_player(resolve_env(config), "player").given == ("select", 0, False)
 
 
 def test_other_arguments_reach_only_the_one_that_takes_them():
     config = board({"size": 4, "rounds": 5}, {"polite": True})
-    assert env_kwargs(config) == {"size": 4, "rounds": 5}
-    assert open_translator(config).polite
-    assert load_player(config, "player").given == ("tap", 5, True)
+    assert resolve_env(config).kwargs == {"size": 4, "rounds": 5}
+    assert open_translator(resolve_env(config)).polite
+    assert load_player(resolve_env(config), "player").given == ("tap", 5, True)
 
 
 def test_players_have_settings_of_their_own():
     config = board({"rounds": 5})
     config.player_kwargs = {"rounds": 7, "polite": True}
-    assert load_player(config, "player").given == ("tap", 7, True)
+    assert load_player(resolve_env(config), "player").given == ("tap", 7, True)
     config.player_kwargs = {"polit": True}
     with pytest.raises(ConfigError, match=r"env\.player_kwargs\.polit.*did you mean 'polite'"):
-        load_player(config, "player")
+        load_player(resolve_env(config), "player")
 
 
 def test_contradicting_arguments_are_an_error():
     config = board({"mode": "tap"}, {"mode": "select"})
-    for use in (env_kwargs, open_translator):
+    for use in (lambda env: env.kwargs, open_translator):
         with pytest.raises(ConfigError, match=r"kwargs\.mode=select contradicts env\.kwargs"):
-            use(config)
-    assert env_kwargs(board({"mode": "tap"}, {"mode": "tap"})) == {"mode": "tap"}
+            use(resolve_env(config))
+    assert resolve_env(board({"mode": "tap"}, {"mode": "tap"})).kwargs == {"mode": "tap"}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_contradicting_arguments_are_an_error():
     ],
 )
 def test_valid_arguments_pass(config):
-    check_env_kwargs(config)
+    resolve_env(config).check_arguments()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_valid_arguments_pass(config):
 )
 def test_invalid_arguments_are_named(kwargs, words):
     with pytest.raises(ConfigError, match=words):
-        check_env_kwargs(board(kwargs))
+        resolve_env(board(kwargs)).check_arguments()
 
 
 @pytest.mark.adb
@@ -108,9 +108,10 @@ def test_mode_of_the_number_game_is_set_once(adb_server, tmp_path):
 
 
 def test_allowed_packages_reach_an_environment_with_a_phone_that_takes_them():
-    game, chrome = EnvConfig(), ["com.android.chrome"]
-    assert env_kwargs(with_allowed_apps(game, chrome)) == {"allow": chrome}
-    assert with_allowed_apps(game, []) is game
-    assert with_allowed_apps(board({"size": 4}), chrome).kwargs == {"size": 4}, "it has no phone"
+    game, chrome = resolve_env(EnvConfig()), ["com.android.chrome"]
+    assert game.with_allowed_apps(chrome).kwargs == {"allow": chrome}
+    assert game.with_allowed_apps([]) is game
+    no_phone = resolve_env(board({"size": 4}))
+    assert no_phone.with_allowed_apps(chrome).kwargs == {"size": 4}
     with pytest.raises(ConfigError, match="PhoneBoard-v0 does not guard its phone"):
-        with_allowed_apps(board({"size": 4}, id="PhoneBoard-v0"), chrome)
+        resolve_env(board({"size": 4}, id="PhoneBoard-v0")).with_allowed_apps(chrome)

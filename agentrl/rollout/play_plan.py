@@ -1,0 +1,104 @@
+"""What playing the episodes of a job needs, with every environment looked up once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from agentrl.cluster.placement import Layout
+from agentrl.config import (
+    Config,
+    DevicesConfig,
+    EvalConfig,
+    ModelConfig,
+    RewardConfig,
+    RolloutConfig,
+    RunConfig,
+)
+from agentrl.rollout.resolved_env import ResolvedEnv, resolve_env
+from agentrl.types import Split
+from agentrl.weight_sync.transport_choice import TransportChoice
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Task:
+    """An environment that is trained on, with its rewards and its held-out episodes."""
+
+    train: ResolvedEnv
+    held_out: ResolvedEnv
+    """The same one, with the arguments of `eval.kwargs`."""
+    rewards: list[RewardConfig]
+    eval: EvalConfig
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class PlayPlan:
+    """The part of a job that plays episodes: environments, rewards, phones, model and engines."""
+
+    source: Config
+    """The configuration that it was made of; actors make their own plan of it."""
+    tasks: Mapping[str, Task]
+    """By the name of an environment in `mixture`; the job's own has an empty name."""
+    seed: int
+    run: RunConfig
+    model: ModelConfig
+    devices: DevicesConfig
+    rollout: RolloutConfig
+    transport: TransportChoice
+    """How the learner's weights reach the engines."""
+    message_s: float
+    """The deadline of a message of the learner to an engine, in seconds."""
+
+    def env(self, split: Split, name: str) -> ResolvedEnv:
+        """Return an environment of the job, as it is played in a split."""
+        task = self.tasks[name]
+        return task.held_out if split == "eval" else task.train
+
+    def placed(self, layout: Layout) -> "PlayPlan":
+        """Return the plan with the engines and ranks that a layout decides."""
+        placed = layout.applied_to(self.source)
+        return replace(self, source=placed, rollout=placed.rollout, transport=_transport_of(placed))
+
+    def only(self, name: str) -> "PlayPlan":
+        """Return the plan of a job that has one of the environments alone."""
+        return replace(self, tasks={"": self.tasks[name]})
+
+    @property
+    def trained(self) -> Mapping[str, Task]:
+        """The tasks that are trained on: those of `mixture`, or else the job's own."""
+        mixture = {name: task for name, task in self.tasks.items() if name}
+        return mixture or self.tasks
+
+
+def plan_play(config: Config) -> PlayPlan:
+    """Look up the environments of a job.
+
+    Raises:
+        ConfigError: an environment, its translator or a player does not exist.
+    """
+    tasks = {}
+    for name, job in {"": config, **config.environments()}.items():
+        train = resolve_env(job.env)
+        held_out = resolve_env(job.env, job.eval) if job.eval.kwargs else train
+        tasks[name] = Task(train=train, held_out=held_out, rewards=job.rewards, eval=job.eval)
+    return PlayPlan(
+        source=config,
+        tasks=tasks,
+        seed=config.seed,
+        run=config.run,
+        model=config.model,
+        devices=config.devices,
+        rollout=config.rollout,
+        transport=_transport_of(config),
+        message_s=config.train.deadline_s,
+    )
+
+
+def baseline_players(plan: PlayPlan) -> list[str]:
+    """The scripted players that the model is compared with; all environments of a job have them."""
+    if (named := plan.tasks[""].eval.baselines) is not None:
+        return named
+    own = [task.train.players for task in plan.trained.values()]
+    return [name for name in ("random", "expert") if all(name in one for one in own)]
+
+
+def _transport_of(config: Config) -> TransportChoice:
+    return TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
