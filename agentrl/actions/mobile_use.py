@@ -164,12 +164,6 @@ def tool_call(name: str, given: Mapping[str, Any]) -> str:
     return "<tool_call>\n" + text.replace("<", "\\u003c") + "\n</tool_call>"
 
 
-def action_line(reply: str) -> str | None:
-    """Return the text after `Action:` in an earlier reply; None if there is no such line."""
-    found = re.search(r"^Action: *(.+)$", reply.partition("<tool_call>")[0], re.MULTILINE)
-    return found[1].rstrip(" ").strip('"') if found else None
-
-
 def numbered_steps(steps: Sequence[str], form: str, separator: str) -> str:
     """Earlier replies in a text: their `Action:` line, or else their call.
 
@@ -178,17 +172,20 @@ def numbered_steps(steps: Sequence[str], form: str, separator: str) -> str:
         form: of one step, with `{number}` and `{step}`.
         separator: between steps.
     """
+
+    def said(reply: str) -> str:
+        head = reply.partition("<tool_call>")[0]
+        found = re.search(r"^Action: *(.+)$", head, re.MULTILINE)
+        if found is not None and (line := found[1].rstrip(" ").strip('"')):
+            return line
+        try:
+            return tag_content(reply, "tool_call").strip()
+        except ActionError:  # it was no action
+            return reply.strip().replace("\n", " ")
+
     return separator.join(
-        form.format(number=number, step=action_line(reply) or _call_text(reply))
-        for number, reply in enumerate(steps, 1)
+        form.format(number=number, step=said(reply)) for number, reply in enumerate(steps, 1)
     )
-
-
-def _call_text(reply: str) -> str:
-    try:
-        return tag_content(reply, "tool_call").strip()
-    except ActionError:
-        return reply.strip().replace("\n", " ")
 
 
 def tools_prompt(
@@ -201,11 +198,17 @@ def tools_prompt(
         size: the stated resolution of the screen.
         with_labels: whether the schema has `name_for_human` and `args_format`.
     """
-    schema = {
-        "name": TOOL,
-        "description": _description(size),
-        "parameters": _parameters(verbs),
-    }
+    description = (
+        "Use a touchscreen to interact with a mobile device, and take screenshots.\n"
+        "* This is an interface to a mobile device with touchscreen. You can perform actions like "
+        "clicking, typing, swiping, etc.\n"
+        "* Some applications may take time to start or process actions, so you may need to wait "
+        "and take successive screenshots to see the results of your actions.\n"
+        f"* The screen's resolution is {size[0]}x{size[1]}.\n"
+        "* Make sure to click any buttons, links, icons, etc with the cursor tip in the center of "
+        "the element. Don't click boxes on their edges unless asked."
+    )
+    schema = {"name": TOOL, "description": description, "parameters": _parameters(verbs)}
     if with_labels:
         label = {"name_for_human": TOOL}
         schema = {**label, **schema, "args_format": "Format the arguments as a JSON object."}
@@ -216,19 +219,6 @@ def tools_prompt(
         f"{tool}\n</tools>\n\nFor each function call, return a json object with function name and "
         "arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
         '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
-    )
-
-
-def _description(size: tuple[int, int]) -> str:
-    return (
-        "Use a touchscreen to interact with a mobile device, and take screenshots.\n"
-        "* This is an interface to a mobile device with touchscreen. You can perform actions like "
-        "clicking, typing, swiping, etc.\n"
-        "* Some applications may take time to start or process actions, so you may need to wait "
-        "and take successive screenshots to see the results of your actions.\n"
-        f"* The screen's resolution is {size[0]}x{size[1]}.\n"
-        "* Make sure to click any buttons, links, icons, etc with the cursor tip in the center of "
-        "the element. Don't click boxes on their edges unless asked."
     )
 
 
@@ -244,17 +234,10 @@ def _parameters(verbs: Mapping[str, Verb]) -> dict[str, Any]:
     for argument, (beginning, schema) in _ARGUMENTS.items():
         users = [f"`action={name}`" for name, verb in verbs.items() if argument in verb.takes]
         if users:
-            description = f"{beginning}Required only by {_listed(users)}{_full_stop(argument)}"
-
+            listed = " and ".join(users)
+            if len(users) > 2:
+                listed = f"{', '.join(users[:-1])}, and {users[-1]}"
+            stop = "" if argument == "button" else "."  # as published
+            description = f"{beginning}Required only by {listed}{stop}"
             properties[argument] = {"description": description, **schema}
     return {"properties": properties, "required": ["action"], "type": "object"}
-
-
-def _full_stop(argument: str) -> str:
-    return "" if argument == "button" else "."
-
-
-def _listed(words: Sequence[str]) -> str:
-    if len(words) < 3:
-        return " and ".join(words)
-    return f"{', '.join(words[:-1])}, and {words[-1]}"

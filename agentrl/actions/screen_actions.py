@@ -20,7 +20,7 @@ class PointTouch:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """Where the touch begins and, if it moves, ends."""
+        """The start of the touch; a path has an end as well."""
         return ((self.x, self.y),)
 
 
@@ -37,7 +37,7 @@ class PathTouch:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """Where the touch begins, and where it ends."""
+        """The start and the end of the touch."""
         return (self.x1, self.y1), (self.x2, self.y2)
 
 

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, overload
+from typing import Literal, get_args, overload
 
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import action_tag_content, did_you_mean, quoted, tag_content
@@ -112,7 +112,8 @@ class ActionSet:
             self._forms = _NumberForms(forms)
             return
         given = list(forms)
-        self._forms = {_name(form): form for form in given}
+        calls = ((_CALL.fullmatch(form), form) for form in given)
+        self._forms = {call[1] if call else form.strip(): form for call, form in calls}
         if not given or len(self._forms) != len(given):
             raise ConfigError(f"the actions are {given}: at least one, with unique names")
 
@@ -180,28 +181,23 @@ class ActionSet:
         name = call["name"]
         if name not in self._forms:
             raise ActionError(f"unknown action {quoted(name)}; {self._known(name)}")
-        return ActionCall(name=name, arguments=self._values(name, call.get("arguments", {})))
-
-    def _values(self, name: str, given: Any) -> tuple[str, ...]:
-        """The arguments in the order of the signature, each as JSON."""
+        given = call.get("arguments", {})
         if isinstance(given, str):  # some models write JSON within JSON
             try:
                 given = json.loads(given or "{}")
             except (ValueError, RecursionError):
                 given = None
-        form = self._forms[name]
-        expected = _parameters(form)
+        expected = _parameters(self._forms[name])
         if not isinstance(given, Mapping) or set(given) != set(expected):
             raise ActionError(f"{name} takes the arguments {list(expected)}, not {quoted(given)}")
-        if odd := [
-            p
-            for p in expected
-            if not isinstance(given[p], int | float | str) or isinstance(given[p], bool)
-        ]:
-            raise ActionError(
-                f"{name}: {odd[0]} is {quoted(given[odd[0]])}, neither a number nor text"
-            )
-        return tuple(json.dumps(given[parameter], ensure_ascii=False) for parameter in expected)
+        for parameter in expected:
+            value = given[parameter]
+            if not isinstance(value, int | float | str) or isinstance(value, bool):
+                raise ActionError(
+                    f"{name}: {parameter} is {quoted(value)}, neither a number nor text"
+                )
+        arguments = (json.dumps(given[parameter], ensure_ascii=False) for parameter in expected)
+        return ActionCall(name=name, arguments=tuple(arguments))
 
     def _known(self, text: str) -> str:
         if isinstance(self._forms, _NumberForms):
@@ -231,11 +227,6 @@ def in_json(text: str) -> str:
 def without_tags(json_text: str) -> str:
     """JSON without `<`, which only occurs in its strings."""
     return json_text.replace("<", "\\u003c")
-
-
-def _name(form: str) -> str:
-    found = _CALL.fullmatch(form)
-    return found[1] if found else form.strip()
 
 
 def _parameters(form: str) -> tuple[str, ...]:

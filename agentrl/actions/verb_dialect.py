@@ -38,7 +38,7 @@ class Verb:
     takes: tuple[str, ...] = ()
     """Names of its arguments; those of points come first."""
     description: str = ""
-    """Its text in the prompt; empty for a verb that is understood, but never written."""
+    """The text in the prompt; empty for a verb that is understood, but never written."""
     may_lack: tuple[str, ...] = ()
     """Names of optional arguments, a subset of `takes`."""
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Unpack
 
-from agentrl.devices.adb import AdbServer
 from agentrl.devices.device import Device
 from agentrl.devices.device_opener import DeviceOpener, DeviceWrapper, OpenSettings
 from agentrl.devices.pool import DevicePool, lease
@@ -58,19 +57,9 @@ def open_device(
     opener = DeviceOpener(**opening)
     if num_virtual(spec) is None:
         return opener.open(spec)
-    with phone_errors():
-        phones = spawn(
-            1,
-            apps,
-            size=size,
-            tempo=tempo,
-            effect_delay_ms=effect_delay_ms,
-            seed=seed,
-            adb_server=(opener.server.host, opener.server.port),
-            deadline_s=opener.deadlines.start_s,
-        )
+    phones, end = _spawn(opener, 1, apps, size, tempo, effect_delay_ms, seed)
     try:
-        return opener.open(phones.serials[0], _ending(phones, opener.server), known=True)
+        return opener.open(phones.serials[0], end, known=True)
     except BaseException:
         phones.close()
         raise
@@ -111,7 +100,45 @@ def open_source(
     serials, count = _parse(source)
     opener, options = DeviceOpener(wrap=wrap, **opening), options or PoolOptions()
     if count is None:
-        return _pool_of_serials(opener, serials, options, grows=source == CONNECTED)
+        grows = source == CONNECTED
+        devices = _connect(opener, _ready(opener) if grows else serials)
+        try:
+            routes = group_by_phone(devices)
+        except DeviceError as error:
+            for device in devices:
+                device.close()
+            raise ConfigError(f"devices.source: {error}") from error
+        newcomers = opener.open if grows else None
+        return DevicePool(
+            PoolManager(routes, options, server=opener.server, open_newcomer=newcomers)
+        )
+    phones, end = _spawn(opener, count, apps, size, tempo, effect_delay_ms, seed)
+    try:
+        devices = _connect(opener, phones.serials, known=True)
+    except BaseException:
+        end()
+        raise
+    return DevicePool(
+        PoolManager(
+            [[device] for device in devices],
+            options,
+            revive=lambda: phones.revive(opener.deadlines.start_s),
+            on_close=end,
+        )
+    )
+
+
+def _spawn(
+    opener: DeviceOpener,
+    count: int,
+    apps: Sequence[AppLike],
+    size: tuple[int, int],
+    tempo: Tempo,
+    effect_delay_ms: tuple[float, float] | None,
+    seed: int,
+) -> tuple[VirtualPhones, Callable[[], None]]:
+    """Start virtual phones; also returns what ends them and takes them off adb's list."""
+    server = opener.server
     with phone_errors():
         phones = spawn(
             count,
@@ -120,43 +147,15 @@ def open_source(
             tempo=tempo,
             effect_delay_ms=effect_delay_ms,
             seed=seed,
-            adb_server=(opener.server.host, opener.server.port),
+            adb_server=(server.host, server.port),
             deadline_s=opener.deadlines.start_s,
         )
-    return _pool_of_virtual_phones(opener, phones, options)
 
+    def end() -> None:
+        server.forget(phones.serials)
+        phones.close()
 
-def _pool_of_serials(
-    opener: DeviceOpener, serials: Sequence[str], options: PoolOptions, *, grows: bool
-) -> DevicePool:
-    devices = _connect(opener, _ready(opener) if grows else serials)
-    return DevicePool(
-        PoolManager(
-            _by_phone(devices),
-            options,
-            server=opener.server,
-            open_newcomer=opener.open if grows else None,
-        )
-    )
-
-
-def _pool_of_virtual_phones(
-    opener: DeviceOpener, phones: VirtualPhones, options: PoolOptions
-) -> DevicePool:
-    ending = _ending(phones, opener.server)
-    try:
-        devices = _connect(opener, phones.serials, known=True)
-    except BaseException:
-        ending()
-        raise
-    return DevicePool(
-        PoolManager(
-            [[device] for device in devices],
-            options,
-            revive=lambda: phones.revive(opener.deadlines.start_s),
-            on_close=ending,
-        )
-    )
+    return phones, end
 
 
 def check_source(source: str | Sequence[str], **opening: Unpack[OpenSettings]) -> None:
@@ -201,16 +200,6 @@ def num_virtual(spec: str) -> int | None:
     return None if found is None or found[1] == "0" else int(found[1] or 1)
 
 
-def _ending(phones: VirtualPhones, server: AdbServer) -> Callable[[], None]:
-    """A function that ends virtual phones and removes them from the adb server's list."""
-
-    def end() -> None:
-        server.forget(phones.serials)
-        phones.close()
-
-    return end
-
-
 def _ready(opener: DeviceOpener) -> list[str]:
     """The serials of the phones that adb lists as ready.
 
@@ -227,15 +216,6 @@ def _ready(opener: DeviceOpener) -> list[str]:
             "Connect one and allow debugging on its screen (agentrl devices)."
         )
     return ready
-
-
-def _by_phone(devices: Sequence[LeasableDevice]) -> list[list[LeasableDevice]]:
-    try:
-        return group_by_phone(devices)
-    except DeviceError as error:
-        for device in devices:
-            device.close()
-        raise ConfigError(f"devices.source: {error}") from error
 
 
 def _connect(

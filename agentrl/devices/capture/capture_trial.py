@@ -1,5 +1,6 @@
 """Tests captures on a phone: correctness, freshness and duration, and the lag of a stream."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -101,20 +102,18 @@ class CaptureTrial:
 
     def _other(self, capture: Capture) -> Capture | None:
         """A capture to compare with: raw for the others, PNG for raw; None if none works."""
-        if self._reference is None or type(self._reference) is type(capture):
-            others: list[Capture] = [RawCapture(self._transport), PngCapture(self._transport)]
-            others = [other for other in others if type(other) is not type(capture)]
-            self._reference = next((other for other in others if self._works(other)), None)
+        if self._reference is not None and type(self._reference) is not type(capture):
+            return self._reference
+        self._reference = None
+        for other in (RawCapture(self._transport), PngCapture(self._transport)):
+            # One that has failed before may take seconds to fail again.
+            if type(other) is type(capture) or type(other) in self._failed:
+                continue
+            with contextlib.suppress(DeviceError):
+                self._frame(other)
+                self._reference = other
+                break
         return self._reference
-
-    def _works(self, capture: Capture) -> bool:
-        if type(capture) in self._failed:  # waiting for it again may take seconds
-            return False
-        try:
-            self._frame(capture)
-        except DeviceError:
-            return False
-        return True
 
     def _check_fresh(self, capture: Capture, change: Callable[[], None]) -> None:
         """Check that a change of the screen shows."""

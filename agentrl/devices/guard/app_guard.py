@@ -10,11 +10,7 @@ from agentrl.actions.screen_actions import Action, Key, Wait, touches_nothing
 from agentrl.config.device_settings import check_allowed
 from agentrl.devices.device import AppState, Device, Window, WindowKind
 from agentrl.devices.guard.exit_attribution import ExitCause, ExitEvidence, attribute_exit
-from agentrl.devices.guard.foreground import (
-    LOOK_AGAIN_S,
-    foreign_window,
-    is_allowed,
-)
+from agentrl.devices.guard.foreground import LOOK_AGAIN_S, foreign_window, is_allowed
 from agentrl.devices.input.settle import Settled, act_and_settle
 from agentrl.devices.readiness import why_dark
 from agentrl.devices.screen_regions import STATUS_BAR, ScreenComparison
@@ -142,8 +138,14 @@ class AppGuard:
         guarded = self._perform_guarded(action, before, settling)
         if guarded.settled is not None:
             self._moves = guarded.settled.moves
-            if not self._may_rotate and not touches_nothing(action):
-                self._check_orientation(action, before, guarded.settled.frame)
+            (height, width, _), (high, wide, _) = before.shape, guarded.settled.frame.shape
+            rotated = (width, height) != (wide, high)
+            if rotated and not self._may_rotate and not touches_nothing(action):
+                raise ScreenRotated(
+                    f"{self._device.serial}: the screen was {width}x{height} when {action} was "
+                    f"chosen and is {wide}x{high} after it, but {self.package} does not rotate it; "
+                    "lock the rotation in the phone's settings"
+                )
             self._last = guarded.settled
         return guarded
 
@@ -175,7 +177,7 @@ class AppGuard:
             assert settled is not None, "without a window in front, the action must have settled"
             return GuardedResult(settled=settled, events=earlier)
         known = settled.state if settled else self._state
-        if self._may_still_count(window, evidence) and (late := self._wait_for_count()) is not None:
+        if (late := self._late_count(window, evidence)) is not None:
             known, evidence = late, replace(evidence, handled=True)
         event = self._exit_event(window, evidence)
         if event.by == "agent":
@@ -233,15 +235,13 @@ class AppGuard:
             handled = None  # the game shares its count with the app's other activities
         return settled, window, ExitEvidence(action=action, handled=handled, seconds=seconds)
 
-    def _may_still_count(self, window: Window, evidence: ExitEvidence) -> bool:
-        """Whether the app may still count the action and that would change the attribution."""
-        if evidence.handled is not False:
-            return False
-        return self._attribute(window, replace(evidence, handled=True))[0] == "world"
-
-    def _wait_for_count(self) -> AppState | None:
+    def _late_count(self, window: Window, evidence: ExitEvidence) -> AppState | None:
         """The app's state once it has counted the last action; None if it never does."""
         known, end_s = self._state, time.monotonic() + _LATE_COUNT_S
+        counted = replace(evidence, handled=True)
+        # Waiting is only worth it where a count would move the blame from the agent to the world.
+        if evidence.handled is not False or self._attribute(window, counted)[0] != "world":
+            return None
         while known is not None:
             now = self._device.look(self.package).state
             if now is not None and now["touches"] > known["touches"]:
@@ -307,15 +307,6 @@ class AppGuard:
         end_s = time.monotonic() + self._device.deadlines.settle_s
         while not is_so() and time.monotonic() < end_s:
             time.sleep(LOOK_AGAIN_S)
-
-    def _check_orientation(self, action: Action, before: Image, after: Image) -> None:
-        if before.shape != after.shape:
-            (height, width, _), (high, wide, _) = before.shape, after.shape
-            raise ScreenRotated(
-                f"{self._device.serial}: the screen was {width}x{height} when {action} was chosen "
-                f"and is {wide}x{high} after it, but {self.package} does not rotate it; lock the "
-                "rotation in the phone's settings"
-            )
 
     def _app_left(self, event: AppExit, why: str) -> AppLeft:
         dark = why_dark(self._device) if event.kind == "system_window" else None

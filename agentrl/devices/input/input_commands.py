@@ -120,7 +120,12 @@ class Keyboard:
         Raises:
             DeviceError: the text cannot be typed, or needs ADBKeyboard, which is not installed.
         """
-        self._check(text)
+        if "\0" in text:
+            raise DeviceError(f"{self._serial}: a NUL cannot be typed")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DeviceError(f"{self._serial}: a lone surrogate cannot be typed") from error
         if not text:
             return []
         # Checked every time: a broadcast without a receiver is lost silently.
@@ -141,14 +146,6 @@ class Keyboard:
         if old is not None:
             self._run([("ime", "reset") if old in _NONE else ("ime", "set", old)], deadline)
 
-    def _check(self, text: str) -> None:
-        if "\0" in text:
-            raise DeviceError(f"{self._serial}: a NUL cannot be typed")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise DeviceError(f"{self._serial}: a lone surrogate cannot be typed") from error
-
     def _ask(self, deadline: Deadline) -> str:
         (result,) = self._run([_CHOSEN], deadline)
         return result.output.strip()
@@ -163,10 +160,7 @@ class Keyboard:
             )
         self._old = old
         log.info("%s: typing through ADBKeyboard instead of %s", self._serial, old)
-        self._wait_until_bound(deadline)
-
-    def _wait_until_bound(self, deadline: Deadline) -> None:
-        """Text sent before the input method is running is lost silently."""
+        # Text sent before the input method is running is lost silently.
         while "mBoundToMethod=false" in self._run([_BOUND], deadline)[0].output:
             try:
                 time.sleep(min(_POLL_S, deadline.left_s()))
@@ -183,11 +177,6 @@ def input_text(text: str) -> list[Command]:
 
 def broadcasts(text: str) -> list[Command]:
     """Commands that make ADBKeyboard type any text, in pieces."""
-    return [
-        ("am", "broadcast", "-a", "ADB_INPUT_B64", "--es", "msg", _encoded(text[at : at + _PIECE]))
-        for at in range(0, len(text), _PIECE)
-    ]
-
-
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode("ascii")
+    pieces = (text[at : at + _PIECE].encode() for at in range(0, len(text), _PIECE))
+    encoded = (base64.b64encode(piece).decode("ascii") for piece in pieces)
+    return [("am", "broadcast", "-a", "ADB_INPUT_B64", "--es", "msg", piece) for piece in encoded]

@@ -156,12 +156,9 @@ def _send_action(
         return _Handled()
     before, now = device.send_action(action, package, only_in)
     known = known or before.state
-    if touches_nothing(action):
-        # There is nothing to count.
-        changed = _differs(known, now.state)
-        return _Handled(
-            state=now.state, front=now.front, front_s=watch.elapsed_s(), changed=changed
-        )
+    changed, front_s = _differs(known, now.state), watch.elapsed_s()
+    if touches_nothing(action):  # there is nothing to count
+        return _Handled(state=now.state, front=now.front, front_s=front_s, changed=changed)
     if before.state is None:
         return _Handled()
     while now.state is not None and now.state["touches"] <= before.state["touches"]:
@@ -191,36 +188,24 @@ def _wait_for_effect(
     if done.state is not None or touches_nothing(action):
         frame = watch.until_still(watch.capture(), or_last=not state_shows)
         if state_shows and done.changed and not watch.differs(frame):
-            frame = _until_shown(watch)
+            frame = watch.until_changed_and_still()
+            if watch.effect_s is None:
+                raise CaptureError(
+                    f"{watch.device.serial}: the app published a new state {watch.elapsed_s():.1f} "
+                    "s ago but its screen did not change: the captures are stale"
+                )
         return frame
     frame = watch.until_changed_and_still(or_last=not state_shows)
     return frame if watch.effect_s is None else watch.until_quiet(frame, quiet_s)
 
 
-def _until_shown(watch: ScreenWatch) -> Image:
-    """The settled screen once it shows the newly published state.
-
-    Raises:
-        CaptureError: the screen did not change in time.
-    """
-    frame = watch.until_changed_and_still()
-    if watch.effect_s is None:
-        raise CaptureError(
-            f"{watch.device.serial}: the app published a new state {watch.elapsed_s():.1f} s ago "
-            "but its screen did not change: the captures are stale"
-        )
-    return frame
-
-
-def _without_counts(state: AppState) -> dict[str, Any]:
-    """The app's own state, without the counts of launches and touches."""
-    return {name: value for name, value in state.items() if name not in _COUNTS}
-
-
 def _differs(known: AppState | None, now: AppState | None) -> bool:
-    if known is None or now is None:
-        return False
-    return _without_counts(known) != _without_counts(now)
+    """Whether the app's own state changed; touches without effect are counted, too."""
+
+    def own(state: AppState) -> dict[str, Any]:
+        return {name: value for name, value in state.items() if name not in _COUNTS}
+
+    return known is not None and now is not None and own(known) != own(now)
 
 
 def _settled(watch: ScreenWatch, frame: Image, done: _Handled, moves: bool) -> Settled:

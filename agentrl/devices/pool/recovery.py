@@ -60,7 +60,8 @@ class RecoveryLadder:
             route = self._until(routes, routes[0].deadlines.connect_s, _connects)
         if route is not None and failures > 1 and not taken:
             steps.append("stop")
-            route = _stopped(routes, route, packages)
+            stopped = all(_works(partial(routes[route].stop, name)) for name in packages)
+            route = route if stopped and _answers(routes[route]) else None
         if self.reboot and not taken and (route is None or failures > 2):
             steps.append("reboot")
             route = self._rebooted(routes)
@@ -76,9 +77,10 @@ class RecoveryLadder:
 
     def probe(self, routes: Sequence[Device]) -> int | None:
         """Check once whether a quarantined phone works again; the index of the route, or None."""
-        return next(
-            (n for n, route in enumerate(routes) if _connects(route) and _shows(route)), None
-        )
+        for number, route in enumerate(routes):
+            if _connects(route) and _works(route.screenshot):
+                return number
+        return None
 
     def _rebooted(self, routes: Sequence[Device]) -> int | None:
         if not any(_works(route.reboot) for route in routes):
@@ -122,12 +124,3 @@ def _answers(device: Device) -> bool:
 
 def _connects(device: Device) -> bool:
     return _works(device.reconnect) and _answers(device)
-
-
-def _shows(device: Device) -> bool:
-    return _works(device.screenshot)
-
-
-def _stopped(routes: Sequence[Device], route: int, packages: Iterable[str]) -> int | None:
-    stopped = all(_works(partial(routes[route].stop, name)) for name in packages)
-    return route if stopped and _answers(routes[route]) else None
