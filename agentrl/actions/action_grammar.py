@@ -190,11 +190,7 @@ class Grammar:
 
 
 def _number(text: str, *, signed: bool = False) -> float:
-    """A plain decimal number, without exponent.
-
-    Raises:
-        ActionError: not a number.
-    """
+    """A plain decimal number, without exponent."""
     if not (_SIGNED if signed else _NUMBER).fullmatch(text):
         raise ActionError(f"{quoted(text)} is not a number such as 0.25")
     return float(text)

@@ -43,11 +43,7 @@ class ActionFormat(Protocol):
         """The answer format, for instructions."""
 
     def parse(self, reply: str) -> Any:
-        """Parse the action in a reply.
-
-        Raises:
-            ActionError: it contains none, or several.
-        """
+        """Parse the action in a reply."""
 
     def format(self, action: Any) -> str:
         """Write a reply that contains only this action."""
@@ -60,9 +56,6 @@ class DiscreteFormat:
         space: the actions.
         names: of the actions, from the first; None numbers them.
         style: of `ActionSet`.
-
-    Raises:
-        ConfigError: the names do not match the number of actions, or are not unique.
     """
 
     def __init__(
@@ -98,9 +91,6 @@ class MultiDiscreteFormat:
         names: per component, the names of its choices; None numbers them.
         parameters: the names of the components.
         style: of `ActionSet`.
-
-    Raises:
-        ConfigError: names or parameters do not fit the space.
     """
 
     def __init__(
@@ -163,9 +153,6 @@ class BoxFormat:
         space: the actions.
         parameters: the names of the components.
         style: of `ActionSet`.
-
-    Raises:
-        ConfigError: the space is not one-dimensional, or the parameters do not fit it.
     """
 
     def __init__(
@@ -263,9 +250,6 @@ def action_format_for(
             the keys of its components.
         parameters: the names of an action's components.
         style: `tag` or `tool`.
-
-    Raises:
-        ConfigError: the names do not fit, or the space needs its own translator.
     """
     if names is not None and isinstance(space, spaces.Box | spaces.Text):
         raise ConfigError(

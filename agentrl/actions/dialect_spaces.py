@@ -17,12 +17,6 @@ class DialectSpace:
     A `Box` of shape (2,) takes taps: x and y, from its lower to its upper bounds. One of shape (4,)
     takes swipes, from start to end, and a tap is a swipe that ends where it starts. A box of whole
     numbers holds pixels. A `Text` takes typed texts and answers.
-
-    Args:
-        space: of the environment's actions.
-
-    Raises:
-        ConfigError: the space has neither touches nor texts.
     """
 
     def __init__(self, space: "gymnasium.Space[Any]") -> None:
@@ -39,11 +33,7 @@ class DialectSpace:
             self.accepts = (Type, AnswerUser)
 
     def to_space(self, action: ScreenAction) -> Any:
-        """The action of the space; one of `accepts` is given.
-
-        Raises:
-            ActionError: the space does not contain that text.
-        """
+        """The action of the space; one of `accepts` is given."""
         space = self._space
         if isinstance(space, spaces.Text):
             assert isinstance(action, Type | AnswerUser), f"{action} is not a text"
@@ -75,12 +65,7 @@ class DialectSpace:
 
 
 def touch_values(action: ScreenAction, count: int) -> list[float]:
-    """A touch as the numbers of a `Box`: x and y, or both ends of a swipe.
-
-    Args:
-        action: a tap, swipe or drag.
-        count: 2, or 4 where a tap is a swipe that ends where it starts.
-    """
+    """A touch as 2 or 4 numbers of a `Box`; of 4, a tap is a swipe that ends where it starts."""
     if isinstance(action, Tap):
         return [action.x, action.y] * (count // 2)
     assert isinstance(action, Swipe | Drag), f"{action} is not a touch"

@@ -138,11 +138,7 @@ class MobileUse(VerbDialect):
 
 
 def _call_in(reply: str, verbs: Collection[str]) -> tuple[str, dict[str, Any]]:
-    """The verb and the other arguments of the only call in a reply.
-
-    Raises:
-        ActionError: there is no such call, or several.
-    """
+    """The verb and the other arguments of the only call in a reply."""
     text = tag_content(reply, "tool_call")
     call = reply_values.json_object(text, f"a call of {TOOL} as JSON")
     reply_values.check_keys("the call", call, ("name", "arguments"))

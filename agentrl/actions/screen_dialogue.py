@@ -77,6 +77,7 @@ class ScreenDialogue:
         Raises:
             ActionError: it contains none, or one that the environment does not accept.
         """
+        # Replies that are no action belong to the history, too.
         self._steps.append(reply)
         action = self.dialect.parse(reply, self._screen)
         swipes = isinstance(action, Drag) and Swipe in self.accepts

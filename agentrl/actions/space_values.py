@@ -18,17 +18,7 @@ _MOST_CHARACTERS = 40
 
 
 def choice_names(given: Any, count: int, key: str, start: int = 0) -> Sequence[str]:
-    """The names of a space's choices; the numbers that the space has for them if none are given.
-
-    Args:
-        given: as in the configuration.
-        count: number of choices, at most 2**63.
-        key: of the setting, for messages.
-        start: number of the first choice.
-
-    Raises:
-        ConfigError: they are not as many unique names, or contain a delimiter.
-    """
+    """The names of a space's choices; the numbers that the space has for them if none are given."""
     if given is None:
         return Numbers(count, start)
     if isinstance(given, str) or not isinstance(given, Sequence):
@@ -50,11 +40,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def read_choice(word: str, names: Sequence[str], parameter: str) -> int:
-    """The index of a choice.
-
-    Raises:
-        ActionError: it is not one of the names.
-    """
+    """The index of a choice."""
     if word not in names:
         meant = "" if isinstance(names, Numbers) else did_you_mean(word, names)
         raise ActionError(
@@ -64,11 +50,7 @@ def read_choice(word: str, names: Sequence[str], parameter: str) -> int:
 
 
 def parameter_names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    """The names of an action's components, in lower case; `a0`, `a1`, ... if none are given.
-
-    Raises:
-        ConfigError: they are not as many unique identifiers.
-    """
+    """The names of an action's components, in lower case; `a0`, `a1`, ... if none are given."""
     if given is None:
         return tuple(f"a{part}" for part in range(count))
     names = tuple(map(str, given))
@@ -80,18 +62,7 @@ def parameter_names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
 
 
 def read_number(value: Any, name: str, low: float, high: float, *, whole: bool) -> float:
-    """A number of a `Box`.
-
-    Args:
-        value: of the parsed JSON.
-        name: of the component, for messages.
-        low: the least number.
-        high: the largest number.
-        whole: whether it must be a whole number.
-
-    Raises:
-        ActionError: it is no such number, or out of bounds.
-    """
+    """A number of a `Box`."""
     kinds = int if whole else int | float
     if isinstance(value, bool) or not isinstance(value, kinds) or not _is_finite(value):
         raise ActionError(f"{name} is {quoted(value)}, not {'a whole' if whole else 'a'} number")
@@ -107,11 +78,7 @@ def write_number(value: Any, low: float, high: float, *, whole: bool) -> str:
 
 
 def read_text(text: str, space: spaces.Text) -> str:
-    """A text of a `Text` space.
-
-    Raises:
-        ActionError: the space does not contain it.
-    """
+    """A text of a `Text` space."""
     if space.contains(text):
         return text
     if not space.min_length <= len(text) <= space.max_length:

@@ -33,18 +33,7 @@ _NUMBERS = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class StructuredFormat:
-    """Format of a `Dict` or `Tuple` space of any depth.
-
-    Args:
-        space: the actions.
-        names: the names of a `Discrete` component's choices, by its key in a `Dict` or in order in
-            a `Tuple`; choices without names are numbered.
-        parameters: the names of the components of a `Tuple`.
-        style: `tag` or `tool`.
-
-    Raises:
-        ConfigError: a component has no format, or names or parameters do not fit.
-    """
+    """Format of a `Dict` or `Tuple` space of any depth."""
 
     def __init__(
         self,
@@ -125,11 +114,7 @@ def _parts(space: "spaces.Dict | spaces.Tuple[Any]", names: Any) -> "list[tuple[
 
 
 def _describe(space: "gymnasium.Space[Any]", names: Any, name: str) -> str:
-    """Describe the values that a component may have.
-
-    Raises:
-        ConfigError: it has no format, or the names do not fit.
-    """
+    """Describe the values that a component may have."""
     if isinstance(space, spaces.Dict) and not all(isinstance(key, str) for key in space.spaces):
         raise ConfigError(
             f"the action space has the keys {list(space.spaces)}, which no JSON object has: write "
@@ -172,11 +157,7 @@ def _bounds(space: Any) -> tuple[Any, Any, bool]:
 
 
 def _read(space: "gymnasium.Space[Any]", names: Any, value: Any, name: str) -> Any:
-    """A component from parsed JSON.
-
-    Raises:
-        ActionError: it is not in the space.
-    """
+    """A component from parsed JSON."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping):
             raise ActionError(f"{name or 'the arguments'}: {quoted(value)} is not an object")

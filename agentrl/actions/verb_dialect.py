@@ -131,6 +131,7 @@ class VerbDialect(Dialect):
         Raises:
             ActionError: there is no verb for it.
         """
+        # A fixed action, such as a key with a verb of its own, comes before the type of action.
         names = {verb.does: name for name, verb in self.verbs.items() if verb.description}
         name = names.get(action) or names.get(type(action))
         if name is None:

@@ -62,11 +62,6 @@ class AdbPhone(ConnectedPhone):
             serial: as `adb devices` names it, or `host:port`.
             deadlines: of every call.
             on_close: called when the device is closed.
-
-        Raises:
-            ConfigError: a public address, or adb is not installed.
-            DeviceOffline: the phone is not connected.
-            DeviceTimeout: it did not become ready in time.
         """
         super().__init__(server, serial, deadlines, on_close)
         self.capture: Capture = RawCapture(self.transport)
@@ -85,9 +80,6 @@ class AdbPhone(ConnectedPhone):
         Args:
             capture: as `devices.capture`, but not `auto`.
             input: one of `INPUTS`.
-
-        Raises:
-            ConfigError: there is no such capture, or it needs a library that is not installed.
         """
         chosen: Capture = CAPTURE.resolve(capture)(self.transport)
         with self._lock:
@@ -113,13 +105,14 @@ class AdbPhone(ConnectedPhone):
         deadline = Deadline(self.deadlines.frame_s)
         with self._lock:
             try:
+                # One call for both, where captures are small enough for the persistent shell.
                 picture, rest = None, list[BytesResult]()
                 if (found := self._outputs_with_capture((), commands, deadline)) is not None:
                     (printed, _), *rest = found
                     picture = self.capture.parse(printed)
                 if picture is None:
                     picture, rest = self.capture.frame(deadline), []
-            except CaptureError:
+            except CaptureError:  # of a phone that has gone, say that instead
                 self.transport.check_online()
                 raise
             self._size.check(picture, deadline)
@@ -218,7 +211,7 @@ class AdbPhone(ConnectedPhone):
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
         """Perform an action; returns the looks right before and right after it."""
-        if isinstance(action, Wait | Done):
+        if isinstance(action, Wait | Done):  # nothing for the phone to run
             before = self.look(package)
             if only_in is not None and not is_allowed(before.front, only_in):
                 raise self._not_in_front(only_in)
@@ -227,6 +220,7 @@ class AdbPhone(ConnectedPhone):
         look, deadline = read_state_command(package_name(package)), self._deadline()
         # Checked on the phone, right before the touch: between two calls anything can come up.
         gates = [] if only_in is None else [front_check(only_in, self._window_command)]
+        # In one script, so that the looks are as close to the touch as they can be.
         commands = self._commands(action, deadline)
         script = (look, *gates, *commands, look, self._window_command)
         (first, *rest), screen = self._run_then_capture(script, deadline)

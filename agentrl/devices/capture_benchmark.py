@@ -101,9 +101,6 @@ def choose_methods(
 
     Returns:
         The measurements.
-
-    Raises:
-        ConfigError: a method needs a library that is not installed.
     """
     rows = []
     if input == "auto":
@@ -127,9 +124,6 @@ def set_methods(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]
 
     Returns:
         The names of the capture and the input method.
-
-    Raises:
-        ConfigError: a method needs a library that is not installed.
     """
     requested = {"capture": capture, "input": input}
     taken = {kind: _USUAL[kind] if name == "auto" else name for kind, name in requested.items()}
@@ -172,14 +166,7 @@ def _capture(
 def _inputs(
     phone: AdbPhone, command: Command, rounds: int, repeats: Deadline | None = None
 ) -> list[MethodTiming]:
-    """Measure each input method, at least once after its start.
-
-    Args:
-        phone: the phone.
-        command: what to run.
-        rounds: measurements of each method.
-        repeats: when it has passed, each method is measured once; None for no limit.
-    """
+    """Measure each input method, at least once after its start."""
     rows = []
     for name, shell in (("input", phone.one_shot_shell), ("shell", phone.persistent_shell)):
         row = MethodTiming(kind="input", name=name, rounds=rounds)

@@ -123,11 +123,7 @@ class ConnectedPhone:
         on_close()
 
     def checked(self, command: Command, result: CommandResult) -> str:
-        """The output of a command, if it succeeded.
-
-        Raises:
-            DeviceError: its exit code is not 0.
-        """
+        """The output of a command, if it succeeded."""
         if result.code:
             raise DeviceError(
                 f"{self.serial}: {quote_command(command)[:200]} failed with exit code "

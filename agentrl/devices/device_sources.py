@@ -99,6 +99,7 @@ def open_source(
     """
     serials, count = _parse(source)
     opener, options = DeviceOpener(wrap=wrap, **opening), options or PoolOptions()
+    # Real phones: two serials may be routes to one phone, and newcomers may join.
     if count is None:
         grows = source == CONNECTED
         devices = _connect(opener, _ready(opener) if grows else serials)
@@ -201,11 +202,7 @@ def num_virtual(spec: str) -> int | None:
 
 
 def _ready(opener: DeviceOpener) -> list[str]:
-    """The serials of the phones that adb lists as ready.
-
-    Raises:
-        ConfigError: there are none.
-    """
+    """The serials of the phones that adb lists as ready."""
     opener.server.ensure(opener.deadlines.connect_s)
     known = opener.server.devices(opener.deadlines.connect_s)
     ready = [serial for serial, state in known.items() if state == "device"]

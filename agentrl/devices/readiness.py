@@ -14,21 +14,12 @@ _POLL_S = 0.25
 
 
 def has_started(device: Device) -> bool:
-    """Whether Android has booted: adbd answers, and captures work, long before apps can be started.
-
-    Raises:
-        DeviceError: the phone failed.
-    """
+    """Whether Android has booted; adbd answers long before apps can be started."""
     return device.shell("getprop", "sys.boot_completed").strip() == "1"
 
 
 def wait_until_started(device: Device, deadline_s: float) -> None:
-    """Wait until Android has booted.
-
-    Raises:
-        DeviceTimeout: it has not in time.
-        DeviceError: the phone failed.
-    """
+    """Wait until Android has booted."""
     end_s = time.monotonic() + deadline_s
     while not has_started(device):
         if time.monotonic() >= end_s:

@@ -78,11 +78,7 @@ class _Text:
         return sum(1 << cell for cell, character in enumerate(cells) if character in characters)
 
     def _enclosed(self, walls: int, player: int) -> int:
-        """The cells that the player could reach without boxes.
-
-        Raises:
-            ConfigError: one lies at the border, so the player could leave the level.
-        """
+        """The cells that the player could reach without boxes."""
         width, border = self.width, self._border()
         reached, edge = 0, player
         while edge:

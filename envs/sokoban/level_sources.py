@@ -97,11 +97,7 @@ def open_source(
 
 
 def _refuse(levels: str, **asked: object) -> None:
-    """Reject arguments for generated levels when levels come from a file.
-
-    Raises:
-        ConfigError: one of them is set.
-    """
+    """Reject arguments for generated levels when levels come from a file."""
     given = [name for name, value in asked.items() if value is not None]
     if given:
         unset = ", ".join(f"{name}=null" for name in given)
@@ -112,11 +108,7 @@ def _refuse(levels: str, **asked: object) -> None:
 
 
 def _sides(size: int | Sequence[int] | None) -> dict[str, int]:
-    """Height and width, if they are set.
-
-    Raises:
-        ConfigError: `size` is not one or two numbers.
-    """
+    """Height and width, if they are set."""
     if size is None:
         return {}
     sides = [size, size] if isinstance(size, int) else list(size)
@@ -127,11 +119,7 @@ def _sides(size: int | Sequence[int] | None) -> dict[str, int]:
 
 @lru_cache(maxsize=64)
 def _try(kind: LevelKind) -> None:
-    """Generate one level, so that a kind without levels fails before any episode runs.
-
-    Raises:
-        ConfigError: no level of this kind was found.
-    """
+    """Generate one level, so that a kind without levels fails before any episode runs."""
     generate(0, kind)
 
 

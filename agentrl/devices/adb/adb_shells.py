@@ -29,11 +29,7 @@ class CommandShell(Protocol):
     """Runs commands on a phone in order."""
 
     def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
-        """One result per command, up to a `Gate` that fails; a nonzero exit code does not raise.
-
-        Raises:
-            DeviceError: the phone failed, or not all commands were run.
-        """
+        """One result per command, up to a `Gate` that fails; a nonzero exit code does not raise."""
 
 
 class OneShotShell:

@@ -18,9 +18,6 @@ def package_name(text: str) -> str:
 
     Quoting prevents a name from being run as a command, but not from being read as an option, or
     from being a path out of the folder where apps publish their state.
-
-    Raises:
-        DeviceError: not a valid package name.
     """
     if not _NAME.fullmatch(text):
         raise DeviceError(f"{text[:80]!r} is not a package name such as org.example.game")
@@ -28,11 +25,7 @@ def package_name(text: str) -> str:
 
 
 def start_command(package: str, activity: str, extras: Mapping[str, str]) -> Command:
-    """The command that (re)starts an app and waits until it is shown.
-
-    Raises:
-        DeviceError: not a valid package or activity name.
-    """
+    """The command that (re)starts an app and waits until it is shown."""
     if not _ACTIVITY.fullmatch(activity):
         raise DeviceError(f"{activity[:80]!r} is not an activity name such as .Main")
     options = [word for key, value in extras.items() for word in ("--es", key, value)]
@@ -40,11 +33,7 @@ def start_command(package: str, activity: str, extras: Mapping[str, str]) -> Com
 
 
 def has_package(device: Device, package: str) -> bool:
-    """Whether a package is installed on a phone.
-
-    Raises:
-        DeviceError: the phone failed.
-    """
+    """Whether a package is installed on a phone."""
     # The user in front may be another one than the first (a guest, a second space).
     user = device.shell("am", "get-current-user").strip()
     users = ("--user", user) if user.isdecimal() else ()
@@ -66,11 +55,7 @@ def parse_counted_state(result: CommandResult) -> AppState | None:
 
 
 def parse_state(package: str, result: CommandResult) -> AppState:
-    """The state, whatever it contains.
-
-    Raises:
-        DeviceError: the app publishes none, or something other than a JSON object.
-    """
+    """The state, whatever it contains."""
     if result.code:
         raise DeviceError(f"{package} publishes no state: {result.output.strip()}")
     try:

@@ -21,12 +21,7 @@ class DeviceTransport:
     """Opens services of one phone, each over its own connection to the adb server."""
 
     def __init__(self, server: AdbServer, serial: str) -> None:
-        """Does not connect; the phone need not be online.
-
-        Args:
-            server: the adb server that the phone is connected to.
-            serial: of the phone.
-        """
+        """Does not connect; the phone need not be online."""
         self.serial = serial
         self.token: int | None = None
         """Token of the lease that commands are sent under; the phone refuses ended leases."""
@@ -35,11 +30,7 @@ class DeviceTransport:
         self._server = server
 
     def open(self, service: str, deadline: Deadline) -> AdbSocket:
-        """A connection to a service of the phone; the caller closes it.
-
-        Raises:
-            OSError, Refused: see AdbSocket.
-        """
+        """A connection to a service of the phone; the caller closes it."""
         link = self._server.open_socket(deadline)
         try:
             link.request(f"host:transport:{self.serial}")
@@ -53,16 +44,7 @@ class DeviceTransport:
     def opened(
         self, service: str, deadline: Deadline, what: str | None = None
     ) -> Iterator[AdbSocket]:
-        """A connection to a service of the phone; any failure becomes a typed error.
-
-        Args:
-            service: as adbd names it.
-            deadline: of everything done over the connection.
-            what: name for error messages; None takes the service.
-
-        Raises:
-            DeviceError: anything over the connection failed.
-        """
+        """A connection to a service of the phone; any failure becomes a typed error."""
         try:
             with self.open(service, deadline) as link:
                 yield link
@@ -81,12 +63,7 @@ class DeviceTransport:
         return to_device_error(error, f"{self.serial}: {what[:100]}", seconds)
 
     def check_online(self) -> None:
-        """Check that the adb server lists the phone as ready.
-
-        Raises:
-            DeviceOffline: it does not.
-            DeviceError: the server does not answer.
-        """
+        """Check that the adb server lists the phone as ready."""
         devices = self._server.devices(_CHECK_S)
         state = devices.pop(self.serial, "not connected")
         if state != "device":

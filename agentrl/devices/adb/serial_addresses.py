@@ -28,17 +28,8 @@ def is_mdns_name(serial: str) -> bool:
 def check_address(
     serial: str, deadline: Deadline | None = None, *, public: Collection[str] = ()
 ) -> None:
-    """Refuse phones on public addresses: adb over TCP is unencrypted and often unauthenticated.
-
-    Args:
-        serial: `host:port`.
-        deadline: of the DNS lookup, which may hang for minutes.
-        public: serials that the user explicitly allowed.
-
-    Raises:
-        ConfigError: the address is public, or does not exist.
-        DeviceTimeout: the lookup did not finish in time.
-    """
+    """Refuse phones on public addresses: adb over TCP is unencrypted and often unauthenticated."""
+    # A DNS lookup may hang for minutes.
     deadline = deadline or Deadline(10.0)
     host = serial.rpartition(":")[0].strip("[]")
     try:

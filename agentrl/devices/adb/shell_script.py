@@ -39,9 +39,6 @@ def quote_command(command: Command) -> str:
     """A command as text for a POSIX shell, with arguments quoted as needed.
 
     A `Snippet` is not quoted.
-
-    Raises:
-        DeviceError: an argument that cannot be passed to a shell.
     """
     text = f"{{ {command}; }}" if isinstance(command, Snippet) else shlex.join(command)
     if "\0" in text:
@@ -101,14 +98,13 @@ class ShellScript:
             prompted: whether the shell may print something before it reads the script.
             token: lease under which the phone must be, or nothing is run; None does not check.
             mark: see `new_mark`; None takes a new one.
-
-        Raises:
-            DeviceError: an argument that cannot be passed to a shell.
         """
+        # Without the first mark, a prompt would be taken for output of the first command.
         mark = mark or new_mark()
         begin = [f"echo {mark}0"] if prompted else []
         begin += [] if token is None else [_fence(token, mark)]
         text = ""
+        # Built from the end, as each gate encloses all that depends on it.
         for command in reversed(commands):
             run = quote_command(command)
             if isinstance(command, Gate):
@@ -148,12 +144,7 @@ class ShellScript:
         return self._stopped or len(self._results) >= self._count
 
     def outputs(self) -> list[BytesResult]:
-        """Output and exit code of each command, up to a gate that failed.
-
-        Raises:
-            LeaseLost: the phone is not leased under the token; no command was run.
-            DeviceError: the shell ended before the last command.
-        """
+        """Output and exit code of each command, up to a gate that failed."""
         if self.lost:
             raise LeaseLost(
                 "the phone is leased to another holder, or to none; is another job using it?"

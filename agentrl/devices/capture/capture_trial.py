@@ -54,12 +54,7 @@ class CaptureTrial:
         self._failed: set[type[Capture]] = set()
 
     def seconds(self, capture: Capture) -> list[float]:
-        """How long each picture of a capture took.
-
-        Raises:
-            CaptureError: the capture is wrong or stale on this phone.
-            DeviceError: the phone failed.
-        """
+        """How long each picture of a capture took."""
         seconds = []
         try:
             for number in range(self._rounds + 1):
@@ -83,8 +78,9 @@ class CaptureTrial:
 
     def _compare(self, capture: Capture, shown: Image) -> None:
         """Check that it shows the same as another capture."""
+        # Over a slow link a raw picture takes seconds: one is kept for all comparisons.
         if self._brief and isinstance(capture, RawCapture):
-            self._raw = shown  # the others are compared with it
+            self._raw = shown
             return
         if self._raw is not None and images_match(self._raw, shown):
             return  # a screen at rest: over a slow link no second raw picture is needed
@@ -143,11 +139,6 @@ def measure_lag_s(
         change: changes something on the screen.
         rounds: how often it is changed.
         deadline: overall deadline.
-
-    Raises:
-        CaptureError: a change never showed.
-        DeviceError: the phone failed.
-        TimeoutError: the deadline has passed.
     """
     stream.frame(deadline)
     stream.lag_s = 0.0

@@ -61,11 +61,7 @@ class FramebufferCapture(Capture):
         self._last = LastPicture()
 
     def read(self, link: AdbSocket) -> Image:
-        """Read one frame from a link on which `framebuffer:` was opened.
-
-        Raises:
-            CaptureError: the picture is incomplete or black.
-        """
+        """Read one frame from a link on which `framebuffer:` was opened."""
         serial = self._transport.serial
         header = _read_header(link, serial)
         if header.form not in _BYTES:

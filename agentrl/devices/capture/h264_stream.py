@@ -57,9 +57,6 @@ class StreamCapture(StreamingCapture):
     Args:
         transport: to the phone.
         lag_s: upper bound of the time until the stream shows what the screen shows.
-
-    Raises:
-        ConfigError: PyAV is not installed.
     """
 
     def __init__(self, transport: DeviceTransport, lag_s: float = 0.25) -> None:
@@ -166,11 +163,7 @@ class ScreenRecording:
         threading.Thread(target=self._read, name="screenrecord", daemon=True).start()
 
     def newest(self, not_before_s: float, deadline: Deadline) -> "VideoFrame | None":
-        """The newest frame, not earlier than that time; None if the recording has ended.
-
-        Raises:
-            TimeoutError: no frame came within the deadline.
-        """
+        """The newest frame, not earlier than that time; None if the recording has ended."""
         with self._moved:
             while not self.ended:
                 wait_s = not_before_s - time.monotonic()
@@ -240,20 +233,12 @@ class H264Decoder:
         self._codec = codec
 
     def feed(self, data: bytes) -> "VideoFrame | None":
-        """The last frame completed by these bytes, if any.
-
-        Raises:
-            CaptureError: the stream is damaged; a new one has to be started.
-        """
+        """The last frame completed by these bytes, if any."""
         frames = list(self._decoded(data))
         return frames[-1] if frames else None
 
     def flush(self) -> "VideoFrame | None":
-        """The pending frame, whose end is only marked by the next one.
-
-        Raises:
-            CaptureError: it was incomplete.
-        """
+        """The pending frame, whose end is only marked by the next one."""
         return self.feed(_ACCESS_UNIT_DELIMITER)
 
     def _decoded(self, data: bytes) -> "Iterator[VideoFrame]":

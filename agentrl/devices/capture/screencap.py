@@ -79,11 +79,7 @@ class RawCapture(Capture):
         self._last, self._token = LastPicture(), ""
 
     def read(self, link: AdbSocket) -> Image:
-        """Read one frame from a link on which `screencap` was opened.
-
-        Raises:
-            CaptureError: the picture is incomplete or black.
-        """
+        """Read one frame from a link on which `screencap` was opened."""
         serial = self._transport.serial
         got = link.read_into(memoryview(self._buffer)[:_SHORT_HEADER])
         if got < _SHORT_HEADER:
@@ -100,6 +96,7 @@ class RawCapture(Capture):
         got = link.read_into(view[_SHORT_HEADER : _LONG_HEADER + pixels])
         if got < pixels:
             raise cut_off(serial, width, height, got, pixels)
+        # Whether the header is long or short follows from how many bytes came.
         start = _SHORT_HEADER + got - pixels
         rgba = np.frombuffer(view, np.uint8, pixels, start).reshape(height, width, 4)
 
@@ -123,21 +120,13 @@ class RawCapture(Capture):
         return picture
 
     def _changed(self, width: int, height: int, data: memoryview) -> Image:
-        """The last picture with the changes that a virtual phone sends; itself if there are none.
-
-        Args:
-            width: of the screen, in pixels.
-            height: of the screen, in pixels.
-            data: what follows the short header.
-
-        Raises:
-            CaptureError: they are incomplete, or of another picture, or the result is black.
-        """
+        """The last picture with the changes that a virtual phone sends, if there are any."""
         serial, shape = self._transport.serial, (height, width, 3)
         self._is_large = len(data) > _LARGE
         start = 4 + CHANGES_HEADER.size  # after the color space
         if len(data) < start:
             raise no_frame(serial, bytes(data))
+        # The changes are those since a picture that the phone names; another base is of no use.
         token, base, count = CHANGES_HEADER.unpack_from(data, 4)
         at = start + min(count, (len(data) - start) // BOX.size) * BOX.size
         boxes = list(BOX.iter_unpack(data[start:at]))
@@ -196,9 +185,6 @@ def decode_png(data: bytes, serial: str) -> Image:
     """The picture in a PNG, uint8[H, W, 3].
 
     OpenCV returns partial pictures of truncated or damaged files, so every chunk is checked first.
-
-    Raises:
-        CaptureError: not a PNG, incomplete, or black.
     """
     if not data.startswith(_PNG_SIGNATURE):
         raise no_frame(serial, data[:64])

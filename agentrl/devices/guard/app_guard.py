@@ -162,6 +162,7 @@ class AppGuard:
     ) -> GuardedResult:
         """Clear what was in front before, perform the action, and dismiss what came with it."""
         earlier: tuple[AppExit, ...] = ()
+        # What is in front before the action is sent came from the world.
         try:
             settled, window, evidence = self._settle_in_app(action, before, settling, self._allowed)
         except AppNotInFront:
@@ -187,6 +188,7 @@ class AppGuard:
         remaining = self._dismiss(window, event, known, evidence)
         if remaining is not None:
             return GuardedResult(settled=None, events=(*earlier, event, remaining))
+        # The effect of the action shows only now that the window is gone.
         settled, window, _ = self._settle_in_app(Wait(0.0), before, settling)
         if window is not None or settled is None:
             raise self._app_left(event, "and it came back after it was dismissed")
@@ -222,6 +224,7 @@ class AppGuard:
             window = self._foreign_window()
             if window is None:
                 raise
+            # Only an app that counts touches can be said not to have received one.
             counts = self._state is not None and self._device.look(self.package).state is not None
             handled, seconds = False if counts else None, time.monotonic() - sent_s
         else:
@@ -273,9 +276,6 @@ class AppGuard:
 
         Returns:
             None, or the event of another window below if the agent's own action led there.
-
-        Raises:
-            AppLeft: the window did not go away, or the app's state changed.
         """
         if window.kind not in _DISMISS_KEYS:
             raise self._app_left(event, "and no key is pressed on it")

@@ -64,15 +64,7 @@ class FrontApp(str):
 
 
 def front_check(allowed: Iterable[str], window: Snippet = WINDOW) -> Gate:
-    """A command that fails unless one of these is in front (by the rule of `is_allowed`).
-
-    Args:
-        allowed: packages, or `package/activity-prefix`.
-        window: `WINDOW` or `WINDOW_OF_FIRST_DISPLAY`.
-
-    Raises:
-        ConfigError: an entry is invalid.
-    """
+    """A command that fails unless one of these is in front (by the rule of `is_allowed`)."""
     names = "|".join(sorted(_titles(check_allowed(entry)) for entry in allowed))
     pattern = rf"^ *mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})"
     # Only the first line: later ones can only be window titles with line breaks.
@@ -147,14 +139,6 @@ def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:
 
     During a transition between windows, or while the page that shows the app is disconnected,
     nothing is in front; this waits for it up to the `settle_s` deadline.
-
-    Args:
-        device: the phone.
-        allowed: packages, or `package/activity-prefix`.
-
-    Raises:
-        AppLeft: nothing came to the front in time.
-        DeviceError: the phone failed.
     """
     end_s = time.monotonic() + device.deadlines.settle_s
     while True:

@@ -35,16 +35,7 @@ Run = Callable[[Sequence[Command], Deadline], list[CommandResult]]
 def input_command(
     action: Touch | Key, size: tuple[int, int], duration_s: float | None = None
 ) -> tuple[str, ...]:
-    """The shell command that performs a touch or a key press.
-
-    Args:
-        action: what to do.
-        size: width and height of the screen, in pixels.
-        duration_s: of a long press, swipe or drag; None takes the default.
-
-    Raises:
-        ValueError: a position outside [0, 1], or an invalid key name.
-    """
+    """The shell command that performs a touch or a key press."""
 
     def at(touch: Touch) -> list[str]:
         return [to_pixel(p, n) for point in touch.points for p, n in zip(point, size, strict=True)]
@@ -68,22 +59,14 @@ def input_command(
 
 
 def to_pixel(position: float, length: int) -> str:
-    """The pixel at a position in [0, 1] along a side, as a command argument.
-
-    Raises:
-        ValueError: the position is outside [0, 1].
-    """
+    """The pixel at a position in [0, 1] along a side, as a command argument."""
     if not 0 <= position <= 1:
         raise ValueError(f"{position} is outside the screen; positions are in [0, 1]")
     return str(min(int(position * length), length - 1))
 
 
 def key_code(name: str) -> str:
-    """`KEYCODE_BACK` for `BACK`.
-
-    Raises:
-        ValueError: not a valid key name.
-    """
+    """`KEYCODE_BACK` for `BACK`."""
     name = name.upper().removeprefix("KEYCODE_")
     if not _KEY.fullmatch(name):
         raise ValueError(f"{name!r} is not a valid key name")
@@ -99,27 +82,14 @@ class Keyboard:
     """
 
     def __init__(self, serial: str, run: Run) -> None:
-        """Does not contact the phone yet.
-
-        Args:
-            serial: for messages.
-            run: runs commands on the phone.
-        """
+        """Does not contact the phone yet."""
         self._serial = serial
         self._run = run
         self._old: str | None = None
         """The input method before ADBKeyboard was selected."""
 
     def commands(self, text: str, deadline: Deadline) -> list[Command]:
-        """The commands that type a text into the focused field.
-
-        Args:
-            text: any characters.
-            deadline: of selecting the input method.
-
-        Raises:
-            DeviceError: the text cannot be typed, or needs ADBKeyboard, which is not installed.
-        """
+        """The commands that type a text into the focused field."""
         if "\0" in text:
             raise DeviceError(f"{self._serial}: a NUL cannot be typed")
         try:
@@ -137,11 +107,7 @@ class Keyboard:
         return broadcasts(text)
 
     def restore(self, deadline: Deadline) -> None:
-        """Select the previous input method again, if it was changed.
-
-        Raises:
-            DeviceError: the phone failed.
-        """
+        """Select the previous input method again, if it was changed."""
         old, self._old = self._old, None
         if old is not None:
             self._run([("ime", "reset") if old in _NONE else ("ime", "set", old)], deadline)

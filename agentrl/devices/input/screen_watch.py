@@ -27,16 +27,7 @@ class ScreenWatch:
         min_captures: int = 2,
         asks_front: bool = False,
     ) -> None:
-        """Start the clock.
-
-        Args:
-            device: the phone.
-            before: the screen before the action.
-            settle_s: overall deadline.
-            comparison: decides whether two captures are equal.
-            min_captures: minimum number of captures.
-            asks_front: whether to ask for the package in front with captures that may be the last.
-        """
+        """Start the clock."""
         self.device = device
         self.before = before
         self.settle_s = settle_s
@@ -51,17 +42,14 @@ class ScreenWatch:
         """Whether the last wait for the screen to rest ended with two equal captures."""
         self.front: str | None = None
         """The package in front right after the last capture, if that is known."""
+        # Captures that may be the last ask for the package in front as well, if that is wanted.
         self._min_captures = min_captures
         self._asks_front = asks_front
         self._start = time.monotonic()
         self._pause_s = _FIRST_PAUSE_S
 
     def capture(self) -> Image:
-        """One more capture, retried on failure until the deadline.
-
-        Raises:
-            CaptureError: none succeeded.
-        """
+        """One more capture, retried on failure until the deadline."""
         self.captures += 1
         frame = self._try()
         while frame is None:
@@ -97,16 +85,12 @@ class ScreenWatch:
         return self.until_still(frame, or_last=or_last)
 
     def until_quiet(self, frame: Image, quiet_s: float) -> Image:
-        """The screen once it has not changed for `quiet_s`, or at the deadline.
-
-        Args:
-            frame: a settled capture.
-            quiet_s: how long to wait for a further effect.
-        """
+        """The screen once it has not changed for `quiet_s`, or at the deadline."""
         end_s = self.elapsed_s() + quiet_s
         while self.elapsed_s() < min(end_s, self.settle_s):
             self.pause("")
             following = self.capture()
+            # A further effect starts the wait again.
             if not self._same(frame, following):
                 following = self.until_still(following, or_last=True)
                 end_s = self.elapsed_s() + quiet_s
@@ -114,17 +98,11 @@ class ScreenWatch:
         return frame
 
     def pause(self, failure: str) -> None:
-        """Pause before the next capture, a little longer each time.
-
-        Args:
-            failure: message of the timeout; an empty one never raises.
-
-        Raises:
-            DeviceTimeout: the deadline has passed.
-        """
+        """Pause before the next capture; past the deadline, raise a failure that is not empty."""
         if failure and self.elapsed_s() >= self.settle_s:
             raise DeviceTimeout(f"{failure} within {self.settle_s:g} s")
         time.sleep(self._pause_s)
+        # Most effects come within a few milliseconds; polling for a late one must not cost much.
         self._pause_s = min(self._pause_s * 1.5, _LONGEST_PAUSE_S)
 
     def _try(self) -> Image | None:

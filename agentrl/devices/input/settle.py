@@ -113,6 +113,7 @@ def act_and_settle(
         asks_front=package is not None,
     )
     done = _send_action(watch, action, package, before_state, only_in)
+    # A moving screen never rests, so that no capture shows that an effect has settled.
     if moving and not done.left:
         if done.state is None and not touches_nothing(action):
             time.sleep(effect_within_s)
@@ -121,6 +122,7 @@ def act_and_settle(
     else:
         frame = _wait_for_effect(watch, action, done, quiet_s, state_shows)
         moves = not watch.is_still
+    # Without published state, only the foreground shows whether the agent is still in the app.
     if done.state is None and not (done.left or touches_nothing(action)):
         front = device.focus() if package is not None else None
         done = _Handled(front=front, front_s=watch.elapsed_s())
@@ -173,7 +175,7 @@ def _send_action(
         return _Handled()
     changed = _differs(known, now.state)
     front_s = watch.elapsed_s()
-    watch.next_capture = now.screen
+    watch.next_capture = now.screen  # it came with the look
     return _Handled(
         state=now.state, front=now.front, front_s=front_s, handled=True, changed=changed
     )
@@ -183,7 +185,7 @@ def _wait_for_effect(
     watch: ScreenWatch, action: Action, done: _Handled, quiet_s: float, state_shows: bool
 ) -> Image:
     """The settled screen, by what is known about the action."""
-    if done.left:
+    if done.left:  # the other app may never rest
         return watch.until_changed_and_still(or_last=True)
     if done.state is not None or touches_nothing(action):
         frame = watch.until_still(watch.capture(), or_last=not state_shows)

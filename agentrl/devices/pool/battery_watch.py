@@ -25,12 +25,7 @@ class BatteryWatch:
         self._reported: set[str] = set()
 
     def check(self, device: Device) -> None:
-        """Check the battery before a phone is leased.
-
-        Raises:
-            BatteryError: it would turn off or throttle in the middle of an episode.
-            DeviceError: the phone does not answer.
-        """
+        """Check the battery before a phone is leased."""
         now = time.monotonic()
         if now < self._next_s.get(device.serial, 0.0):
             return

@@ -32,11 +32,7 @@ class ConnectionRoutes:
     """
 
     def __init__(self, phones: Iterable[Sequence[LeasableDevice]]) -> None:
-        """Name the phones.
-
-        Args:
-            phones: for each phone the devices that reach it, the preferred one first.
-        """
+        """Name the phones."""
         self._to = {devices[0].serial: list(devices) for devices in phones}
 
     def __iter__(self) -> Iterator[str]:
@@ -55,11 +51,7 @@ class ConnectionRoutes:
         return next(device for device in self.devices() if device.serial == serial)
 
     def phone_of(self, device: LeasableDevice) -> str | None:
-        """The known phone that another device reaches; None if it is a new one.
-
-        Raises:
-            DeviceError: the device failed.
-        """
+        """The known phone that another device reaches; None if it is a new one."""
         known = list(self._to.items())
         return next((phone for phone, routes in known if is_same_phone(routes, device)), None)
 
@@ -76,11 +68,7 @@ class ConnectionRoutes:
 
 
 def group_by_phone(devices: Iterable[D]) -> list[list[D]]:
-    """Group devices by the phone that they reach, in order of appearance.
-
-    Raises:
-        DeviceError: one of them failed.
-    """
+    """Group devices by the phone that they reach, in order of appearance."""
     phones: list[list[D]] = []
     for device in devices:
         for routes in phones:
@@ -94,11 +82,7 @@ def group_by_phone(devices: Iterable[D]) -> list[list[D]]:
 
 
 def is_same_phone(routes: Sequence[Device], device: Device) -> bool:
-    """Whether a device reaches the same phone; by `ro.serialno` alone if that phone is offline.
-
-    Raises:
-        DeviceError: the device failed.
-    """
+    """Whether a device reaches the same phone; by `ro.serialno` alone if that phone is offline."""
     if device.serialno() != routes[0].serialno():
         return False
     # Emulators of one image share their serialno: write a file by one route, look by another.
@@ -116,12 +100,7 @@ class DeviceTracker:
     """Keeps the latest list of phones, updated by a thread."""
 
     def __init__(self, server: AdbServer, closing: threading.Event) -> None:
-        """Start the thread.
-
-        Args:
-            server: need not be running yet.
-            closing: ends the thread once it is set.
-        """
+        """Start the thread."""
         self.known: KnownDevices | None = None
         """State of every phone by serial; None while the server does not answer."""
         self._server = server
@@ -142,17 +121,10 @@ class DeviceTracker:
 
 
 def track_devices(server: AdbServer, deadline_s: float = 5.0) -> Generator[KnownDevices | None]:
-    """Yields the phones that the server knows, now and after each change.
+    """Yield the phones that the server knows, now and after each change.
 
+    It yields None when nothing changed for `deadline_s`, so that the caller can check other things.
     Closing the generator ends the connection.
-
-    Args:
-        server: a running adb server.
-        deadline_s: yields None when nothing changed for this long, so that the caller can check
-            other things.
-
-    Raises:
-        DeviceError: the server is gone, or refuses.
     """
     try:
         with server.open_socket(Deadline(deadline_s)) as link:

@@ -32,11 +32,7 @@ class Borrower(ABC):
 
     @abstractmethod
     async def _opened(self, grant: LeaseGrant) -> LeasedDevice:
-        """The phone of a grant, as a lease.
-
-        Raises:
-            DeviceError: it cannot be connected.
-        """
+        """The phone of a grant, as a lease."""
 
     @abstractmethod
     def close(self) -> None:
@@ -52,11 +48,6 @@ class Borrower(ABC):
 
         Args:
             deadline_s: how long to wait for a free phone.
-
-        Raises:
-            NoDevice: none became free in time, or it could not be reached; a later lease may
-                succeed.
-            PoolEmpty: all phones are in quarantine.
         """
         grant = await self._lender.acquire(deadline_s)
         ending = LeaseEnd()

@@ -123,14 +123,11 @@ class PoolManager:
 
         Args:
             deadline_s: how long to wait for one.
-
-        Raises:
-            NoDevice: none became free in time; a later call may succeed.
-            PoolEmpty: all phones have been in quarantine for longer than `patience_s`.
         """
         end = time.monotonic() + deadline_s
         if self._periodic_work is None:
             self._periodic_work = self._tasks.start(self._run_periodic_work())
+        # A granted phone may fail when it is claimed: then the next one is waited for.
         while True:
             grant = await self._next(max(0.0, end - time.monotonic()), deadline_s)
             holding = self._tasks.start(asyncio.to_thread(self._claim, grant))
@@ -201,7 +198,7 @@ class PoolManager:
             serial = self.routes.to(entry.phone)[0].serial
             self._waiting[entry.position].set_result(LeaseGrant(serial=serial, token=entry.token))
         now, patience_s = time.monotonic(), self._options.patience_s
-        if self._are_gone:
+        if self._are_gone:  # their process has ended for good: no phone will return
             patience_s = 0.0
         elif self.ledger.count(PhoneAvailability.QUARANTINED) < len(self.ledger):
             self._none_since_s = None
@@ -306,11 +303,7 @@ class PoolManager:
             self._grant_free_phones()
 
     def _compare(self, ready: set[str]) -> None:
-        """Update which phones are present, and admit newcomers.
-
-        Args:
-            ready: serials that the adb server lists as ready.
-        """
+        """Update which phones are present, and admit newcomers."""
         for phone in self.routes:
             if ready.isdisjoint(route.serial for route in self.routes.to(phone)):
                 if phone not in self._away:

@@ -85,11 +85,7 @@ class FactSource:
         return {"misread": self._misread} if self._kind == "audit" else {}
 
     def _seen(self, frame: Image) -> _Facts:
-        """The facts that this screen, or an earlier screen of the same round, shows.
-
-        Raises:
-            EnvError: a shown fact cannot be read.
-        """
+        """The facts that this screen, or an earlier screen of the same round, shows."""
         read = read_screen(frame, self._level)
         unread = [name for name, value in read.items() if value == UNREAD]
         if unread:

@@ -263,11 +263,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         return True
 
     def _when_over(self, settled: Settled) -> Settled:
-        """The screen once the animation that the action started has finished.
-
-        Raises:
-            EnvError: it does not finish in time.
-        """
+        """The screen once the animation that the action started has finished."""
         package, deadline_s = self.game.package, self.device.deadlines.settle_s
         return self._session.look_until(
             lambda shown: not (shown.state or {}).get("busy"),

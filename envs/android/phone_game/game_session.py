@@ -133,9 +133,6 @@ class GameSession:
         If the game were launched from its own last screen, the captures would show that screen,
         then the one below, then the new game; a stale capture of the first two could not be
         distinguished from the new game.
-
-        Raises:
-            CaptureError: the screen cannot be captured.
         """
         end_s = time.monotonic() + self.device.deadlines.settle_s
         if now.front == self.package:
