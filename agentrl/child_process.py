@@ -105,16 +105,19 @@ def free_port(host: str = "127.0.0.1") -> int:
 def descendants(pid: int) -> list[int]:
     """The processes below a process that have not ended; empty where there is no /proc."""
     children: defaultdict[int, list[int]] = defaultdict(list)
+    zombies = set()
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
                 state, parent = file.read().rpartition(b")")[2].split(maxsplit=2)[:2]
-                if state != b"Z":
-                    children[int(parent)].append(int(name))
+                children[int(parent)].append(int(name))
+                if state == b"Z":
+                    zombies.add(int(name))
     found = list(children[pid])
     for one in found:
         found += children[one]
-    return found
+    # They count, too, as they keep their children until the last of their threads has ended.
+    return [one for one in found if one not in zombies]
 
 
 def adopt_orphans() -> None:
@@ -158,16 +161,22 @@ def _supervise(front: int, command: Sequence[str]) -> int:
     adopt_orphans()
     status = int(signal.SIGTERM)
     try:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, _interrupt_once)
         end_with_parent(signal.SIGTERM, front)
         child, ended = _start(command), 0
         while ended != child:  # others are orphans among its descendants
             ended, status = os.wait()
+        # Here, as SIGTERM may arrive at the moment at which the command ends.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except KeyboardInterrupt:
         status = int(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     kill_descendants(os.getpid())
     return status
+
+
+def _interrupt_once(number: int, _: object) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _start(command: Sequence[str]) -> int:
