@@ -90,9 +90,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         url: URL of the server, `http://HOST:PORT`.
         kwargs: for the environment's constructor.
         deadline_s: for each call.
-        token: the server's; None reads AGENTRL_ENV_TOKEN.
         patience_s: how long a server that cannot be reached is waited for.
-        name: what errors about its settings name; None for the URL.
 
     Raises:
         ConfigError: the URL is invalid, or the server rejects the arguments or the token.
@@ -110,14 +108,12 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         url: str,
         kwargs: Mapping[str, Any] = MappingProxyType({}),
         deadline_s: float = 60.0,
-        token: str | None = None,
         patience_s: float = _PATIENCE_S,
-        name: str | None = None,
     ) -> None:
-        self._kwargs, self._name = dict(kwargs), name or url
+        self._url, self._kwargs = url, dict(kwargs)
         self._deadline_s, self._patience_s = deadline_s, patience_s
-        self._connect_to(url)
-        self._token = os.environ.get("AGENTRL_ENV_TOKEN", "") if token is None else token
+        self._http = _Connection(*_host_and_port(url), deadline_s)
+        self._token = os.environ.get("AGENTRL_ENV_TOKEN", "")
         self._seed: int | None = None
         self._is_gone = False
         try:
@@ -125,9 +121,6 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         except BaseException:
             self._http.close()
             raise
-
-    def _connect_to(self, url: str) -> None:
-        self._url, self._http = url, _Connection(*_host_and_port(url), self._deadline_s)
 
     def _open(self) -> None:
         self._key, self._number, self._is_gone = secrets.token_hex(16), 0, False
@@ -140,10 +133,10 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
             self.render_mode = spec["render_mode"]
             self.metadata = spec["metadata"]
         except (KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"env.id={self._name}: not an environment server") from error
+            raise ConfigError(f"env.id={self._url}: not an environment server") from error
         if version != VERSION:
             raise ConfigError(
-                f"env.id={self._name}: the server speaks version {version} of the protocol, this "
+                f"env.id={self._url}: the server speaks version {version} of the protocol, this "
                 f"agentrl {VERSION}: copy the program again (agentrl serve-env --program), or use "
                 "the same version of agentrl on both sides"
             )
@@ -178,7 +171,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         if self._key:
             with suppress(EnvError):  # the server closes it after its idle timeout
                 if problem := self._ask("close", {"key": self._key}, patience_s=0.0):
-                    log.warning("closing %s: %s", self._name, problem)
+                    log.warning("closing %s: %s", self._url, problem)
             self._key = ""
         self._http.close()
 
@@ -232,7 +225,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
                 f"{self._call_name(what)}: HTTP {status}: not an environment server: {error}"
             ) from error
         if status in _REFUSED and what == "open":
-            raise ConfigError(f"env.id={self._name}: {why}")
+            raise ConfigError(f"env.id={self._url}: {why}")
         if status != 200:
             self._is_gone = status == _GONE
             raise EnvError(f"{self._call_name(what)}: HTTP {status}: {why}")
@@ -257,15 +250,3 @@ def make_remote_env(
 ) -> RemoteEnv:
     """Entry point for `gymnasium.make`; all other arguments go to the served environment."""
     return RemoteEnv(agentrl_target, kwargs, agentrl_deadline_s, patience_s=agentrl_patience_s)
-
-
-def is_responding(url: str, deadline_s: float) -> bool:
-    """Whether a server answers."""
-    connection = _Connection(*_host_and_port(url), deadline_s)
-    try:
-        connection.ask("/up", b"", {}, deadline_s)
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-    return True

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agentrl import devices
@@ -13,6 +14,7 @@ from agentrl.config import Config, EnvConfig, WrapperConfig
 from agentrl.errors import (
     AppLeft,
     ConfigError,
+    DeviceError,
     DeviceOffline,
     EnvError,
     NoDevice,
@@ -138,6 +140,50 @@ def test_environment_in_a_process_honors_render_mode() -> None:
         wrong = resolve_env(EnvConfig(id="FrozenLake-v1", kwargs={"nothing": 1}))
         with pytest.raises(ConfigError, match="nothing"):
             processes.make(wrong, None, 60.0)
+    finally:
+        processes.close()
+
+
+TYPED = """
+import gymnasium, numpy as np
+from agentrl.errors import DeviceError
+
+class PaperJam(DeviceError):
+    def __init__(self, tray, *, sheets):
+        super().__init__(f"tray {tray}")
+        self.sheets = sheets
+
+class Printer(gymnasium.Env):
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Box(0, 1, (2, 3), np.float64)
+    def reset(self, *, seed=None, options=None):
+        info = {1: (2, {"x"}), "dates": np.array(["2026"], "M8[D]")}
+        return np.arange(6.0).reshape(2, 3)[:, ::-1] / 7, info
+    def step(self, action):
+        if action:
+            return 0, 0.0, False, False, {"late": lambda: 1}
+        raise PaperJam(2, sheets=7)
+"""
+
+
+def test_results_and_errors_of_an_environment_in_a_process_arrive_as_they_are(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / f"printer_{tmp_path.name}.py"
+    file.write_text(TYPED)
+    processes = EnvProcesses(1)
+    try:
+        with closing(
+            processes.make(resolve_env(EnvConfig(id=f"{file}:Printer")), None, 60.0)
+        ) as made:
+            seen, info = made.reset(seed=1)
+            assert (seen == np.arange(6.0).reshape(2, 3)[:, ::-1] / 7).all()
+            assert (info[1], info["dates"].dtype) == ((2, {"x"}), np.dtype("M8[D]"))
+            with pytest.raises(DeviceError, match=r"^tray 2$") as raised:
+                made.step(0)
+            assert (raised.typename, vars(raised.value)["sheets"]) == ("PaperJam", 7)
+            with pytest.raises(EnvError, match=r"step\(\) \(seed 1\): what it returned: .*lambda"):
+                made.step(1)
     finally:
         processes.close()
 
