@@ -189,6 +189,7 @@ class BoxFormat:
 
     def _number(self, argument: str, part: int) -> float:
         name = self._parameters[part]
+        # Anything else than a number is refused below, as it was written.
         try:
             number = json.loads(argument, parse_constant=lambda _: math.nan)
         except (ValueError, RecursionError):

@@ -36,6 +36,7 @@ def open_dialect(
         dialect: Dialect = cls(**given)
     if resize is not None:
         dialect.resize = resize
+    # A wrong scale would train a model to miss; it shows here, before any phone is touched.
     try:
         for size in SCREENS:
             check_positions(dialect, dialect.screen(size))

@@ -85,6 +85,7 @@ class SpaceTranslator:
             self._layout = ImageLayout(image_layout or "hwc", image_range)
         self._gridless: gymnasium.Space[Any] | None = None
         """The space of observations of which the grids are not shown."""
+        # A grid of numbers that mean objects says little to a model; its picture is shown instead.
         if show is None:
             show = "observation"
             has_grid = observation_space is not None and has_symbolic_grid(observation_space)

@@ -44,6 +44,7 @@ class StructuredFormat:
     ) -> None:
         self._style = checked_style(style)
         self._is_tuple = isinstance(space, spaces.Tuple)
+        # Inside, a `Tuple` is a `Dict`: JSON objects name their components.
         if isinstance(space, spaces.Tuple):
             self._keys = parameter_names(parameters, len(space.spaces))
             names = dict(zip(self._keys, _entries(space, names), strict=True))

@@ -108,7 +108,7 @@ class ActionSet:
     def __init__(self, forms: Iterable[str], style: str = "tag") -> None:
         self.style = checked_style(style)
         self._forms: Mapping[str, str]
-        if isinstance(forms, Numbers):
+        if isinstance(forms, Numbers):  # never listed: there may be 2**62 of them
             self._forms = _NumberForms(forms)
             return
         given = list(forms)

@@ -179,6 +179,7 @@ def _inputs(
                 (result,) = shell.run([command], Deadline(phone.deadlines.command_s))
                 phone.checked(command, result)
                 seconds.append(time.perf_counter() - start)
+            # The first call also starts the shell.
             row = replace(row, median_ms=1000 * statistics.median(seconds[1:]))
         except (DeviceError, TimeoutError) as error:
             row = replace(row, failure=_why(phone, error))

@@ -85,6 +85,7 @@ class ConnectedPhone:
 
     def claim(self, token: int) -> None:
         """Make the phone refuse commands sent under any other lease."""
+        # It must get through under any lease that the phone still has.
         self.transport.token = None
         command = claim_command(token)
         (result,) = self.run_internal([command])
@@ -111,6 +112,7 @@ class ConnectedPhone:
 
     def reconnect(self) -> None:
         """Connect the phone, starting the adb server if none runs."""
+        # Starting the server may use up the time, but a phone needs some of it to connect.
         end_s = time.monotonic() + self.deadlines.connect_s
         self._server.ensure(self.deadlines.connect_s)
         self._server.connect(self.serial, max(_LEAST_S, end_s - time.monotonic()))

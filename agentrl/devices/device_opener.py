@@ -89,6 +89,7 @@ class DeviceOpener:
         remember_serial(serial)
         phone = AdbPhone(self.server, serial, self.deadlines, on_close)
         try:
+            # Nothing can be measured or woken before Android has started.
             readiness.wait_until_started(phone, self.deadlines.boot_s)
             phone.wakes = self.wake
             phone.wake_if_asked()

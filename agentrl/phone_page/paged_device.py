@@ -93,6 +93,7 @@ class PagedDevice(ForwardingDevice):
                 self._device.perform(Key("HOME"))
             return
         if isinstance(action, PointTouch | PathTouch):
+            # What counts is where a touch begins: from there on the page receives it.
             missed = self._app_beside(*action.points[0])
             if missed is not None:
                 missed.miss()

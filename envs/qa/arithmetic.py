@@ -38,6 +38,7 @@ class Arithmetic:
         """The question of a seed."""
         draws = self._draws(seed)
         term, value, thought, slip = next(drawn for drawn in draws if self._part.contains(drawn[0]))
+        # Guesses of a random player: near misses, so that the answer does not stand out.
         near = sorted({value + d for d in (-10, -2, -1, 0, 1, 2, 10)})
         return Task(
             name=f"arithmetic {seed}",

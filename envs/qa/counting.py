@@ -162,6 +162,7 @@ def _scatter(rng: np.random.Generator, things: list[Thing], level: CountingLevel
             thing.x, thing.y = rng.uniform(0.8, level.side - 0.8, 2)
             covered = _covers(thing, owner.shape[0], fine)
             after = np.where(covered, len(kept), owner)
+            # The visible rest of each earlier shape, counted on a coarse raster.
             left = [int((after == k).sum()) for k in range(len(kept))]
             if all(now >= _SEEN * area for now, area in zip(left, areas, strict=True)):
                 owner = after

@@ -119,6 +119,7 @@ def _boards(rng: random.Random, kind: LevelKind) -> Iterator[Board]:
 
 def _draw_room(rng: random.Random, kind: LevelKind) -> Room:
     """Carve a connected floor and choose targets on it."""
+    # Room for every box and a cell to push it from, and not mostly walls.
     inside = (kind.height - 2) * (kind.width - 2)
     least = max(2 * kind.boxes + 1, 2 * inside // 5)
     floor = _carve(rng, kind.height, kind.width, rng.randint(min(least, inside), inside))
@@ -157,6 +158,7 @@ def _draw_board(rng: random.Random, room: Room) -> Board | None:
         player = box + 2 * step
     if boxes & room.targets:
         return None
+    # The player starts anywhere that it can reach, as its last cell would reveal the first push.
     return Board(room=room, boxes=boxes, player=rng.choice(list(bits(room.reach(player, boxes)))))
 
 

@@ -60,6 +60,7 @@ def solve(board: Board, limit: int = 100_000) -> tuple[int, ...] | None:
     estimate = _estimate(room)
     costs: dict[SearchState, int] = {start: 0}
     came: dict[SearchState, tuple[SearchState, Push]] = {}
+    # Costs are negative in the queue: of two equally promising states, the deeper one comes first.
     queue = [(estimate(board.boxes), 0, start)]
     expanded = 0
     while queue:
@@ -87,6 +88,7 @@ def pushes(room: Room, state: SearchState) -> Iterator[Push]:
     # Cells with a box one step ahead and a safe cell two steps ahead.
     stands = [free & moved(boxes, -step) & moved(safe, -2 * step) for step in room.steps]
     wanted = stands[0] | stands[1] | stands[2] | stands[3]
+    # Cells are bits, so that one step of the walk in all directions is four shifts.
     reached = edge = 1 << state.player
     walk = 0
     while edge and wanted:
@@ -118,6 +120,7 @@ def _estimate(room: Room) -> Callable[[int], int]:
 
     @cache
     def matched(boxes: int) -> int:
+        # The cheapest assignment of the boxes so far, by the set of targets that it uses.
         best = [0, *[_FAR] * ((1 << count) - 1)]
         for box, turn in zip(bits(boxes), choices, strict=True):
             row = rows[box]

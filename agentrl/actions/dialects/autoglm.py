@@ -155,6 +155,7 @@ class AutoGLM(VerbDialect):
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
         """See Dialect.parse."""
         text = _answer(reply)
+        # Open-AutoGLM takes a text up to the last quote, without parsing it.
         typed = _TYPED.fullmatch(text)
         if typed is not None and not _NEXT_CALL.search(typed[1]):
             said = _decoded(typed[1])

@@ -121,6 +121,7 @@ class MAIUI(MobileUse):
         if "coordinate" in given:
             numbers = self.point(given["coordinate"], label, "coordinate")
             x, y = self.scale(screen).position(numbers, label)
+        # Its reach is in widths of the screen in both directions.
         width, height = screen.size
         x2, y2 = x + _REACH[direction][0], y + _REACH[direction][1] * width / height
         return [(x, y), (min(max(x2, 0.0), 1.0), min(max(y2, 0.0), 1.0))]

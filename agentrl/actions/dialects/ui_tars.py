@@ -103,6 +103,7 @@ class UITars(VerbDialect):
         """See VerbDialect.points."""
         if "direction" not in given:
             return super().points(name, given, screen)
+        # The finger moves against the direction, to show more on that side.
         x, y = self.scale(screen).position(_center(given["start_box"], name), name)
         direction = reply_values.one_of(given["direction"], "scroll: direction", _DIRECTIONS)
         across, down = (_REACH * way for way in _DIRECTIONS[direction])

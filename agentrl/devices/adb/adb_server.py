@@ -87,7 +87,7 @@ class AdbServer:
             DeviceError: it did not start.
         """
         if not self.is_running(deadline_s):
-            with _starting:
+            with _starting:  # another thread may have started it in the meantime
                 if not self.is_running(deadline_s):
                     self._start(deadline_s)
 

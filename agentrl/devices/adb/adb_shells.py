@@ -80,6 +80,7 @@ class PersistentShell:
     def outputs(self, commands: Sequence[Command], deadline: Deadline) -> list[BytesResult] | None:
         """Like `run`, but return raw outputs; None if the commands need a shell of their own."""
         script = _script(self._transport, commands, prompted=True, mark=self._mark)
+        # A script must be one line, and a second call must not wait for the first.
         if not script.text.isprintable() or not self._lock.acquire(blocking=False):
             return None
         try:
@@ -151,7 +152,7 @@ def packets(link: AdbSocket) -> Iterator[tuple[int, bytes]]:
         while len(data) - at >= _V2.size:
             id, length = _V2.unpack_from(data, at)
             end = at + _V2.size + length
-            if len(data) < end and length < _LARGE:
+            if len(data) < end and length < _LARGE:  # a small one is joined once it is complete
                 break
             if id != last and parts:
                 yield last, b"".join(parts)
@@ -209,6 +210,7 @@ def _named(commands: Sequence[Command]) -> str:
 
 def _ended(transport: DeviceTransport, script: ShellScript) -> DeviceError:
     """The error for a shell that ended before its script."""
+    # A phone that has gone, or a lost lease, says more than the end of a shell.
     try:
         transport.check_online()
         script.outputs()

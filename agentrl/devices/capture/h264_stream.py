@@ -107,6 +107,7 @@ class StreamCapture(StreamingCapture):
 
     def newest(self, deadline: Deadline) -> Image:
         """See StreamingCapture.newest."""
+        # A recording ends by itself after its time limit: one restart is normal.
         asked_s, why = time.monotonic(), ""
         for _ in range(2):
             run = self._run
@@ -139,6 +140,7 @@ class StreamCapture(StreamingCapture):
             if images_match(real, picture) or images_match(real, following):
                 return following
             picture = following
+            # The phone was rotated: only a new recording has the new orientation.
             if attempt == 0 and real.shape != following.shape:
                 self.close()
                 picture = self.newest(deadline)
@@ -197,6 +199,7 @@ class ScreenRecording:
     def _decode(self) -> None:
         decoder = H264Decoder()
         while True:
+            # The end of a frame is only marked by the next one; until then, a pause shows it.
             self._link.deadline = Deadline(_GAP_S if self._pending else _FOREVER_S)
             try:
                 data = self._link.receive()

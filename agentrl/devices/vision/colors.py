@@ -103,6 +103,7 @@ def dominant_color(
     if not palette:
         raise ValueError("the palette is empty: name at least one color")
     part = crop(frame, box)
+    # A grid of samples is enough to find the color of most of a box.
     step = max(1, min(part.shape[:2]) // _SAMPLED)
     lab = to_lab(part[::step, ::step])
     each = np.stack([_distance(lab, color) for color in palette.values()])

@@ -85,6 +85,7 @@ class Glyphs:
         if height < _LEAST:
             return GlyphReading(text="", score=0.0, covered=0.0)
         factor = height / (self._tallest * scale)
+        # The padding lets a glyph at the edge of the box match with its empty frame.
         ink = np.pad(ink_of(resized(part, factor).astype(np.uint8)), _ABOVE + 1)
         if not ink.any():
             return GlyphReading(text="", score=1.0, covered=1.0)

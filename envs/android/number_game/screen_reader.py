@@ -89,6 +89,7 @@ def _find_places(frame: Image, level: NumberGameLevel) -> tuple[RoundLayout | No
         where = FIXED_LAYOUTS[level.cards]
         face = _button(frame, where.button)
         return (None if face is None else where), face
+    # Only the button is found by its color; the cards can lie in any cell that it leaves.
     boxes = {(r, c): layout.cell(c, r, 2, margin=0.04) for r in (2, 3, 4) for c in (0, 1)}
     faces = {at: _button(frame, box) for at, box in boxes.items()}
     buttons = [cell for cell, face in faces.items() if face is not None]
@@ -133,13 +134,9 @@ def _phase(button: str | None, faces: list[str | None]) -> str:
         return UNREAD
     if button == "open":
         turned = [face != "back" for face in faces]
-        return (
-            NumberGamePhase.REVEAL
-            if all(turned)
-            else UNREAD
-            if any(turned)
-            else NumberGamePhase.LAMP
-        )
+        if all(turned):
+            return NumberGamePhase.REVEAL
+        return UNREAD if any(turned) else NumberGamePhase.LAMP
     return NumberGamePhase.PICK if button == "locked" else NumberGamePhase.FINAL
 
 
@@ -148,6 +145,7 @@ def _picks(facts: Mapping[str, Any]) -> _Facts:
     unread: _Facts = {"right": UNREAD, "wrong": UNREAD}
     if UNREAD in (facts["score"], facts["round"], facts["phase"]):
         return unread
+    # Each pick changes the score by one stake, up or down.
     over = facts["phase"] in (NumberGamePhase.REVEAL, NumberGamePhase.FINAL)
     picks, ahead = facts["round"] - 1 + over, (facts["score"] - START_SCORE) / STAKE
     right = (picks + ahead) / 2

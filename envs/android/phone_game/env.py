@@ -142,6 +142,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
             raise ValueError(
                 f"{action!r} is not an action of mode={self.mode}: {self.action_space}"
             )
+        # Leaving is rewarded by the state before the action.
         before = self.facts
         self._session.begin_step()
         if self.mode == self.modes[0]:
@@ -255,6 +256,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
         settled = self._when_over(settled)
         self._keep(settled)
         self._changed = settled.changed and self.had_effect(before, self.facts)
+        # A game may also be left by its own buttons, which no other package shows.
         if how := self.facts.get("closed"):
             left = AppExit(kind="foreign_app", package=self.game.package, by="agent", evidence=how)
             self._session.events += (left,)

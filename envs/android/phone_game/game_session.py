@@ -77,9 +77,11 @@ class GameSession:
                 return begins(shown)
             if state["seed"] != seed:
                 return False
+            # The last game may have had the same seed.
             return old.state is None or state["launches"] != old.state["launches"]
 
         serial, deadline_s = self.device.serial, self.device.deadlines.launch_s
+        # First the state of this launch, then a screen that shows it.
         shown = self.look_until(
             is_new,
             self.look(),
