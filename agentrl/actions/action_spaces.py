@@ -9,6 +9,7 @@
 | `Dict`, `Tuple` | `<action>{"move": "left"}</action>` | `{"name": "act", ...}` |
 """
 
+import contextlib
 import json
 import math
 from collections.abc import Sequence
@@ -175,8 +176,16 @@ class BoxFormat:
 
     def parse(self, reply: str) -> np.ndarray[Any, Any]:
         """See ActionFormat.parse; a number outside its bounds is an error."""
-        arguments = self._calls.parse(reply).arguments
-        numbers = [self._number(argument, part) for part, argument in enumerate(arguments)]
+        numbers = []
+        bounds = zip(self._space.low, self._space.high, strict=True)
+        given = zip(self._parameters, self._calls.parse(reply).arguments, bounds, strict=True)
+        for name, argument, (low, high) in given:
+            # What is no number is refused as it was written.
+            value: Any = argument
+            with contextlib.suppress(ValueError, RecursionError):
+                parsed = json.loads(argument, parse_constant=lambda _: math.nan)
+                value = argument if parsed is None else parsed
+            numbers.append(read_number(value, name, low, high, whole=self._whole))
         return np.array(numbers, dtype=self._space.dtype)
 
     def format(self, action: Any) -> str:
@@ -186,18 +195,6 @@ class BoxFormat:
         for value, least, most in zip(action, low, high, strict=True):
             arguments.append(write_number(value, least, most, whole=self._whole))
         return self._calls.format("act", *arguments)
-
-    def _number(self, argument: str, part: int) -> float:
-        name = self._parameters[part]
-        # Anything else than a number is refused below, as it was written.
-        try:
-            number = json.loads(argument, parse_constant=lambda _: math.nan)
-        except (ValueError, RecursionError):
-            number = None
-        low, high = self._space.low[part], self._space.high[part]
-        return read_number(
-            argument if number is None else number, name, low, high, whole=self._whole
-        )
 
 
 class TextFormat:

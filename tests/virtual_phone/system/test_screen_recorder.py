@@ -8,7 +8,7 @@ import av
 import numpy as np
 import pytest
 
-from agentrl.devices import Device
+from agentrl.devices import Device, Tap
 from agentrl.devices.adb import find_adb
 from tests.virtual_phone.packet_client import PATIENCE_S
 from tests.virtual_phone.shell_runner import run
@@ -155,6 +155,6 @@ def test_a_stream_arrives_through_the_adb_server_as_the_screen_changes(
         assert all((frame.width, frame.height) == (360, 640) for frame in frames)
         images += len(frames)
         if frames:
-            virtual_phone.tap(0.2, 0.2)
+            virtual_phone.perform(Tap(0.2, 0.2))
     recording.kill()
     recording.communicate()
