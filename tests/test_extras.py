@@ -15,7 +15,7 @@ from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.open_model import check_packages
-from agentrl.training import preflight
+from agentrl.training.plan.job_plan import plan_model_play, plan_training
 
 
 def without(monkeypatch, *names):
@@ -35,7 +35,7 @@ def test_a_remote_model_needs_only_the_http_client(monkeypatch):
         check_packages(RolloutConfig(engine="remote", launcher="ray"))
     assert str(error.value) == extras.NO_REMOTE
     with pytest.raises(ConfigError, match=r"agentrl-screens\[remote\]"):
-        preflight.check(configuration.load("sokoban", ["rollout.engine=remote"]), learns=False)
+        plan_model_play(configuration.load("sokoban", ["rollout.engine=remote"]))
     monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(ConfigError, match=r"agentrl-screens\[remote\]"):
         Endpoint(configuration.EndpointConfig())
@@ -44,7 +44,7 @@ def test_a_remote_model_needs_only_the_http_client(monkeypatch):
 def test_all_missing_packages_are_reported_at_once(monkeypatch):
     without(monkeypatch, "torch", "vllm", "ray")
     with pytest.raises(ConfigError) as error:
-        preflight.check(configuration.load("number_game", ["devices.source=virtual:1"]))
+        plan_training(configuration.load("number_game", ["devices.source=virtual:1"]))
     assert str(error.value) == (
         f"models need torch, not installed: {extras.GET_MODELS}. {extras.NO_VLLM}. {extras.NO_RAY}"
     )

@@ -13,7 +13,7 @@ from agentrl.cluster import reservation
 from agentrl.errors import ConfigError
 from agentrl.policies.tiny import tiny_model
 from agentrl.replay.recorder import Recorder
-from agentrl.training import preflight
+from agentrl.training.plan import model_checks
 from agentrl.types import Outcome
 from tests.replay.episodes import scored
 
@@ -28,15 +28,15 @@ def small_machine(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(reservation, "cores", lambda: 2)
     monkeypatch.setattr(accelerators, "count", lambda: 0)
-    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
+    monkeypatch.setattr(model_checks, "find_spec", lambda name: None)
 
 
 @pytest.mark.quick(every=4)
 @pytest.mark.parametrize("config", [*CONFIGS, *EXAMPLES], ids=lambda path: path.stem)
 def test_every_configuration_resolves(config, capsys, monkeypatch):
-    monkeypatch.setattr("agentrl.training.length_check._BUDGET_S", 0.0)  # playing is tested there
+    monkeypatch.setattr("agentrl.training.plan.length_check._BUDGET_S", 0.0)  # tested there
     # As on a machine with the memory and the time for models of billions of parameters.
-    monkeypatch.setattr("agentrl.training.cpu_memory_plan.misfits", lambda *_: [])
+    monkeypatch.setattr("agentrl.training.plan.cpu_memory_plan.misfits", lambda *_: [])
     given = ["devices.source=virtual:4"] if "source: ???" in config.read_text() else []
     assert run(["train", str(config), *given, "--dry-run"]) == 0
     _, _, unchecked = capsys.readouterr().out.partition("not checked:\n")
@@ -383,7 +383,7 @@ print(*({heavy} & sys.modules.keys()))"""
 
 
 def test_dry_run_says_what_it_did_not_check(capsys, monkeypatch):
-    monkeypatch.setattr("agentrl.training.preflight.check_loggers", lambda names: None)
+    monkeypatch.setattr("agentrl.training.plan.job_plan.check_loggers", lambda names: None)
     monkeypatch.setattr("agentrl.training.monitoring.logger.Logger.is_installed", lambda: True)
     monkeypatch.setenv("WANDB_API_KEY", "secret")
     monkeypatch.delenv("WANDB_MODE", raising=False)

@@ -105,7 +105,8 @@ def _print_plan(job: "OfflineJob", options: JobOptions) -> None:
     from agentrl import config as configuration
 
     options.check_folder()
-    found = job.check(configuration.load(options.config, options.settings), restored=False)
+    plan = job.plan(configuration.load(options.config, options.settings), restored=False)
+    found = plan.examples
     typer.echo(f"training examples: {len(found.train_indices)}")
     typer.echo(f"held-out examples: {len(found.held_out_indices)}")
     name, run = job.command.removeprefix("agentrl "), options.run

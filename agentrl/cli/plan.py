@@ -45,7 +45,7 @@ def plan(
     _say(f"planning {config} without weights")
     from agentrl.cluster.placement import unused_gpus
     from agentrl.policies.open_model import engine_class
-    from agentrl.training.memory_plan import layout_on, plan_memory  # loads transformers
+    from agentrl.training.plan.memory_plan import layout_on, plan_memory  # loads transformers
 
     each = engine_class(job.rollout).num_gpus(job.rollout.engine_kwargs)
     layout = layout_on(gpus, nodes, job.rollout, job.train)

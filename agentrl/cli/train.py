@@ -16,7 +16,7 @@ from agentrl.cli.terminal import announce, suggest
 from agentrl.text import shown_path
 
 if TYPE_CHECKING:
-    from agentrl.config import Config
+    from agentrl.training.plan.job_plan import JobPlan
 
 _WIDTH = 120
 """Width of a line of the plan, in characters."""
@@ -46,21 +46,21 @@ def train(
         config,
         overrides=options.settings,
         resume=options.run,
-        begun=lambda job: _announce(job, options),
+        begun=lambda plan: _announce(plan, options),
     )
     path = shown_path(run.path)
     typer.echo(f"run: {path}")
     suggest(("view", path), ("eval", path), ("merge", path, "my-model"))
 
 
-def _announce(job: "Config", options: JobOptions) -> None:
+def _announce(plan: "JobPlan", options: JobOptions) -> None:
     """Print which run is resumed, or the plan of a new one."""
     options.announce_resumed()
     if options.run is not None:
         return
-    from agentrl.training.work_estimate import estimate_work
+    from agentrl.training.plan.work_estimate import estimate_work
 
-    for stage, amount in estimate_work(job).items():
+    for stage, amount in estimate_work(plan.settings, plan.play).items():
         typer.echo(f"{stage:18} {amount}")
 
 
@@ -74,10 +74,10 @@ def _print_plan(options: JobOptions) -> None:
     options.check_folder()
     announce(f"checking {options.config}")
     from agentrl.training.checkpoints import checkpoint_store  # loads torch
-    from agentrl.training.preflight import MEMORY, MISFITS, resolve
+    from agentrl.training.plan.dry_run import MEMORY, MISFITS, describe_plan
 
     warm_start_pending = run is None or checkpoint_store.latest(run) is None
-    plan = resolve(job, run=run, warm_start_pending=warm_start_pending)
+    plan = describe_plan(job, run=run, warm_start_pending=warm_start_pending)
     from agentrl.conformance import check_own_classes  # imports torch, which the plan has checked
 
     check_own_classes(job.algorithm)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Unpack
 
 from agentrl.devices.device import Device
@@ -111,16 +110,23 @@ def open_source(
                 device.close()
             raise ConfigError(f"devices.source: {error}") from error
         newcomers = opener.open if grows else None
-        manager = PoolManager(routes, options, server=opener.server, open_newcomer=newcomers)
-        return DevicePool(manager)
+        return DevicePool(
+            PoolManager(routes, options, server=opener.server, open_newcomer=newcomers)
+        )
     phones, end = _spawn(opener, count, apps, size, tempo, effect_delay_ms, seed)
     try:
         devices = _connect(opener, phones.serials, known=True)
     except BaseException:
         end()
         raise
-    routes, revive = [[one] for one in devices], partial(phones.revive, opener.deadlines.start_s)
-    return DevicePool(PoolManager(routes, options, revive=revive, on_close=end))
+    return DevicePool(
+        PoolManager(
+            [[device] for device in devices],
+            options,
+            revive=lambda: phones.revive(opener.deadlines.start_s),
+            on_close=end,
+        )
+    )
 
 
 def _spawn(

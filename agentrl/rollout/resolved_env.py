@@ -35,7 +35,7 @@ _MAKE_ARGUMENTS = ("max_episode_steps", "render_mode")
 _ALLOW = "allow"
 
 
-@dataclass(kw_only=True, frozen=True)
+@dataclass(kw_only=True, frozen=True, eq=False)
 class ResolvedEnv:
     """The environment of a job in one split, with its class, translator and players.
 
@@ -167,7 +167,7 @@ class ResolvedEnv:
         return with_text_actions(instance)
 
     def check_arguments(self) -> int | None:
-        """Check that the environment takes its arguments, without making it.
+        """Check once that the environment takes its arguments, without making it.
 
         An environment that needs more than that, such as a data set, has a class method
         `check_kwargs`.
@@ -178,6 +178,10 @@ class ResolvedEnv:
         Raises:
             ConfigError: as `kwargs`; or its constructor does not take an argument, or lacks one.
         """
+        return self._num_episodes  # of a data set, the whole file is read for it
+
+    @cached_property
+    def _num_episodes(self) -> int | None:
         given = self.settings.kwargs
         if self.app is not None and "device" in given:
             raise ConfigError(

@@ -23,10 +23,11 @@ from agentrl.weight_sync import weight_files
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+PlanT = TypeVar("PlanT")
+"""What a job is found to need, before any work starts."""
 
 
-class Job(Protocol[T]):
+class Job(Protocol[PlanT]):
     """Base class of the kinds of training; `run_job` does the rest."""
 
     command: str
@@ -36,15 +37,12 @@ class Job(Protocol[T]):
     def steps_key(self) -> str:
         """The setting of the number of steps."""
 
-    def check(self, config: Config, *, restored: bool) -> T:
-        """Check everything before any work starts.
+    def plan(self, config: Config, *, restored: bool) -> PlanT:
+        """Look up and check everything that the configuration names, before any work starts.
 
         Args:
             config: the job.
             restored: whether it continues from a checkpoint.
-
-        Returns:
-            What has been read for that, for `run`.
 
         Raises:
             ConfigError: the first thing that is missing or invalid, and what to do.
@@ -53,18 +51,16 @@ class Job(Protocol[T]):
     def is_finished(self, config: Config, summary: Mapping[str, Any]) -> bool:
         """Whether a run with this `summary.json` has nothing left to do."""
 
-    async def run(
-        self, config: Config, folder: RunFolder, state: RunState, checked: T, *, resumed: bool
-    ) -> None:
+    async def run(self, plan: PlanT, folder: RunFolder, state: RunState, *, resumed: bool) -> None:
         """Open everything that the job needs, train, and close it in reverse order."""
 
 
 def run_job(
-    job: Job[T],
+    job: Job[PlanT],
     config: Config | StrPath,
     overrides: Sequence[str],
     resume: StrPath | None,
-    begun: Callable[[Config], None],
+    begun: Callable[[PlanT], None],
     *,
     is_stage: bool = False,
 ) -> replay.Run:
@@ -88,11 +84,11 @@ def run_job(
     settings = configuration.with_absolute_paths(settings)
     if resume is None:
         RunFolder.check_new(settings.run)
-        checked = job.check(settings, restored=False)
+        plan = job.plan(settings, restored=False)
         folder = RunFolder.create(settings.run, job_name(config, settings))
         folder.save_config(settings)
         folder.save_command(job.command)
-        begun(settings)
+        begun(plan)
     run = folder.path
     with lock_folder(run):
         if resume is not None:
@@ -101,23 +97,24 @@ def run_job(
                 log.warning("%s is already finished; raise %s to train longer", run, job.steps_key)
                 return replay.Run(run)
             latest = checkpoint_store.latest(run)
-            checked = job.check(settings, restored=latest is not None)
+            plan = job.plan(settings, restored=latest is not None)
             _check_model(settings.model, folder)
             if latest is not None:
                 checkpoint_store.check_files(latest)
             for killed in (run, run / "episodes"):
                 remove_partial_files(killed)
-            begun(settings)
+            begun(plan)
         weight_files.remove_stale_folders()
         command = None if is_stage else job.command
         with recorded_failure(run), _resume_hint(folder, command, resumed=resume is not None):
             record_start(run)
-            run_with_restarts(job, settings, folder, checked, resumed=resume is not None)
+            restarts = settings.run.restarts
+            run_with_restarts(job, plan, folder, restarts, resumed=resume is not None)
     return replay.Run(run)
 
 
 def run_with_restarts(
-    job: Job[T], config: Config, folder: RunFolder, checked: T, *, resumed: bool
+    job: Job[PlanT], plan: PlanT, folder: RunFolder, restarts: int, *, resumed: bool
 ) -> None:
     """Run; after the loss of a rank, close everything and resume from the last checkpoint.
 
@@ -126,11 +123,11 @@ def run_with_restarts(
         ClusterError: Ray did not start, or see `LearnerLost`.
     """
     failed_after = None
-    for left in reversed(range(config.run.restarts + 1)):
+    for left in reversed(range(restarts + 1)):
         state = folder.load_state()
         before = state.seconds.get("start")
         try:
-            event_loop.run(job.run(config, folder, state, checked, resumed=resumed))
+            event_loop.run(job.run(plan, folder, state, resumed=resumed))
         except (LearnerLost, ClusterError) as error:
             never_began = failed_after is None and state.seconds.get("start") == before
             if not left or never_began or state.step == failed_after:

@@ -21,12 +21,12 @@ from agentrl.replay import preference_pairs, tables_export
 from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.resolved_env import history_of, resolve_env
 from agentrl.text import did_you_mean, known_names, quoted
-from agentrl.training import preflight
 from agentrl.training.finetuning.dpo import PreferenceTraining
 from agentrl.training.finetuning.reward_model_training import RewardModelTraining
 from agentrl.training.finetuning.sft import SupervisedFinetuning
 from agentrl.training.job import Job, run_job
 from agentrl.training.pipeline_results import stage_row
+from agentrl.training.plan.job_plan import check_learner
 from agentrl.training.run_folder import RunFolder, read_summary
 from agentrl.training.trainer.train import Reinforcement
 
@@ -219,10 +219,10 @@ class StagedRun:
             checked[stage.name] = config
             try:
                 if not stage.follows:
-                    JOBS[stage.job]().check(config, restored=False)
+                    JOBS[stage.job]().plan(config, restored=False)
                     continue
                 if _EARLIER not in _as_text(stage.settings.get("model")):
-                    preflight.check_learner(config)
+                    check_learner(config)
                 if stage.job == "train":
                     open_translator(resolve_env(config.env))
             except ConfigError as error:

@@ -125,7 +125,7 @@ def test_a_recipe_rewards_the_right_answer_and_not_a_wrong_one(recipe, drawn):
 @pytest.mark.parametrize("recipe", ROWS)
 def test_a_recipe_passes_a_dry_run(recipe, drawn, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("agentrl.training.length_check._BUDGET_S", 0.0)  # playing is tested there
+    monkeypatch.setattr("agentrl.training.plan.length_check._BUDGET_S", 0.0)  # tested there
     command = [COMMANDS.get(recipe, "train"), f"recipes/{recipe}", *overrides(recipe, drawn)]
     assert run([*command, "--dry-run"]) == 0, capsys.readouterr().err
     assert "All checks pass" in capsys.readouterr().out

@@ -8,7 +8,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl.conformance import checks, findings
 from agentrl.errors import ConfigError
-from agentrl.training.length_check import check_lengths
+from agentrl.training.plan.length_check import check_lengths
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 

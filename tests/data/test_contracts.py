@@ -14,7 +14,7 @@ import agentrl
 from agentrl.config import Config, EnvConfig, RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rollout.scoring import RewardFunctions
-from agentrl.training.preflight import check_env_setup
+from agentrl.training.plan.job_plan import plan_scripted_play
 from tests.data.rows import picture, png, write_jsonl
 from tests.rollout.test_collector import episode_of
 from tests.rollout.test_reward_adapters import TICKET
@@ -211,10 +211,10 @@ def test_a_column_that_a_trl_function_takes_is_missed_before_any_episode(folder)
         ConfigError,
         match=r"^rewards: trl_accuracy requires the column 'solution'.* Known: answer, .*problem, ",
     ):
-        check_env_setup(Config(env=qa, rewards=reward))
-    check_env_setup(Config(env=qa, rewards=[RewardConfig(function=f"{OURS}trl_format")]))
+        plan_scripted_play(Config(env=qa, rewards=reward))
+    plan_scripted_play(Config(env=qa, rewards=[RewardConfig(function=f"{OURS}trl_format")]))
     written(folder, R1V)
-    check_env_setup(Config(env=qa, rewards=reward))
+    plan_scripted_play(Config(env=qa, rewards=reward))
 
 
 # --- veRL ---------------------------------------------------------------------------------

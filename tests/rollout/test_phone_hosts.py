@@ -14,7 +14,7 @@ from agentrl.rollout.nodes.phone_hosts import (
     nodes_of_hosts,
     share_virtual,
 )
-from agentrl.training.preflight import check
+from agentrl.training.plan.job_plan import plan_training
 
 A, B, C = nodes = tuple(
     Node(address=f"10.0.0.{k}", cpus=2, id=f"{k}" * 16, hostname=f"shelf-{k}") for k in (1, 2, 3)
@@ -135,4 +135,4 @@ def test_hosts_without_a_cluster_are_refused_before_work_starts(monkeypatch):
     assert job.devices.hosts == {"10.0.0.1": "virtual:2", "b": None}
     assert configuration.from_dict(job.to_dict()).devices.of_host("10.0.0.1").source == "virtual:2"
     with pytest.raises(ConfigError, match=r"devices\.hosts: names nodes of a Ray cluster"):
-        check(job)
+        plan_training(job)

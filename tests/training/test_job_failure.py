@@ -32,13 +32,13 @@ class FailingJob:
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
 
-    def check(self, config, *, restored):
+    def plan(self, config, *, restored):
         return None
 
     def is_finished(self, config, summary):
         return False
 
-    async def run(self, config: Config, folder: RunFolder, state: RunState, checked, *, resumed):
+    async def run(self, plan: None, folder: RunFolder, state: RunState, *, resumed: bool):
         logging.getLogger("agentrl.example").warning("about to fail")
         state.step = 1
         folder.save_state(state)
@@ -109,7 +109,7 @@ def test_resuming_is_suggested_only_where_it_can_help(error, helps, tmp_path, ca
 
 def test_an_existing_name_is_refused_before_the_job_is_checked(tmp_path):
     class Unchecked(FailingJob):
-        def check(self, config, *, restored):
+        def plan(self, config, *, restored):
             raise AssertionError("checked")
 
     (tmp_path / "one").mkdir()
@@ -120,7 +120,7 @@ def test_an_existing_name_is_refused_before_the_job_is_checked(tmp_path):
 
 def test_a_job_that_cannot_begin_leaves_no_folder(tmp_path):
     class Refused(FailingJob):
-        async def run(self, config, folder, state, checked, *, resumed):
+        async def run(self, plan, folder, state, *, resumed):
             raise ConfigError("rewards: cannot be scored")
 
     settings = Config(run=RunConfig(dir=str(tmp_path), name="one"))

@@ -29,7 +29,7 @@ from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.reward_audit import sum_sight
 from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.text import pluralize
-from agentrl.training import env_seeds, preflight
+from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.evaluation.shared_rollouts import SharedRollouts
 from agentrl.training.job_failure import recorded_failure
@@ -47,6 +47,7 @@ from agentrl.training.monitoring.progress import (
     show_engine_start,
     show_progress,
 )
+from agentrl.training.plan.job_plan import plan_model_play, plan_scripted_play
 from agentrl.training.run_folder import (
     RunFolder,
     check_names_env,
@@ -366,10 +367,10 @@ class _EvaluatedPolicy:
             config = replace(config, model=own)
         config = config.without_learner()
         if self.player is None:
-            preflight.check(config, learns=False)
+            plan_model_play(config)
             check_checkpoint(config.model, self.checkpoint)
         else:
-            preflight.check_env_setup(config, [self.player])
+            plan_scripted_play(config, [self.player])
         if self.served:
             config = replace(config, rollout=with_served_model(config.rollout))
         return config

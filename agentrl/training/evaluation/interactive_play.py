@@ -28,7 +28,6 @@ from agentrl.rollout.resolved_env import ResolvedEnv, resolve_env
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.text import did_you_mean
-from agentrl.training import preflight
 from agentrl.training.evaluation.human_player import (
     HumanPolicy,
     NothingPlayed,
@@ -44,6 +43,7 @@ from agentrl.training.model_to_play import (
     trained_steps,
     with_served_model,
 )
+from agentrl.training.plan.job_plan import plan_model_play, plan_scripted_play
 from agentrl.training.run_folder import (
     PLAY_COMMAND,
     RunFolder,
@@ -157,10 +157,10 @@ def play(
     config = replace(config, rollout=rollout, run=own, devices=devices).without_learner()
     _check_policy(policy, plan_play(config))
     if policy == MODEL:
-        preflight.check(config, learns=False)
+        plan_model_play(config)
         check_checkpoint(config.model, kept)
     else:
-        preflight.check_env_setup(config, [] if policy == HUMAN else [policy])
+        plan_scripted_play(config, [] if policy == HUMAN else [policy])
     if served:
         config = replace(config, rollout=with_served_model(config.rollout))
     of_run = policy == MODEL and not served

@@ -6,8 +6,8 @@ from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.open_rollouts import AnyRollouts, open_rollouts
-from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.model_to_play import model_folder
+from agentrl.training.plan.long_prompts import skip_long_prompts
 
 
 class SharedRollouts:

@@ -8,7 +8,7 @@ from agentrl.data.conversations import OfflineRow, ReadRow, read_preference
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.files import StrPath
 from agentrl.training.finetuning.offline_dataset import Encode, encode_pair
-from agentrl.training.finetuning.offline_job import Examples, OfflineJob
+from agentrl.training.finetuning.offline_job import Examples, OfflineJob, OfflinePlan
 from agentrl.training.job import run_job
 
 
@@ -18,7 +18,7 @@ def dpo(
     *,
     overrides: Sequence[str] = (),
     resume: StrPath | None = None,
-    begun: Callable[[Config], None] = lambda config: None,
+    begun: Callable[[OfflinePlan], None] = lambda plan: None,
 ) -> replay.Run:
     """Train a model on pairs of answers; or resume a run.
 

@@ -20,18 +20,18 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.models.model_source import check_policy, resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.workers.open_rollouts import reserve
-from agentrl.training import preflight
-from agentrl.training.disk_space import DiskPlan
 from agentrl.training.finetuning.offline_dataset import (
     Encode,
     OfflineDataset,
     Rows,
     open_rows,
 )
-from agentrl.training.host_memory_plan import check_host_memory
-from agentrl.training.job_size import JobSize
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
+from agentrl.training.plan.disk_space import DiskPlan
+from agentrl.training.plan.host_memory_plan import check_host_memory
+from agentrl.training.plan.job_plan import check_learner
+from agentrl.training.plan.job_size import JobSize
 from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.stop_signals import acknowledge_stop_signals
 
@@ -44,6 +44,14 @@ class Examples:
     train_indices: list[int]
     held_out: Rows
     held_out_indices: list[int]
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class OfflinePlan:
+    """A job of training on a data set, checked, with its examples read."""
+
+    settings: Config
+    examples: Examples
 
 
 class OfflineJob(ABC):
@@ -66,12 +74,12 @@ class OfflineJob(ABC):
     def form(self, settings: FinetuningConfig) -> tuple[ReadRow[OfflineRow], Encode]:
         """How rows are read, and how they become token sequences."""
 
-    def check(self, config: Config, *, restored: bool) -> Examples:
-        """See `Job.check`; the examples."""
-        preflight.check_learner(config)
+    def plan(self, config: Config, *, restored: bool) -> OfflinePlan:
+        """See `Job.plan`."""
+        check_learner(config)
         if not self.is_reward_model:
             check_policy(config.model)
-        return self.open_data(config)
+        return OfflinePlan(settings=config, examples=self.open_data(config))
 
     def open_data(self, config: Config) -> Examples:
         """Read the examples; every row and image is checked.
@@ -118,14 +126,14 @@ class OfflineJob(ABC):
 
     async def run(
         self,
-        config: Config,
+        plan: OfflinePlan,
         folder: RunFolder,
         state: RunState,
-        checked: Examples,
         *,
         resumed: bool,
     ) -> None:
         """See `Job.run`."""
+        config = plan.settings
         # These import torch, which may be missing; the check has reported that by now.
         from agentrl.training.finetuning.offline_trainer import OfflineTrainer, Schedule
         from agentrl.training.learner.learner_group import open_learner
@@ -143,7 +151,7 @@ class OfflineJob(ABC):
             if not start.is_dir():
                 start = resolve_model(config.model, config.seed, folder.start)
             encoder = open_encoder(config.model, start)
-            train, held_out = await asyncio.to_thread(self._encoded, checked, encoder, config)
+            train, held_out = await asyncio.to_thread(self._encoded, plan.examples, encoder, config)
             schedule = Schedule(
                 steps=settings.steps or math.ceil(settings.epochs * len(train) / settings.batch),
                 batch=settings.batch,

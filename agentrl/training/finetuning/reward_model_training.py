@@ -12,7 +12,7 @@ from agentrl.training.finetuning.offline_dataset import (
     encode_compared,
     encode_labeled,
 )
-from agentrl.training.finetuning.offline_job import OfflineJob
+from agentrl.training.finetuning.offline_job import OfflineJob, OfflinePlan
 from agentrl.training.job import run_job
 
 
@@ -22,7 +22,7 @@ def train_reward_model(
     *,
     overrides: Sequence[str] = (),
     resume: StrPath | None = None,
-    begun: Callable[[Config], None] = lambda config: None,
+    begun: Callable[[OfflinePlan], None] = lambda plan: None,
 ) -> replay.Run:
     """Train a reward model; or resume a run.
 

@@ -8,7 +8,7 @@ from agentrl.data.conversations import OfflineRow, ReadRow, read_chat
 from agentrl.errors import with_short_mistakes
 from agentrl.files import StrPath
 from agentrl.training.finetuning.offline_dataset import Encode, encode_learned
-from agentrl.training.finetuning.offline_job import OfflineJob
+from agentrl.training.finetuning.offline_job import OfflineJob, OfflinePlan
 from agentrl.training.job import run_job
 
 
@@ -18,7 +18,7 @@ def sft(
     *,
     overrides: Sequence[str] = (),
     resume: StrPath | None = None,
-    begun: Callable[[Config], None] = lambda config: None,
+    begun: Callable[[OfflinePlan], None] = lambda plan: None,
 ) -> replay.Run:
     """Fine-tune a model on conversations; or resume a run; the arguments are those of `train`.
 

@@ -23,7 +23,6 @@ from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.open_rollouts import open_engines
 from agentrl.text import did_you_mean
-from agentrl.training import preflight
 from agentrl.training.model_to_play import (
     check_checkpoint,
     checkpoint_of,
@@ -32,6 +31,7 @@ from agentrl.training.model_to_play import (
     model_of_run,
     with_served_model,
 )
+from agentrl.training.plan.job_plan import check_inference
 from agentrl.training.run_folder import open_target
 from agentrl.types import Message, Prompt
 
@@ -115,7 +115,7 @@ def open_inference_target(
         rollout=config.rollout,
         run=RunConfig(search_path=config.run.search_path),
     ).without_learner()
-    preflight.check_inference(config)
+    check_inference(config)
     check_checkpoint(config.model, kept)
     if served:
         config = replace(config, rollout=with_served_model(config.rollout))

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.config import Config, RolloutConfig, SamplerConfig
+from agentrl.config import RolloutConfig, SamplerConfig
 from agentrl.errors import ConfigError, LearnerError, boundary
 from agentrl.extension_points import SAMPLER
 from agentrl.replay.episode_summary import is_success
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.play_plan import Task
 from agentrl.training.env_seeds import first_training_seed, training_seeds
 from agentrl.types import ScoredEpisode
 
@@ -311,17 +311,24 @@ class TaskSampler(ABC):
         """Continue where a state was saved; an empty one is that of a new job."""
 
 
-def task_sets(config: Config) -> list[TaskSet]:
+def task_sets(
+    config: SamplerConfig, tasks: Mapping[str, Task], weights: Mapping[str, float]
+) -> list[TaskSet]:
     """The tasks of each environment of a job; counted only if its sampler returns to tasks.
+
+    Args:
+        config: the sampler's settings.
+        tasks: the environments that are trained on, by name.
+        weights: the share of the groups of each of them.
 
     Raises:
         ConfigError: an environment does not accept its arguments, or there is no such sampler.
     """
-    pool, weights = config.sampling.pool, config.mixture_weights()
-    is_counted = SAMPLER.resolve(config.sampling.name).repeats or pool is not None
+    pool = config.pool
+    is_counted = SAMPLER.resolve(config.name).repeats or pool is not None
     sets = []
-    for name, job in config.environments().items():
-        known = resolve_env(job.env).check_arguments() if is_counted else None
+    for name, task in tasks.items():
+        known = task.train.check_arguments() if is_counted else None
         count = min((n for n in (pool, known) if n is not None), default=None)
         sets.append(TaskSet(env=name, weight=weights[name], count=count))
     return sets

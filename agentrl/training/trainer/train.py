@@ -5,15 +5,14 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AbstractContextManager, AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
 from agentrl import replay
-from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import Reservation
-from agentrl.config import Config
+from agentrl.config import Config, ModelConfig, RunConfig
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.files import StrPath
 from agentrl.policies.chat.template_probe import check_template
@@ -24,20 +23,16 @@ from agentrl.replay.recorder import Recorder
 from agentrl.rollout.nodes.job_files import user_files
 from agentrl.rollout.play_plan import baseline_players, plan_play
 from agentrl.rollout.workers.open_rollouts import open_rollouts, reserve
-from agentrl.training import preflight
-from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.disk_space import DiskPlan
-from agentrl.training.host_memory_plan import check_host_memory
 from agentrl.training.job import run_job
-from agentrl.training.job_size import JobSize
-from agentrl.training.long_prompts import skip_long_prompts
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
+from agentrl.training.plan.disk_space import DiskPlan
+from agentrl.training.plan.host_memory_plan import check_host_memory
+from agentrl.training.plan.job_plan import JobPlan, plan_training
+from agentrl.training.plan.job_size import JobSize
 from agentrl.training.run_folder import RunFolder, RunState
-from agentrl.training.stop_signals import acknowledge_stop_signals
-from agentrl.training.supervised.demonstration_filter import SelectedEpisode
+from agentrl.training.stop_signals import Stopping, acknowledge_stop_signals
 from agentrl.weight_sync import weight_files
-from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +43,7 @@ def train(
     *,
     overrides: Sequence[str] = (),
     resume: StrPath | None = None,
-    begun: Callable[[Config], None] = lambda config: None,
+    begun: Callable[[JobPlan], None] = lambda plan: None,
 ) -> replay.Run:
     """Run a whole training job, or resume one.
 
@@ -57,8 +52,8 @@ def train(
         overrides: `key=value` settings.
         resume: the folder of an earlier run; training continues from its last checkpoint, with
             the configuration stored there.
-        begun: called with the configuration after all checks and before any work; not if the run
-            is already finished.
+        begun: called with the plan of the job before any work; not if the run is already
+            finished.
 
     Returns:
         The run: its summary, checkpoints, episodes and model.
@@ -78,15 +73,15 @@ class Reinforcement:
 
     command, steps_key = "agentrl train", "train.steps"
 
-    def check(self, config: Config, *, restored: bool) -> Sequence[SelectedEpisode]:
-        """See `Job.check`; the recorded episodes of a warm start that is still to come."""
+    def plan(self, config: Config, *, restored: bool) -> JobPlan:
+        """See `Job.plan`."""
         if (given := config.only_learns_from) is not None:
             command = given.replace("reward_model", "train-reward-model")
             raise ConfigError(
                 f"{given}: there is such a section, but no environment (env); did you mean "
                 f"agentrl {command}?"
             )
-        return preflight.check(config, warm_start_pending=not restored).episodes
+        return plan_training(config, warm_start_pending=not restored)
 
     def is_finished(self, config: Config, summary: Mapping[str, Any]) -> bool:
         """See `Job.is_finished`."""
@@ -95,120 +90,128 @@ class Reinforcement:
 
     async def run(
         self,
-        config: Config,
+        plan: JobPlan,
         folder: RunFolder,
         state: RunState,
-        checked: Sequence[SelectedEpisode],
         *,
         resumed: bool,
     ) -> None:
         """See `Job.run`."""
-        if checkpoint_store.latest(folder.path) is not None:
-            checked = ()  # the warm start is done
-        await _train(config, folder, state, checked, resumed=resumed)
+        await _train(plan, folder, state, resumed=resumed)
 
 
-def _place_weights(
-    choice: TransportChoice, dtype: str, size: JobSize, reservation: Reservation
-) -> None:
+def _place_weights(plan: JobPlan, size: JobSize, reservation: Reservation) -> None:
     """Find room for the weights that the learner will publish, in memory or else on disk.
 
     Raises:
         ConfigError: there is none.
     """
-    needs, folder = choice.transport_class().needs, None
+    needs, folder = plan.play.transport.transport_class().needs, None
     if needs.memory_copies:
         copies = needs.memory_copies
-        what = f"{copies} x the weights in {dtype}"
+        what = f"{copies} x the weights in {plan.settings.model.dtype}"
         folder = reservation.place_weights(copies * size.model, what)
     if folder is not None and needs.backend is not None:
+        named = plan.settings.train.weight_transfer
         raise ConfigError(
-            f"train.weight_transfer={choice.train.weight_transfer}: has no room in shared memory; "
-            "set train.weight_transfer=file"
+            f"train.weight_transfer={named}: has no room in shared memory; set "
+            "train.weight_transfer=file"
         )
     weight_files.use_folder(folder)
 
 
-def _start_model(config: Config, folder: RunFolder) -> Path:
+def _start_model(model: ModelConfig, seed: int, start: Path) -> Path:
     """The folder of the model that the job starts from.
 
     Raises:
         ConfigError: its files cannot be used.
     """
-    start = folder.start
-    if not start.is_dir():
-        start = resolve_model(config.model, config.seed, folder.start)
-        if is_on_hub(config.model):  # its files could not be read before
-            strict = config.model.chat in ("auto", "template")
-            check_template(open_encoder(config.model, start), start, strict=strict)
+    if start.is_dir():
+        return start
+    start = resolve_model(model, seed, start)
+    if is_on_hub(model):  # its files could not be read before
+        strict = model.chat in ("auto", "template")
+        check_template(open_encoder(model, start), start, strict=strict)
     return start
 
 
-async def _train(
-    config: Config,
-    folder: RunFolder,
-    state: RunState,
-    demonstrations: Sequence[SelectedEpisode],
-    *,
-    resumed: bool,
-) -> None:
+def _check_disk(plan: JobPlan, start: Path, folder: Path) -> tuple[JobSize, DiskPlan]:
+    """Compare what the job writes with the free disk space.
+
+    Raises:
+        ConfigError: there is too little.
+    """
+    settings = plan.settings
+    dtype = settings.train.master_dtype
+    size = JobSize.of(start, settings.model, settings.optim, dtype, settings.algorithm)
+    disk = DiskPlan.of(
+        size, settings.checkpoint, settings.run, settings.train.steps,
+        evaluates=bool(settings.eval.every),
+    )  # fmt: skip
+    disk.check(folder)
+    return size, disk
+
+
+async def _train(plan: JobPlan, folder: RunFolder, state: RunState, *, resumed: bool) -> None:
     """Open everything that training needs, train, and close it in reverse order."""
     # Both import torch, which may be missing; the plan has reported that by now.
     from agentrl.training.learner.learner_group import open_learner
     from agentrl.training.trainer.trainer import Trainer
 
-    # The evaluation after training is played twice: sampled and greedy.
-    amounts = PlannedWork(steps=config.train.steps, games_after=2 * config.eval.episodes)
+    written, path, began = plan.settings, folder.path, time.perf_counter()
     async with AsyncExitStack() as opened:
-        more = () if config.run.stop_signal is None else (signal.Signals[config.run.stop_signal],)
-        stopping = opened.enter_context(acknowledge_stop_signals(*more, grace_s=config.run.grace_s))
-        by_state = load_algorithm(config.algorithm).compares == "states"
-        reporter = Reporter(folder.path, config.logging, amounts, compares_states=by_state)
-        opened.enter_context(closing(reporter))
+        stopping = opened.enter_context(_stop_signals(written.run))
+        reporter = opened.enter_context(closing(_reporter(plan, path)))
         opened.callback(ray_cluster.leave_cluster)
-        started = time.perf_counter()
         reporter.stage("start")
-        start = _start_model(config, folder)
-        size = JobSize.of(
-            start, config.model, config.optim, config.train.master_dtype, config.algorithm
-        )
-        disk = DiskPlan.of(
-            size, config.checkpoint, config.run, config.train.steps,
-            evaluates=bool(config.eval.every),
-        )  # fmt: skip
-        disk.check(folder.path)
-        job = skip_long_prompts(config, start)
-        reservation = reserve(job.rollout, job.train, job.devices.hosts)
+        start = _start_model(written.model, written.seed, folder.start)
+        size, disk = _check_disk(plan, start, path)
+        plan = plan.without_long_prompts(start)
+        settings = plan.settings
+        reservation = reserve(settings.rollout, settings.train, settings.devices.hosts)
         opened.callback(reservation.release)
-        job = reservation.layout.applied_to(job)
-        choice = TransportChoice(rollout=job.rollout, train=job.train, lora=job.model.lora)
-        await asyncio.to_thread(_place_weights, choice, job.model.dtype, size, reservation)
-        await asyncio.to_thread(check_host_memory, job, size, disk, folder.path, reservation)
-        rollouts = await open_rollouts(plan_play(job), start, folder.path, reservation=reservation)
+        plan = plan.placed(reservation.layout)
+        await asyncio.to_thread(_place_weights, plan, size, reservation)
+        await asyncio.to_thread(check_host_memory, plan.settings, size, disk, path, reservation)
+        rollouts = await open_rollouts(plan.play, start, path, reservation=reservation)
         opened.push_async_callback(rollouts.close)
-        pruner = BackgroundPruner(folder.path, config.run.keep_gb, config.rollout)
+        pruner = BackgroundPruner(path, written.run.keep_gb, written.rollout)
         with stopping.interrupting():
-            learner = opened.enter_context(
-                closing(open_learner(job, start, reservation, folder.path))
-            )
-        recorder = opened.enter_context(
-            closing(Recorder(folder.path, frames="none", writer="trainer"))
-        )
+            learner = open_learner(plan.settings, start, reservation, path)
+            opened.enter_context(closing(learner))
+        recorder = opened.enter_context(closing(Recorder(path, frames="none", writer="trainer")))
         trainer = Trainer(
-            job, folder, start, state, rollouts, learner, reporter, recorder, pruner, stopping
+            plan, folder, start, state, rollouts, learner, reporter, recorder, pruner, stopping
         )
-        trainer.restore()
-        for file in state.record_files(user_files(config.to_dict())):
-            log.warning(
-                "%s was edited since this run last used it; the new version counts from step %d on "
-                "(recorded in state.json)",
-                file,
-                state.step + 1,
-            )
-        state.add_seconds("start", time.perf_counter() - started)
         opened.push_async_callback(trainer.close)
+        trainer.restore()
+        _warn_of_edits(state, written)
+        state.add_seconds("start", time.perf_counter() - began)
         if resumed:
             # Only now: settings that the checkpoint rejects must not be stored with the run.
-            folder.save_config(config)
-        await trainer.run(demonstrations)
+            folder.save_config(written)
+        await trainer.run()
     pruner.close()  # after the last recorder has stopped
+
+
+def _stop_signals(run: RunConfig) -> AbstractContextManager[Stopping]:
+    more = () if run.stop_signal is None else (signal.Signals[run.stop_signal],)
+    return acknowledge_stop_signals(*more, grace_s=run.grace_s)
+
+
+def _reporter(plan: JobPlan, folder: Path) -> Reporter:
+    settings, by_state = plan.settings, plan.algorithm.compares == "states"
+    # The evaluation after training is played twice: sampled and greedy.
+    amounts = PlannedWork(steps=settings.train.steps, games_after=2 * settings.eval.episodes)
+    return Reporter(folder, settings.logging, amounts, compares_states=by_state)
+
+
+def _warn_of_edits(state: RunState, written: Config) -> None:
+    """Record the user's files of code, and warn of those that were edited since the last start."""
+    for file in state.record_files(user_files(written.to_dict())):
+        log.warning(
+            "%s was edited since this run last used it; the new version counts from step %d on "
+            "(recorded in state.json)",
+            file,
+            state.step + 1,
+        )

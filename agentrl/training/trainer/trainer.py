@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.algorithms.core.advantages import check_state_keys
-from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.algorithms.core.kl import adapt_coefficient
-from agentrl.config import Config, WarmStartConfig
+from agentrl.config import WarmStartConfig
 from agentrl.errors import LearnerError, LearnerLost, boundary
 from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.load_translator_and_players import load_player
-from agentrl.rollout.play_plan import baseline_players, plan_play
 from agentrl.rollout.workers.open_rollouts import AnyRollouts
 from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
@@ -33,11 +31,11 @@ from agentrl.training.monitoring.training_health import (
     mismatch_warning,
     repetition_share,
 )
+from agentrl.training.plan.job_plan import JobPlan
 from agentrl.training.run_folder import SAVING, RunFolder, RunState
-from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, load_sampler, task_sets
+from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, load_sampler
 from agentrl.training.stop_signals import Stopping
 from agentrl.training.supervised import warm_start
-from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.training.supervised.supervised_dataset import (
     SupervisedDataset,
     rerender_demonstrations,
@@ -46,7 +44,6 @@ from agentrl.training.trainer.step_rollouts import RolloutPrefetcher, StepCollec
 from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync.publisher import Publisher
-from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +52,7 @@ class Trainer:
     """Runs the stages of a training run.
 
     Args:
-        config: the whole configuration.
+        plan: the job.
         folder: the run's folder.
         start: the folder of the model that the run starts from.
         state: the progress of the run; saved after every stage.
@@ -69,7 +66,7 @@ class Trainer:
 
     def __init__(
         self,
-        config: Config,
+        plan: JobPlan,
         folder: RunFolder,
         start: Path,
         state: RunState,
@@ -80,8 +77,8 @@ class Trainer:
         pruner: BackgroundPruner,
         stopping: Stopping,
     ) -> None:
-        self.config = config
-        self._plan = plan_play(config)
+        self._plan = plan
+        self._settings = settings = plan.settings
         self.state = state
         self._folder = folder
         self._start = start
@@ -95,23 +92,22 @@ class Trainer:
         self._best_step: int | None = None
         """The step with the best evaluation so far, if this process played it."""
         self._checkpoints = CheckpointWriter(
-            folder.path, learner, config.checkpoint, config.train.deadline_s
+            folder.path, learner, settings.checkpoint, settings.train.deadline_s
         )
-        choice = TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
-        self._publisher = Publisher(choice, learner, rollouts)
-        self._algorithm = load_algorithm(config.algorithm)
+        self._publisher = Publisher(plan.play.transport, learner, rollouts)
+        self._algorithm = plan.algorithm
         self._sampler = load_sampler(
-            config.sampling,
-            task_sets(config),
-            config.rollout,
-            run_seed=config.seed,
+            settings.sampling,
+            plan.task_sets,
+            settings.rollout,
+            run_seed=settings.seed,
             folder=folder.path / "sampler",
         )
         self._audit: RunningAudit | None = None
-        if config.reward_audit is not None:
-            self._audit = RunningAudit(config.reward_audit, state.audit, folder.path)
+        if settings.reward_audit is not None:
+            self._audit = RunningAudit(settings.reward_audit, state.audit, folder.path)
         self._player = StepCollector(
-            config.rollout, self._algorithm, self._sampler, rollouts, self._watched
+            settings.rollout, self._algorithm, self._sampler, rollouts, self._watched
         )
         self._prefetcher: RolloutPrefetcher[StepEpisodes] | None = None
         self._rollouts_lock = asyncio.Lock()
@@ -142,9 +138,9 @@ class Trainer:
         self.state.kl_coefficient = kept.get("kl_coefficient")
         self._sampler.restore(kept.get("sampler", {}))
         # Versions that counted no tasks set some aside for every attempt of every step.
-        set_aside = kept["step"] * self._algorithm.attempts * self.config.rollout.groups
+        set_aside = kept["step"] * self._algorithm.attempts * self._settings.rollout.groups
         self._sampler.tasks.restore(kept.get("tasks_taken", {}), set_aside)
-        if self.state.step < self.config.train.steps:
+        if self.state.step < self._settings.train.steps:
             self.state.results.pop("after", None)
         self._rewind(self.state.step)
 
@@ -155,28 +151,24 @@ class Trainer:
 
     # --- stages ---------------------------------------------------------------------------
 
-    async def run(self, demonstrations: Sequence[SelectedEpisode]) -> None:
-        """Run every stage that is not finished yet.
-
-        Args:
-            demonstrations: the recorded episodes of the warm start.
-        """
+    async def run(self) -> None:
+        """Run every stage that is not finished yet."""
         try:
-            await self._run_stages(demonstrations)
+            await self._run_stages()
         except LearnerLost:
             raise
         except BaseException:
             await self._save_before_stopping()
             raise
 
-    async def _run_stages(self, demonstrations: Sequence[SelectedEpisode]) -> None:
+    async def _run_stages(self) -> None:
         await self.play_baselines()
-        await self.warm_start(demonstrations)
+        await self.warm_start()
         await self.evaluate_sampled_and_greedy("before")
         step = self.state.step
         if self._evaluation_is_due and not self._folder.has_evaluation(f"step {step}", step):
             await self._end_step()  # the run was stopped before it
-        while self.state.step < self.config.train.steps:
+        while self.state.step < self._settings.train.steps:
             await self.step(self.state.step + 1)
         await self.evaluate_sampled_and_greedy("after")
         await self._checkpoints.wait()
@@ -194,32 +186,29 @@ class Trainer:
 
     async def play_baselines(self) -> None:
         """Play the held-out seeds with the scripted players, for comparison with the model."""
-        for player in baseline_players(self._plan):
+        for player in self._plan.baselines:
             if player not in self.state.results:
                 with self._stage(f"baseline {player}"):
                     found = await self._evaluate(player, player=player)
                 self._keep_result(player, found.summary())
 
-    async def warm_start(self, recorded: Sequence[SelectedEpisode] = ()) -> None:
-        """Train on demonstrations, or load the cached result.
-
-        Args:
-            recorded: the recorded episodes among the demonstrations.
-        """
+    async def warm_start(self) -> None:
+        """Train on demonstrations, or load the cached result."""
         if not self.state.warm:
-            if self.config.warm_start is not None:
-                await self._warm_start(self.config.warm_start, recorded)
+            if self._settings.warm_start is not None:
+                await self._warm_start(self._settings.warm_start)
             self.state.warm = True
             await self._checkpoint()
         with self._stage("engine start"):
-            engine, count = self.config.rollout.engine, self._rollouts.num_engines
+            engine, count = self._settings.rollout.engine, self._rollouts.num_engines
             with show_engine_start(engine, count, self._reporter.progress):
                 await self._rollouts.start_engine()
             await self._publish()
 
-    async def _warm_start(self, warm: WarmStartConfig, recorded: Sequence[SelectedEpisode]) -> None:
-        config, mixture = self.config, self.config.mixture_weights()
-        envs = {name: task.train for name, task in self._plan.trained.items()}
+    async def _warm_start(self, warm: WarmStartConfig) -> None:
+        config, mixture = self._settings, self._plan.weights
+        recorded = self._plan.demonstrations.episodes
+        envs = {name: task.train for name, task in self._plan.play.trained.items()}
         ids = {one.id for one in envs.values()}
         settings = [one.settings for one in envs.values()]
         if all(warm_start.has_warm_start(self._start, warm, one) for one in ids):
@@ -241,7 +230,7 @@ class Trainer:
             demonstrations = await asyncio.to_thread(
                 rerender_demonstrations,
                 recorded,
-                self._plan.tasks[""].train,
+                self._plan.play.tasks[""].train,
                 encoder,
                 config.rollout.max_new_tokens,
                 self._reporter.progress,
@@ -319,7 +308,9 @@ class Trainer:
     ) -> None:
         """Update on the episodes of a step, publish the weights, and log its metrics."""
         started = time.perf_counter()
-        with boundary(LearnerError, f"sampling.name={self.config.sampling.name}: observe() fails"):
+        with boundary(
+            LearnerError, f"sampling.name={self._settings.sampling.name}: observe() fails"
+        ):
             await asyncio.to_thread(self._sampler.observe, step, played.played)
         await self._publisher.make_room()
         built = await asyncio.to_thread(self._build_samples, played.groups, step, played.greedy)
@@ -349,8 +340,8 @@ class Trainer:
         """Evaluate, save and prune when due."""
         if self._evaluation_is_due:
             await self._evaluate_step()
-        step, every = self.state.step, self.config.checkpoint.every
-        if step in (self._best_step, self.config.train.steps) or step % every == 0:
+        step, every = self.state.step, self._settings.checkpoint.every
+        if step in (self._best_step, self._settings.train.steps) or step % every == 0:
             await self._checkpoint()
         self._pruner.begin()
 
@@ -358,8 +349,8 @@ class Trainer:
         """Export the final model and write the summary."""
         with self.state.timing(SAVING):
             self._learner.export(self._folder.model)
-        if (warm := self.config.warm_start) is not None:
-            ids = {job.env.id for job in self.config.environments().values()}
+        if (warm := self._settings.warm_start) is not None:
+            ids = {task.train.id for task in self._plan.play.trained.values()}
             warm_start.write_marker(self._folder.model, warm, ids)
         seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
         results = self.state.results | {
@@ -380,11 +371,11 @@ class Trainer:
 
     async def _take_step(self, step: int) -> StepEpisodes:
         """The episodes of this step: played now, or prefetched during earlier updates."""
-        if self.config.train.mode == "sync":
+        if self._settings.train.mode == "sync":
             return await self._play_step(step)
         if self._prefetcher is None:
             self._prefetcher = RolloutPrefetcher(
-                self._play_step, step, self.config.train.steps, self.config.train.lag
+                self._play_step, step, self._settings.train.steps, self._settings.train.lag
             )
         return await self._prefetcher.next_step()
 
@@ -402,9 +393,9 @@ class Trainer:
             groups,
             self._algorithm,
             self._learner.score_tokens,
-            max_new_tokens=self.config.rollout.max_new_tokens,
+            max_new_tokens=self._settings.rollout.max_new_tokens,
             version=self.state.step,
-            seed=self.config.seed * 1_000_003 + step,
+            seed=self._settings.seed * 1_000_003 + step,
             greedy=greedy,
             kl_coefficient=self._kl_coefficient,
         )
@@ -416,7 +407,7 @@ class Trainer:
 
     def _adapt_kl(self, learned: Mapping[str, float]) -> None:
         """Adapt the KL coefficient to `algorithm.kl.target`, if that is set."""
-        settings = self.config.algorithm.kl
+        settings = self._settings.algorithm.kl
         if settings.target is not None and "kl" in learned:
             self.state.kl_coefficient = adapt_coefficient(
                 self._kl_coefficient, learned["kl"], settings.target, settings.horizon
@@ -425,7 +416,7 @@ class Trainer:
     @property
     def _kl_coefficient(self) -> float:
         own = self.state.kl_coefficient
-        return self.config.algorithm.kl.coefficient if own is None else own
+        return self._settings.algorithm.kl.coefficient if own is None else own
 
     async def _publish(self) -> None:
         await self._publisher.publish(self.state.step)
@@ -437,14 +428,14 @@ class Trainer:
         The last step is included because the evaluation after training plays more episodes and
         is therefore not comparable with those during training.
         """
-        every, step = self.config.eval.every, self.state.step
-        return bool(every and step) and (step % every == 0 or step == self.config.train.steps)
+        every, step = self._settings.eval.every, self.state.step
+        return bool(every and step) and (step % every == 0 or step == self._settings.train.steps)
 
     async def _evaluate_step(self) -> None:
         step = self.state.step
         with self._stage("evaluation during"):
             found = await self._evaluate(
-                f"step {step}", episodes=self.config.eval.episodes_during, step=step
+                f"step {step}", episodes=self._settings.eval.episodes_during, step=step
             )
         self._reporter.evaluation(step, found.metrics)
         reward = found.metrics["reward"]
@@ -460,14 +451,14 @@ class Trainer:
         player: str | None = None,
         greedy: bool = False,
     ) -> Evaluation:
-        count = self.config.eval.episodes if episodes is None else episodes
-        mixture = self.config.mixture_weights()
+        count = self._settings.eval.episodes if episodes is None else episodes
+        mixture = self._plan.weights
         # The stage says what is evaluated, except for the step of an evaluation during training.
         note = "" if step is None else name
         async with self._rollouts_lock, self._watched(count * len(mixture), note):
             found = await play_held_out(
                 self._rollouts,
-                env_seeds.evaluation_seeds(self.config.eval, count),
+                env_seeds.evaluation_seeds(self._settings.eval, count),
                 name=name,
                 step=self.state.step if step is None else step,
                 player=player,
@@ -487,7 +478,7 @@ class Trainer:
         check_state_keys([played], self._algorithm)
         if type(self._sampler).repeats:
             group = PlayedTask(task=GroupTask(env="", seed=0), episodes=played)
-            group.successes(self.config.sampling.success_at)
+            group.successes(self._settings.sampling.success_at)
 
     # --- bookkeeping ----------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from torch.distributed.tensor import DTensor
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
 from agentrl.policies.models import adapter_for
-from agentrl.training import preflight
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.parallel import sharding
+from agentrl.training.plan.job_plan import plan_training
 from tests.training.rank_processes import run_ranks
 from tests.training.samples import sample
 
@@ -119,10 +119,10 @@ def test_two_ranks_that_gather_compiled_layers_apart_learn_what_one_without_does
 )
 def test_what_cannot_be_compiled_is_refused(overrides, said):
     with pytest.raises(ConfigError, match=said):
-        preflight.check(configuration.load("number_game", ["train.compile=true", *overrides]))
+        plan_training(configuration.load("number_game", ["train.compile=true", *overrides]))
 
 
 def test_a_missing_compiler_is_an_error_before_any_work(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(ConfigError, match="needs no-such-compiler, which is not installed"):
-        preflight.check(configuration.load("number_game", ["train.compile=true"]))
+        plan_training(configuration.load("number_game", ["train.compile=true"]))

@@ -21,10 +21,10 @@ from agentrl.conformance.support import model_comparison
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.models import load_model
-from agentrl.training import preflight
 from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.batching.prefix_tree import attention_pairs, build_trees
 from agentrl.training.learner.attention import attention_masks, flex_attention
+from agentrl.training.plan.job_plan import plan_training
 from tests.training.samples import sample
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
@@ -152,7 +152,7 @@ def test_a_learner_scores_with_flex_attention_as_with_sdpa(make_learner, config,
 
 def test_the_backward_pass_on_the_cpu_is_refused_before_any_work():
     with pytest.raises(ConfigError, match="flex: FlexAttention has no backward pass without a GPU"):
-        preflight.check(configuration.load("number_game", ["model.attention=flex"]))
+        plan_training(configuration.load("number_game", ["model.attention=flex"]))
 
 
 def test_an_attention_of_its_own_is_refused_and_left_alone_by_auto(tiny_vlm):

@@ -13,9 +13,9 @@ from agentrl.config import Config, LoraConfig, algorithm_config
 from agentrl.errors import ConfigError
 from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
 from agentrl.policies.tiny import tiny_model
-from agentrl.training import preflight
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.parallel import model_parallel, sharded_checkpoint
+from agentrl.training.plan.job_plan import plan_training
 from tests.policies import families
 from tests.training.rank_processes import run_ranks
 from tests.training.samples import sample, with_scores
@@ -208,7 +208,7 @@ MODEL_PARALLEL = [
 @pytest.mark.parametrize(("overrides", "said"), MODEL_PARALLEL)
 def test_what_cannot_be_divided_is_refused_before_any_work(overrides, said):
     with pytest.raises(ConfigError, match=said):
-        preflight.check(configuration.load("number_game", overrides))
+        plan_training(configuration.load("number_game", overrides))
 
 
 SIZES = {

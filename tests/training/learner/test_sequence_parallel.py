@@ -13,11 +13,11 @@ from agentrl.config import Config, LoraConfig, ModelConfig, WarmStartConfig, alg
 from agentrl.errors import ConfigError
 from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
-from agentrl.training import preflight
 from agentrl.training.batching.collate import token_targets
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.micro_batches import single_batch
 from agentrl.training.learner.parallel import sequence_parallel
+from agentrl.training.plan.job_plan import plan_training
 from agentrl.types import Outcome
 from tests.policies import families
 from tests.training.episodes import play
@@ -293,14 +293,14 @@ def test_each_group_of_ranks_shares_its_own_rows_with_and_without_replicas(folde
 )
 def test_unsupported_sequence_parallelism_is_refused_before_any_work(overrides, said):
     with pytest.raises(ConfigError, match=said):
-        preflight.check(configuration.load("number_game", overrides))
+        plan_training(configuration.load("number_game", overrides))
 
 
 def test_attention_heads_are_checked_before_any_work(folders):
     for name in ("qwen3_vl", "text"):
         overrides = [f"model.path={folders[name]}", "train.ranks=3", "train.sequence_parallel=3"]
         with pytest.raises(ConfigError, match=r"=3 must divide.* 4 attention heads"):
-            preflight.check(configuration.load("number_game", overrides))
+            plan_training(configuration.load("number_game", overrides))
 
 
 def test_sliding_window_layers_are_refused(folders):

@@ -17,8 +17,8 @@ from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
-from agentrl.training import preflight
 from agentrl.training.evaluation.evaluate import play_held_out
+from agentrl.training.plan.job_plan import plan_scripted_play
 from agentrl.training.supervised import warm_start
 from agentrl.training.supervised.supervised_dataset import SupervisedDataset
 from agentrl.training.trainer.train import train
@@ -132,7 +132,7 @@ async def test_a_warm_start_demonstrates_and_relabels_all_by_weight(tiny_vlm):
 )
 def test_a_mixture_that_cannot_be_played_is_refused_before_any_work(mixture, message):
     with pytest.raises(ConfigError, match=message):
-        preflight.check_env_setup(job(mixture=[{"name": "one", **mixture}]))
+        plan_scripted_play(job(mixture=[{"name": "one", **mixture}]))
 
 
 def chosen(run, step):

@@ -16,6 +16,7 @@ from agentrl.config import Config, RolloutConfig, sampler_defaults
 from agentrl.conformance.support.sample_steps import sample_turn, scored_episode
 from agentrl.data.dataset import row_of
 from agentrl.errors import ConfigError
+from agentrl.rollout.play_plan import plan_play
 from agentrl.training.env_seeds import first_training_seed
 from agentrl.training.sampling.samplers.solve_rate import _signal
 from agentrl.training.sampling.task_sampler import (
@@ -224,8 +225,12 @@ def test_half_solved_tasks_are_played_most_until_they_are_forgotten():
 def test_the_rows_of_a_data_set_and_the_seeds_of_a_pool_are_tasks():
     rows = {"env": {"id": "QA-v0", "kwargs": {"data": "arithmetic", "split": "train"}}}
     job = configuration.from_dict({**rows, "sampling": {"name": "solve_rate", "pool": 9}})
-    assert [one.count for one in task_sets(job)] == [9]
-    assert [one.count for one in task_sets(Config())] == [None]
+    assert [one.count for one in _sets_of(job)] == [9]
+    assert [one.count for one in _sets_of(Config())] == [None]
+
+
+def _sets_of(config):
+    return task_sets(config.sampling, plan_play(config).trained, config.mixture_weights())
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,11 @@ from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
-from agentrl.training import env_seeds, preflight
+from agentrl.training import env_seeds
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
+from agentrl.training.plan.dry_run import describe_plan
+from agentrl.training.plan.job_plan import plan_training
 from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised import warm_start
 from agentrl.training.supervised.demonstration_filter import (
@@ -216,7 +218,7 @@ def test_episodes_of_a_person_are_converted_to_the_action_format_of_the_job(tiny
     ):
         config = lake(tmp_path, f"env.translator_kwargs.style={style}")
         config = recorded_by(config, run)
-        preflight.check(config, warm_start_pending=True)
+        plan_training(config, warm_start_pending=True)
         (one,) = learnt(config, tiny_vlm)
         assert not one.by_player
         assert [turn.reply.count("down") for turn in one.episode.turns] == [1, 1, 0, 0, 1, 0]
@@ -275,7 +277,7 @@ async def test_instructions_of_the_job_replace_recorded_ones(tiny_vlm, tmp_path,
     template.write_text("Be brave. {{ instructions }}")
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)
     config = recorded_by(lake(tmp_path, f"env.prompt={template}"), run)
-    preflight.check(config, warm_start_pending=True)
+    plan_training(config, warm_start_pending=True)
     assert "3 of 3 episodes were played with other instructions" in caplog.text
     encoder = open_encoder(config.model, tiny_vlm)
     for one in learnt(config, tiny_vlm):
@@ -306,12 +308,12 @@ async def test_unusable_episodes_are_skipped_and_logged_once(tiny_vlm, tmp_path,
     lines[2]["seed"] = config.eval.first_seed + 3
     index.write_text("".join(json.dumps(line) + "\n" for line in lines))
     config = recorded_by(config, run)
-    preflight.check(config, warm_start_pending=True)
+    plan_training(config, warm_start_pending=True)
     (message,) = [r.getMessage() for r in caplog.records if "skipped" in r.getMessage()]
     turns = sum(line["turns"] for line in lines[3:])
     assert f"2 episodes with {turns} turns; skipped: 1 without any valid action" in message
     assert ", 1 void, 1 of held-out seeds (eval.first_seed)" in message
-    assert preflight.resolve(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
+    assert describe_plan(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
     assert len(learnt(config, tiny_vlm)) == 2
 
 
@@ -332,7 +334,7 @@ async def test_invalid_replies_appear_only_as_context(
     longest = len(encoder.reply_ids("<action>right</action>"))
     config = lake(tmp_path, f"env.history={history}", f"rollout.max_new_tokens={longest}")
     config = recorded_by(config, run)
-    preflight.check(config, warm_start_pending=True)
+    plan_training(config, warm_start_pending=True)
     turns = [turn for episode in live for turn in episode.turns]
     readable = [turn for turn in turns if turn.parse_error is None]
     assert f"{len(readable)} turns, and {len(turns) - len(readable)} used only" in caplog.text
@@ -363,10 +365,10 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
     assert [one.run.path for one in selected(won).episodes] == [run]
     none = recorded_by(config, run, lost, recorded_filter=replace(where, label="expert"))
     with pytest.raises(ConfigError, match=r"0 episodes with 0 turns\. The filter is .*'expert'"):
-        preflight.resolve(none)
+        describe_plan(none)
     odd = recorded_by(config, run, recorded_filter=replace(where, split="evl"))
     with pytest.raises(ConfigError, match=r"recorded_filter\.split='evl': must be one of"):
-        preflight.resolve(odd)
+        describe_plan(odd)
 
 
 @pytest.mark.parametrize(
@@ -413,15 +415,15 @@ def test_unusable_recordings_are_an_error_before_anything_starts(
         edit(run, 0, change)
     config = recorded_by(lake(tmp_path / "jobs", *overrides), run)
     with pytest.raises(ConfigError, match=words):
-        preflight.resolve(config)
+        describe_plan(config)
     with pytest.raises(ConfigError, match=words):
-        preflight.check(config, warm_start_pending=True)
-    preflight.check(config)  # a finished warm start no longer needs its recordings
+        plan_training(config, warm_start_pending=True)
+    plan_training(config)  # a finished warm start no longer needs its recordings
 
 
 def test_missing_run_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"warm_start\.recorded: .*no such run"):
-        preflight.resolve(recorded_by(lake(tmp_path), tmp_path / "nowhere"))
+        describe_plan(recorded_by(lake(tmp_path), tmp_path / "nowhere"))
 
 
 async def test_images_must_have_been_recorded_completely(tmp_path):
@@ -430,17 +432,17 @@ async def test_images_must_have_been_recorded_completely(tmp_path):
 
     blind, _ = await played(job("run.frames=none"), None, count=1)
     with pytest.raises(ConfigError, match=r"no images \(run\.frames=none\)"):
-        preflight.resolve(recorded_by(job(), blind))
+        describe_plan(recorded_by(job(), blind))
     masked, _ = await played(job("devices.mask=[[0, 0, 1, 0.1]]"), None, count=1)
     with pytest.raises(ConfigError, match=r"masked regions \(devices\.mask\)"):
-        preflight.resolve(recorded_by(job(), masked))
+        describe_plan(recorded_by(job(), masked))
     small, _ = await played(job("run.frames=model", "model.max_pixels=800"), None, count=1)
     with pytest.raises(ConfigError, match="another model's size"):
-        preflight.resolve(recorded_by(job(), small))
+        describe_plan(recorded_by(job(), small))
     lost, (episode,) = await played(job(), None, count=1)
     packs.lose(lost, episode.turns[0].frames[0])
     with pytest.raises(ConfigError, match="skipped: 1 with a missing image file"):
-        preflight.resolve(recorded_by(job(), lost))
+        describe_plan(recorded_by(job(), lost))
 
 
 async def test_cache_depends_on_the_recorded_episodes(tmp_path):

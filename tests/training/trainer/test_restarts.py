@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from agentrl import config as configuration
 from agentrl import replay
 from agentrl.errors import ClusterError, ConfigError, LearnerError, LearnerLost
 from agentrl.training.checkpoints import checkpoint_store
@@ -32,8 +31,8 @@ class Failures:
     def __init__(self, folder, failures):
         self.folder, self.failures, self.attempts = folder, failures, []
 
-    async def __call__(self, config, folder, state, demonstrations, *, resumed):
-        self.attempts.append((len(demonstrations), resumed))
+    async def __call__(self, plan, folder, state, *, resumed):
+        self.attempts.append(resumed)
         step, error, *saved = self.failures.pop(0) if self.failures else (9, None)
         for checkpoint in saved:
             (folder.path / "checkpoints" / checkpoint).mkdir(parents=True)
@@ -53,9 +52,7 @@ def failing(tmp_path, monkeypatch):
         job = Failures(folder, list(failures))
         monkeypatch.setattr(train, "_train", job)
         reinforcement = train.Reinforcement()
-        config = configuration.Config()
-        config.run.restarts = restarts
-        run_with_restarts(reinforcement, config, folder, [None] * 5, resumed=False)
+        run_with_restarts(reinforcement, None, folder, restarts, resumed=False)
         return job.attempts
 
     run.folder = folder
@@ -67,14 +64,14 @@ def lost(step):
 
 
 def test_job_resumes_after_each_lost_rank_and_records_it(failing):
-    assert failing(3, lost(2), lost(4)) == [(5, False), (5, True), (5, True)]
+    assert failing(3, lost(2), lost(4)) == [False, True, True]
     found = failing.folder.load_state().restarts
     assert [(one["step"], one["resumed_from"]) for one in found] == [(2, 0), (4, 0)]
     assert {one["error"] for one in found} == {"rank 1 of the learner died"}
 
 
-def test_demonstrations_are_not_repeated_once_there_is_a_checkpoint(failing, caplog):
-    assert failing(1, (*lost(3), "step-00001")) == [(5, False), (0, True)]
+def test_steps_after_the_last_checkpoint_are_repeated(failing, caplog):
+    assert failing(1, (*lost(3), "step-00001")) == [False, True]
     assert "saved up to step 1; steps 2 to 3 are repeated" in caplog.text
 
 

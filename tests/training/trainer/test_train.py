@@ -20,17 +20,19 @@ from agentrl import config as configuration
 from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
+from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import job
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.monitoring.metrics_file import read_metrics
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
+from agentrl.training.plan.job_plan import make_plan
+from agentrl.training.plan.work_estimate import estimate_work
 from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.stop_signals import Stopping
 from agentrl.training.trainer import train
 from agentrl.training.trainer.trainer import Trainer
-from agentrl.training.work_estimate import estimate_work
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 from tests.training.monitoring.test_metric_descriptions import described
 
@@ -296,9 +298,11 @@ def test_last_step_can_be_the_best_checkpoint(whole_run, capsys):
 @pytest.mark.parametrize(("steps", "every", "games"), [(20, 5, 80), (21, 5, 100), (3, 5, 20)])
 def test_plan_counts_the_evaluation_of_the_last_step(steps, every, games):
     settings = Config(train=TrainConfig(steps=steps), eval=EvalConfig(every=every))
-    assert estimate_work(settings)["evaluation during"].startswith(f"{games} episodes")
+    assert estimate_work(settings, plan_play(settings))["evaluation during"].startswith(
+        f"{games} episodes"
+    )
     settings.eval.every = 0
-    assert "evaluation during" not in estimate_work(settings)
+    assert "evaluation during" not in estimate_work(settings, plan_play(settings))
 
 
 def test_missing_checkpoint_is_named_in_the_error(whole_run):
@@ -347,8 +351,9 @@ def test_job_without_a_warm_start_leaves_no_marker(override, tmp_path, tiny_vlm,
     config, folder = configuration.load(EXAMPLE, [override]), RunFolder(tmp_path)
     with Reporter(tmp_path, [], PlannedWork()) as reporter:
         learner = make_learner(config)
+        plan = make_plan(config, warm_start_pending=False, rewards=False)
         Trainer(
-            config, folder, tiny_vlm, RunState(), None, learner, reporter, None, None, Stopping()
+            plan, folder, tiny_vlm, RunState(), None, learner, reporter, None, None, Stopping()
         ).finish()
     assert (folder.model / "model.safetensors").is_file()
     record = json.loads((folder.model / "agentrl.json").read_text())
@@ -374,8 +379,8 @@ def test_settings_that_a_checkpoint_rejects_are_not_saved(whole_run, caplog):
 def test_run_resumes_with_its_start_model(tmp_path, tiny_vlm, monkeypatch):
     went_on = []
 
-    async def go_on(config, *_, **__):
-        went_on.append(config.model.tiny)
+    async def go_on(plan, *_, **__):
+        went_on.append(plan.settings.model.tiny)
 
     monkeypatch.setattr(train, "_train", go_on)
     settings = ["warm_start=null", "model.tiny.layers=4", f"run.dir={tmp_path}"]

@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from agentrl.config import CheckpointConfig, RunConfig
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize
-from agentrl.training.job_size import JobSize
+from agentrl.training.plan.job_size import JobSize
 
 log = logging.getLogger(__name__)
 

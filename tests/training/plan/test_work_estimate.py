@@ -3,12 +3,14 @@ import re
 import pytest
 
 from agentrl import config as configuration
+from agentrl.rollout.play_plan import plan_play
+from agentrl.training.plan.work_estimate import estimate_work
 from agentrl.training.supervised import warm_start
-from agentrl.training.work_estimate import estimate_work
 
 
 def stages(*overrides, name="number_game"):
-    return estimate_work(configuration.load(name, overrides))
+    config = configuration.load(name, overrides)
+    return estimate_work(config, plan_play(config))
 
 
 def minutes(lines):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from agentrl.cluster.placement import Node
 from agentrl.config import Config
-from agentrl.training.job_size import JobSize
-from agentrl.training.memory_plan import config_folder, is_config_here
+from agentrl.training.plan.job_size import JobSize
+from agentrl.training.plan.memory_plan import config_folder, is_config_here
 
 _PER_CORE = 50e9
 """Operations per second of a CPU core in 32-bit matrix products; servers have 20 to 100 billion."""

@@ -20,7 +20,7 @@ from agentrl.config import (
 from agentrl.config.bounds import path_of
 from agentrl.devices.device_sources import num_virtual
 from agentrl.policies.open_model import engine_class
-from agentrl.rollout.play_plan import baseline_players, plan_play
+from agentrl.rollout.play_plan import PlayPlan, baseline_players
 from agentrl.text import pluralize
 from agentrl.training.supervised import warm_start
 from virtual_phone.phones_spec import EFFECT_DELAY_MS
@@ -42,17 +42,18 @@ _ANSWER_S = 0.1
 _BASIS = "estimated for two otherwise idle cores"
 
 
-def estimate_work(config: Config) -> dict[str, str]:
+def estimate_work(config: Config, play: PlayPlan) -> dict[str, str]:
     """The maximum amount of work of each stage, and about how long it takes.
 
     If times are known, a last entry `total` gives their sum.
     """
     evaluation, steps = config.eval, config.train.steps
-    jobs = config.environments().values()
-    max_turns, held_out = max(job.env.max_turns for job in jobs), evaluation.episodes * len(jobs)
+    settings = [task.train.settings for task in play.trained.values()]
+    max_turns = max(one.max_turns for one in settings)
+    held_out = evaluation.episodes * len(settings)
     measured = _measured_turns_per_s(config.model, config.env, config.rollout, config.devices)
     scripted, model = _turns_per_second(config.rollout, config.devices, measured or math.inf)
-    baselines = held_out * len(baseline_players(plan_play(config)))
+    baselines = held_out * len(baseline_players(play))
     before, before_s = _episode_work(max_turns, 2 * held_out, model)
     played = steps * config.rollout.groups * config.rollout.group_size
     learned_per_s = 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S)
@@ -62,7 +63,7 @@ def estimate_work(config: Config) -> dict[str, str]:
     stages = {
         "start": ("launching processes and loading the model", _START_S),
         "baselines": _episode_work(max_turns, baselines, scripted),
-        **_warm_start_work(config.model, config.warm_start, [job.env for job in jobs], scripted),
+        **_warm_start_work(config.model, config.warm_start, settings, scripted),
         "engine start": ("starting the engines of the rollouts", _ENGINE_START_S),
         "evaluation before": (before, before_s),
         "reinforcement": (
@@ -70,7 +71,7 @@ def estimate_work(config: Config) -> dict[str, str]:
             learned_s,
         ),
         "evaluation during": _episode_work(
-            max_turns, during * evaluation.episodes_during * len(jobs), model
+            max_turns, during * evaluation.episodes_during * len(settings), model
         ),
         "evaluation after": _episode_work(max_turns, 2 * held_out, model),
     }

@@ -10,16 +10,17 @@ from agentrl import registry
 from agentrl.config import Config, parse_loggers
 from agentrl.env import EnvRegistration
 from agentrl.extension_points import ExtensionPoint
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.play_plan import PlayPlan
 
 _BUILT_IN = ("agentrl", "gymnasium")
 
 
-def custom_classes(config: Config) -> list[str]:
+def custom_classes(config: Config, play: PlayPlan) -> list[str]:
     """All classes and functions that a job takes from files or packages of users.
 
     Args:
         config: the job, which has been checked.
+        play: its environments.
 
     Returns:
         One text for each, such as `loss = losses.py:MyLoss`; a path is relative to the current
@@ -28,7 +29,7 @@ def custom_classes(config: Config) -> list[str]:
     Raises:
         ConfigError: one does not exist.
     """
-    devices, algorithm, jobs = config.devices, config.algorithm, config.environments().values()
+    devices, algorithm, tasks = config.devices, config.algorithm, play.trained.values()
     named = [
         (points.MODEL, config.model.adapter),
         (points.CHAT, config.model.chat), (points.ALGORITHM, algorithm.name),
@@ -36,11 +37,11 @@ def custom_classes(config: Config) -> list[str]:
         (points.TRANSPORT, config.train.weight_transfer), (points.DRIVER, devices.driver),
         (points.CAPTURE, devices.capture), (points.SUITE, config.eval.suite),
         (points.SAMPLER, config.sampling.name),
-        *((points.DIALECT, job.env.dialect) for job in jobs),
-        *((points.REWARD, reward.function) for job in jobs for reward in job.rewards),
+        *((points.DIALECT, task.train.settings.dialect) for task in tasks),
+        *((points.REWARD, reward.function) for task in tasks for reward in task.rewards),
         *((points.LOGGER, logger.name) for logger in parse_loggers(config.logging)),
     ]  # fmt: skip
-    games = [found for job in jobs for found in _of_game(resolve_env(job.env).registration)]
+    games = [found for task in tasks for found in _of_game(task.train.registration)]
     loaded = [*games, *_resolved(named)]
     defined = ((kind, _definition(found)) for kind, found in loaded)
     texts = (_text(kind, found) for kind, found in defined if not _is_built_in(found))

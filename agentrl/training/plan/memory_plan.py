@@ -20,16 +20,16 @@ from agentrl.errors import ConfigError, boundary
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_source import find_config, is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import engine_class
-from agentrl.training.disk_space import DiskPlan
-from agentrl.training.host_memory_plan import HostMemoryPlan, HostMemoryPlanner
-from agentrl.training.job_size import JobSize
 from agentrl.training.learner.memory_simulation import MemorySimulation, RankMemory
+from agentrl.training.plan.disk_space import DiskPlan
+from agentrl.training.plan.host_memory_plan import HostMemoryPlan, HostMemoryPlanner
+from agentrl.training.plan.job_size import JobSize
 
 PROCESS = 1e9
 """Assumed for the context, kernels and communication buffers of a process on a GPU."""
 ENGINE_WORK = 2e9
 """Assumed for an engine's activations and CUDA graphs, which vLLM measures when it starts."""
-_KNOWN = Path(__file__).parent.parent / "configs" / "models"
+_KNOWN = Path(__file__).parents[2] / "configs" / "models"
 """Dimensions of models whose configuration need not be downloaded."""
 _GB = 1e9
 _LEARNING, _PLAYING = 0, 1

@@ -14,8 +14,8 @@ from agentrl.config import Config
 from agentrl.devices.device_sources import num_virtual
 from agentrl.errors import ClusterError, ConfigError
 from agentrl.rollout.resolved_env import resolve_env
-from agentrl.training.disk_space import DiskPlan, is_in_memory
-from agentrl.training.job_size import JobSize
+from agentrl.training.plan.disk_space import DiskPlan, is_in_memory
+from agentrl.training.plan.job_size import JobSize
 from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)

@@ -14,41 +14,48 @@ from agentrl.cluster import reservation
 from agentrl.cluster.placement import Node
 from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
 from agentrl.errors import ConfigError
-from agentrl.rollout.resolved_env import ResolvedEnv
+from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers import open_rollouts
-from agentrl.training import cpu_memory_plan, preflight
+from agentrl.training.plan import cpu_memory_plan, model_checks
+from agentrl.training.plan.dry_run import describe_plan
+from agentrl.training.plan.job_plan import (
+    check_learner,
+    plan_model_play,
+    plan_scripted_play,
+    plan_training,
+)
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 from family_models import build
 
-EXTEND = Path(__file__).parents[2] / "examples" / "extend"
+EXTEND = Path(__file__).parents[3] / "examples" / "extend"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "looked_at"),
-    [([], ["env.kwargs"]), (["eval.kwargs.pixels=140"], ["env.kwargs", "eval.kwargs"])],
-)
-def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides, looked_at):
+@pytest.mark.parametrize("overrides", [[], ["eval.kwargs.pixels=140"]])
+def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides):
     """For a data set it is read whole."""
     seen = []
 
-    def looks(env):
-        seen.append("eval.kwargs" if env.eval_kwargs else "env.kwargs")
-        return 3 if env.eval_kwargs else 7
+    def looks(cls, pixels=None, **kwargs):
+        seen.append(pixels)
+        return 3 if pixels == 140 else 7
 
-    monkeypatch.setattr(ResolvedEnv, "check_arguments", looks)
     overrides = [*overrides, "rollout.engine=hf", "rollout.launcher=local", "warm_start.episodes=1"]
-    planned = preflight.resolve(configuration.load("counting", overrides))
-    assert seen == looked_at
+    config = configuration.load("counting", overrides)
+    cls = resolve_env(config.env).entry_point
+    monkeypatch.setattr(cls, "check_kwargs", classmethod(looks), raising=False)
+    planned = describe_plan(config)
+    own = config.env.kwargs.get("pixels")
+    assert seen == [own, *([140] if config.eval.kwargs else [])]
     count = planned["resolved"]["distinct episodes"]
-    assert count == {"training": 7, "evaluation": 3 if "eval.kwargs" in seen else 7}
+    assert count == {"training": 7, "evaluation": 3 if config.eval.kwargs else 7}
 
 
 def test_an_argument_of_evaluation_that_the_constructor_rejects_is_named_by_its_own_key():
     config = configuration.load("frozen_lake", ["eval.kwargs.map_name=9x9"])
     with pytest.raises(ConfigError, match=r"KeyError: '9x9'.*with eval\.kwargs=.*'map_name'"):
-        preflight.check_env_setup(config)
+        plan_scripted_play(config)
 
 
 def test_unavailable_weight_transport_is_an_error_before_any_work():
@@ -56,14 +63,14 @@ def test_unavailable_weight_transport_is_an_error_before_any_work():
     with pytest.raises(
         ConfigError, match=r"train\.weight_transfer=shared needs rollout\.engine=vllm"
     ):
-        preflight.resolve(configuration.load("counting", overrides))
+        describe_plan(configuration.load("counting", overrides))
 
 
 def test_8bit_moments_without_bitsandbytes_are_refused(monkeypatch):
     overrides = ["rollout.engine=hf", "rollout.launcher=local", "optim.moments=8bit"]
-    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
+    monkeypatch.setattr(model_checks, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"optim\.moments=8bit needs bitsandbytes.*\[qlora\]"):
-        preflight.resolve(configuration.load("counting", overrides))
+        describe_plan(configuration.load("counting", overrides))
 
 
 def test_a_transport_within_one_machine_is_refused_for_two(machine, monkeypatch):
@@ -72,14 +79,14 @@ def test_a_transport_within_one_machine_is_refused_for_two(machine, monkeypatch)
     monkeypatch.setattr(open_rollouts, "find_nodes", lambda launcher: two)
     settings = job("rollout.engine=vllm", "train.weight_transfer=shared")
     with pytest.raises(ConfigError, match=r"shared: does not reach engines on other nodes.*=file"):
-        preflight.check(settings)
+        plan_training(settings)
 
 
 def test_a_resumed_job_need_not_repeat_demonstrations_longer_than_its_replies():
     settings = job("rollout.launcher=local", "rollout.max_new_tokens=5", "warm_start.episodes=1")
     with pytest.raises(ConfigError, match="the warm start trains on"):
-        preflight.resolve(settings)
-    assert "longest reply" in preflight.resolve(settings, warm_start_pending=False)["resolved"]
+        describe_plan(settings)
+    assert "longest reply" in describe_plan(settings, warm_start_pending=False)["resolved"]
 
 
 @pytest.fixture
@@ -90,7 +97,9 @@ def machine(monkeypatch):
     def have(cores=2, gpus=0, packages=()):
         monkeypatch.setattr(reservation, "cores", lambda: cores)
         monkeypatch.setattr(accelerators, "count", lambda: gpus)
-        monkeypatch.setattr(preflight, "find_spec", lambda name: name if name in packages else None)
+        monkeypatch.setattr(
+            model_checks, "find_spec", lambda name: name if name in packages else None
+        )
 
     return have
 
@@ -114,7 +123,7 @@ def job(*overrides):
 def test_more_ranks_than_this_machine_can_hold_are_an_error(machine, cores, gpus, ranks, said):
     machine(cores, gpus)
     with pytest.raises(ConfigError, match=said) if said else nullcontext():
-        preflight.check(job(f"train.ranks={ranks}"))
+        plan_training(job(f"train.ranks={ranks}"))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +144,7 @@ def test_more_ranks_than_this_machine_can_hold_are_an_error(machine, cores, gpus
 def test_missing_flash_attn_is_an_error_before_any_work(machine, gpus, packages, dtype, said):
     machine(gpus=gpus, packages=packages)
     with pytest.raises(ConfigError, match=said) if said else nullcontext():
-        preflight.check(job("model.attention=flash_attention_2", f"model.dtype={dtype}"))
+        plan_training(job("model.attention=flash_attention_2", f"model.dtype={dtype}"))
 
 
 @pytest.mark.parametrize(
@@ -146,17 +155,17 @@ def test_models_that_vllm_computes_otherwise_on_cpus_are_refused(machine, tmp_pa
     machine()
     settings = job(f"model.path={build(family, tmp_path)}", "rollout.engine=vllm")
     with pytest.raises(ConfigError, match=f"{said}.*engine=hf can") if said else nullcontext():
-        preflight.check(settings)
-    preflight.check(settings, learns=False)
+        plan_training(settings)
+    plan_model_play(settings)
     machine(gpus=1)
-    preflight.check(settings)
+    plan_training(settings)
 
 
 def test_a_model_that_vllm_does_not_support_is_refused(machine, tmp_path):
     machine(gpus=1)
     settings = job(f"model.path={build('Phi-4-multimodal', tmp_path)}", "rollout.engine=vllm")
     with pytest.raises(ConfigError, match=r"does not support models of this family.*engine=hf can"):
-        preflight.check(settings)
+        plan_training(settings)
 
 
 def test_a_model_of_the_hub_is_refused_before_it_is_downloaded(machine, monkeypatch, tmp_path):
@@ -168,7 +177,7 @@ def test_a_model_of_the_hub_is_refused_before_it_is_downloaded(machine, monkeypa
     (tmp_path / "models--google--gemma" / "refs" / "main").write_text("abc")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ConfigError, match=r"google/gemma cannot be trained.*within images"):
-        preflight.check(job("model.path=google/gemma", "rollout.engine=vllm"))
+        plan_training(job("model.path=google/gemma", "rollout.engine=vllm"))
 
 
 @pytest.mark.parametrize(
@@ -177,8 +186,8 @@ def test_a_model_of_the_hub_is_refused_before_it_is_downloaded(machine, monkeypa
 def test_requirements_of_the_learner_do_not_prevent_playing(machine, learners):
     machine()
     with pytest.raises(ConfigError):
-        preflight.check(job(learners))
-    preflight.check(job(learners), learns=False)
+        plan_training(job(learners))
+    plan_model_play(job(learners))
 
 
 def test_the_plan_lists_what_does_not_come_with_agentrl(tmp_path, monkeypatch):
@@ -188,12 +197,12 @@ def test_the_plan_lists_what_does_not_come_with_agentrl(tmp_path, monkeypatch):
         "rewards=[{function: 'agentrl.rewards.form:action'}, {function: 'shorter.py:shorter'}]"
     )
     loss = f"algorithm.loss={EXTEND}/loss.py:SimplePolicyLoss"
-    planned = preflight.resolve(job("rollout.launcher=local", "warm_start=null", rewards, loss))
+    planned = describe_plan(job("rollout.launcher=local", "warm_start=null", rewards, loss))
     assert planned["resolved"]["custom classes"] == [
         f"loss = {EXTEND}/loss.py:SimplePolicyLoss",
         "reward = shorter.py:shorter",
     ]
-    planned = preflight.resolve(job("rollout.launcher=local", "warm_start=null"))
+    planned = describe_plan(job("rollout.launcher=local", "warm_start=null"))
     assert "custom classes" not in planned["resolved"]
 
 
@@ -204,10 +213,10 @@ def test_the_image_size_that_a_model_was_trained_with_is_kept_or_named(tmp_path,
     assert model_config(str(model)).image_size == [84, 140]
     local = ["rollout.engine=hf", "rollout.launcher=local"]
     config = configuration.resolve(Config(), [f"model.path={model}", *local])
-    preflight.check_learner(config)
+    check_learner(config)
     assert f"model.image_size=null: {model} was trained with [84, 140]" in caplog.text
     caplog.clear()
-    preflight.check_learner(replace(config, model=model_config(str(model))))
+    check_learner(replace(config, model=model_config(str(model))))
     assert not caplog.text
 
 
@@ -217,7 +226,7 @@ def test_every_start_of_a_job_scores_an_episode_with_its_rewards(tmp_path):
     settings = [f"rewards=[{{function: {file}:reward}}]"]
     job = configuration.load("frozen_lake", [*settings, "rollout.launcher=local"])
     with pytest.raises(ConfigError, match=r"cannot be scored: .*KeyError: 'nothing'"):
-        preflight.check(job, warm_start_pending=True)
+        plan_training(job, warm_start_pending=True)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
-from agentrl.training.length_check import check_lengths
+from agentrl.training.plan.length_check import check_lengths
 
 
 def job(*overrides: str) -> configuration.Config:

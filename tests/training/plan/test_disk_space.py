@@ -18,9 +18,9 @@ from agentrl.config import (
     algorithm_config,
 )
 from agentrl.errors import ConfigError
-from agentrl.training.disk_space import DiskPlan, is_in_memory
-from agentrl.training.job_size import JobSize
 from agentrl.training.learner.learner import Learner
+from agentrl.training.plan.disk_space import DiskPlan, is_in_memory
+from agentrl.training.plan.job_size import JobSize
 
 
 def plan(
@@ -98,7 +98,7 @@ def test_a_job_for_which_memory_does_not_suffice_stops_before_it_plays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     little = Space(total=10**9, free=100_000)
-    monkeypatch.setattr("agentrl.training.host_memory_plan.host_memory", lambda: little)
+    monkeypatch.setattr("agentrl.training.plan.host_memory_plan.host_memory", lambda: little)
     command = ["train", "frozen_lake", f"run.dir={tmp_path}", "rollout.launcher=local"]
     assert cli.run([*command, "rollout.engine=hf"]) == 2
     said = capsys.readouterr().err

@@ -17,14 +17,14 @@ from agentrl.accelerators import MachineAccelerators
 from agentrl.config import Config, LoraConfig
 from agentrl.policies.models import adapter_for, load_on_meta
 from agentrl.policies.tiny import tiny_model
-from agentrl.training import memory_plan
-from agentrl.training.host_memory_plan import HostMemoryPlanner
 from agentrl.training.learner import memory_simulation, qlora
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.memory_simulation import MemorySimulation, RankMemory
 from agentrl.training.learner.parallel import process_group
 from agentrl.training.learner.parallel.process_group import Parallelism
 from agentrl.training.learner.parallel.sharding import local_shard
+from agentrl.training.plan import memory_plan
+from agentrl.training.plan.host_memory_plan import HostMemoryPlanner
 from tests.policies import families
 from tests.training.rank_processes import run_ranks
 from tests.training.samples import sample

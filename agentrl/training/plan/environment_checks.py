@@ -1,0 +1,108 @@
+"""Whether the environments of a job can be played: arguments, translators, players, phones."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from agentrl import devices
+from agentrl.cluster.placement import Layout
+from agentrl.config import DevicesConfig
+from agentrl.errors import ConfigError
+from agentrl.rollout.env_pool import check_mixture_pool
+from agentrl.rollout.load_translator_and_players import (
+    instructions_for,
+    load_player,
+    open_translator,
+)
+from agentrl.rollout.nodes.phone_hosts import check_phone_hosts, find_phone_hosts
+from agentrl.rollout.nodes.shared_phone_pool import open_settings
+from agentrl.rollout.play_plan import PlayPlan, Task
+from agentrl.rollout.resolved_env import ResolvedEnv, history_of
+
+log = logging.getLogger(__name__)
+
+
+def check_environments(plan: PlayPlan, players: Iterable[str]) -> None:
+    """Check every environment of a job, without its phones and its rewards.
+
+    Args:
+        plan: the job.
+        players: scripted players that are going to play.
+
+    Raises:
+        ConfigError: an environment rejects its arguments, or something it names fails.
+    """
+    own, mixture = plan.tasks[""], {name: task for name, task in plan.tasks.items() if name}
+    _check_environment(own, plan.devices, () if mixture else players)
+    check_mixture_pool(own.train, {name: task.train for name, task in mixture.items()})
+    for name, task in mixture.items():
+        with named_in_errors(name):
+            _check_environment(task, plan.devices, players)
+    settings = own.train.settings
+    if own.train.app is not None and settings.processes:
+        raise ConfigError(
+            f"env.processes={settings.processes}: {settings.id} is played on phones, which run in "
+            "processes of their own; leave it out"
+        )
+
+
+def _check_environment(task: Task, phones: DevicesConfig, players: Iterable[str]) -> None:
+    env, evaluation = task.train, task.eval
+    env.check_arguments()
+    held_out = task.held_out.check_arguments()
+    if evaluation.kwargs:
+        open_translator(task.held_out)
+    if held_out is not None and evaluation.episodes > held_out:
+        log.warning(
+            "eval.episodes=%s: only %s distinct episodes are held out; they are played repeatedly",
+            evaluation.episodes,
+            held_out,
+        )
+    env.with_allowed_apps(phones.allow)
+    instructions_for(env.settings.prompt, open_translator(env))
+    history_of(env.settings)
+    for name in players:
+        load_player(env, name)
+
+
+def count_episodes(plan: PlayPlan) -> Mapping[str, int | None]:
+    """Return the number of distinct episodes in `training` and in `evaluation`.
+
+    Also those of each environment of a mixture; None where it is unknown.
+    """
+    counts = {}
+    for name, task in plan.tasks.items():
+        prefix = f"{name}, " if name else ""
+        counts[f"{prefix}training"] = task.train.check_arguments()
+        counts[f"{prefix}evaluation"] = task.held_out.check_arguments()
+    return counts
+
+
+def check_phones(
+    settings: DevicesConfig, env: ResolvedEnv, deadline_s: float, layout: Layout | None
+) -> None:
+    """Check the phones on the nodes that have them, or on this machine without a layout."""
+    if env.app is None:
+        return
+    if layout is not None:
+        hosts = find_phone_hosts(settings, layout, deadline_s)
+        if [host.node for host in hosts] != [layout.nodes[0]]:
+            check_phone_hosts(hosts, deadline_s)
+            return
+        settings = hosts[0].settings
+    devices.check_source(settings.source, **open_settings(settings))
+
+
+@contextmanager
+def named_in_errors(name: str) -> Iterator[None]:
+    """Name the environment of a mixture in an error about it.
+
+    Raises:
+        ConfigError: with this prefix, unless the job has one environment only.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if not name:
+            raise
+        raise ConfigError(f"mixture, {name}: {error}") from error
