@@ -60,7 +60,7 @@ async def main() -> None:
             for rollouts in kinds.values():
                 await rollouts.start()
             await _clone_expert(config, kinds["not"], folder, weights, options.demos)
-            await kinds["recorded"].load_weights(weights, 1)
+            await kinds["recorded"].engines.load_weights(weights, 1)
             took = await _played(kinds, options.games, options.rounds)
         finally:
             for rollouts in kinds.values():

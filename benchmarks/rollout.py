@@ -117,7 +117,7 @@ async def _clone_expert(
     await warm_start.train_on_demonstrations(warm, dataset, learner, lambda *_: None, deadline_s)
     learner.save_weights(weights)
     learner.close()
-    await rollouts.load_weights(weights, 1)
+    await rollouts.engines.load_weights(weights, 1)
 
 
 async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games: int) -> None:
@@ -125,8 +125,8 @@ async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games
         "eval", 0, env_seeds.evaluation_seeds(config.eval, config.rollout.concurrency), 1
     )
     await rollouts.collect(first)  # start and warm up the engine
-    assert isinstance(rollouts.engine, TokenEngine)
-    await rollouts.engine.load_weights(weights, 2)  # clears the prefix cache
+    assert isinstance(rollouts.engines.engine, TokenEngine)
+    await rollouts.engines.engine.load_weights(weights, 2)  # clears the prefix cache
     tickets = requests_of_step("train", 1, [10**6 + game for game in range(games)], 1)
     before = _busy_s(rollouts)
     started = time.perf_counter()
@@ -135,8 +135,8 @@ async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games
     busy = [(now - then) / seconds for now, then in zip(_busy_s(rollouts), before, strict=True)]
     turns = [turn for scored in episodes for turn in scored.episode.turns]
     ours = Pace(seconds=seconds, turns=len(turns), tokens=sum(len(t.reply_ids) for t in turns))
-    await rollouts.engine.load_weights(weights, 3)
-    bare = await _bare(rollouts.engine, turns, config)
+    await rollouts.engines.engine.load_weights(weights, 3)
+    bare = await _bare(rollouts.engines.engine, turns, config)
     _print(len(episodes), turns, ours, bare, busy)
 
 

@@ -104,7 +104,7 @@ class Ours:
         )
         await asyncio.to_thread(self._learner.update, built.samples, self._steps)
         path = weight_files.publish(self._learner, self._steps)
-        await self._rollouts.load_weights(path, self._steps)
+        await self._rollouts.engines.load_weights(path, self._steps)
         return collected - started, time.perf_counter() - collected
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ class PublishingLearner(weight_files.SavesWeights, weight_files.SavesAdapters, P
 
 
 class UpdatedEngines(Protocol):
-    """The engines, as a transport uses them in the trainer's process; see `RolloutWorker`."""
+    """The engines, as a transport uses them in the trainer's process; see `EngineHost`."""
 
     def load_weights(self, path: Path, version: int) -> Awaitable[None]:
         """Load a file of weights."""

@@ -87,7 +87,7 @@ async def collect_and(rollouts, requests, player, act):
     """Collect, and do something after the first episodes."""
     collecting = asyncio.create_task(rollouts.collect(requests, player))
     async with asyncio.timeout(PATIENCE_S):
-        while (await rollouts.get_progress()).episodes in (0, len(requests)):
+        while rollouts.progress.episodes in (0, len(requests)):
             assert not collecting.done(), collecting.result()
             await asyncio.sleep(0.02)
     act()
@@ -134,7 +134,7 @@ async def test_groups_are_distributed_and_return_in_the_order_of_their_requests(
     episodes = await rollouts.collect(requests, "expert")
     assert [e.episode.id for e in episodes] == [t.id for t in requests]
     assert [e.episode.seed for e in episodes] == [t.seed for t in requests]
-    assert (await rollouts.get_progress()).episodes == len(requests)
+    assert rollouts.progress.episodes == len(requests)
     of_actor = recorded(run)
     assert sorted(of_actor[0] + of_actor[1]) == sorted(t.id for t in requests)
     for number in (0, 1):
@@ -159,14 +159,14 @@ async def test_an_actor_that_answers_is_waited_for(two_actors, monkeypatch):
 async def test_actors_switch_to_an_environment_without_phones_and_back(two_actors, tmp_path):
     rollouts, run = two_actors
     before = await processes_of(rollouts)
-    await rollouts.switch(countdown(length=2), tmp_path)
+    await rollouts.switch(plan_play(countdown(length=2)), tmp_path)
     requests = requests_of_step("eval", 1, [5, 6], 1)
     episodes = await rollouts.collect(requests, "player")
     assert [e.episode.reset_info["left"] for e in episodes] == [2, 2]
     for number in (0, 1):
         assert (tmp_path / "episodes" / f"index-rollout{number}.jsonl").read_text()
     await ended(before[2])
-    await rollouts.switch(number_game(), run)
+    await rollouts.switch(plan_play(number_game()), run)
     assert [of_one[0] for of_one in (await processes_of(rollouts))[:2]] == [
         of_one[0] for of_one in before[:2]
     ]
@@ -201,7 +201,7 @@ async def test_killed_actor_is_replaced_and_others_play_its_episodes(two_actors,
 @in_one_loop
 async def test_an_actor_that_has_nothing_left_plays_for_a_slow_one(two_actors, tmp_path):
     rollouts, _ = two_actors
-    await rollouts.switch(countdown({"concurrency": 2}, pause_s=0.4, every=10), tmp_path)
+    await rollouts.switch(plan_play(countdown({"concurrency": 2}, pause_s=0.4, every=10)), tmp_path)
     requests = requests_of_step("train", 2, [10, 1, 2], 4)
     await rollouts.collect(requests, "player")
     of_actor = [{t.group for t in requests if t.id in ids} for ids in recorded(tmp_path)]
@@ -213,7 +213,7 @@ async def test_an_actor_that_has_nothing_left_plays_for_a_slow_one(two_actors, t
 @in_one_loop
 async def test_all_actors_may_die_until_their_restarts_are_used_up(two_actors, tmp_path):
     rollouts, _ = two_actors
-    await rollouts.switch(countdown({"max_worker_restarts": 2}, pause_s=0.02), tmp_path)
+    await rollouts.switch(plan_play(countdown({"max_worker_restarts": 2}, pause_s=0.02)), tmp_path)
     requests = requests_of_step("train", 1, range(25), 4)
     processes = await processes_of(rollouts)
 
@@ -224,7 +224,7 @@ async def test_all_actors_may_die_until_their_restarts_are_used_up(two_actors, t
     episodes = await collect_and(rollouts, requests, "player", kill_both)
     assert [e.episode.id for e in episodes] == [t.id for t in requests]
     await asyncio.gather(*(w.replacement for w in rollouts._workers.engines))
-    await rollouts.switch(countdown({"max_worker_restarts": 0}, pause_s=0.02), tmp_path)
+    await rollouts.switch(plan_play(countdown({"max_worker_restarts": 0}, pause_s=0.02)), tmp_path)
     processes = await processes_of(rollouts)
     with pytest.raises(WorkerLost, match=r"no rollout worker can play: .*0 on .* died") as e:
         await collect_and(rollouts, requests, "player", kill_both)
@@ -261,14 +261,14 @@ async def test_an_actor_that_hangs_is_replaced_and_gets_the_current_weights(
     config = countdown({"engine": "hf", "max_new_tokens": 2, "concurrency": 2})
     config.env.max_turns = 2
     rollouts = await open_rollouts(plan_play(config), tiny_vlm, tmp_path)
-    await rollouts.start_engine()
+    await rollouts.engines.start()
     weights = tiny_vlm / "model.safetensors"
-    await rollouts.load_weights(weights, 1)
+    await rollouts.engines.load_weights(weights, 1)
     processes = await processes_of(rollouts)
     os.kill(processes[1][0], signal.SIGSTOP)
-    rollouts._starter.config.rollout.start_deadline_s = 10  # for an actor that plays already
-    await rollouts.load_weights(weights, 2)
-    rollouts._starter.config.rollout.start_deadline_s = RolloutConfig().start_deadline_s
+    rollouts._starter.plan.rollout.start_deadline_s = 10  # for an actor that plays already
+    await rollouts.engines.load_weights(weights, 2)
+    rollouts._starter.plan.rollout.start_deadline_s = RolloutConfig().start_deadline_s
     assert rollouts.worker_metrics() == {"workers": 1.0, "replaced_workers": 0.0}
     await ended(processes[1])
     async with asyncio.timeout(2 * PATIENCE_S):

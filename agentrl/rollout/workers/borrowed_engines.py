@@ -12,6 +12,8 @@ from agentrl.event_loop import off_the_clock
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
 from agentrl.types import Prompt, Reply
 
+_WHO = "an engine"
+
 
 class BorrowedEngines(TokenEngine):
     """Engines of other workers, which also start them and load their weights.
@@ -43,7 +45,8 @@ class BorrowedEngines(TokenEngine):
 
     async def _start(self, actor: Any) -> None:
         with contextlib.suppress(WorkerLost):  # it is being replaced
-            await self._call(actor, self.settings.start_deadline_s, "start_engine")
+            deadline_s = self.settings.start_deadline_s
+            await ray_cluster.await_result(actor.start_engine.remote(), _WHO, deadline_s)
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
         """See TokenEngine.generate."""
@@ -53,8 +56,8 @@ class BorrowedEngines(TokenEngine):
             actor = min(self._unanswered, key=self._unanswered.__getitem__)
             self._unanswered[actor] += 1
             try:
-                deadline_s = self.settings.deadline_s
-                reply: Reply = await self._call(actor, deadline_s, "generate", prompt, sampling)
+                call, deadline_s = actor.generate.remote(prompt, sampling), self.settings.deadline_s
+                reply: Reply = await ray_cluster.await_result(call, _WHO, deadline_s)
                 return reply
             except WorkerLost:
                 self._unanswered.pop(actor, None)
@@ -70,10 +73,6 @@ class BorrowedEngines(TokenEngine):
                     await self._changed.wait()
         except TimeoutError:
             raise EngineError("all engines have died, and none has been replaced") from None
-
-    async def _call(self, actor: Any, deadline_s: float, method: str, *arguments: Any) -> Any:
-        reference = actor.call.remote(method, *arguments)
-        return await ray_cluster.await_result(reference, "an engine", deadline_s)
 
     async def load_weights(self, path: Path, version: int) -> None:
         """Always an error: see the class."""

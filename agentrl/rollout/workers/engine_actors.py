@@ -9,7 +9,6 @@ from typing import Any
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import SharedPath
 from agentrl.errors import ClusterError, EngineError, WorkerLost
-from agentrl.policies.engines.engine import TokenEngine
 from agentrl.policies.open_model import engine_class
 from agentrl.rollout.workers.rollout_actor import ActorStarter
 from agentrl.rollout.workers.worker_supervisor import Call, SupervisedWorker, WorkerSupervisor
@@ -19,60 +18,56 @@ log = logging.getLogger(__name__)
 
 
 class EngineActors:
-    """All engines of a job; one that is replaced gets the current weights.
+    """The `Engines` of a job, each in the actor of a rollout worker.
 
     Args:
         starter: starts the actors.
+        workers: the workers.
     """
 
-    def __init__(self, starter: ActorStarter) -> None:
-        self._starter, self._workers = starter, WorkerSupervisor(starter)
+    def __init__(self, starter: ActorStarter, workers: WorkerSupervisor) -> None:
+        self._starter, self._workers = starter, workers
         self._updating: list[tuple[SupervisedWorker, Any]] = []
         """The workers, and their actors, that receive the weights that the learner sends."""
-        self._files: dict[str, tuple[Path, int]] = {}
-        """The methods that load the current weights, with their arguments."""
+        self._weights: tuple[Path, int] | None = None
+        """The file of the current weights, and their version."""
+        self._adapter: tuple[Path, int] | None = None
+        """The folder of the current adapters, and their version."""
         self._streams = False
         """Whether the learner sends weights to the engines directly, without a file."""
-        self._uses_engines = False
+        self.are_used = False
+        """Whether an engine that is started later starts at once."""
         self._is_awake = asyncio.Event()
         self._is_awake.set()
 
-    async def start(self) -> None:
-        """See RolloutWorker.start."""
-        await self._workers.start(self._bring_up_to_date)
-
     @property
-    def num_engines(self) -> int:
-        """Engines of the job, also of workers that are being replaced."""
+    def count(self) -> int:
+        """See Engines.count."""
         return len(self._workers.engines)
 
-    async def start_engine(self) -> None:
-        """See RolloutWorker.start_engine."""
-        self._uses_engines = True
-        await self._call_all(lambda worker: worker.actor.call.remote("start_engine"))
-
-    def borrow(self) -> TokenEngine:
-        """All engines as one, for prompts of this process; after `start_engine`."""
-        return self._workers.borrow()
+    async def start(self) -> None:
+        """See Engines.start."""
+        self.are_used = True
+        await self._call_all(lambda worker: worker.actor.start_engine.remote())
 
     async def sleep(self) -> None:
-        """See RolloutWorker.sleep."""
+        """See EngineHost.sleep."""
         self._is_awake.clear()
-        await self._call_all(lambda worker: worker.actor.call.remote("sleep"))
+        await self._call_all(lambda worker: worker.actor.sleep.remote())
 
     async def load_weights(self, path: Path, version: int) -> None:
-        """See RolloutWorker.load_weights; rank 0 has written the file on its node."""
-        await self._load("load_weights", path, version)
-
-    async def load_adapter(self, folder: Path, version: int) -> None:
-        """See RolloutWorker.load_adapter; rank 0 has written the folder on its node."""
-        await self._load("load_adapter", folder, version)
-
-    async def _load(self, method: str, path: Path, version: int) -> None:
-        self._files[method] = (path, version)
+        """See EngineHost.load_weights; rank 0 has written the file on its node."""
+        self._weights = (path, version)
         self._is_awake.set()
         shared, node_of = await self._share(path), self._workers.node_of
-        await self._call_all(lambda w: w.actor.call.remote(method, shared.on(node_of(w)), version))
+        await self._call_all(lambda w: w.actor.load_weights.remote(shared.on(node_of(w)), version))
+
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """See EngineHost.load_adapter; rank 0 has written the folder on its node."""
+        self._adapter = (folder, version)
+        self._is_awake.set()
+        shared, node_of = await self._share(folder), self._workers.node_of
+        await self._call_all(lambda w: w.actor.load_adapter.remote(shared.on(node_of(w)), version))
 
     async def _call_all(self, call: Call) -> None:
         await self._workers.each(self._workers.engines, call)
@@ -84,39 +79,47 @@ class EngineActors:
         ranks = reservation.layout.ranks
         return await asyncio.to_thread(reservation.share, path, ranks[0].node if ranks else None)
 
-    async def _bring_up_to_date(self, worker: SupervisedWorker, actor: Any) -> bool:
+    async def bring_up_to_date(self, worker: SupervisedWorker, actor: Any) -> bool:
         """Give a new actor the current weights.
 
         Returns:
             Whether it has them: those that the learner sends come with the next update.
         """
 
-        async def call(method: str, *arguments: Any) -> None:
-            reference = actor.call.remote(method, *arguments)
-            await ray_cluster.await_result(reference, worker.name, deadline_s)
+        async def result(call: Any) -> None:
+            await ray_cluster.await_result(call, worker.name, self._starter.start_s)
 
-        node, deadline_s = self._workers.node_of(worker), self._starter.start_s
-        loaded: dict[str, tuple[Path, int]] | None = None
-        while loaded != self._files:  # new ones may be published meanwhile
-            loaded = dict(self._files)
+        node = self._workers.node_of(worker)
+        is_current = False
+        while not is_current:
+            weights, adapter = given = self._weights, self._adapter
             try:
-                for method, (path, version) in loaded.items():
-                    await call(method, (await self._share(path)).on(node), version)
-                if self._uses_engines:
+                if weights is not None:
+                    path, version = weights
+                    await result(
+                        actor.load_weights.remote((await self._share(path)).on(node), version)
+                    )
+                if adapter is not None:
+                    path, version = adapter
+                    await result(
+                        actor.load_adapter.remote((await self._share(path)).on(node), version)
+                    )
+                if self.are_used:
                     await self._is_awake.wait()
-                    await call("start_engine")
+                    await result(actor.start_engine.remote())
                 if not self._is_awake.is_set():
-                    await call("sleep")
+                    await result(actor.sleep.remote())
             except (EngineError, ClusterError):
-                if loaded == self._files:
+                if given == (self._weights, self._adapter):
                     raise
+            is_current = given == (self._weights, self._adapter)  # else others were published
         return not self._streams
 
     async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """See RolloutWorker.begin_weight_update."""
-        self._streams = self._uses_engines = True
+        """See EngineHost.begin_weight_update."""
+        self._streams = self.are_used = True
         self._is_awake.set()
         engines = self._workers.engines
         if all(worker.actor is None for worker in engines):
@@ -125,7 +128,7 @@ class EngineActors:
 
         def begin(worker: SupervisedWorker) -> Any:
             asked[worker] = worker.actor
-            return worker.actor.call.remote("begin_weight_update", version, shapes, checked)
+            return worker.actor.begin_weight_update.remote(version, shapes, checked)
 
         begun = await self._workers.each(engines, begin)
         self._updating = [(w, asked[w]) for w in begun if w.actor is asked[w]]
@@ -135,10 +138,10 @@ class EngineActors:
     async def finish_weight_update(
         self, version: int, names: Sequence[str], digest: str | None
     ) -> None:
-        """See RolloutWorker.finish_weight_update."""
+        """See EngineHost.finish_weight_update."""
         await self._workers.each(
             [worker for worker, actor in self._updating if worker.actor is actor],
-            lambda w: w.actor.call.remote("finish_weight_update", version, names, digest),
+            lambda w: w.actor.finish_weight_update.remote(version, names, digest),
         )
         for worker, actor in self._updating:
             worker.is_current = worker.actor is actor
@@ -173,7 +176,7 @@ class RayLink(EngineLink):
             WorkerLost: all of them have died.
         """
         calls = {
-            number: actor.call.remote("receive_weights", messages[number])
+            number: actor.receive_weights.remote(messages[number])
             for number, actor in self._actors.items()
         }
         asyncio.run(self._wait_for(calls))

@@ -16,9 +16,7 @@ from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.workers.rollout_actor import ActorStarter
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.rollout.workers.rollout_worker_group import RolloutWorkerGroup
-
-AnyRollouts = RolloutWorker | RolloutWorkerGroup
-"""Rollouts of the training loop, in this process or in Ray actors."""
+from agentrl.rollout.workers.rollouts import Rollouts
 
 
 def plan_job(
@@ -81,7 +79,7 @@ async def open_rollouts(
     run: Path | None,
     version: int = 0,
     reservation: Reservation | None = None,
-) -> AnyRollouts:
+) -> Rollouts:
     """Start rollouts with the launcher of the configuration.
 
     Args:
@@ -96,7 +94,7 @@ async def open_rollouts(
         ConfigError: Ray is not installed, or a phone cannot be reached.
         ClusterError: see `reserve`.
     """
-    rollouts: AnyRollouts
+    rollouts: Rollouts
     if plan.rollout.launcher == "local" or (folder is None and not plan.devices.hosts):
         rollouts = RolloutWorker(plan, folder, run, version=version)
     else:
@@ -149,8 +147,8 @@ async def open_engines(plan: PlayPlan, folder: Path) -> AsyncIterator[tuple[Toke
     )
     try:
         await group.start()
-        await group.start_engine()
-        yield group.borrow(), group.num_engines
+        await group.engines.start()
+        yield group.borrow(), group.engines.count
     finally:
         await group.close()
         ray_cluster.leave_cluster()

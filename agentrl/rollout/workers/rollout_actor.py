@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -13,6 +13,7 @@ from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
 from agentrl.cluster.reservation import Reservation
 from agentrl.errors import WorkerLost
+from agentrl.policies.engines.engine import Sampling
 from agentrl.rollout.nodes.job_files import JobFiles, JobOnNode
 from agentrl.rollout.nodes.phone_hosts import PhoneHost, find_phone_hosts
 from agentrl.rollout.nodes.recorded_run import OpenedRun, RecordedRun, RunOnNodes
@@ -21,7 +22,7 @@ from agentrl.rollout.play_plan import PlayPlan, plan_play
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.borrowed_engines import BorrowedEngines
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
-from agentrl.types import ScoredEpisode
+from agentrl.types import Prompt, Reply, ScoredEpisode
 
 log = logging.getLogger(__name__)
 
@@ -33,17 +34,17 @@ _WATCH_S = 1.0
 
 
 class RolloutActor:
-    """`RolloutWorker` in its own process.
+    """`RolloutWorker`, with its `EngineHost`, in a process of its own.
 
     Args:
         name: of its log.
         plays: whether it plays, and does not only have an engine for others.
         job: the configuration.
-        folder: see `RolloutWorker`.
+        folder: see `EngineHost`.
         run: the run's folder.
         share: see `RolloutWorker`.
         phones: see `RolloutWorker`.
-        version: see `RolloutWorker`.
+        version: see `EngineHost`.
         engines: other actors, with whose engines it plays; None if it has its own.
     """
 
@@ -70,6 +71,7 @@ class RolloutActor:
         self._rollouts = RolloutWorker(
             plan, folder, here, share, phones, version, self._borrowed, job.digest
         )
+        self._engines = self._rollouts.engines
 
     def _open(self, job: JobOnNode, run: RecordedRun | None) -> tuple[PlayPlan, Path | None]:
         """What is played and the folder to record into, which gets this process's output."""
@@ -82,7 +84,7 @@ class RolloutActor:
         return plan_play(job.open()), here
 
     async def start(self) -> tuple[int, int]:
-        """See RolloutWorker.start; no room if it does not play."""
+        """See Rollouts.start; no room if it does not play."""
         return await self._rollouts.start() if self._plays else (0, 0)
 
     async def watch(self) -> None:
@@ -94,7 +96,7 @@ class RolloutActor:
         self._watches += 1
         own = self._watches
         while own == self._watches:
-            if self._rollouts.engine is not None and not self._rollouts.engine.is_alive:
+            if self._engines.is_dead:
                 raise WorkerLost("its engine died")
             await asyncio.sleep(_WATCH_S)
 
@@ -104,7 +106,7 @@ class RolloutActor:
     async def switch(
         self, plays: bool, job: JobOnNode, run: RecordedRun | None, phones: SharedPhones | None
     ) -> tuple[int, int]:
-        """See RolloutWorker.switch; no room if it does not play."""
+        """See Rollouts.switch; no room if it does not play."""
         self._plays, opened = plays, self._open(job, run)
         return await self._rollouts.switch(*opened, phones, job.digest) if plays else (0, 0)
 
@@ -114,7 +116,7 @@ class RolloutActor:
         self._borrowed.use(engines)
 
     async def finish(self) -> None:
-        """See RolloutWorker.finish."""
+        """See Rollouts.finish."""
         await self._rollouts.finish()
         if self._run is not None:
             await asyncio.to_thread(self._run.flush)
@@ -129,12 +131,44 @@ class RolloutActor:
             await asyncio.to_thread(self._run.flush)
         return scored
 
-    async def call(self, method: str, *arguments: Any) -> Any:
-        """One of the methods of `RolloutWorker`."""
-        return await getattr(self._rollouts, method)(*arguments)
+    async def start_engine(self) -> None:
+        """See Engines.start."""
+        await self._engines.start()
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
+        """See EngineHost.generate."""
+        return await self._engines.generate(prompt, sampling)
+
+    async def sleep(self) -> None:
+        """See EngineHost.sleep."""
+        await self._engines.sleep()
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """See EngineHost.load_weights."""
+        await self._engines.load_weights(path, version)
+
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """See EngineHost.load_adapter."""
+        await self._engines.load_adapter(folder, version)
+
+    async def begin_weight_update(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """See EngineHost.begin_weight_update."""
+        await self._engines.begin_weight_update(version, shapes, checked)
+
+    async def receive_weights(self, message: Any) -> None:
+        """See EngineHost.receive_weights."""
+        await self._engines.receive_weights(message)
+
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """See EngineHost.finish_weight_update."""
+        await self._engines.finish_weight_update(version, names, digest)
 
     async def close(self) -> None:
-        """See RolloutWorker.close."""
+        """See Rollouts.close."""
         try:
             await self._rollouts.close()
         finally:
@@ -226,7 +260,7 @@ class ActorStarter:
             Its handle, and the result of `RolloutActor.start`.
 
         Raises:
-            ConfigError: see RolloutWorker.start.
+            ConfigError: see Rollouts.start.
             ClusterError: it did not get the model.
             WorkerLost: it died, or did not start in time.
         """

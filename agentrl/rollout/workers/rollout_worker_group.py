@@ -1,4 +1,4 @@
-"""Rollouts in Ray actors, with the methods of `RolloutWorker`."""
+"""Play episodes in Ray actors."""
 
 import asyncio
 import contextlib
@@ -8,21 +8,22 @@ from pathlib import Path
 
 from agentrl.config import RolloutConfig
 from agentrl.errors import WorkerLost
+from agentrl.policies.engines.engine import TokenEngine
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.engine_actors import EngineActors
 from agentrl.rollout.workers.rollout_actor import ActorStarter
-from agentrl.rollout.workers.worker_supervisor import SupervisedWorker
+from agentrl.rollout.workers.worker_supervisor import SupervisedWorker, WorkerSupervisor
 from agentrl.types import ScoredEpisode
 
 _CHECK_S = 1.0
 """Seconds between checks that workers are left while episodes are collected."""
 
 
-class RolloutWorkerGroup(EngineActors):
-    """Rollout workers in Ray actors, which take the next request when they have room.
+class RolloutWorkerGroup:
+    """The `Rollouts` of Ray actors, which take the next request when they have room.
 
     What a worker was playing when it died is played by others, and it is replaced; see
     `WorkerSupervisor`.
@@ -36,11 +37,20 @@ class RolloutWorkerGroup(EngineActors):
     """
 
     def __init__(self, starter: ActorStarter) -> None:
-        super().__init__(starter)
-        self._progress, self._failures = CollectionProgress(), FailureLog()
+        self._starter, self._workers = starter, WorkerSupervisor(starter)
+        self.engines = EngineActors(starter, self._workers)
+        self.progress, self._failures = CollectionProgress(), FailureLog()
+
+    async def start(self) -> None:
+        """See Rollouts.start."""
+        await self._workers.start(self.engines.bring_up_to_date)
+
+    def borrow(self) -> TokenEngine:
+        """All engines as one, for prompts of this process; after they were started."""
+        return self._workers.borrow()
 
     def worker_metrics(self) -> dict[str, float]:
-        """How many workers can play now, and how many have been replaced so far."""
+        """See Rollouts.worker_metrics."""
         playing = sum(worker.is_current for worker in self._workers.players)
         replaced = self._workers.num_replaced
         return {"workers": float(playing), "replaced_workers": float(replaced)}
@@ -48,15 +58,11 @@ class RolloutWorkerGroup(EngineActors):
     async def collect(
         self, requests: Sequence[EpisodeRequest], player: str | None = None, greedy: bool = False
     ) -> list[ScoredEpisode]:
-        """See RolloutWorker.collect.
-
-        Raises:
-            WorkerLost: all workers died, and could not be replaced.
-        """
-        self._uses_engines |= player is None
-        self._progress, players = CollectionProgress(), self._workers.players
+        """See Rollouts.collect."""
+        self.engines.are_used |= player is None
+        self.progress, players = CollectionProgress(), self._workers.players
         refills = self._starter.plan.rollout.max_refills * len(players)
-        collector = Collector(requests, refills, self._progress, self._failures)
+        collector = Collector(requests, refills, self.progress, self._failures)
         rooms = [min(worker.room[0], len(requests)) for worker in players]
         # In turns, so that groups that all workers could begin are divided among them.
         slots = [
@@ -65,10 +71,6 @@ class RolloutWorkerGroup(EngineActors):
             if slot < room
         ]  # fmt: skip
         return await collector.collect([*slots, self._check_left(collector)])
-
-    async def get_progress(self) -> CollectionProgress:
-        """Progress of the running collection."""
-        return self._progress
 
     async def _play_requests(
         self, worker: SupervisedWorker, collector: Collector, player: str | None, greedy: bool
@@ -115,21 +117,21 @@ class RolloutWorkerGroup(EngineActors):
             await asyncio.wait({collector.ended}, timeout=_CHECK_S)
 
     async def finish(self) -> None:
-        """See RolloutWorker.finish."""
+        """See Rollouts.finish."""
         workers = self._workers
         await workers.each(workers.everybody, lambda worker: worker.actor.finish.remote())
         await workers.stop()
         await self._starter.close_phones()
 
     async def switch(self, plan: PlayPlan, run: Path | None) -> None:
-        """See RolloutWorker.switch."""
+        """See Rollouts.switch."""
         await self.finish()
         await self._starter.switch(plan, run)
-        self._progress, self._failures = CollectionProgress(), FailureLog()
+        self.progress, self._failures = CollectionProgress(), FailureLog()
         await self._workers.switch()
 
     async def close(self) -> None:
-        """Close the engines and phones, then the actors, and last the shared phone pools."""
+        """See Rollouts.close; the actors are closed before the shared phone pools."""
         try:
             await self._workers.close()
         finally:

@@ -80,7 +80,7 @@ class WorkerSupervisor:
         self._update: Callable[[SupervisedWorker, Any], Awaitable[bool]]
 
     async def start(self, update: Callable[[SupervisedWorker, Any], Awaitable[bool]]) -> None:
-        """Start all workers; see RolloutWorker.start.
+        """Start all workers; see Rollouts.start.
 
         Args:
             update: gives the new actor of a worker with an engine the current weights; returns

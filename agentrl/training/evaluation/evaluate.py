@@ -27,7 +27,7 @@ from agentrl.intervals import estimate, student_estimate
 from agentrl.notebook_html import table
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.reward_audit import sum_sight
-from agentrl.rollout.workers.open_rollouts import AnyRollouts
+from agentrl.rollout.workers.rollouts import Rollouts
 from agentrl.text import pluralize
 from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
@@ -188,7 +188,7 @@ def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 async def play_held_out(
-    rollouts: AnyRollouts,
+    rollouts: Rollouts,
     chosen: Sequence[int],
     *,
     split: Split = "eval",
@@ -234,7 +234,7 @@ async def play_held_out(
         each = [_evaluation(played[start : start + size], category) for start in starts]
         found = _combined(dict(zip(mixture, each, strict=True)), mixture)
     audit = sum_sight(scored.episode for scored in played).summary()
-    progress = await rollouts.get_progress()
+    progress = rollouts.progress
     found = replace(
         found,
         seconds=time.perf_counter() - started,
@@ -568,8 +568,8 @@ async def _evaluate(
             opened = await rollouts.open(config, folder)
             if evaluated.player is None:
                 engine = config.rollout.engine
-                with show_engine_start(engine, opened.num_engines, display.progress):
-                    await opened.start_engine()
+                with show_engine_start(engine, opened.engines.count, display.progress):
+                    await opened.engines.start()
             display.stage("evaluation" if task is None else f"evaluation: {task}")
             total = len(chosen) * job.samples * len(mixture)
             async with show_progress(opened, display.progress, total, name):

@@ -352,7 +352,7 @@ class _Games:
             interface.disable_undo(reason)
             interface.show_error(f"Undo failed: {reason}. Play on from here.")
 
-        reader = open_translator(self._env, rollouts.resize_of)
+        reader = open_translator(self._env, rollouts.engines.resize_of)
         return HumanPolicy(
             _reader(reader, interface),
             _shown_to_both(reader, self._show_message),

@@ -5,7 +5,8 @@ from pathlib import Path
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.rollout.play_plan import plan_play
-from agentrl.rollout.workers.open_rollouts import AnyRollouts, open_rollouts
+from agentrl.rollout.workers.open_rollouts import open_rollouts
+from agentrl.rollout.workers.rollouts import Rollouts
 from agentrl.training.model_to_play import model_folder
 from agentrl.training.plan.long_prompts import skip_long_prompts
 
@@ -26,13 +27,13 @@ class SharedRollouts:
         self._scratch, self._needs_model = scratch, needs_model
         self._checkpoint, self._version = checkpoint, version
         self._model: Path | None = None
-        self._opened: AnyRollouts | None = None
+        self._opened: Rollouts | None = None
 
-    async def open(self, config: Config, folder: Path) -> AnyRollouts:
+    async def open(self, config: Config, folder: Path) -> Rollouts:
         """The rollouts of the next evaluation.
 
         Args:
-            config: differs from that of the first one as `RolloutWorker.switch` allows.
+            config: differs from that of the first one as `Rollouts.switch` allows.
             folder: in which its episodes are recorded.
 
         Raises:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
 from agentrl.errors import WorldError
-from agentrl.rollout.workers.open_rollouts import AnyRollouts
+from agentrl.rollout.workers.rollouts import Rollouts
 from agentrl.text import pluralize
 from agentrl.training.monitoring.metrics_file import TRAINING_STAGES
 
@@ -149,7 +149,7 @@ def show_engine_start(engine: str, count: int, on_progress: OnProgress) -> Itera
 
 @asynccontextmanager
 async def show_progress(
-    rollouts: AnyRollouts, on_progress: OnProgress, total: int, note: str = ""
+    rollouts: Rollouts, on_progress: OnProgress, total: int, note: str = ""
 ) -> AsyncIterator[None]:
     """Report how many of `total` episodes have been played, until the block ends.
 
@@ -170,13 +170,13 @@ async def show_progress(
 
 
 async def _watch(
-    over: asyncio.Event, rollouts: AnyRollouts, on_progress: OnProgress, total: int, note: str
+    over: asyncio.Event, rollouts: Rollouts, on_progress: OnProgress, total: int, note: str
 ) -> None:
     while not over.is_set():
         with suppress(TimeoutError):
             async with asyncio.timeout(_POLL_INTERVAL_S):
                 await over.wait()
         with suppress(WorldError):  # the collection itself raises it
-            progress = await rollouts.get_progress()
+            progress = rollouts.progress
             turns = f"{progress.turns} turns"
             on_progress(min(progress.episodes, total), total, f"{note}: {turns}" if note else turns)

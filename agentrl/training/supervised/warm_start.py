@@ -33,7 +33,7 @@ from agentrl.extension_points import DIALECT
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
 from agentrl.rollout.resolved_env import resolve_env
-from agentrl.rollout.workers.open_rollouts import AnyRollouts
+from agentrl.rollout.workers.rollouts import Rollouts
 from agentrl.training import env_seeds
 from agentrl.training.supervised.demonstration_filter import SelectedEpisode, demonstrations_digest
 from agentrl.training.supervised.supervised_dataset import Demonstration, SupervisedDataset
@@ -153,7 +153,7 @@ def warm_start_lr(config: WarmStartConfig, step: int) -> float:
 
 
 async def play_demonstrations(
-    warm: WarmStartConfig, mixture: Mapping[str, float], run_seed: int, rollouts: AnyRollouts
+    warm: WarmStartConfig, mixture: Mapping[str, float], run_seed: int, rollouts: Rollouts
 ) -> list[Demonstration]:
     """Play the demonstrations with the warm start's scripted player.
 

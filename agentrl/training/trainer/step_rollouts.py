@@ -15,7 +15,7 @@ from agentrl.algorithms.core.algorithm import Algorithm
 from agentrl.config import RolloutConfig
 from agentrl.errors import LearnerError, boundary
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
-from agentrl.rollout.workers.open_rollouts import AnyRollouts
+from agentrl.rollout.workers.rollouts import Rollouts
 from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskSampler, chosen_tasks
 from agentrl.types import ScoredEpisode
 
@@ -57,7 +57,7 @@ class StepCollector:
         rollout: RolloutConfig,
         algorithm: Algorithm,
         sampler: TaskSampler,
-        rollouts: AnyRollouts,
+        rollouts: Rollouts,
         show_progress: ShowProgress,
     ) -> None:
         self._rollout, self._algorithm, self._sampler = rollout, algorithm, sampler
@@ -79,7 +79,7 @@ class StepCollector:
             new = await self._play(step, attempt, tasks)
             played += new
             groups += [self._with_replayed(step, one) for one in new]
-            progress += await self._rollouts.get_progress()
+            progress += self._rollouts.progress
             with method_boundary(algorithm, "keep_group"):
                 kept = [i for i, group in enumerate(groups) if algorithm.keep_group(group)]
             if len(kept) >= wanted:

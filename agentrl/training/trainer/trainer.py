@@ -17,7 +17,7 @@ from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.load_translator_and_players import load_player
-from agentrl.rollout.workers.open_rollouts import AnyRollouts
+from agentrl.rollout.workers.rollouts import Rollouts
 from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
@@ -70,7 +70,7 @@ class Trainer:
         folder: RunFolder,
         start: Path,
         state: RunState,
-        rollouts: AnyRollouts,
+        rollouts: Rollouts,
         learner: AnyLearner,
         reporter: Reporter,
         recorder: Recorder,
@@ -94,7 +94,7 @@ class Trainer:
         self._checkpoints = CheckpointWriter(
             folder.path, learner, settings.checkpoint, settings.train.deadline_s
         )
-        self._publisher = Publisher(plan.play.transport, learner, rollouts)
+        self._publisher = Publisher(plan.play.transport, learner, rollouts.engines)
         self._algorithm = plan.algorithm
         self._sampler = load_sampler(
             settings.sampling,
@@ -200,9 +200,9 @@ class Trainer:
             self.state.warm = True
             await self._checkpoint()
         with self._stage("engine start"):
-            engine, count = self._settings.rollout.engine, self._rollouts.num_engines
+            engine, count = self._settings.rollout.engine, self._rollouts.engines.count
             with show_engine_start(engine, count, self._reporter.progress):
-                await self._rollouts.start_engine()
+                await self._rollouts.engines.start()
             await self._publish()
 
     async def _warm_start(self, warm: WarmStartConfig) -> None:
@@ -548,7 +548,7 @@ class Trainer:
         """Show the progress of a collection, then count its void episodes by cause."""
         async with show_progress(self._rollouts, self._reporter.progress, total, note):
             yield
-        for cause, count in (await self._rollouts.get_progress()).void.items():
+        for cause, count in self._rollouts.progress.void.items():
             self.state.void[cause] = self.state.void.get(cause, 0) + count
 
 

@@ -38,7 +38,8 @@ class Groups:
         scored = play(self.model_adapter, request.seed, request.member)
         return replace(scored, rewards=(0.0, 0.0, earned))
 
-    async def get_progress(self):
+    @property
+    def progress(self):
         return CollectionProgress(episodes=4, turns=12, tokens=40, void=Counter(device_error=1))
 
 

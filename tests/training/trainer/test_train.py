@@ -21,6 +21,7 @@ from agentrl.config import Config, EvalConfig, TrainConfig
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.workers.engine_host import EngineHost
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import job
 from agentrl.training.checkpoints import checkpoint_store
@@ -350,10 +351,10 @@ def test_second_warm_start_of_a_model_is_skipped(taught_run):
 def test_job_without_a_warm_start_leaves_no_marker(override, tmp_path, tiny_vlm, make_learner):
     config, folder = configuration.load(EXAMPLE, [override]), RunFolder(tmp_path)
     with Reporter(tmp_path, [], PlannedWork()) as reporter:
-        learner = make_learner(config)
+        rollouts, learner = RolloutWorker(plan_play(config), None, None), make_learner(config)
         plan = make_plan(config, warm_start_pending=False, rewards=False)
         Trainer(
-            plan, folder, tiny_vlm, RunState(), None, learner, reporter, None, None, Stopping()
+            plan, folder, tiny_vlm, RunState(), rollouts, learner, reporter, None, None, Stopping()
         ).finish()
     assert (folder.model / "model.safetensors").is_file()
     record = json.loads((folder.model / "agentrl.json").read_text())
@@ -437,13 +438,13 @@ def test_run_in_use_by_another_process_is_not_touched(whole_run, capsys):
 
 @pytest.mark.slow
 def test_engine_with_old_weights_is_a_warning(tmp_path, caplog, monkeypatch):
-    load = RolloutWorker.load_weights
+    load = EngineHost.load_weights
 
     async def load_the_first_alone(self, path, version):
         if version == 0:
             await load(self, path, version)
 
-    monkeypatch.setattr(RolloutWorker, "load_weights", load_the_first_alone)
+    monkeypatch.setattr(EngineHost, "load_weights", load_the_first_alone)
     settings = [*SMALL, f"run.dir={tmp_path}", "warm_start.cache=null", "eval.episodes=1"]
     settings += ["warm_start.steps=100", "train.steps=2", "optim.lr=0.01"]
     train.train(EXAMPLE, overrides=settings)

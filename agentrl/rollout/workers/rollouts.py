@@ -1,0 +1,85 @@
+"""What plays the episodes of a job, in this process or in Ray actors."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentrl.rollout.collector import CollectionProgress
+from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.run_episode import EpisodeRequest
+from agentrl.types import ScoredEpisode
+from agentrl.weight_sync.publisher import SleepingEngines
+
+
+class Engines(SleepingEngines, Protocol):
+    """All engines of a job; those that start or are replaced later get the current weights."""
+
+    @property
+    def count(self) -> int:
+        """Engines of the job, also those that are being replaced."""
+
+    async def start(self) -> None:
+        """Start the engines, or connect to the server, before the model first plays.
+
+        Raises:
+            ConfigError: see `Engine.start`.
+            EngineError: one did not start.
+        """
+
+
+class Rollouts(Protocol):
+    """Plays episodes with the model or a scripted player, scores and records them."""
+
+    @property
+    def engines(self) -> Engines:
+        """The engines that the model plays with."""
+
+    @property
+    def progress(self) -> CollectionProgress:
+        """Progress of the running collection."""
+
+    def worker_metrics(self) -> dict[str, float]:
+        """How many workers can play now, and how many have been replaced so far."""
+
+    async def start(self) -> Any:
+        """Open the phones and the recorder; the engines start when the model first plays.
+
+        Raises:
+            ConfigError: a phone cannot be reached, or see `RewardFunctions`.
+        """
+
+    async def collect(
+        self, requests: Sequence[EpisodeRequest], player: str | None = None, greedy: bool = False
+    ) -> list[ScoredEpisode]:
+        """Play these episodes concurrently, in any order.
+
+        Args:
+            requests: what to play; all of one split.
+            player: a scripted player's name; None for the model.
+            greedy: the model always takes its most probable token.
+
+        Returns:
+            One scored episode per request, in the order of the requests.
+
+        Raises:
+            WorldError: more than half of the episodes are void, or no phone is left.
+            WorkerLost: all workers died, and could not be replaced.
+            ConfigError: there is no such player, or an engine cannot start.
+        """
+
+    async def finish(self) -> None:
+        """Close the phones, the environments and the recorder, but not the engines."""
+
+    async def switch(self, plan: PlayPlan, run: Path | None) -> Any:
+        """Play another environment from now on, with the same engines and weights.
+
+        Args:
+            plan: may have other environments, rewards, evaluation and run.
+            run: the run's folder, in which episodes are recorded; None records nothing.
+
+        Raises:
+            ConfigError: see `start`.
+        """
+
+    async def close(self) -> None:
+        """Close the engines and the phones; may be called twice."""
