@@ -31,6 +31,7 @@ from rich.table import Table
 from agentrl.config import Config, DPOConfig, FinetuningConfig, RewardModelConfig, SFTConfig
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.network.backbone import Backbone
 from agentrl.training.learner.network.logprob_model import LogprobModel
 from agentrl.training.learner.network.reward_model import RewardModel
@@ -109,7 +110,7 @@ def _sequence(prompt: Sequence[int], reply: Sequence[int], index: int, last: boo
 def _learner(
     folder: Path, settings: FinetuningConfig, wrap: type[Backbone] = LogprobModel
 ) -> Learner:
-    learner = Learner(Config(), folder, wrap=wrap)
+    learner = Learner(LearnerSettings.of(Config()), folder, wrap=wrap)
     learner.begin_offline(settings)
     return learner
 

@@ -49,6 +49,7 @@ from agentrl.policies.open_model import open_engine
 from agentrl.policies.tiny import tiny_model, tiny_tokenizer
 from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.types import Prompt, TrainingSample
 
 TEXT = {
@@ -232,7 +233,7 @@ def learned(
 ) -> tuple[list[str], str]:
     """A row of the table, and the learner's settings."""
     forget_peak()
-    learner = Learner(config, folder)
+    learner = Learner(LearnerSettings.of(config), folder)
     settings = fsdp(learner)
     times = []
     for number in range(updates + 1):

@@ -22,6 +22,7 @@ from agentrl.config import Config
 from agentrl.policies.models import adapter_for
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.micro_batches import single_batch
 from agentrl.types import TrainingSample
 
@@ -51,7 +52,7 @@ def measure(folder: Path, tokens: int, ranks: int, rank: int, out: Path) -> None
     torch.set_num_threads(1)
     config = Config()
     config.train.ranks = config.train.sequence_parallel = ranks
-    learner = Learner(config, folder, rank, ranks, f"file://{out}-meet")
+    learner = Learner(LearnerSettings.of(config), folder, rank, ranks, f"file://{out}-meet")
     batch = single_batch([episode(tokens)], adapter_for(folder))
     kept: list[int] = []
     scorer = learner._policy.module

@@ -22,8 +22,8 @@ from rich.table import Table
 from agentrl import config as configuration
 from agentrl.cluster.placement import Layout, Node, plan_layout
 from agentrl.config import Config
-from agentrl.training.learner.memory_simulation import MemorySimulation, RankMemory
 from agentrl.training.plan.memory_plan import MemoryPlanner, config_folder
+from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
 
 MODELS = [f"Qwen/Qwen2.5-VL-{size}-Instruct" for size in ("3B", "7B", "32B", "72B")]
 MODELS.append("Qwen/Qwen3-VL-30B-A3B-Instruct")

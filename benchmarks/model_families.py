@@ -42,6 +42,7 @@ from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.hf_decoding import SampledReply
 from agentrl.policies.models import load_model
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.types import Prompt, Reply, TrainingSample
 
 
@@ -127,7 +128,7 @@ def trained(folder: Path, encoder: ChatEncoder) -> tuple[float, float]:
     """Mean log-probability of the better replies over the others', before and after GRPO steps."""
     config = Config(algorithm=algorithm_config("grpo"))
     config.optim.lr, config.train.compare_engine = 3e-3, False
-    learner = Learner(config, folder)
+    learner = Learner(LearnerSettings.of(config), folder)
     try:
         samples = episodes(encoder)
         margins = []

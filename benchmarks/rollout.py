@@ -28,6 +28,7 @@ from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.supervised import warm_start
 from agentrl.training.supervised.supervised_dataset import Demonstration, SupervisedDataset
 from agentrl.types import Prompt, Turn
@@ -103,7 +104,7 @@ async def _clone_expert(
     tickets = requests_of_step("demo", 0, env_seeds.demonstration_seeds(config.seed, games), 1)
     played = await rollouts.collect(tickets, "expert")
     demos = [Demonstration(episode=scored.episode, by_player=True) for scored in played]
-    learner = Learner(config, folder)
+    learner = Learner(LearnerSettings.of(config), folder)
     warm = config.warm_start
     assert warm is not None
     dataset = SupervisedDataset(

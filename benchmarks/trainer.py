@@ -43,6 +43,7 @@ from agentrl.config import Config, algorithm_config
 from agentrl.policies.models import ModelAdapter, adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.types import Image, TrainingSample
 
 
@@ -147,7 +148,10 @@ def measured(
     config = settings()
     alone = settings()
     alone.train.share_prefixes = False
-    one, all_ = Learner(alone, folder), Learner(config, folder)
+    one, all_ = (
+        Learner(LearnerSettings.of(alone), folder),
+        Learner(LearnerSettings.of(config), folder),
+    )
     bare = bare_loop(folder, model_adapter, samples, config.train.micro_batch_tokens)
     ways: dict[str, Callable[[], object]] = {
         "bare": bare,
@@ -339,7 +343,7 @@ def watched(folder: Path, model_adapter: ModelAdapter, updates: int) -> str:
     Memory that is free after an update is returned before measuring: the allocator keeps
     more or less of it as it happens, and the most at any time moves in steps for the same reason.
     """
-    learner = Learner(settings(), folder)
+    learner = Learner(LearnerSettings.of(settings()), folder)
     first, half = min(20, updates), max(1, updates // 2)
     held, most = {}, {}
     for number in range(1, updates + 1):

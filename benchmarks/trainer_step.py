@@ -19,6 +19,7 @@ from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.trainer.training_samples import build_training_samples
 from agentrl.types import Episode, Image
 from agentrl.weight_sync import weight_files
@@ -70,7 +71,7 @@ class Ours:
         self._loop = asyncio.new_event_loop()
         self._rollouts = RolloutWorker(plan_play(self._config), folder, None)
         self._loop.run_until_complete(self._rollouts.start())
-        self._learner = Learner(self._config, folder)
+        self._learner = Learner(LearnerSettings.of(self._config), folder)
         self._algorithm = load_algorithm(self._config.algorithm)
         self._steps = 0
 

@@ -16,6 +16,7 @@ from agentrl.config import Config, algorithm_config
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.types import Image, Message, TrainingSample
 
 RELEASE = "1.16.0"
@@ -156,7 +157,7 @@ def relative(theirs: dict[str, Tensor], ours: dict[str, Tensor]) -> float:
 def _ours(folder: Path, samples: Sequence[TrainingSample]) -> dict[str, Tensor]:
     config = Config(algorithm=algorithm_config("grpo", aggregate="token_mean"))
     config.train.compare_engine = False
-    learner = Learner(config, folder)
+    learner = Learner(LearnerSettings.of(config), folder)
     # TRL never samples an image token, but its loss normalizes over them.
     learner._policy.module.banned.zero_()
     found: dict[str, Tensor] = {}

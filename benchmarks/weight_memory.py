@@ -113,6 +113,7 @@ def _measure(scratch: Path, rank: int, ranks: int) -> Measured:
     """The operations on one rank, in their order."""
     from agentrl.config import Config
     from agentrl.training.learner.learner import Learner
+    from agentrl.training.learner.learner_settings import LearnerSettings
 
     config = Config()
     config.model.path, config.model.dtype = str(scratch / "model"), "bfloat16"
@@ -120,7 +121,7 @@ def _measure(scratch: Path, rank: int, ranks: int) -> Measured:
     _warm_up()
     found: Measured = {}
     with _measured("load", found) as made:
-        learner = Learner(config, scratch / "model", rank, ranks, rendezvous)
+        learner = Learner(LearnerSettings.of(config), scratch / "model", rank, ranks, rendezvous)
         models: Any = learner._models
         made.append(models.policy)
     with _measured("reference", found) as made:
@@ -208,11 +209,12 @@ def _warm_up() -> None:
     from agentrl.config import Config
     from agentrl.policies.tiny import tiny_model
     from agentrl.training.learner.learner import Learner
+    from agentrl.training.learner.learner_settings import LearnerSettings
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as other:
         folder = tiny_model.build(Path(other) / "tiny", 0)
-        learner = Learner(Config(), folder)
+        learner = Learner(LearnerSettings.of(Config()), folder)
         learner.export(Path(other) / "exported")
         learner.close()
 

@@ -23,6 +23,7 @@ from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.types import Message, Prompt
 from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.engine_link import LocalLink
@@ -56,7 +57,7 @@ Measured = dict[str, tuple[int, list[float], float | None]]
 
 async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
     """Transfer files and chunks alternately to the same engine."""
-    learner = Learner(_config(), folder)
+    learner = Learner(LearnerSettings.of(_config()), folder)
     engine = VLLMEngine(EngineSettings(folder=folder, max_context=512, backend="shared"))
     await engine.start()
     receiver = SharedMemoryTransport()
@@ -85,7 +86,7 @@ async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
 
 
 async def _adapter(folder: Path, publishes: int, prompts: int) -> Measured:
-    learner = Learner(_config(lora=_RANK), folder)
+    learner = Learner(LearnerSettings.of(_config(lora=_RANK)), folder)
     engine = VLLMEngine(EngineSettings(folder=folder, max_context=512, lora_rank=_RANK))
     await engine.start()
     size = 0

@@ -174,9 +174,8 @@ def test_the_flops_of_an_update_match_torchs_count(tmp_path, monkeypatch):
     folder = tmp_path / "model"
     gpu.build(folder, "tiny", "cpu")
     samples = gpu.drawn(gpu.adapter_for(folder), gpu.SIZES["tiny"])
-    learner = gpu.Learner(
-        gpu.job(folder, gpu.SIZES["tiny"], shared=True, checkpointing=False), folder
-    )
+    config = gpu.job(folder, gpu.SIZES["tiny"], shared=True, checkpointing=False)
+    learner = gpu.Learner(gpu.LearnerSettings.of(config), folder)
     work = gpu.Work.of(learner, samples)
     with FlopCounterMode(display=False) as counted:
         learner.update(samples, 0)

@@ -7,6 +7,7 @@ from agentrl.config import Config
 from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +34,7 @@ def make_learner(tiny_vlm: Path) -> Iterator[Callable[[Config], Learner]]:
     made: list[Learner] = []
 
     def make(config: Config) -> Learner:
-        made.append(Learner(config, tiny_vlm))
+        made.append(Learner(LearnerSettings.of(config), tiny_vlm))
         return made[-1]
 
     yield make

@@ -22,6 +22,7 @@ from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner import lora_adapters
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.engine_link import LocalLink
 from agentrl.weight_sync.transport_choice import transport_class
@@ -80,7 +81,7 @@ async def send(learner, engine, version, *, link=LocalLink, transport="shared"):
     """One publish, as a job's."""
     receiver = transport_class(transport)()
     shapes = learner.shapes()
-    await receiver.begin(engine, version, shapes, learner._config.train.check_weights)
+    await receiver.begin(engine, version, shapes, learner._settings.train.check_weights)
     opened = link(lambda message: receiver.receive(engine, message), 1, 60)
     digest = await asyncio.to_thread(learner.send_weights, transport, opened)
     await receiver.finish(engine, version, list(shapes), digest)
@@ -96,7 +97,7 @@ async def test_an_engine_uses_chunked_weights_even_for_cached_images(
     old = await ask(engine, asked, temperature=0)
     check_against_transformers(tiny_vlm, asked, old)
     other = tiny_model.build(tmp_path / "other", 1)
-    learner = Learner(config, other)
+    learner = Learner(LearnerSettings.of(config), other)
     known = {0: tiny_vlm}
     for version, folder in ((7, other), (8, tiny_vlm), (9, other)):
         learner.load_weights(folder / "model.safetensors")
@@ -116,7 +117,7 @@ async def test_an_engine_uses_chunked_weights_even_for_cached_images(
 async def test_weights_of_another_model_are_refused_before_any_is_sent(
     engine, encoder, tiny_vlm, config
 ):
-    learner = Learner(config, tiny_vlm)
+    learner = Learner(LearnerSettings.of(config), tiny_vlm)
     shapes = learner.shapes()
     *most, last = shapes
     with pytest.raises(EngineError, match=f"{last} is missing"):
@@ -134,7 +135,7 @@ async def test_a_flipped_bit_is_detected_and_the_engine_stops_answering(
 ):
     """The last of this engine's tests."""
     config.train.check_weights = True
-    learner = Learner(config, tiny_vlm)
+    learner = Learner(LearnerSettings.of(config), tiny_vlm)
     with pytest.raises(EngineError, match="published was"):
         await send(learner, engine, 20, link=Tampering)
     with pytest.raises(EngineError, match="version 20"):
@@ -154,7 +155,7 @@ async def test_a_tied_output_head_follows_chunked_weights(encoder, config, tmp_p
         EngineSettings(folder=first, max_context=1024, deadline_s=120, backend="shared"),
         max_num_seqs=16,
     )
-    learner = Learner(config, second)
+    learner = Learner(LearnerSettings.of(config), second)
     await tied.start()
     try:
         await send(learner, tied, 1)
@@ -233,7 +234,7 @@ async def test_weights_reach_a_sleeping_engine_by_ipc(encoder, config, tiny_vlm,
         enforce_eager=True,
     )
     config.train.check_weights = True
-    learner, asked = Learner(config, other), prompts(encoder)
+    learner, asked = Learner(LearnerSettings.of(config), other), prompts(encoder)
     await shared.start()
     try:
         await ask(shared, asked)
@@ -262,7 +263,7 @@ async def test_served_adapters_answer_like_the_merged_model_even_for_cached_imag
 ):
     config.model.lora = LoraConfig(rank=4, alpha=8, serve="adapter")
     config.train.check_weights = True
-    learner = Learner(config, tiny_vlm)
+    learner = Learner(LearnerSettings.of(config), tiny_vlm)
     asked = prompts(encoder)
     old = await ask(adapted, asked, temperature=0)
     check_against_transformers(tiny_vlm, asked, old)
@@ -292,7 +293,7 @@ async def test_base_weights_are_published_after_a_warm_start(
 ):
     config.model.lora = LoraConfig(rank=4, alpha=8, serve="adapter")
     warm = tiny_model.build(tmp_path / "warm", 1)
-    learner = Learner(config, tiny_vlm)
+    learner = Learner(LearnerSettings.of(config), tiny_vlm)
     learner.load_weights(warm / "model.safetensors")
     move(learner, 3)
     learner.export(tmp_path / "merged")
@@ -308,7 +309,7 @@ async def test_base_weights_are_published_after_a_warm_start(
 async def test_checksums_of_adapters_are_verified(adapted, encoder, tiny_vlm, config, tmp_path):
     config.model.lora = LoraConfig(rank=4, alpha=8, serve="adapter")
     config.train.check_weights = True
-    learner = Learner(config, tiny_vlm)
+    learner = Learner(LearnerSettings.of(config), tiny_vlm)
     folder = weight_files.publish_adapter(learner, 5)
     file = folder / "adapter_model.safetensors"
     with safe_open(file, framework="pt") as opened:

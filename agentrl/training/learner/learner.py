@@ -17,13 +17,14 @@ from agentrl.algorithms.core.importance import importance_weights
 from agentrl.algorithms.core.kl import ESTIMATES, k3
 from agentrl.algorithms.core.policy_loss import LossInputs
 from agentrl.cluster.node_report import host_memory, machine_id
-from agentrl.config import Config, FinetuningConfig, WarmStartConfig, record_image_sizes
+from agentrl.config import FinetuningConfig, WarmStartConfig, record_image_sizes
 from agentrl.errors import LearnerError, boundary
 from agentrl.extension_points import TRANSPORT
 from agentrl.training.batching.collate import token_targets
 from agentrl.training.learner import learner_state
 from agentrl.training.learner.learner_metrics import MetricAccumulator, measure_mismatch
 from agentrl.training.learner.learner_models import LearnerModels
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.micro_batches import MicroBatch, loss_weights
 from agentrl.training.learner.network.backbone import Backbone
 from agentrl.training.learner.network.logprob_model import LogprobModel
@@ -46,7 +47,7 @@ class Learner:
     """One rank of the learner; every rank gets the same samples and computes its part of them.
 
     Args:
-        config: job configuration.
+        settings: of the job.
         folder: the model to start from, in the Hugging Face format.
         rank: this process, from 0.
         world_size: number of ranks.
@@ -59,19 +60,19 @@ class Learner:
 
     def __init__(
         self,
-        config: Config,
+        settings: LearnerSettings,
         folder: Path,
         rank: int = 0,
         world_size: int = 1,
         rendezvous: str | None = None,
         wrap: type[Backbone] = LogprobModel,
     ) -> None:
-        self._config = config
-        train = config.train
+        self._settings = settings
+        train = settings.train
         parallelism = Parallelism.of(train)
         self._rank = join(rank, world_size, rendezvous, train.deadline_s, parallelism)
         try:
-            self._models = LearnerModels(config, folder, self._rank, wrap=wrap)
+            self._models = LearnerModels(settings, folder, self._rank, wrap=wrap)
         except BaseException:
             self._rank.leave()
             raise
@@ -122,7 +123,7 @@ class Learner:
         self, model: ShardedModel[LogprobModel], sequences: Sequence[TokenSequence]
     ) -> list[tuple[float, ...]]:
         def forward(batch: Batch) -> tuple[Tensor, None]:
-            return model.forward_only(batch, self._config.rollout.temperature).logprobs, None
+            return model.forward_only(batch, self._settings.rollout.temperature).logprobs, None
 
         return self._batcher.score(forward, sequences)[0]
 
@@ -163,14 +164,14 @@ class Learner:
                 optimizer steps in a row.
         """
         started = time.perf_counter()
-        settings = self._config.algorithm
+        settings = self._settings.algorithm
         accelerators.reset_peak_memory()
         self._models.prepare_rl()
         coefficient = settings.kl.coefficient if kl_coefficient is None else kl_coefficient
         metrics = MetricAccumulator(self._rank)
         orders = self._shuffled(samples, self.version if step is None else step)
         compared = {}
-        if self._config.train.compare_engine:
+        if self._settings.train.compare_engine:
             compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
         self._implicit_step(samples, metrics)
         self._train_on(samples, orders, metrics, coefficient)
@@ -189,8 +190,8 @@ class Learner:
 
     def _shuffled(self, samples: Sequence[TrainingSample], seed: int) -> list[Tensor]:
         """A permutation of the samples for each epoch."""
-        shuffle = torch.Generator().manual_seed(self._config.seed * 1_000_003 + seed)
-        epochs = self._config.algorithm.epochs
+        shuffle = torch.Generator().manual_seed(self._settings.seed * 1_000_003 + seed)
+        epochs = self._settings.algorithm.epochs
         return [torch.randperm(len(samples), generator=shuffle) for _ in range(epochs)]
 
     def _compare_with_engine(self, samples: Sequence[TrainingSample]) -> dict[str, float]:
@@ -200,9 +201,9 @@ class Learner:
         everything: an engine that missed an update has another version. Never on replayed samples.
         """
         samples = [sample for sample in samples if not sample.replayed]
-        if self._config.train.mode == "async":
+        if self._settings.train.mode == "async":
             samples = [s for s in samples if set(s.versions) <= {self.version}]
-        temperature = self._config.rollout.temperature
+        temperature = self._settings.rollout.temperature
         return measure_mismatch(samples, self._policy, self._batcher, temperature=temperature)
 
     def _train_on(
@@ -214,7 +215,7 @@ class Learner:
     ) -> None:
         """The optimizer steps of critic and policy: a pass over the samples in each order."""
         num_steps = self._steps_per_pass(samples)
-        aggregate = self._config.algorithm.aggregate
+        aggregate = self._settings.algorithm.aggregate
         of_policy = loss_weights(samples, aggregate, self._max_episode_tokens())
         of_critic = loss_weights(samples, "token_mean")
         critic = self._algorithm.requires.critic
@@ -233,7 +234,7 @@ class Learner:
 
     def _steps_per_pass(self, samples: Sequence[TrainingSample]) -> int:
         """Number of optimizer steps, so that each has `algorithm.minibatch` nonzero samples."""
-        size = self._config.algorithm.minibatch
+        size = self._settings.algorithm.minibatch
         nonzero = sum(sample.has_advantage for sample in samples)
         return 1 if size is None else max(1, math.ceil(nonzero / size))
 
@@ -259,18 +260,17 @@ class Learner:
             samples, lambda micro: self._token_losses(micro, metrics, kl_coefficient)
         )
         updates = self.version - models.skipped_updates
-        past = min(1.0, updates / max(1, self._config.train.steps - 1))
-        lr = learning_rate(self._config.optim, past, models.optimizer.num_steps)
+        past = min(1.0, updates / max(1, self._settings.train.steps - 1))
+        lr = learning_rate(self._settings.optim, past, models.optimizer.num_steps)
         loss, grad_norm = models.optimizer.step(lr, total)
         return metrics.add_step(lr=lr, loss=loss, grad_norm=grad_norm)
 
     def _max_episode_tokens(self) -> float:
         """Limit of an episode's sampled tokens; the divisor of `aggregate: constant`."""
-        config, constant = self._config, self._config.algorithm.aggregate_constant
-        if constant is not None:
+        settings = self._settings
+        if (constant := settings.algorithm.aggregate_constant) is not None:
             return constant
-        most = max(job.env.max_turns for job in config.environments().values())
-        return float(most * config.rollout.max_new_tokens)
+        return float(settings.max_turns * settings.rollout.max_new_tokens)
 
     def _token_losses(
         self,
@@ -279,11 +279,11 @@ class Learner:
         kl_coefficient: float,
     ) -> Tensor:
         """[N] the loss of every sampled token."""
-        settings, batch = self._config.algorithm, micro.batch
+        settings, batch = self._settings.algorithm, micro.batch
         targets = token_targets(micro.samples, self._rank.device)
         needs_entropy = settings.entropy_coefficient > 0
         logprobs, entropy, _ = self._policy.module(
-            batch, self._config.rollout.temperature, needs_entropy
+            batch, self._settings.rollout.temperature, needs_entropy
         )
         inputs = LossInputs(
             logprobs=logprobs,
@@ -396,7 +396,7 @@ class Learner:
             self._sender = WeightSender(
                 end, self._policy, link, rank=self._rank.number, host=self._host
             )
-        digest = self._sender.send(checked=self._config.train.check_weights)
+        digest = self._sender.send(checked=self._settings.train.check_weights)
         accelerators.release_cached_memory()
         return digest
 
@@ -412,7 +412,7 @@ class Learner:
         """Write an ordinary Hugging Face folder, atomically; a collective call."""
         self._policy.export(folder)
         if self._rank.number == 0:
-            record_image_sizes(folder, self._config.model)
+            record_image_sizes(folder, self._settings.model)
 
     def save_state(self, folder: Path) -> None:
         """Write the complete state; a collective call, each rank writes its shards.
@@ -432,7 +432,7 @@ class Learner:
             self.save_state(folder)
             return
         if self._writers is None:
-            self._writers = self._rank.new_cpu_group(self._config.train.deadline_s)
+            self._writers = self._rank.new_cpu_group(self._settings.train.deadline_s)
         self._saving = learner_state.begin_save(self._models, self.version, folder, self._writers)
 
     def _copies_fit(self) -> bool:

@@ -25,6 +25,7 @@ from agentrl.errors import AgentRLError, LearnerError, LearnerLost
 from agentrl.rollout.nodes.job_files import JobFiles, JobOnNode
 from agentrl.rollout.nodes.recorded_run import RecordedRun, RunOnNodes
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.network.backbone import Backbone
 from agentrl.training.learner.network.logprob_model import LogprobModel
 
@@ -320,7 +321,9 @@ class LearnerActor:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         # Ray gives an actor one thread; on the CPU the ranks share the machine.
         torch.set_num_threads(max(1, cores() // world_size))
-        self._learner = Learner(job.open(), folder, rank, world_size, rendezvous, wrap)
+        self._learner = Learner(
+            LearnerSettings.of(job.open()), folder, rank, world_size, rendezvous, wrap
+        )
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the learner."""
@@ -373,7 +376,7 @@ def open_learner(
         LearnerError: a rank did not start.
     """
     if config.rollout.launcher == "local":
-        return Learner(config, folder, wrap=wrap)
+        return Learner(LearnerSettings.of(config), folder, wrap=wrap)
     ray = ray_cluster.join_cluster()
     remote = ray.remote(LearnerActor)
     actors = [

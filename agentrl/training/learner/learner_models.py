@@ -9,7 +9,6 @@ from torch import Tensor
 
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.config import (
-    Config,
     CriticConfig,
     DPOConfig,
     FinetuningConfig,
@@ -25,6 +24,7 @@ from agentrl.training.batching.packing import Packing
 from agentrl.training.learner.attention.attention_masks import BLOCK
 from agentrl.training.learner.critic import Critic, ValueModel
 from agentrl.training.learner.implicit_reward import ImplicitReward
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.micro_batches import MicroBatcher
 from agentrl.training.learner.network.backbone import Backbone
 from agentrl.training.learner.network.logprob_model import LogprobModel
@@ -46,7 +46,7 @@ class LearnerModels:
     """The policy and the other models that the algorithm needs, each with its optimizer.
 
     Args:
-        config: job configuration.
+        settings: of the job.
         folder: the model to start from, in the Hugging Face format.
         rank: process group and device of this rank.
         opened: opens the model and its weights.
@@ -58,31 +58,31 @@ class LearnerModels:
 
     def __init__(
         self,
-        config: Config,
+        settings: LearnerSettings,
         folder: Path,
         rank: Rank,
         opened: ModelOpener = open_model,
         wrap: type[Backbone] = LogprobModel,
     ) -> None:
-        self.config, self.rank = config, rank
+        self.settings, self.rank = settings, rank
         self._opened = opened
         if rank.device.type == "cpu" and rank.number == 0:
-            _note_without_effect(config.train, config.optim)
-        self.model_adapter = adapter_for(folder, config.model.adapter)
-        self.algorithm = load_algorithm(config.algorithm)
+            _note_without_effect(settings.train, settings.optim)
+        self.model_adapter = adapter_for(folder, settings.model.adapter)
+        self.algorithm = load_algorithm(settings.algorithm)
         self._folder = folder
         self.policy: ShardedModel[Any] = self._sharded(wrap)
         packing = Packing(
-            max_tokens=config.train.micro_batch_tokens,
+            max_tokens=settings.train.micro_batch_tokens,
             attention_break_even=self.policy.attention_break_even,
-            share_prefixes=config.train.share_prefixes,
+            share_prefixes=settings.train.share_prefixes,
             attention_masks=self.policy.module.supports_masks,
             attention_block=BLOCK if self.policy.module.uses_blocks else None,
             read_last_tokens=wrap is RewardModel,
             image_token_cost=self.policy.image_token_cost,
         )
         self.batcher = MicroBatcher(packing=packing, model_adapter=self.model_adapter, rank=rank)
-        self.optimizer = self._optimizer_of(self.policy, config.optim, "optim.lr")
+        self.optimizer = self._optimizer_of(self.policy, settings.optim, "optim.lr")
         self.skipped_updates = 0
         """Number of updates in which every optimizer step of the policy was skipped."""
         self.offline: OfflineUpdate | None = None
@@ -144,27 +144,27 @@ class LearnerModels:
 
     def _make_implicit_reward(self, settings: ImplicitRewardConfig) -> ImplicitReward:
         """An implicit reward model, with the weights of the starting model."""
-        config, model = self.config, self._sharded(LogprobModel)
-        optimizer = self._optimizer_of(model, config.optim, "algorithm.implicit_reward.lr")
-        return ImplicitReward(model, optimizer, settings, self.batcher, config.rollout.temperature)
+        own, model = self.settings, self._sharded(LogprobModel)
+        optimizer = self._optimizer_of(model, own.optim, "algorithm.implicit_reward.lr")
+        return ImplicitReward(model, optimizer, settings, self.batcher, own.rollout.temperature)
 
     def _make_critic(self, settings: CriticConfig) -> Critic:
         model = self._sharded(ValueModel)
-        optimizer = self._optimizer_of(model, self.config.optim, "algorithm.critic.lr")
+        optimizer = self._optimizer_of(model, self.settings.optim, "algorithm.critic.lr")
         packing = replace(self.batcher.packing, read_last_tokens=True)
         return Critic(model, optimizer, settings, replace(self.batcher, packing=packing))
 
     def _sharded(self, wrap: type[S], *, frozen: bool = False) -> ShardedModel[S]:
         """The starting model, wrapped in a class that scores its tokens."""
-        config = self.config
+        settings = self.settings
         return ShardedModel(
             wrap,
             self.model_adapter,
-            config.model,
-            config.train,
+            settings.model,
+            settings.train,
             self._folder,
             self.rank,
-            seed=config.seed,
+            seed=settings.seed,
             frozen=frozen,
             opened=self._opened,
         )
@@ -179,8 +179,8 @@ class LearnerModels:
             betas=config.betas,
             weight_decay=config.weight_decay,
             grad_clip=config.grad_clip,
-            moments=self.config.optim.moments,
-            offload_moments=self.config.optim.offload_moments,
+            moments=self.settings.optim.moments,
+            offload_moments=self.settings.optim.offload_moments,
             lr_setting=lr_setting,
         )
 

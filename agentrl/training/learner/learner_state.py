@@ -181,15 +181,15 @@ def _count(value: Any) -> int:
 
 def _identity(models: LearnerModels) -> dict[str, str]:
     """Return the settings that a checkpoint must have been saved with, by name."""
-    config = models.config
+    settings = models.settings
     return {
-        "model.path": config.model.path,
-        "model.freeze_vision": str(config.model.freeze_vision),
-        _LORA: _lora_identity(config.model.lora),
-        "train.master_dtype": config.train.master_dtype,
-        "optim.moments": _moments(config.optim.moments, config.train.tensor_parallel),
-        "env.id": config.env.id,
-        "algorithm.name": config.algorithm.name,
+        "model.path": settings.model.path,
+        "model.freeze_vision": str(settings.model.freeze_vision),
+        _LORA: _lora_identity(settings.model.lora),
+        "train.master_dtype": settings.train.master_dtype,
+        "optim.moments": _moments(settings.optim.moments, settings.train.tensor_parallel),
+        "env.id": settings.env_id,
+        "algorithm.name": settings.algorithm.name,
     }
 
 

@@ -20,10 +20,10 @@ from agentrl.errors import ConfigError, boundary
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_source import find_config, is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import engine_class
-from agentrl.training.learner.memory_simulation import MemorySimulation, RankMemory
 from agentrl.training.plan.disk_space import DiskPlan
 from agentrl.training.plan.host_memory_plan import HostMemoryPlan, HostMemoryPlanner
 from agentrl.training.plan.job_size import JobSize
+from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
 
 PROCESS = 1e9
 """Assumed for the context, kernels and communication buffers of a process on a GPU."""

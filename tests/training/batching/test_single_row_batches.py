@@ -14,6 +14,7 @@ from agentrl.training.batching.collate import build_batch, sequence_order, token
 from agentrl.training.batching.packing import Packing, pack_micro_batches
 from agentrl.training.learner import micro_batches
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.network.logprob_model import LogprobModel
 from tests.policies import families
 from tests.training.samples import sample
@@ -150,7 +151,7 @@ def test_flash_attn_learns_what_sdpa_does(config, tmp_path):
     metrics = {}
     for attention in ("flash_attention_2", "sdpa"):
         config.model.attention = attention
-        learner = Learner(config, folder)
+        learner = Learner(LearnerSettings.of(config), folder)
         assert learner._policy.module.uses_blocks == (attention != "sdpa")
         metrics[attention] = [learner.update(items) for _ in range(3)]
         learner.close()

@@ -24,6 +24,7 @@ from agentrl.training.finetuning.offline_dataset import (
 )
 from agentrl.training.finetuning.sft import SupervisedFinetuning
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.optimizer import Optimizer
 from tests.data.rows import picture, png, write_jsonl
 from tests.data.test_conversations import MS_SWIFT, SHARE_GPT, TRL
@@ -111,7 +112,7 @@ def test_the_loss_is_that_of_transformers(tmp_path, tiny_vlm, chats):
     found = SupervisedFinetuning().open_data(config)
     encoder = ChatEncoder(tiny_vlm)
     rows = opened(found, encoder).sequences(0, 6)
-    learner = Learner(config, tiny_vlm)
+    learner = Learner(LearnerSettings.of(config), tiny_vlm)
     learner.begin_offline(config.sft)
     measured = learner.offline_loss(rows)
     learner.close()

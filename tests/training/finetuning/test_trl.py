@@ -22,6 +22,7 @@ from agentrl.training.finetuning.offline_dataset import (
     encode_pair,
 )
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.network.logprob_model import LogprobModel
 from agentrl.training.learner.network.reward_model import RewardModel
 from tests.policies import families
@@ -97,7 +98,7 @@ def stepped(folder, settings, sequences, *, start=None, wrap=LogprobModel):
 
     The reference is the model of the folder, the policy that of `start`.
     """
-    learner = Learner(configuration.Config(), folder, wrap=wrap)
+    learner = Learner(LearnerSettings.of(configuration.Config()), folder, wrap=wrap)
     learner.begin_offline(settings)
     if start is not None:
         learner.load_weights(start)
@@ -279,7 +280,7 @@ def test_transformers_loads_a_reward_model_that_was_trained_here(tmp_path, text_
     from transformers import AutoModelForSequenceClassification
 
     sequences = encoded(text_model, PAIRS, read_preference, encode_compared)
-    learner = Learner(configuration.Config(), text_model, wrap=RewardModel)
+    learner = Learner(LearnerSettings.of(configuration.Config()), text_model, wrap=RewardModel)
     learner.begin_offline(configuration.RewardModelConfig())
     for _ in range(5):
         learner.offline_step(sequences, 1e-3)
@@ -292,10 +293,12 @@ def test_transformers_loads_a_reward_model_that_was_trained_here(tmp_path, text_
     assert ours["reward_chosen"] == pytest.approx(sum(rewards[::2]) / 3, rel=1e-4)
     assert ours["reward_rejected"] == pytest.approx(sum(rewards[1::2]) / 3, rel=1e-4)
     assert ours["accuracy"] == 1.0
-    again = Learner(configuration.Config(), tmp_path / "model", wrap=RewardModel)
+    again = Learner(
+        LearnerSettings.of(configuration.Config()), tmp_path / "model", wrap=RewardModel
+    )
     again.begin_offline(configuration.RewardModelConfig())
     assert again.offline_loss(sequences) == pytest.approx(ours, rel=1e-5)
     again.close()
     with pytest.raises(ConfigError, match="is a reward model, which cannot write replies"):
-        Learner(configuration.Config(), tmp_path / "model")
+        Learner(LearnerSettings.of(configuration.Config()), tmp_path / "model")
     assert not torch.distributed.is_initialized()

@@ -13,6 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models import adapter_for
 from agentrl.training.learner import activation_offload
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel import sharded_checkpoint
 from tests.training.rank_processes import run_ranks
 from tests.training.samples import sample
@@ -25,7 +26,7 @@ COMPACT = ["train.master_dtype=bfloat16", "optim.moments=8bit"]
 
 def learner_of(folder: Path, overrides: list[str], rank=0, world=1, meet=None) -> Learner:
     config = configuration.resolve(Config(), ["model.dtype=bfloat16", *overrides])
-    learner = Learner(config, folder, rank, world, meet)
+    learner = Learner(LearnerSettings.of(config), folder, rank, world, meet)
     learner.begin_offline(WarmStartConfig(betas=[0.9, 0.99]))
     return learner
 

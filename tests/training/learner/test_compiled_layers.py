@@ -11,6 +11,7 @@ from agentrl import config as configuration
 from agentrl.errors import ConfigError
 from agentrl.policies.models import adapter_for
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel import sharding
 from agentrl.training.plan.job_plan import plan_training
 from tests.training.rank_processes import run_ranks
@@ -79,7 +80,7 @@ def compiled_rank(config, folder, out, rank):
     sharding._LAYERWISE = 0
     # Traced and differentiated alike, but no code is generated, which takes most of the time.
     torch.compile = partial(torch.compile, backend="aot_eager")
-    learner = Learner(config, folder, rank, 2, f"file://{out / 'meet'}")
+    learner = Learner(LearnerSettings.of(config), folder, rank, 2, f"file://{out / 'meet'}")
     layers, sharded = list(learner._policy.module.layers()), []
     for layer, other in (layers, layers[::-1]):
         layer.register_forward_pre_hook(

@@ -14,6 +14,7 @@ from agentrl.policies.models import load_model
 from agentrl.policies.models.stored_names import StoredForm
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
@@ -43,7 +44,7 @@ def test_weights_get_the_names_of_the_models_files(folder: Path) -> None:
 
 def test_a_learner_loads_what_transformers_does(folder: Path) -> None:
     expected = load_model(folder)
-    learner = Learner(Config(), folder)
+    learner = Learner(LearnerSettings.of(Config()), folder)
     try:
         module, weights = learner._policy.module, learner.weights()
     finally:
@@ -72,7 +73,7 @@ def check_merged(folder: Path, tmp_path: Path, base: Any) -> None:
     config.optim.lr, config.train.compare_engine = 1e-2, False
     config.model.path = str(folder)
     config.model.lora = LoraConfig(rank=2, base=base)
-    learner = Learner(config, folder)
+    learner = Learner(LearnerSettings.of(config), folder)
     try:
         learner.update(episodes(ChatEncoder(folder)), 1)
         learner.save_state(tmp_path / "step-000001" / "learner")
@@ -94,7 +95,7 @@ def check_merged(folder: Path, tmp_path: Path, base: Any) -> None:
 
 
 def test_an_exported_model_is_loaded_into_a_learner(folder: Path, tmp_path: Path) -> None:
-    learner = Learner(Config(), folder)
+    learner = Learner(LearnerSettings.of(Config()), folder)
     try:
         before = learner.weights()
         learner.export(tmp_path / "exported")

@@ -23,6 +23,7 @@ from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner import learner_metrics
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.micro_batches import single_batch
 from agentrl.training.learner.optimizer import MAX_SKIPS
 from agentrl.training.learner.parallel import sharded_checkpoint
@@ -612,7 +613,8 @@ def test_a_checkpoint_of_another_model_is_refused_by_all_readers(
     sizes = {"hidden": 32, "heads": 1, "kv_heads": 1, "intermediate": 64}
     vision = {"vision_hidden": 32, "vision_depth": 1, "vision_heads": 2, "vision_intermediate": 64}
     other = Learner(
-        config, tiny_model.build(tmp_path / "other", 0, layers=layers, **sizes, **vision)
+        LearnerSettings.of(config),
+        tiny_model.build(tmp_path / "other", 0, layers=layers, **sizes, **vision),
     )
     folder = checkpoint_store.save(run, 1, other, {"step": 1}, keep=1)
     other.close()
@@ -641,7 +643,7 @@ def test_a_checkpoint_with_tied_weights_is_exported(config, tmp_path, tiny_vlm, 
         about["tie_word_embeddings"] = about["text_config"]["tie_word_embeddings"] = True
         (start / "config.json").write_text(json.dumps(about))
     (run / "config.yaml").write_text(configuration.to_yaml(config))
-    learner = Learner(config, start)
+    learner = Learner(LearnerSettings.of(config), start)
     assert ("lm_head.weight" in learner.weights()) is told_apart
     checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1)
     assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 0
@@ -692,7 +694,7 @@ def test_frozen_weights_are_kept_in_the_compute_dtype(make_learner, config):
 
 def test_weights_of_another_size_are_refused(make_learner, config, tmp_path):
     make_learner(config).save_state(tmp_path / "state")
-    other = Learner(config, tiny_model.build(tmp_path / "model", 0))
+    other = Learner(LearnerSettings.of(config), tiny_model.build(tmp_path / "model", 0))
     try:
         with pytest.raises(ConfigError, match="belongs to another model"):
             other.restore(tmp_path / "state")

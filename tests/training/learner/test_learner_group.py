@@ -13,6 +13,7 @@ from agentrl.errors import ConfigError, LearnerLost
 from agentrl.rollout.workers.open_rollouts import reserve
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_group import open_learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel import sharded_checkpoint
 from tests.training.samples import sample
 
@@ -45,7 +46,7 @@ def samples_of_different_lengths(model_adapter):
 
 def test_two_ranks_equal_one(two_ranks, tiny_vlm, model_adapter, tmp_path):
     items = samples_of_different_lengths(model_adapter)
-    alone = Learner(settings(), tiny_vlm)
+    alone = Learner(LearnerSettings.of(settings()), tiny_vlm)
     try:
         for _ in range(3):
             expected, found = alone.update(items), two_ranks.update(items)

@@ -13,6 +13,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models import load_model
 from agentrl.policies.models.stored_weights import open_model
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel.sharding import local_shard
 from tests.policies import families
 from tests.training.rank_processes import run_ranks
@@ -25,7 +26,7 @@ def loaded(folder: Path, base: str | None, rank: int = 0, world: int = 1, meet: 
     config.model.dtype = "bfloat16"
     if base is not None:
         config.model.lora = LoraConfig(rank=2, base=base)
-    return Learner(config, folder, rank, world, meet)
+    return Learner(LearnerSettings.of(config), folder, rank, world, meet)
 
 
 def write(folder: Path, out: Path, world: int, rank: int) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from agentrl.config import Config, algorithm_config
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from tests.training.samples import sample, with_logprobs
 
 LONG, SHORT, TURNS, TOKENS = 4, 4, 5, 2
@@ -35,7 +36,10 @@ def drawn(turns, tiny_vlm):
 
     At a ratio of 1, the loss of a token is -A.
     """
-    learner = Learner(job("grpo", None, importance_correction={"kind": "token_truncate"}), tiny_vlm)
+    learner = Learner(
+        LearnerSettings.of(job("grpo", None, importance_correction={"kind": "token_truncate"})),
+        tiny_vlm,
+    )
     found = []
     for items, minibatches in ((turns, (None, 6, 5)), (whole(turns), (None, 3))):
         scores = learner.score_tokens(items)

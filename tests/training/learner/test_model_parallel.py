@@ -14,6 +14,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel import model_parallel, sharded_checkpoint
 from agentrl.training.plan.job_plan import plan_training
 from tests.policies import families
@@ -73,7 +74,7 @@ def opened(case, folders, rank=0, world=1, meet=None):
     adapter = adapter_for(folders[name])
     shown, side = (1, 1) if adapter.image_token_id is None else (3, adapter.patching.side)
     items = [sample(adapter, k, reply=3 + k, pictures=k % shown, side=side) for k in range(5)]
-    return Learner(config, folders[name], rank, world, meet), items
+    return Learner(LearnerSettings.of(config), folders[name], rank, world, meet), items
 
 
 def updates(learner, items, count=STEPS):
@@ -85,7 +86,7 @@ def updates(learner, items, count=STEPS):
 def save(learner, out):
     learner.save_weights(out / "weights.safetensors")
     learner.export(out / "export")
-    if learner._config.model.lora.rank:
+    if learner._settings.model.lora.rank:
         learner.save_adapter(out / "adapter")
     learner.save_state(out / "state")
     dist.barrier()  # rank 0 may still be writing

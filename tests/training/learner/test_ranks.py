@@ -13,6 +13,7 @@ from torch.distributed.fsdp import FSDPModule
 from agentrl.config import Config, LoraConfig, ModelConfig, algorithm_config
 from agentrl.policies.models import adapter_for
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel import process_group, sharding
 from agentrl.types import Outcome
 from tests.training.episodes import play
@@ -57,7 +58,7 @@ def losses(name: str, folder: Path, rank: int = 0, world: int = 1, meet: str | N
     groups = [
         [play(model_adapter, seed, m, end) for m, end in enumerate(ends)] for seed in range(2)
     ]
-    learner = Learner(config, folder, rank, world, meet)
+    learner = Learner(LearnerSettings.of(config), folder, rank, world, meet)
     rows = []
     try:
         for step in range(steps(name)):
@@ -171,7 +172,9 @@ def learn_in_units(folder: Path, out: Path, world: int, rank: int) -> None:
         config = Config(model=ModelConfig(**settings))
         config.optim.lr, config.optim.grad_clip = 1e-3, 100.0
         config.train.gradient_checkpointing = True
-        learner = Learner(config, folder, rank, world, f"file://{out / name}.{world}")
+        learner = Learner(
+            LearnerSettings.of(config), folder, rank, world, f"file://{out / name}.{world}"
+        )
         units = [m for m in learner._policy.module.modules() if isinstance(m, FSDPModule)]
         assert len(units) == 2 + 3  # layers, and vision, embedding, all of it
         kinds = {type(unit).__name__.removeprefix("FSDP") for unit in units}

@@ -15,6 +15,7 @@ from agentrl.policies.models import adapter_for, load_model
 from agentrl.policies.tiny import tiny_model
 from agentrl.training.batching.collate import token_targets
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.micro_batches import single_batch
 from agentrl.training.learner.parallel import sequence_parallel
 from agentrl.training.plan.job_plan import plan_training
@@ -137,7 +138,7 @@ def opener(made, rank=0, world=1, sharing=1, meet=None, replicas=1):
     def open_learner(name, folder):
         config = settings(name, world, sharing, replicas)
         where = None if meet is None else f"file://{meet}-{len(made)}"
-        made.append(Learner(config, folder, rank, world, where))
+        made.append(Learner(LearnerSettings.of(config), folder, rank, world, where))
         return config, made[-1]
 
     return open_learner
@@ -240,7 +241,7 @@ def test_one_rank_resumes_from_sequence_parallel_ranks(two, folders):
     expected, learner = episodes("ppo", folders["tiny"], opener([]), STEPS + 1)
     learner.close()
     config = settings("ppo", 1, 1)
-    resumed = Learner(config, folders["tiny"])
+    resumed = Learner(LearnerSettings.of(config), folders["tiny"])
     resumed.restore(out / "state")
     found, _ = episodes("ppo", folders["tiny"], lambda *_: (config, resumed), 1, first=STEPS)
     resumed.close()

@@ -19,6 +19,7 @@ from agentrl.config import (
 )
 from agentrl.errors import ConfigError
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.plan.disk_space import DiskPlan, is_in_memory
 from agentrl.training.plan.job_size import JobSize
 
@@ -46,7 +47,7 @@ def test_a_checkpoint_has_the_size_that_is_planned(
 ) -> None:
     config = Config(model=ModelConfig(**model), algorithm=algorithm_config(name=algorithm))
     config.train.master_dtype = train.get("master_dtype", "float32")
-    learner = Learner(config, tiny_vlm)
+    learner = Learner(LearnerSettings.of(config), tiny_vlm)
     try:
         learner._models.prepare_rl()  # a critic is part of checkpoints from the first step on
         state = learner._models.state_tensors()

@@ -17,14 +17,15 @@ from agentrl.accelerators import MachineAccelerators
 from agentrl.config import Config, LoraConfig
 from agentrl.policies.models import adapter_for, load_on_meta
 from agentrl.policies.tiny import tiny_model
-from agentrl.training.learner import memory_simulation, qlora
+from agentrl.training.learner import qlora
 from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.memory_simulation import MemorySimulation, RankMemory
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel import process_group
 from agentrl.training.learner.parallel.process_group import Parallelism
 from agentrl.training.learner.parallel.sharding import local_shard
-from agentrl.training.plan import memory_plan
+from agentrl.training.plan import memory_plan, memory_simulation
 from agentrl.training.plan.host_memory_plan import HostMemoryPlanner
+from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
 from tests.policies import families
 from tests.training.rank_processes import run_ranks
 from tests.training.samples import sample
@@ -81,7 +82,7 @@ class EvenRouting(TorchDispatchMode):
 
 def allocated(config: Config, folder: Path, rank=0, world=1, meet=None) -> dict[str, float]:
     """The bytes of what a real learner holds after its first step, by fields of `RankMemory`."""
-    learner = Learner(config, folder, rank, world, meet)
+    learner = Learner(LearnerSettings.of(config), folder, rank, world, meet)
     try:
         adapter = adapter_for(folder)
         seen = {} if adapter.image_token_id is not None else {"pictures": 0}

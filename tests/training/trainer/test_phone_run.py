@@ -20,6 +20,7 @@ from agentrl.training import env_seeds
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel import sharded_checkpoint
 from agentrl.types import Outcome
 from tests.training.samples import training_samples
@@ -101,7 +102,7 @@ def test_killed_run_resumes_with_its_weights_and_optimizer(whole_run):
     """The step after the kill, learned again here from what was recorded, ends where it did."""
     run = whole_run
     config = configuration.load(run / "config.yaml")
-    learner = Learner(config, run / "start")
+    learner = Learner(LearnerSettings.of(config), run / "start")
     checkpoint_store.load(run.parent / "when-killed" / "step-00001", learner)
     learner.update(_samples_of_step(run, config, 2), 2)
     learner.save_state(run.parent / "again")

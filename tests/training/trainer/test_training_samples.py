@@ -112,7 +112,9 @@ def test_kl_in_the_reward_lowers_the_advantage_of_diverging_tokens(make_learner,
 def test_stale_tokens_are_in_no_loss(make_learner, groups, changes):
     learner = make_learner(job(max_staleness=1, **changes))
     for version, stale in ((1, 0.0), (2, 1.0)):
-        built = step_samples(groups, learner._config, learner.score_tokens, version=version, seed=1)
+        built = step_samples(
+            groups, learner._settings, learner.score_tokens, version=version, seed=1
+        )
         assert built.metrics["stale"] == stale
         metrics = learner.update(built.samples)
         assert metrics["optimizer_steps"] == 1 - stale

@@ -35,6 +35,7 @@ from agentrl.training.batching import collate, prefix_tree
 from agentrl.training.learner import activation_offload, lora_adapters, qlora
 from agentrl.training.learner.compact_adamw import REMAINDER
 from agentrl.training.learner.learner_models import LearnerModels
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel import process_group
 from agentrl.training.learner.parallel.process_group import Parallelism
@@ -202,7 +203,9 @@ class MemorySimulation:
             with warnings.catch_warnings(), shapes, values, _RealIndices():
                 # Experts return views if ranks share layers, too; nothing changes them in place.
                 warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
-                models = LearnerModels(changed, folder, rank, _open_without_weights)
+                models = LearnerModels(
+                    LearnerSettings.of(changed), folder, rank, _open_without_weights
+                )
                 return self.run_pass(models)
         finally:
             rank.leave()

@@ -1,0 +1,44 @@
+"""The part of a job that its learner needs."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from agentrl.config import (
+    AlgorithmConfig,
+    Config,
+    ModelConfig,
+    OptimConfig,
+    RolloutConfig,
+    TrainConfig,
+)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class LearnerSettings:
+    """Settings of every rank of the learner."""
+
+    seed: int
+    model: ModelConfig
+    algorithm: AlgorithmConfig
+    optim: OptimConfig
+    train: TrainConfig
+    rollout: RolloutConfig
+    """How replies were sampled: their temperature and maximum length."""
+    env_id: str
+    """The environment, which a checkpoint belongs to."""
+    max_turns: int
+    """Maximum turns of an episode, in the environment that has the longest."""
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Take a job's settings; with several nodes, of the configuration that a layout changed."""
+        return cls(
+            seed=config.seed,
+            model=config.model,
+            algorithm=config.algorithm,
+            optim=config.optim,
+            train=config.train,
+            rollout=config.rollout,
+            env_id=config.env.id,
+            max_turns=max(job.env.max_turns for job in config.environments().values()),
+        )
