@@ -8,15 +8,16 @@ from typing import Any
 
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import REWARD
-from agentrl.rollout.reward_adapters import BatchFunction, max_batch_size
+from agentrl.rollout.reward_adapters import max_batch_size
 from agentrl.rollout.reward_signatures import (
+    SIGNATURES,
     RewardSpec,
-    as_batch,
+    check_signature,
     declared_name,
     detect_kind,
-    is_called_by_name,
     is_factory,
     required_columns,
+    wrong_arguments,
 )
 
 
@@ -93,7 +94,10 @@ def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedRew
     """
     loaded = function = REWARD.resolve(spec.function)
     if inspect.isclass(function):
-        _check_arguments(spec, function, 0)
+        try:
+            inspect.signature(function).bind(**spec.kwargs)
+        except (TypeError, ValueError) as error:
+            raise wrong_arguments(spec, error) from None
     if inspect.isclass(function) or is_factory(function, spec.kwargs):
         with boundary(ConfigError, f"rewards: {spec.function} cannot be constructed"):
             function = function(**spec.kwargs)
@@ -107,23 +111,25 @@ def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedRew
         raise ConfigError(f"rewards: {spec.function}: {error}") from None
     instance = function
     if function is loaded:
-        _check_signature(spec, function, kind)
+        check_signature(spec, function, kind)
         function = functools.partial(function, **spec.kwargs)
     is_plain = function is not instance and inspect.isroutine(instance)
+    signature = SIGNATURES.get(kind)
+    # A function of one episode is called for each alone, so that it is known which one hangs.
+    for_one = signature is None or signature.for_one
     info = RewardInfo(
         name=name or own_name(spec),
-        is_batch=kind != "episode",
-        overlaps=kind == "episode" and _is_async(instance),
-        is_shared=not is_plain or kind not in ("episode", "sequential", "answer"),
-        # A function of one episode is called for each alone, so that it is known which one hangs.
-        max_batch_size=1 if kind in ("episode", "sequential", "answer") else size,
+        is_batch=signature is not None,
+        overlaps=signature is None and _is_async(instance),
+        is_shared=not is_plain or not for_one,
+        max_batch_size=1 if for_one else size,
         required_columns=required_columns(kind, function),
-        needs_answer=kind in ("batch", "sequential", "answer", "answers"),
+        needs_answer=signature is not None and signature.has_answer,
         reads_images=bool(getattr(instance, "reads_images", False)),
         accept_at=float(getattr(instance, "accept_at", 0.5)),
     )
-    batch: BatchFunction | Callable[..., Any] = as_batch(kind, function)
-    return LoadedReward(info=info, function=batch, explain=getattr(instance, "explain", None))
+    called = function if signature is None else signature.adapt(function)
+    return LoadedReward(info=info, function=called, explain=getattr(instance, "explain", None))
 
 
 def own_name(spec: RewardSpec) -> str:
@@ -143,28 +149,3 @@ def _check_has_signature(spec: RewardSpec, function: Any) -> None:
         raise ConfigError(
             f"rewards: {spec.function}: {error}; call it in a function of your own"
         ) from None
-
-
-def _check_signature(spec: RewardSpec, function: Any, kind: str) -> None:
-    if is_called_by_name(kind, function):
-        try:
-            inspect.signature(function).bind_partial(**spec.kwargs)
-        except TypeError as error:
-            raise _wrong_arguments(spec, error) from None
-    else:
-        _check_arguments(spec, function, {"answer": 3, "answers": 4}.get(kind, 1))
-
-
-def _check_arguments(spec: RewardSpec, function: Any, count: int) -> None:
-    try:
-        inspect.signature(function).bind(*(None,) * count, **spec.kwargs)
-    except (TypeError, ValueError) as error:
-        raise _wrong_arguments(spec, error) from None
-
-
-def _wrong_arguments(spec: RewardSpec, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"rewards: {spec.function} does not accept its kwargs: {error} (the first parameter of a "
-        "reward function is an episode, reward_inputs, reward_input, data_source, data_sources, "
-        "completions or queries)"
-    )

@@ -8,6 +8,8 @@
 | `answers` | veRL, in batches | the same with an `s` after each name -> list of scores or dicts |
 | `completions` | TRL | `(prompts, completions, **columns) -> list[float or None]` |
 | `queries` | OpenRLHF | `(queries, prompts, labels) -> dict` with `rewards` |
+
+`SIGNATURES`, at the end, says how each is recognized and called.
 """
 
 import inspect
@@ -30,21 +32,33 @@ from agentrl.rollout.sent_episode import Fetched, FirstItem, Joined
 from agentrl.text import known_names
 from agentrl.types import IMAGE
 
-_FIRST = {
-    "reward_inputs": "batch",
-    "reward_input": "sequential",
-    "data_source": "answer",
-    "data_sources": "answers",
-    "completions": "completions",
-    "queries": "queries",
-}
-"""The kind that the name of a function's first parameter implies."""
-_VERL = {"solution_str", "ground_truth"}
-_VERL_BATCH = {"solution_strs", "ground_truths"}
-_TRL = {"completions", "completion_ids"}
 _ANY_NAME = inspect.Parameter.VAR_KEYWORD
 _WITHOUT_COLUMNS = (*INPUT_NAMES, "prompts", "completions", "completion_ids")
 """Arguments that TRL passes to reward functions by name whatever the columns are."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Signature:
+    """How another trainer calls its reward functions."""
+
+    first: str
+    """The name of the first parameter that implies it."""
+    adapt: Callable[[Callable[..., Any]], BatchFunction]
+    """Makes a batch function of a function, which may be asynchronous."""
+    implied_by: Sequence[frozenset[str]] = ()
+    """Names of parameters that imply it as well, wherever they stand: all of one of the sets."""
+    by_name: bool = False
+    """Whether all arguments are passed by name, also to functions without the names above."""
+    num_positional: int = 1
+    """Number of arguments that are passed by position to a function without the names above."""
+    for_one: bool = False
+    """Whether a call is about one episode."""
+    has_answer: bool = False
+    """Whether the right answer is always among the arguments."""
+
+    def is_named_in(self, names: Collection[str]) -> bool:
+        """Whether the names of a function's parameters imply it, wherever they stand."""
+        return any(one <= {*names} for one in self.implied_by)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -71,7 +85,11 @@ def is_factory(function: Any, kwargs: Mapping[str, Any]) -> bool:
     first = next(iter(signature.parameters), "")
     kinds = [p.kind for p in signature.parameters.values()]
     takes_any = inspect.Parameter.VAR_POSITIONAL in kinds or kinds == [_ANY_NAME]
-    return not takes_any and first not in (*_FIRST, "episode", "completion_ids")
+    return not takes_any and first not in (
+        "episode",
+        "completion_ids",
+        *(one.first for one in SIGNATURES.values()),
+    )
 
 
 def detect_kind(config: RewardSpec, function: Any) -> str:
@@ -89,13 +107,9 @@ def detect_kind(config: RewardSpec, function: Any) -> str:
             )
         return str(declared)
     names = list(inspect.signature(function).parameters)
-    if names and names[0] in _FIRST:
-        return _FIRST[names[0]]
-    if not _TRL.isdisjoint(names):  # TRL passes everything by name
-        return "completions"
-    if {*names} >= _VERL_BATCH:
-        return "answers"
-    return "answer" if {*names} >= _VERL else "episode"
+    by_first = (kind for kind, one in SIGNATURES.items() if names[:1] == [one.first])
+    anywhere = (kind for kind, one in SIGNATURES.items() if one.is_named_in(names))
+    return next(by_first, None) or next(anywhere, "episode")
 
 
 def declared_name(function: Any) -> str | None:
@@ -109,32 +123,30 @@ def _constant(function: Any, name: str) -> Any:
     return getattr(sys.modules.get(kind.__module__), name, None)
 
 
-def is_called_by_name(kind: str, function: Any) -> bool:
-    """Whether a function gets its arguments by names, some of which only a row knows."""
-    names = {*inspect.signature(function).parameters}
-    return (
-        kind in ("completions", "queries")
-        or (kind == "answer" and names >= _VERL)
-        or (kind == "answers" and names >= _VERL_BATCH)
-    )
+def check_signature(spec: RewardSpec, function: Any, kind: str) -> None:
+    """Check that a function can be called with the arguments of its kind and its own kwargs.
 
-
-def as_batch(kind: str, function: Callable[..., Any]) -> BatchFunction:
-    """A function of one of the kinds above as a batch function.
-
-    Args:
-        kind: see the table.
-        function: may be asynchronous.
+    Raises:
+        ConfigError: it cannot.
     """
-    adapters: Mapping[str, Callable[[Callable[..., Any]], BatchFunction]] = {
-        "batch": _batch,
-        "sequential": _sequential,
-        "answer": _answer,
-        "answers": _answers,
-        "completions": _completions,
-        "queries": _queries,
-    }
-    return adapters[kind](function) if kind in adapters else function
+    signature, parameters = SIGNATURES.get(kind), inspect.signature(function)
+    try:
+        if signature and (signature.by_name or signature.is_named_in(parameters.parameters)):
+            parameters.bind_partial(**spec.kwargs)  # a row of the data set decides about the rest
+        else:
+            count = 1 if signature is None else signature.num_positional
+            parameters.bind(*(None,) * count, **spec.kwargs)
+    except TypeError as error:
+        raise wrong_arguments(spec, error) from None
+
+
+def wrong_arguments(spec: RewardSpec, error: Exception) -> ConfigError:
+    """Return the error of a function that does not accept its kwargs."""
+    *firsts, last = ["an episode", *(one.first for one in SIGNATURES.values())]
+    return ConfigError(
+        f"rewards: {spec.function} does not accept its kwargs: {error} (the first parameter of a "
+        f"reward function is {', '.join(firsts)} or {last})"
+    )
 
 
 def _batch(function: Callable[..., Any]) -> BatchFunction:
@@ -152,12 +164,12 @@ def _with_images(inputs: RewardInputs) -> RewardInputs:
 
 
 def _answer(function: Callable[..., Any]) -> BatchFunction:
-    call = _verl_call(function, _VERL, num_positional=3)
+    call = _verl_call(function, SIGNATURES["answer"])
     return lambda inputs: [_score_row(call(_verl_arguments(one))) for one in inputs]
 
 
 def _answers(function: Callable[..., Any]) -> BatchFunction:
-    call = _verl_call(function, _VERL_BATCH, num_positional=4)
+    call = _verl_call(function, SIGNATURES["answers"])
 
     def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
         rows = [_verl_arguments(one) for one in inputs]
@@ -179,15 +191,12 @@ def _verl_arguments(inputs: RewardInputs) -> dict[str, Any]:
 
 
 def _verl_call(
-    function: Callable[..., Any], names: set[str], num_positional: int
+    function: Callable[..., Any], signature: Signature
 ) -> Callable[[dict[str, Any]], Any]:
-    """Return a function that passes veRL's arguments, by name if all `names` are parameters.
-
-    Otherwise, the first ones are passed by position.
-    """
+    """Return a function that passes veRL's arguments, by name if the function has the names."""
     parameters = inspect.signature(function).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    num_positional = 0 if names <= {*parameters} else num_positional
+    num_positional = 0 if signature.is_named_in(parameters) else signature.num_positional
 
     def call(given: dict[str, Any]) -> Any:
         named = [name for name in [*given][num_positional:] if name in parameters or takes_any]
@@ -363,3 +372,32 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
+
+
+SIGNATURES: Mapping[str, Signature] = {
+    "batch": Signature(first="reward_inputs", adapt=_batch, has_answer=True),
+    "sequential": Signature(first="reward_input", adapt=_sequential, for_one=True, has_answer=True),
+    "answer": Signature(
+        first="data_source",
+        adapt=_answer,
+        implied_by=[frozenset({"solution_str", "ground_truth"})],
+        num_positional=3,
+        for_one=True,
+        has_answer=True,
+    ),
+    "answers": Signature(
+        first="data_sources",
+        adapt=_answers,
+        implied_by=[frozenset({"solution_strs", "ground_truths"})],
+        num_positional=4,
+        has_answer=True,
+    ),
+    "completions": Signature(
+        first="completions",
+        adapt=_completions,
+        implied_by=[frozenset({"completions"}), frozenset({"completion_ids"})],
+        by_name=True,
+    ),
+    "queries": Signature(first="queries", adapt=_queries, by_name=True),
+}
+"""By kind; what implies several kinds is the first of them."""

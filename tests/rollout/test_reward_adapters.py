@@ -5,30 +5,13 @@ import pytest
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.loaded_reward import load_rewards
+from agentrl.rollout.loaded_reward import load_reward_function, load_rewards
 from agentrl.rollout.reward_adapters import INPUT_NAMES, inputs_of, score_batch
 from agentrl.rollout.reward_signatures import RewardSpec
 from agentrl.rollout.scoring import RewardFunctions
 from tests.rollout.test_collector import episode_of
 
 TICKET = requests_of_step("train", 1, [5], 1)[0]
-
-THEIRS = '''
-def compute_score(reward_inputs: list[dict], format_weight: float = 0.1) -> list[dict]:
-    """As it stands in the repository of another trainer."""
-    scores = []
-    for reward_input in reward_inputs:
-        right = float(reward_input["response"].strip() == reward_input["ground_truth"])
-        short = float(reward_input["response_length"] < 10)
-        scores.append(
-            {
-                "overall": (1 - format_weight) * right + format_weight * short,
-                "format": short,
-                "accuracy": right,
-            }
-        )
-    return scores
-'''
 
 
 def answered(reply="42", truth="42", turns=2, request=TICKET):
@@ -57,47 +40,37 @@ def test_the_names_of_inputs_besides_columns_are_listed():
     assert {*inputs_of(episode)} == {*INPUT_NAMES, "column"}
 
 
-def test_function_written_for_another_trainer_works_unchanged(tmp_path):
-    path = tmp_path / "their_math_reward.py"
-    path.write_text(THEIRS)
-    scorer = RewardFunctions(
-        [RewardConfig(function=f"{path}:compute_score", kwargs={"format_weight": 0.5})]
-    )
-    right, wrong = scorer.score(answered()), scorer.score(answered(reply="41"))
-    assert right.rewards == (0.0, 1.0)
-    assert wrong.rewards == (0.0, 0.5)
-    assert wrong.components == {
-        "compute_score": (0.0, 0.5),
-        "compute_score/format": (0.0, 1.0),
-        "compute_score/accuracy": (0.0, 0.0),
-    }
+THEIRS = """
+def easyr1(reward_inputs, format_weight=0.1):
+    scores = []
+    for reward_input in reward_inputs:
+        right = float(reward_input["response"].strip() == reward_input["ground_truth"])
+        short = float(reward_input["response_length"] < 10)
+        overall = (1 - format_weight) * right + format_weight * short
+        scores.append({"overall": overall, "format": short})
+    return scores
 
 
-OF_ONE_ANSWER = """
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+def easyr1_of_one(reward_input):
+    return {"overall": float(reward_input["response"] == reward_input["ground_truth"])}
+
+
+def verl(data_source, solution_str, ground_truth, extra_info=None):
     right = solution_str.strip() == ground_truth
     turns = extra_info["num_turns"]
     return {"score": float(right), "acc": right, "pred": solution_str, "turns": turns}
 
 
-def plain(data_source, solution_str, ground_truth, bonus=0.0):
+def verl_number(data_source, solution_str, ground_truth, bonus=0.0):
     assert data_source
     return (solution_str == ground_truth) + bonus
 
 
-def of_other_names(source, answer, truth):
-    return 1.0
-
-
-def all_have_values(data_source="", solution_str="", ground_truth=""):
+def verl_defaults(data_source="", solution_str="", ground_truth=""):
     return float(solution_str == ground_truth)
 
 
-def without_score(data_source, solution_str, ground_truth):
-    return {"acc": 1.0}
-
-
-def in_batches(data_sources, solution_strs, ground_truths, extra_infos, bonus=0.0):
+def verl_batch(data_sources, solution_strs, ground_truths, extra_infos, bonus=0.0):
     assert len(data_sources) == len(extra_infos) == len(solution_strs)
     right = [said == true for said, true in zip(solution_strs, ground_truths, strict=True)]
     return [{"score": one + bonus, "turns": extra_infos[0]["num_turns"]} for one in right]
@@ -110,40 +83,72 @@ def make(bonus=0.5):
     return made
 
 
+async def trl(prompts, completions, ground_truth, most, **columns):
+    texts = [completion[0]["content"] for completion in completions]
+    assert prompts[0][-1]["role"] == "user"
+    return [most if said == true else None for said, true in zip(texts, ground_truth)]
+
+
+def trl_of_ids(completion_ids, **kwargs):
+    return [float(len(ids)) for ids in completion_ids]
+
+
+def openrlhf(queries, prompts, labels):
+    assert queries[0].startswith(prompts[0])
+    right = [label in query[len(prompts[0]):] for query, label in zip(queries, labels)]
+    return {"rewards": [float(one) for one in right], "scores": [0.5] * len(queries)}
+
+
+def of_other_names(source, answer, truth):
+    return 1.0
+
+
+def without_score(data_source, solution_str, ground_truth):
+    return {"acc": 1.0}
+
+
 def make_nothing(bonus):
     return bonus
 """
 
 
-def test_functions_of_one_answer_work_unchanged(tmp_path):
-    path = tmp_path / "of_one_answer.py"
-    path.write_text(OF_ONE_ANSWER)
+def loaded(folder, name, kwargs, kind="auto"):
+    path = folder / "of_other_trainers.py"
+    path.write_text(THEIRS)
+    spec = RewardSpec(function=f"{path}:{name}", kwargs=kwargs, kind=kind)
+    reward = load_reward_function(spec)
+    return lambda reply: score_batch(name, reward.function, [inputs_of(answered(reply))])[0]
 
-    def scored(name, reply="42", **fields):
-        return RewardFunctions([RewardConfig(function=f"{path}:{name}", **fields)]).score(
-            answered(reply)
-        )
 
-    assert scored("compute_score").components == {
-        "compute_score": (0.0, 1.0),
-        "compute_score/acc": (0.0, 1.0),
-        "compute_score/turns": (0.0, 2.0),
-    }
-    assert scored("compute_score", reply="41").reward == 0.0
-    assert scored("plain", kwargs={"bonus": 0.5}).reward == 1.5
-    assert scored("all_have_values").reward == 1.0
-    assert scored("of_other_names", kind="answer").reward == 1.0
-    assert scored("in_batches", kwargs={"bonus": 0.5}).components == {
-        "in_batches": (0.0, 1.5),
-        "in_batches/turns": (0.0, 2.0),
-    }
-    assert (scored("make").reward, scored("make", kwargs={"bonus": 2.0}).reward) == (0.5, 2.0)
+@pytest.mark.parametrize(
+    ("name", "kwargs", "right", "wrong"),
+    [
+        ("easyr1", {"format_weight": 0.5}, {"overall": 1, "format": 1}, {"overall": 0.5, "format": 1}),
+        ("easyr1_of_one", {}, {"overall": 1}, {"overall": 0}),
+        ("verl", {}, {"overall": 1, "acc": 1, "turns": 2}, {"overall": 0, "acc": 0, "turns": 2}),
+        ("verl_number", {"bonus": 0.5}, {"overall": 1.5}, {"overall": 0.5}),
+        ("verl_defaults", {}, {"overall": 1}, {"overall": 0}),
+        ("verl_batch", {"bonus": 0.5}, {"overall": 1.5, "turns": 2}, {"overall": 0.5, "turns": 2}),
+        ("make", {}, {"overall": 0.5}, {"overall": 0.5}),
+        ("make", {"bonus": 2.0}, {"overall": 2}, {"overall": 2}),
+        ("trl", {"most": 3}, {"overall": 3}, {}),
+        ("trl_of_ids", {}, {"overall": 3}, {"overall": 3}),
+        ("openrlhf", {}, {"overall": 1, "score": 0.5}, {"overall": 0, "score": 0.5}),
+    ],
+)  # fmt: skip
+def test_functions_of_other_trainers_work_unchanged(tmp_path, name, kwargs, right, wrong):
+    score = loaded(tmp_path, name, kwargs)
+    assert (score("42"), score("41")) == (right, wrong)
+
+
+def test_what_functions_of_other_trainers_do_wrong_is_named(tmp_path):
+    assert loaded(tmp_path, "of_other_names", {}, "answer")("41") == {"overall": 1}
     with pytest.raises(ConfigError, match="make_nothing is not a function"):
-        scored("make_nothing", kwargs={"bonus": 2.0})
-    with pytest.raises(RewardError, match=r"returned no 'score'; it has \['acc'\]"):
-        scored("without_score")
-    with pytest.raises(ConfigError, match="first parameter of a reward function is"):
-        scored("of_other_names")
+        loaded(tmp_path, "make_nothing", {"bonus": 2.0})
+    with pytest.raises(ConfigError, match=r"is an episode, reward_inputs, .* or queries\)"):
+        loaded(tmp_path, "of_other_names", {})
+    with pytest.raises(ValueError, match=r"returned no 'score'; it has \['acc'\]"):
+        loaded(tmp_path, "without_score", {})("42")
 
 
 def test_inputs_describe_the_episode():
