@@ -85,11 +85,8 @@ def is_factory(function: Any, kwargs: Mapping[str, Any]) -> bool:
     first = next(iter(signature.parameters), "")
     kinds = [p.kind for p in signature.parameters.values()]
     takes_any = inspect.Parameter.VAR_POSITIONAL in kinds or kinds == [_ANY_NAME]
-    return not takes_any and first not in (
-        "episode",
-        "completion_ids",
-        *(one.first for one in SIGNATURES.values()),
-    )
+    of_reward = ("episode", "completion_ids", *(one.first for one in SIGNATURES.values()))
+    return not takes_any and first not in of_reward
 
 
 def detect_kind(config: RewardSpec, function: Any) -> str:
@@ -108,7 +105,8 @@ def detect_kind(config: RewardSpec, function: Any) -> str:
         return str(declared)
     names = list(inspect.signature(function).parameters)
     by_first = (kind for kind, one in SIGNATURES.items() if names[:1] == [one.first])
-    anywhere = (kind for kind, one in SIGNATURES.items() if one.is_named_in(names))
+    # The more special ones come last: TRL's pass everything by name, whatever the columns are.
+    anywhere = (kind for kind, one in reversed(SIGNATURES.items()) if one.is_named_in(names))
     return next(by_first, None) or next(anywhere, "episode")
 
 
@@ -400,4 +398,4 @@ SIGNATURES: Mapping[str, Signature] = {
     ),
     "queries": Signature(first="queries", adapt=_queries, by_name=True),
 }
-"""By kind; what implies several kinds is the first of them."""
+"""By kind."""

@@ -123,7 +123,7 @@ def loaded(folder, name, kwargs, kind="auto"):
 @pytest.mark.parametrize(
     ("name", "kwargs", "right", "wrong"),
     [
-        ("easyr1", {"format_weight": 0.5}, {"overall": 1, "format": 1}, {"overall": 0.5, "format": 1}),
+        ("easyr1", {"format_weight": 0}, {"overall": 1, "format": 1}, {"overall": 0, "format": 1}),
         ("easyr1_of_one", {}, {"overall": 1}, {"overall": 0}),
         ("verl", {}, {"overall": 1, "acc": 1, "turns": 2}, {"overall": 0, "acc": 0, "turns": 2}),
         ("verl_number", {"bonus": 0.5}, {"overall": 1.5}, {"overall": 0.5}),
