@@ -372,7 +372,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
-SIGNATURES: Mapping[str, Signature] = {
+SIGNATURES: dict[str, Signature] = {
     "batch": Signature(first="reward_inputs", adapt=_batch, has_answer=True),
     "sequential": Signature(first="reward_input", adapt=_sequential, for_one=True, has_answer=True),
     "answer": Signature(
