@@ -27,8 +27,8 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import agentrl
+from agentrl.check.support.sample_steps import sample_turn, scored_episode
 from agentrl.config import RolloutConfig, sampler_defaults
-from agentrl.conformance.support.sample_steps import sample_turn, scored_episode
 from agentrl.envs.sokoban.board import CHARACTERS
 from agentrl.training.sampling.task_sampler import PlayedTask, TaskSampler, TaskSet, load_sampler
 

@@ -25,8 +25,7 @@ from family_models import FAMILIES, build
 from safetensors.torch import save_file
 
 from agentrl import __version__
-from agentrl.config import Config, algorithm_config
-from agentrl.conformance.support.model_comparison import (
+from agentrl.check.support.model_comparison import (
     REPLY_TOKENS,
     difference,
     episodes,
@@ -34,6 +33,7 @@ from agentrl.conformance.support.model_comparison import (
     reply_sample,
     transformers_logprobs,
 )
+from agentrl.config import Config, algorithm_config
 from agentrl.errors import AgentRLError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.template_probe import check_template

@@ -44,31 +44,31 @@ def list_(
 
     Example: agentrl list logger
     """
-    from agentrl import conformance
+    from agentrl import check as checking
 
     if kind is None:
         _list_kinds(as_json)
         return
-    found = conformance.listed(kind)
+    found = checking.listed(kind)
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in found], indent=2))
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in (conformance.point_of(kind).setting, "from", "what it is, and where"):
+    for column in (checking.point_of(kind).setting, "from", "what it is, and where"):
         table.add_column(column)
     for one in found:
         about = Text.assemble(printable(one.description), "\n", (one.target, "dim"))
         table.add_row(Text(one.name, style="bold"), Text(one.origin), about)
     print_table(table)
-    if (base := conformance.point_of(kind).base) is not None:
+    if (base := checking.point_of(kind).base) is not None:
         typer.echo(f"Your own derives from {base.replace(':', '.')}")
     suggest(("check", kind, found[0].name if found else "my_file.py:MyClass"))
 
 
 def _list_kinds(as_json: bool) -> None:
-    from agentrl import conformance
+    from agentrl import check as checking
 
-    points = conformance.points().values()
+    points = checking.points().values()
     if as_json:
         rows = [{"kind": p.kind, "setting": p.setting, "names": p.names()} for p in points]
         typer.echo(json.dumps(rows, indent=2))
@@ -117,7 +117,7 @@ def check(
 
     Example: agentrl check logger my_logger.py:MyLogger
     """
-    from agentrl import conformance
+    from agentrl import check as checking
     from agentrl.findings import findings_in_process
 
     options = {"limit_s": limit} if limit is not None else {}
@@ -125,13 +125,13 @@ def check(
         options["quick"] = True
     arguments = (kind, target, tuple(settings or ()), deadline, options)
     with _announced_checks() as waiting:
-        findings = findings_in_process(conformance.findings, arguments, deadline, waiting)
+        findings = findings_in_process(checking.findings, arguments, deadline, waiting)
         found = print_findings(findings)
     if num_wrong := sum(one.state == "wrong" for one in found):
         typer.echo(f"{pluralize(num_wrong, 'problem')} to fix")
         _suggest_again(kind, target, settings or [], is_loaded=found[0].state != "wrong")
         raise typer.Exit(1)
-    suggest(conformance.next_command(kind, target), prefix="All checks pass. ")
+    suggest(checking.next_command(kind, target), prefix="All checks pass. ")
 
 
 @contextmanager

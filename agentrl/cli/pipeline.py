@@ -50,7 +50,7 @@ def pipeline(
     if dry_run:
         if resume:
             raise ConfigError("--dry-run checks a file, not a pipeline that has started")
-        from agentrl.conformance import check_own_classes
+        from agentrl.check import check_own_classes
 
         for name, job in stages.check_pipeline(source, settings).items():
             check_own_classes(job.algorithm)

@@ -78,7 +78,7 @@ def _print_plan(options: JobOptions) -> None:
 
     warm_start_pending = run is None or checkpoint_store.latest(run) is None
     plan = describe_plan(job, run=run, warm_start_pending=warm_start_pending)
-    from agentrl.conformance import check_own_classes  # imports torch, which the plan has checked
+    from agentrl.check import check_own_classes  # imports torch, which the plan has checked
 
     check_own_classes(job.algorithm)
     for part, values in plan.items():

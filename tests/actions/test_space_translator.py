@@ -4,10 +4,10 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 from agentrl.actions.space_translator import RandomPlayer, SpaceTranslator
+from agentrl.check.environments.random_play import play_randomly
 from agentrl.config import EnvConfig
 from agentrl.data.observations import has_symbolic_grid
 from agentrl.errors import ConfigError
-from agentrl.rollout.env_check.random_play import play_randomly
 from agentrl.types import Observation
 
 TRANSLATOR = SpaceTranslator(Discrete(2), ["left", "right"])

@@ -20,9 +20,8 @@ from agentrl.algorithms.core.advantages import (
 from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.algorithms.core.kl import ESTIMATES
 from agentrl.algorithms.core.trajectories import EpisodeScores, build_trajectories, split_by_turn
-from agentrl.config import KLConfig, algorithm_config
-from agentrl.conformance.support import advantage_invariants
-from agentrl.conformance.support.sample_steps import (
+from agentrl.check.support import advantage_invariants
+from agentrl.check.support.sample_steps import (
     layouts,
     model_scores,
     num_sequences,
@@ -30,6 +29,7 @@ from agentrl.conformance.support.sample_steps import (
     scored_episode,
     trajectories,
 )
+from agentrl.config import KLConfig, algorithm_config
 from agentrl.errors import ConfigError
 from agentrl.extension_points import ALGORITHM
 from agentrl.types import Outcome

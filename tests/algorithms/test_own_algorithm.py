@@ -10,8 +10,8 @@ import torch
 import yaml
 
 from agentrl import cli
+from agentrl.check import check_own_classes, checks, findings
 from agentrl.config import algorithm_config
-from agentrl.conformance import check_own_classes, checks, findings
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.extension_points import LOSS
 from tests.algorithms.played import advantages_of, numbers, played

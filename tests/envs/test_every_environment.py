@@ -4,9 +4,9 @@ import gymnasium
 import pytest
 
 from agentrl import env
+from agentrl.check.environments import check_environment
+from agentrl.check.environments.random_play import equal_values
 from agentrl.config import EnvConfig
-from agentrl.rollout.env_check import check_environment
-from agentrl.rollout.env_check.random_play import equal_values
 
 # Other tests' environments are registered as well, where they were imported before.
 OURS = [game for game in env.registered_envs() if str(game.entry_point).startswith("agentrl.")]

@@ -45,7 +45,7 @@ CHECK = """
 import sys
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.env_check import check_environment
+from agentrl.check.environments import check_environment
 for id in sys.argv[1:]:
     for finding in check_environment(EnvConfig(id=id, max_turns=12), 10):
         print(id, finding.state, finding.what, finding.detail)

@@ -18,12 +18,12 @@ import psutil
 import pytest
 
 import agentrl
+from agentrl.check.environments import check_environment, checks, side_effects
 from agentrl.config import Config, EnvConfig, RewardConfig, WrapperConfig
 from agentrl.env import find_env
 from agentrl.errors import ConfigError, WorldError
 from agentrl.rollout import env_pool, env_processes, load_translator_and_players
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.env_check import check_environment, checks, side_effects
 from agentrl.rollout.env_server import OpaqueSpace
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.resolved_env import resolve_env

@@ -2,9 +2,9 @@
 
 import pytest
 
+from agentrl.check.environments.checks import check_player
 from agentrl.config import Config, EnvConfig
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.env_check.checks import check_player
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from agentrl.algorithms.core.algorithm import AdvantageResult, load_algorithm
+from agentrl.check.support.sample_steps import sample_turn, scored_episode
 from agentrl.config import Config
-from agentrl.conformance.support.sample_steps import sample_turn, scored_episode
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.learner.learner import Learner

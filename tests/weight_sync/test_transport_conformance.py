@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.conformance import transport as checks
+from agentrl.check.extensions import transport as checks
 from agentrl.errors import EngineError
 from agentrl.extension_points import TRANSPORT
 

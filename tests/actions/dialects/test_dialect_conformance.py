@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentrl.conformance import dialect as conformance
+from agentrl.check.extensions import dialect as conformance
 from agentrl.extension_points import DIALECT
 
 NAMES = [one.name for one in DIALECT.extensions() if one.origin == "agentrl"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.check.extensions import engine as checks
 from agentrl.config import RolloutConfig
-from agentrl.conformance import engine as checks
 from agentrl.errors import ConfigError, EngineError
 from agentrl.extension_points import ENGINE
 from agentrl.policies.engines.engine import ChatEngine, EngineCapabilities, TokenEngine

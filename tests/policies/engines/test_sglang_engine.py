@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.check.extensions import engine as checks
 from agentrl.config import RolloutConfig
-from agentrl.conformance import engine as checks
 from agentrl.errors import ConfigError, EngineError
 from agentrl.files import is_alive
 from agentrl.policies.chat.chat_encoder import ChatEncoder

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from agentrl.conformance.support import model_comparison
+from agentrl.check.support import model_comparison
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.chat.template_probe import check_template

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_block_mask, create_mask
 
 from agentrl import config as configuration
-from agentrl.conformance.support import model_comparison
+from agentrl.check.support import model_comparison
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.models import load_model

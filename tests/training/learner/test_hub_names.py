@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 from family_models import build
 
-from agentrl.conformance.support.model_comparison import episodes
+from agentrl.check.support.model_comparison import episodes
 
 NAMES = [
     "Gemma 3", "InternVL 3", "LLaVA-OneVision", "Phi-4-multimodal", "Qwen2.5-VL", "Qwen3-MoE",

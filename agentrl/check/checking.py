@@ -10,7 +10,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from agentrl import config as configuration
-from agentrl.conformance.listing import description_of, point_of, points
+from agentrl.check.listing import description_of, point_of, points
 from agentrl.errors import (
     AgentRLError,
     ConfigError,
@@ -22,6 +22,8 @@ from agentrl.errors import (
 from agentrl.extension_points import ALGORITHM, LOSS, ExtensionPoint
 from agentrl.findings import Finding, ok, within_deadline, wrong
 
+_MODULES = "agentrl.check.extensions"
+"""The package with one module of checks per kind."""
 _DEADLINE_S = 120.0
 """Deadline of each check of a job's own classes."""
 
@@ -190,9 +192,9 @@ def describe_failure(error: BaseException) -> str:
 
 def _module_of(kind: str) -> ModuleType:
     point_of(kind)
-    name = f"{__package__}.{kind}"
+    name = f"{_MODULES}.{kind}"
     if find_spec(name) is None:
-        known = [other for other in points() if find_spec(f"{__package__}.{other}") is not None]
+        known = [other for other in points() if find_spec(f"{_MODULES}.{other}") is not None]
         raise ConfigError(f"there are no checks of kind {kind!r}; there are of {', '.join(known)}")
     return importlib.import_module(name)
 

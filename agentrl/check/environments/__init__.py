@@ -6,13 +6,13 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache, partial
 
+from agentrl.check.environments import checks, side_effects
+from agentrl.check.environments.random_play import RandomEpisode, play_randomly
+from agentrl.check.environments.side_effects import CLOSE, FirstInstance, ProcessState
 from agentrl.config import EnvConfig
 from agentrl.devices.device_sources import open_device
 from agentrl.errors import AgentRLError, DeviceError, describe_error, message_of
 from agentrl.findings import Finding, note, within_deadline, wrong
-from agentrl.rollout.env_check import checks, side_effects
-from agentrl.rollout.env_check.random_play import RandomEpisode, play_randomly
-from agentrl.rollout.env_check.side_effects import CLOSE, FirstInstance, ProcessState
 from agentrl.rollout.resolved_env import resolve_env
 
 Checks = Mapping[str, Callable[[], Finding]]

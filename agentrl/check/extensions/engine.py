@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.check.checking import reference
+from agentrl.check.support.tiny_folder import tiny_folder
 from agentrl.config import RolloutConfig
-from agentrl.conformance.checking import reference
-from agentrl.conformance.support.tiny_folder import tiny_folder
 from agentrl.errors import ConfigError, EngineError
 from agentrl.findings import Finding, ok
 from agentrl.policies.chat.chat_encoder import ChatEncoder

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentrl import cli
-from agentrl.conformance import checks, findings, next_command
-from agentrl.conformance.checking import describe_failure
+from agentrl.check import checks, findings, next_command
+from agentrl.check.checking import describe_failure
 from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.extension_points import CAPTURE, DRIVER
 
@@ -401,10 +401,10 @@ def test_mistakes_in_the_command_are_config_errors(capsys) -> None:
 
 
 def test_a_user_s_tests_run_the_same_checks_and_fixtures(tmp_path) -> None:
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["agentrl.conformance.fixtures"]\n')
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["agentrl.check.fixtures"]\n')
     (tmp_path / "test_mine.py").write_text(
         "import pytest\n"
-        "from agentrl.conformance import checks\n\n\n"
+        "from agentrl.check import checks\n\n\n"
         f'@pytest.mark.parametrize("check", checks("reward", "{EXTEND}/reward.py:brief"))\n'
         "def test_my_reward(check):\n"
         "    check()\n\n\n"

@@ -3,7 +3,7 @@
 `agentrl check KIND TARGET` runs them, and so does a test:
 
     import pytest
-    from agentrl.conformance import checks
+    from agentrl.check import checks
 
     @pytest.mark.parametrize("check", checks("logger", "my_logger.py:MyLogger"))
     def test_my_logger(check):
@@ -16,11 +16,11 @@ AssertionError or ConfigError. Where the settings are a section of the configura
 a function `config_of(target, settings)`, and its checks get that section, made once. A module whose
 checks depend on the target has a function `checks_of(target, settings)` instead. `SETTINGS` names
 all settings of a kind that takes only these.
-`agentrl.conformance.fixtures` has pytest fixtures.
+`agentrl.check.fixtures` has pytest fixtures.
 """
 
-from agentrl.conformance.checking import Check, check_own_classes, checks, findings, next_command
-from agentrl.conformance.listing import Listed, listed, point_of, points
+from agentrl.check.checking import Check, check_own_classes, checks, findings, next_command
+from agentrl.check.listing import Listed, listed, point_of, points
 
 __all__ = [
     "Check",

@@ -8,9 +8,9 @@ from contextlib import closing
 import numpy as np
 
 from agentrl.actions.screen_actions import Tap
+from agentrl.check.checking import reference
+from agentrl.check.support.probe_phone import PACKAGE, probe_phone
 from agentrl.child_process import free_port
-from agentrl.conformance.checking import reference
-from agentrl.conformance.support.probe_phone import PACKAGE, probe_phone
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline
 from agentrl.devices.adb.device_transport import DeviceTransport

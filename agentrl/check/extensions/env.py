@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agentrl.conformance.checking import Check
-from agentrl.conformance.support.job_settings import env_config_of
+from agentrl.check.checking import Check
+from agentrl.check.environments import check_environment, environment_checks
+from agentrl.check.support.job_settings import env_config_of
 from agentrl.findings import Finding
-from agentrl.rollout.env_check import check_environment, environment_checks
 
 
 def checks_of(target: str, settings: Sequence[str]) -> list[Check]:

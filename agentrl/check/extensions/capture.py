@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from agentrl.actions.screen_actions import Tap
-from agentrl.conformance.checking import reference
-from agentrl.conformance.support.probe_phone import probe_phone, set_fault
+from agentrl.check.checking import reference
+from agentrl.check.support.probe_phone import probe_phone, set_fault
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture import Capture

@@ -17,14 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
-from agentrl.config import EnvConfig
-from agentrl.config.env_settings import EACH
-from agentrl.data.observations import observation_problem
-from agentrl.env import scripted_reply
-from agentrl.errors import ActionError, AgentRLError, describe_error
-from agentrl.findings import Finding, note, ok, wrong
-from agentrl.rollout.env_calls import reset_env, step_env
-from agentrl.rollout.env_check.random_play import (
+from agentrl.check.environments.random_play import (
     SEED,
     RandomEpisode,
     difference,
@@ -33,7 +26,14 @@ from agentrl.rollout.env_check.random_play import (
     open_env,
     play_randomly,
 )
-from agentrl.rollout.env_check.side_effects import FirstInstance
+from agentrl.check.environments.side_effects import FirstInstance
+from agentrl.config import EnvConfig
+from agentrl.config.env_settings import EACH
+from agentrl.data.observations import observation_problem
+from agentrl.env import scripted_reply
+from agentrl.errors import ActionError, AgentRLError, describe_error
+from agentrl.findings import Finding, note, ok, wrong
+from agentrl.rollout.env_calls import reset_env, step_env
 from agentrl.rollout.env_processes import resident_bytes
 from agentrl.rollout.load_translator_and_players import load_player, open_translator
 from agentrl.rollout.resolved_env import resolve_env

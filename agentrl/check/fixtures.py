@@ -1,15 +1,15 @@
 """Pytest fixtures for tests of what users provide.
 
 # conftest.py
-pytest_plugins = ["agentrl.conformance.fixtures"]
+pytest_plugins = ["agentrl.check.fixtures"]
 """
 
 from collections.abc import Iterator
 
 import pytest
 
-from agentrl.conformance.support.probe_phone import probe_phone
-from agentrl.conformance.support.sample_episode import sample_episode
+from agentrl.check.support.probe_phone import probe_phone
+from agentrl.check.support.sample_episode import sample_episode
 from agentrl.devices import Device
 from agentrl.types import Episode
 

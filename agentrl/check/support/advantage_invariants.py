@@ -12,7 +12,7 @@ from torch import Tensor
 from agentrl.algorithms.core.advantages import compute_advantages
 from agentrl.algorithms.core.algorithm import Algorithm
 from agentrl.algorithms.core.trajectories import Trajectories
-from agentrl.conformance.support.sample_steps import (
+from agentrl.check.support.sample_steps import (
     GREEDY,
     Groups,
     layouts,

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import agentrl
+from agentrl.check.environments import check_environment
+from agentrl.check.environments.checks import check_replies, is_action
+from agentrl.check.environments.random_play import play_randomly
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError
 from agentrl.findings import findings_in_process
-from agentrl.rollout.env_check import check_environment
-from agentrl.rollout.env_check.checks import check_replies, is_action
-from agentrl.rollout.env_check.random_play import play_randomly
 from agentrl.types import Message, Observation
 
 SHAPE = (32, 32, 3)
@@ -240,8 +240,8 @@ class TupleWords:
 
 def test_an_action_that_should_be_an_array_is_a_note_and_no_warning():
     config = EnvConfig(
-        id="tests.rollout.test_env_check:Touched",
-        translator_class="tests.rollout.test_env_check:TupleWords",
+        id="tests.check.test_environments:Touched",
+        translator_class="tests.check.test_environments:TupleWords",
     )
     found = check_replies(config)
     assert (found.state, found.fix) == ("note", "return np.array(..., np.float32)")

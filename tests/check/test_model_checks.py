@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentrl import config as configuration
-from agentrl.conformance import checks, findings
+from agentrl.check import checks, findings
 from agentrl.errors import ConfigError
 from agentrl.training.plan.length_check import check_lengths
 

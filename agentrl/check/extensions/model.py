@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.conformance.checking import reference
-from agentrl.conformance.support import model_comparison
-from agentrl.conformance.support.tiny_folder import tiny_folder
+from agentrl.check.checking import reference
+from agentrl.check.support import model_comparison
+from agentrl.check.support.tiny_folder import tiny_folder
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.template_probe import check_template
 from agentrl.policies.models import ModelAdapter, load_model

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import accelerators
-from agentrl.config import RolloutConfig
-from agentrl.conformance.engine import (
+from agentrl.check.extensions.engine import (
     TOLERANCE,
     ask,
     example_prompts,
     logprob_difference,
     started,
 )
-from agentrl.conformance.support.tiny_folder import tiny_folder
+from agentrl.check.support.tiny_folder import tiny_folder
+from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.extension_points import ENGINE
 from agentrl.findings import Finding, ok

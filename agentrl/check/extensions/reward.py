@@ -6,9 +6,9 @@ Without a run, it gets a made-up episode of a question with a picture.
 from collections.abc import Mapping
 from typing import Any
 
+from agentrl.check.checking import reference
+from agentrl.check.support.sample_episode import sample_episode, truncated
 from agentrl.config import RewardConfig
-from agentrl.conformance.checking import reference
-from agentrl.conformance.support.sample_episode import sample_episode, truncated
 from agentrl.errors import ConfigError, RewardError
 from agentrl.replay import open as open_run
 from agentrl.rollout.scoring import RewardFunctions

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.check.checking import Check, reference
+from agentrl.check.environments import checks as env_checks
+from agentrl.check.environments.random_play import SEED
+from agentrl.check.support.job_settings import env_config_from
 from agentrl.config import EnvConfig
-from agentrl.conformance.checking import Check, reference
-from agentrl.conformance.support.job_settings import env_config_from
 from agentrl.env import scripted_reply
 from agentrl.extension_points import PLAYER
-from agentrl.rollout.env_check import checks as env_checks
-from agentrl.rollout.env_check.random_play import SEED
 from agentrl.rollout.load_translator_and_players import load_player, open_translator
 from agentrl.rollout.resolved_env import resolve_env
 

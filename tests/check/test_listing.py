@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from agentrl import cli
-from agentrl.conformance import listed, points
+from agentrl.check import listed, points
 
 OWN = ("logger", "driver", "capture", "env", "translator", "player", "reward", "suite", "sampler")
 

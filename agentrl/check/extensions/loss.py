@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from agentrl.algorithms.core.policy_loss import PolicyLoss
+from agentrl.check.checking import reference
+from agentrl.check.support import loss_invariants
+from agentrl.check.support.loss_invariants import sample_tokens
 from agentrl.config import LossConfig, algorithm_config
-from agentrl.conformance.checking import reference
-from agentrl.conformance.support import loss_invariants
-from agentrl.conformance.support.loss_invariants import sample_tokens
 
 
 def config_of(target: type[PolicyLoss], settings: Mapping[str, Any]) -> LossConfig:

@@ -8,11 +8,11 @@ import numpy as np
 
 from agentrl import config as configuration
 from agentrl.algorithms.core.algorithm import Algorithm, Requires
+from agentrl.check.checking import reference
+from agentrl.check.support import advantage_invariants, loss_invariants
+from agentrl.check.support.loss_invariants import sample_tokens
+from agentrl.check.support.sample_steps import Groups, sample_steps
 from agentrl.config import AlgorithmConfig, algorithm_config
-from agentrl.conformance.checking import reference
-from agentrl.conformance.support import advantage_invariants, loss_invariants
-from agentrl.conformance.support.loss_invariants import sample_tokens
-from agentrl.conformance.support.sample_steps import Groups, sample_steps
 
 _SPREADS = (0.0, 0.5, 1e4)
 """Standard deviations of the log-ratios of tokens."""

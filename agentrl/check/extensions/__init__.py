@@ -1,0 +1,1 @@
+"""The checks of each kind of extension, one module per kind."""
