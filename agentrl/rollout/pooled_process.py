@@ -50,11 +50,17 @@ class PooledProcess:
 
     One thread starts it and sends to it. Another one receives, so that neither side waits for the
     other to read.
+
+    Args:
+        queue: the episodes to score.
+        is_lazy: whether it starts only with the first of them, as the functions are known.
     """
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-        self.loaded: Future[list[RewardInfo]] = Future()
+    def __init__(self, queue: Queue, *, is_lazy: bool = False) -> None:
+        self._queue, self._is_lazy = queue, is_lazy
+        self.loaded: Future[Sequence[RewardInfo]] = Future()
+        if is_lazy:
+            self.loaded.set_result(queue.infos)
         self._process: subprocess.Popen[bytes] | None = None
         self._jobs: Connection | None = None
         self._fields: Connection | None = None
@@ -73,7 +79,8 @@ class PooledProcess:
 
     def _work(self) -> None:
         try:
-            self._start()
+            if not self._is_lazy:
+                self._start()
         except AgentRLError as error:
             self.loaded.set_exception(error)
             return

@@ -4,6 +4,7 @@ A call that takes too long, or ends its process, voids the episode that it score
 process is replaced, and what waited for it is scored by the next one.
 """
 
+import inspect
 import itertools
 import logging
 import os
@@ -17,8 +18,9 @@ from agentrl import registry
 from agentrl.cluster.node_report import cores
 from agentrl.data.reward_inputs import QueryFormat
 from agentrl.errors import AgentRLError, ConfigError, RewardError
+from agentrl.extension_points import REWARD
 from agentrl.rollout import reward_messages
-from agentrl.rollout.loaded_reward import RewardInfo
+from agentrl.rollout.loaded_reward import RewardInfo, load_rewards
 from agentrl.rollout.pooled_process import PooledProcess
 from agentrl.rollout.reward_adapters import RewardInputs, prompt_messages
 from agentrl.rollout.reward_messages import ProcessSpec
@@ -79,7 +81,10 @@ class RewardPool:
         self._queue = Queue(spec=spec, to_message=self._message, grow=self._grow)
         self._ids = itertools.count(1)
         self._left_out: set[str] = set()
-        self._processes = [PooledProcess(self._queue)]
+        is_ours = all(_is_own_function(REWARD.target(reward.function)) for reward in rewards)
+        if is_ours:
+            self._queue.infos = [reward.info for reward in load_rewards(rewards)]
+        self._processes = [PooledProcess(self._queue, is_lazy=is_ours)]
         try:
             self._queue.infos = self._processes[0].loaded.result()
         except AgentRLError:
@@ -174,6 +179,14 @@ class RewardPool:
                 "reward functions do not see %s, as it cannot be sent to their process: %s", what,
                 error,
             )  # fmt: skip
+
+
+def _is_own_function(target: str) -> bool:
+    """Whether a function is our own, which this process can load to check its settings.
+
+    A job checks its rewards before it starts, in most cases without calling them.
+    """
+    return target.startswith("agentrl.") and inspect.isroutine(registry.load(target))
 
 
 def _most_processes(computing: float) -> int:
