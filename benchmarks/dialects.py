@@ -13,11 +13,10 @@ import argparse
 from contextlib import closing
 
 from agentrl.actions.open_dialect import SCREENS
-from agentrl.cli.dialect_proof import speaker_of
+from agentrl.check.phones import hit_proof
 from agentrl.config import ModelConfig
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.doctor import hit_proof
 from agentrl.extension_points import DIALECT
 from virtual_phone import spawn
 from virtual_phone.apps.probe_app import PROBE
@@ -30,7 +29,7 @@ def main() -> None:
     parser.add_argument("--max-pixels", type=int, default=ModelConfig().max_pixels)
     arguments = parser.parse_args()
     names = [one.name.replace("_", "-") for one in DIALECT.extensions()]
-    speakers = [speaker_of(name, None, arguments.max_pixels) for name in names]
+    speakers = [hit_proof.speaker_of(name, None, arguments.max_pixels) for name in names]
     server = AdbServer.from_environment()
     server.ensure()
     cells: dict[str, list[str]] = {name: [] for name in names}

@@ -166,7 +166,7 @@ _LONGEST_FIRST = (
     "rollout/test_rollout_worker.py",
     "training/learner/test_lora_adapters.py",
     "viewer/test_page_design.py",
-    "check/test_checks.py",
+    "check/test_extensions.py",
     "test_mistakes.py",
 )
 

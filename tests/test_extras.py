@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 import agentrl
 from agentrl import config as configuration
 from agentrl import extras, registry
-from agentrl.cli import install_doctor
+from agentrl.check import install
 from agentrl.cluster import ray_cluster
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError
@@ -57,8 +57,8 @@ def test_plan_doctor_and_cluster_give_the_same_advice(monkeypatch):
     with pytest.raises(ConfigError) as error:
         ray_cluster.join_cluster()
     assert str(error.value) == extras.NO_RAY
-    monkeypatch.setattr(install_doctor, "_version", lambda name: None)
-    fixes = {finding.what: finding.fix for finding in install_doctor.examine()}
+    monkeypatch.setattr(install, "_version", lambda name: None)
+    fixes = {finding.what: finding.fix for finding in install.examine()}
     assert fixes["ray"] == extras.GET_RAY
     assert fixes["vLLM"] == extras.GET_VLLM
     assert fixes["transformers"] == extras.GET_MODELS

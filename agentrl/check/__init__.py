@@ -1,4 +1,4 @@
-"""Checks that what users provide keeps its contract.
+"""Checks that what users provide, and what it runs on, works.
 
 `agentrl check KIND TARGET` runs them, and so does a test:
 
@@ -9,18 +9,20 @@
     def test_my_logger(check):
         check()
 
-One module per kind holds its checks: functions `check_...(target)`, or
-`check_...(target, settings)`, in which `target` is what the name selects and `settings` are the
-`key=value` arguments. The first line of the docstring is the description; a failed check raises
-AssertionError or ConfigError. Where the settings are a section of the configuration, the module has
-a function `config_of(target, settings)`, and its checks get that section, made once. A module whose
-checks depend on the target has a function `checks_of(target, settings)` instead. `SETTINGS` names
-all settings of a kind that takes only these.
+One module of `agentrl.check.extensions` per kind holds its checks: functions
+`check_...(target)`, or `check_...(target, settings)`, in which `target` is what the name selects
+and `settings` are the `key=value` arguments. The first line of the docstring is the description; a
+failed check raises AssertionError or ConfigError. Where the settings are a section of the
+configuration, the module has a function `config_of(target, settings)`, and its checks get that
+section, made once. A module whose checks depend on the target has a function
+`checks_of(target, settings)` instead. `SETTINGS` names all settings of a kind that takes only
+these.
 `agentrl.check.fixtures` has pytest fixtures.
 """
 
-from agentrl.check.checking import Check, check_own_classes, checks, findings, next_command
+from agentrl.check.extensions import check_own_classes, checks, findings, next_command
 from agentrl.check.listing import Listed, listed, point_of, points
+from agentrl.check.runner import Check, findings_in_process
 
 __all__ = [
     "Check",
@@ -28,6 +30,7 @@ __all__ = [
     "check_own_classes",
     "checks",
     "findings",
+    "findings_in_process",
     "listed",
     "next_command",
     "point_of",

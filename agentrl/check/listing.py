@@ -68,3 +68,16 @@ def description_of(found: Any) -> str:
     module = sys.modules.get(getattr(found, "__module__", ""))
     text = own or getattr(module, "__doc__", None) or ""
     return inspect.cleandoc(text).partition("\n")[0]
+
+
+def reference(found: Any) -> str:
+    """The name that selects a class or function in this process: `module:name`.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if isinstance(found, str):
+        return found
+    if not inspect.isclass(found) and not inspect.isroutine(found):
+        raise ConfigError(f"{found!r} is neither a class nor a function")
+    return f"{found.__module__}:{found.__qualname__}"

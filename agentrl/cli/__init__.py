@@ -11,6 +11,7 @@ import typer.core
 from agentrl._version import __version__
 from agentrl.cli import (
     algorithms,
+    check,
     cluster,
     device_commands,
     envs,
@@ -18,7 +19,6 @@ from agentrl.cli import (
     extensions,
     finetuning,
     inference,
-    install_doctor,
     new_config,
     phone,
     pipeline,
@@ -149,12 +149,12 @@ app.command("rehearse")(rescore.rehearse)
 app.command("audit")(audit.audit)
 app.command("algorithms")(algorithms.algorithms)
 app.command("list")(extensions.list_)
-app.command("check")(extensions.check)
+app.command("check")(check.check)
 app.command("init")(new_config.init)
 app.command("port")(port.port)
 app.command("schema")(new_config.schema)
 app.command("serve-reward")(serve_reward.serve_reward)
-app.command("doctor")(install_doctor.doctor)
+app.command("doctor")(check.doctor)
 app.command("cluster")(cluster.cluster)
 app.command("serve-env")(envs.serve)
 app.add_typer(phone.app, name="phone")

@@ -3,7 +3,6 @@
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,30 +11,20 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from agentrl.cli.terminal import print_finding, suggest
-from agentrl.cluster import node_findings, node_report, ray_cluster
-from agentrl.cluster.node_report import NodeReport, ReportRequest
-from agentrl.cluster.node_survey import NodeReply, ask_nodes
+from agentrl.cli.terminal import print_findings, suggest
+from agentrl.cluster import ray_cluster
+from agentrl.cluster.node_report import ReportRequest
+from agentrl.cluster.node_survey import ask_nodes
 from agentrl.cluster.placement import Node
 from agentrl.cluster.reservation import find_nodes
-from agentrl.errors import ConfigError, DeviceError
-from agentrl.findings import Finding, ok, wrong
+from agentrl.errors import ConfigError
 from agentrl.text import pluralize
 
 if TYPE_CHECKING:
     from agentrl.config import Config
 
-_ADB_SERVER_S = 5.0
 _OF_DEADLINE = 0.8
 """The share of the deadline after which a node gives up on its drivers and answers nevertheless."""
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
-class _NodeAnswer:
-    """A node's report, and what its adb server says."""
-
-    report: NodeReport
-    adb: Finding
 
 
 def cluster(
@@ -57,21 +46,22 @@ def cluster(
 
     Example: agentrl cluster --model number_game_3b
     """
+    from agentrl.check import cluster as checks
+
     config, path = _model(model)
     nodes = find_nodes("ray")
     try:
         with _nonce(Path(config.run.dir)) as nonce:
             question = ReportRequest(model=path, nonce=nonce, deadline_s=_OF_DEADLINE * deadline)
-            answers = ask_nodes(nodes, partial(_examine, question), deadline)
+            answers = ask_nodes(nodes, partial(checks.examine, question), deadline)
     finally:
         ray_cluster.leave_cluster()
     console = Console(emoji=False)
     unusable = 0
     for answer in answers:
         console.print(Text(_title(answer.node, nodes), style="bold"))
-        found = list(_findings(answer, answers[0], question))
-        for one in found:
-            print_finding(console, one, indent="  ")
+        findings = checks.reply_findings(answer, answers[0], question)
+        found = print_findings(findings, as_table=True, indent="  ")
         unusable += any(one.state == "wrong" for one in found)
     typer.echo(f"{len(nodes) - unusable} of {pluralize(len(nodes), 'node')} can be used for jobs.")
     if unusable:
@@ -124,40 +114,5 @@ def _nonce(runs: Path) -> Iterator[tuple[str, str] | None]:
             path.unlink()
 
 
-def _examine(question: ReportRequest) -> _NodeAnswer:
-    """Runs on each node."""
-    return _NodeAnswer(report=node_report.examine(question), adb=_adb())
-
-
-def _adb() -> Finding:
-    from agentrl.devices.adb import AdbServer
-
-    try:
-        server = AdbServer.from_environment()
-        if not server.is_running(_ADB_SERVER_S):
-            return ok("adb", f"no server on port {server.port} yet: jobs start it")
-        states = list(server.devices(_ADB_SERVER_S).values())
-    except (ConfigError, DeviceError) as error:
-        fix = "stop what listens there, or set ANDROID_ADB_SERVER_PORT to another port"
-        return wrong("adb", str(error), fix)
-    ready = states.count("device")
-    return ok("adb", f"port {server.port}, {pluralize(len(states), 'phone')}, {ready} ready")
-
-
 def _title(node: Node, nodes: list[Node]) -> str:
     return f"{node.name}, where this command runs" if node is nodes[0] and node.id else node.name
-
-
-def _findings(
-    answer: NodeReply[_NodeAnswer], first: NodeReply[_NodeAnswer], question: ReportRequest
-) -> Iterator[Finding]:
-    if answer.result is None:
-        fix = "check that its raylet runs and that agentrl is installed there (ray status)"
-        yield wrong("node", answer.error, fix)
-        return
-    report = answer.result.report
-    driver = report if first.result is None else first.result.report
-    yield from node_findings.findings(
-        answer.node, report, driver, clock=answer.clock, question=question
-    )
-    yield answer.result.adb

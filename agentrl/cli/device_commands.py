@@ -20,15 +20,15 @@ from rich.text import Text
 
 from agentrl.actions.screen_actions import Key, Tap
 from agentrl.cli.command_help import CommandGroup
-from agentrl.cli.terminal import print_finding, print_table, suggest
+from agentrl.cli.terminal import print_findings, print_table, suggest
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.text import known_names, pluralize, printable
 
 if TYPE_CHECKING:
+    from agentrl.check.finding import Finding
+    from agentrl.check.phones.phone_probes import Prove
     from agentrl.devices.adb import AdbServer
     from agentrl.devices.adb_phone import AdbPhone
-    from agentrl.devices.doctor.phone_probes import Prove
-    from agentrl.findings import Finding
 
 app = typer.Typer(
     cls=CommandGroup, help="Phones and emulators known to adb; without a command, list them."
@@ -306,7 +306,7 @@ def doctor(
 
     Example: agentrl devices doctor emulator-5554 --dialect ui-tars-1.5
     """
-    from agentrl.cli.dialect_proof import dialect_proof
+    from agentrl.check.phones.hit_proof import dialect_proof
 
     is_local = serial is not None or dialect is not None
     if hosts is not None and is_local:
@@ -358,10 +358,9 @@ def _print_checks(checks: "Iterable[tuple[str, Iterable[Finding]]]") -> dict[str
     unusable: dict[str, list[str]] = {}
     for name, findings in checks:
         console.print(Text(name, style="bold"))
-        for found in findings:
-            print_finding(console, found, indent="  ")
-            if found.state == "wrong":
-                unusable.setdefault(name, []).append(found.what)
+        printed = print_findings(findings, as_table=True, indent="  ")
+        if wrong := [found.what for found in printed if found.state == "wrong"]:
+            unusable[name] = wrong
     return unusable
 
 
@@ -380,7 +379,7 @@ def _check_phones(
 def _findings(
     server: "AdbServer", serial: str, prove: "Prove | None" = None
 ) -> "Iterator[Finding]":
-    from agentrl.devices.doctor import examine
+    from agentrl.check.phones import examine
     from agentrl.phone_page import PageAssigner
     from virtual_phone.apps.probe_app import PROBE
     from virtual_phone.phones_spec import AppSpec
@@ -496,19 +495,19 @@ def _table(server: "AdbServer", known: Mapping[str, str]) -> Table:
 
 def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
     from agentrl.devices.adb_phone import AdbPhone
-    from agentrl.devices.doctor import battery_level
     from agentrl.devices.guard.foreground import WINDOW, parse_front_package
+    from agentrl.devices.readiness import BATTERY, BatteryReading
 
     with closing(AdbPhone(server, serial)) as phone:
         model, version, battery, window = phone.batch(
             ("getprop", "ro.product.model"),
             ("getprop", "ro.build.version.release"),
-            ("dumpsys", "battery"),
+            BATTERY,
             WINDOW,
         )
         serialno, (width, height) = phone.serialno(), phone.size()
     first = seen.setdefault(serialno, serial)
-    level = battery_level(battery)
+    level = BatteryReading.parse(battery).level
     return [
         model.output.strip() + ("" if first == serial else f" (the same as {first})"),
         version.output.strip(),

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentrl.cli import extensions
+from agentrl.cli.check import check as check_target
 from agentrl.cli.command_help import CommandGroup, complete_environment
 from agentrl.cli.terminal import print_table, suggest
 from agentrl.errors import ConfigError
@@ -84,7 +84,7 @@ def check(
     ] = False,
 ) -> None:
     """The same as `agentrl check env`."""
-    extensions.check("env", target, overrides, deadline, limit, quick)
+    check_target("env", target, overrides, deadline, limit, quick)
 
 
 @app.command()

@@ -3,7 +3,7 @@
 import logging
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 import typer
@@ -17,7 +17,7 @@ from agentrl import text_tables
 from agentrl.text import printable
 
 if TYPE_CHECKING:
-    from agentrl.findings import Finding
+    from agentrl.check.finding import Finding
     from agentrl.types import Image
 
 _UPPER_HALF = "\u2580"
@@ -58,21 +58,37 @@ def print_table(table: Table) -> None:
     text_tables.print_table(table, Console(emoji=False))
 
 
-def print_finding(console: Console, found: "Finding", indent: str = "") -> None:
-    """One check on a line, and below it how to fix it."""
-    print_check(console, found.state, found.what, found.detail, found.fix, indent=indent)
+def print_findings(
+    found: "Iterable[Finding]", *, as_table: bool = False, indent: str = ""
+) -> "list[Finding]":
+    """Print one line per check, and below it how to fix it; return all findings.
 
-
-def print_check(
-    console: Console, state: str, what: str, detail: str, fix: str, *, indent: str = ""
-) -> None:
-    """One check on a line, and below it how to fix it."""
-    text = f"{indent}[{_COLORS[state]}]{state:8}[/] [bold]{escape(what):19}[/] "
-    console.print(text + escape(printable(detail)), soft_wrap=True, highlight=False)
-    if fix:
-        label = "" if state == "optional" else "fix: "
-        line = f"{indent}         {label}{escape(printable(fix))}"
-        console.print(line, soft_wrap=True, highlight=False)
+    Args:
+        found: printed as they come.
+        as_table: print the names, which are short, in a column.
+        indent: printed in front of each line.
+    """
+    console, printed, shown = Console(emoji=False, highlight=False), list["Finding"](), set[str]()
+    for one in found:
+        printed.append(one)
+        what, detail, fix = (escape(printable(text)) for text in (one.what, one.detail, one.fix))
+        label, color = f"{one.state:8}", _COLORS[one.state]
+        if as_table:
+            line = f"[bold]{what:19}[/] {detail}"
+            fix = fix if one.state == "optional" or not fix else f"fix: {fix}"
+        else:
+            label = "FAILED  " if one.state == "wrong" else label
+            if one.state == "wrong" and detail in shown:  # one cause often fails several checks
+                detail, fix = "as above", ""
+            elif one.state == "wrong" and detail:
+                shown.add(detail)
+            line = f"{what}: {detail}" if detail else what
+            fix = f"fix: {fix}" if fix else ""
+        gap = " " if as_table else ""
+        console.print(f"{indent}[{color}]{label}[/]{gap}{line}", soft_wrap=True)
+        if fix:
+            console.print(f"{indent}        {gap}{fix}", soft_wrap=True)
+    return printed
 
 
 class _Stderr(logging.StreamHandler[TextIO]):

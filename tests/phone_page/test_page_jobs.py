@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from agentrl import cli, replay
+from agentrl.check.phones import examine
 from agentrl.devices import Device, Key
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.doctor import examine
 from agentrl.devices.pool.lease import LeasedDevice
 from agentrl.envs.android.number_game.env import NumberGame
 from agentrl.errors import ConfigError

@@ -1,7 +1,7 @@
 """Check an environment (`agentrl check env`): what is wrong, and how to fix it."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -9,13 +9,13 @@ from functools import cache, partial
 from agentrl.check.environments import checks, side_effects
 from agentrl.check.environments.random_play import RandomEpisode, play_randomly
 from agentrl.check.environments.side_effects import CLOSE, FirstInstance, ProcessState
+from agentrl.check.finding import Finding, note, wrong
+from agentrl.check.runner import Check
 from agentrl.config import EnvConfig
 from agentrl.devices.device_sources import open_device
 from agentrl.errors import AgentRLError, DeviceError, describe_error, message_of
-from agentrl.findings import Finding, note, within_deadline, wrong
 from agentrl.rollout.resolved_env import resolve_env
 
-Checks = Mapping[str, Callable[[], Finding]]
 _QUICK_STEPS = 5
 _STOPS = ("construction", CLOSE)
 """Checks without which the others cannot run."""
@@ -50,39 +50,54 @@ def check_environment(
     """
     end = time.monotonic() + limit_s
     steps = min(steps, _QUICK_STEPS) if quick else steps
-    found = first_checks = _first_checks(config)
+    first_checks = _first_checks(config)
 
-    def run(what: str) -> Finding:
-        begun(what)
-        left_s = max(1.0, end - time.monotonic())
-        failed = partial(_failed, what)
-        return within_deadline(min(deadline_s, left_s), what, found[what], failed, _SLOW)
+    def run(check: Check) -> Finding:
+        begun(check.description)
+        return check.finding(min(deadline_s, max(1.0, end - time.monotonic())))
 
-    for what in first_checks:
-        yield (first := run(what))
-        if first.state == "wrong" and what in _STOPS:
+    for check in first_checks:
+        yield (first := run(check))
+        if first.state == "wrong" and check.description in _STOPS:
             return
     with _phone_for(config) as phone:
-        found = environment_checks(config, steps, deadline_s, phone)
-        names = [what for what in found if what not in first_checks]
-        if quick:
-            names = [w for w in names if w not in _LONG and not w.startswith("player ")]
-        for number, what in enumerate(names):
-            finding = None if time.monotonic() > end else run(what)
+        found = _played_checks(config, steps, deadline_s, phone, quick=quick)
+        for number in range(len(found)):
+            finding = None if time.monotonic() > end else run(found[number])
             if finding is None or (finding.state == "wrong" and time.monotonic() > end):
-                text = f"not checked within {limit_s:g} s: {', '.join(names[number:])}"
+                names = ", ".join(check.description for check in found[number:])
                 fix = "raise --limit, or check only a few steps with --quick"
-                yield note("time limit", text, fix)
+                yield note("time limit", f"not checked within {limit_s:g} s: {names}", fix)
                 return
             if finding.state == "wrong":  # it may not have let go of the phone
-                found = environment_checks(config, steps, deadline_s)
+                found = _played_checks(config, steps, deadline_s, quick=quick)
             yield finding
 
 
-def environment_checks(
-    config: EnvConfig, steps: int = 50, deadline_s: float = 120.0, phone: str | None = None
-) -> Checks:
-    """All checks of an environment by name, the construction first.
+def environment_checks(config: EnvConfig) -> list[Check]:
+    """All checks of an environment, the construction first."""
+    return [*_first_checks(config), *_played_checks(config)]
+
+
+def _first_checks(config: EnvConfig) -> list[Check]:
+    """The checks of the first instance, which all others need; or what it does to its process."""
+    first, before = cache(lambda: FirstInstance(config)), ProcessState.now()
+    return [
+        _check("construction", partial(checks.check_creation, config, first)),
+        _check(CLOSE, partial(side_effects.check_close, first)),
+        _check("side effects", partial(side_effects.check_side_effects, first, before)),
+    ]
+
+
+def _played_checks(
+    config: EnvConfig,
+    steps: int = 50,
+    deadline_s: float = 120.0,
+    phone: str | None = None,
+    *,
+    quick: bool = False,
+) -> list[Check]:
+    """The other checks, which play.
 
     Args:
         config: see `check_environment`.
@@ -90,6 +105,7 @@ def environment_checks(
         deadline_s: of each check.
         phone: serial of a phone that the checks may use, one at a time; None if each construction
             of the environment has to find its own.
+        quick: see `check_environment`.
     """
     short, budget_s = min(steps, 10), deadline_s / 4
     alone = config if phone is None else replace(config, kwargs=config.kwargs | {"device": phone})
@@ -100,7 +116,6 @@ def environment_checks(
         return one, play_randomly(alone, len(one.rewards))
 
     found: dict[str, Callable[[], Finding]] = {
-        **_first_checks(config),
         "gymnasium's checker": partial(checks.check_gymnasium, alone),
         "seeds": partial(checks.check_seeds, alone, play_twice, budget_s),
         "observations": partial(checks.check_observations, play_twice),
@@ -114,19 +129,18 @@ def environment_checks(
         "two instances": partial(checks.check_instances, config, short),
         "another process": partial(checks.check_other_process, alone, short, deadline_s),
     }
-    for name in resolve_env(config).players:
-        found[f"player {name}"] = partial(checks.check_player, alone, name, budget_s)
-    return found
+    if quick:
+        found = {name: run for name, run in found.items() if name not in _LONG}
+    else:
+        for name in resolve_env(config).players:
+            found[f"player {name}"] = partial(checks.check_player, alone, name, budget_s)
+    return [_check(name, run) for name, run in found.items()]
 
 
-def _first_checks(config: EnvConfig) -> Checks:
-    """The checks of the first instance, which all others need; or what it does to its process."""
-    first, before = cache(lambda: FirstInstance(config)), ProcessState.now()
-    return {
-        "construction": partial(checks.check_creation, config, first),
-        CLOSE: partial(side_effects.check_close, first),
-        "side effects": partial(side_effects.check_side_effects, first, before),
-    }
+def _check(what: str, run: Callable[[], Finding]) -> Check:
+    return Check(
+        name=what.replace(" ", "_"), description=what, run=run, failed=_failed, fix_if_late=_SLOW
+    )
 
 
 @contextmanager

@@ -27,12 +27,12 @@ from agentrl.check.environments.random_play import (
     play_randomly,
 )
 from agentrl.check.environments.side_effects import FirstInstance
+from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.config import EnvConfig
 from agentrl.config.env_settings import EACH
 from agentrl.data.observations import observation_problem
 from agentrl.env import scripted_reply
 from agentrl.errors import ActionError, AgentRLError, describe_error
-from agentrl.findings import Finding, note, ok, wrong
 from agentrl.rollout.env_calls import reset_env, step_env
 from agentrl.rollout.env_processes import resident_bytes
 from agentrl.rollout.load_translator_and_players import load_player, open_translator

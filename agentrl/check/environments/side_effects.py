@@ -13,10 +13,10 @@ from typing import Any
 import gymnasium
 
 from agentrl.check.environments.random_play import SEED, make_as_configured
+from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.child_process import descendants
 from agentrl.config import EnvConfig
 from agentrl.errors import describe_error
-from agentrl.findings import Finding, note, ok, wrong
 from agentrl.rollout.env_calls import reset_env
 from agentrl.rollout.env_server import CLOSE_S
 from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams

@@ -1,1 +1,160 @@
-"""The checks of each kind of extension, one module per kind."""
+"""Find the checks of what users provide: one module per kind, with functions `check_...`."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+from agentrl import config as configuration
+from agentrl.check.finding import Finding, ok, wrong
+from agentrl.check.listing import description_of, point_of, points
+from agentrl.check.runner import Check, describe_failure, run_checks
+from agentrl.errors import ConfigError
+from agentrl.extension_points import ALGORITHM, LOSS, ExtensionPoint
+
+_DEADLINE_S = 120.0
+"""Deadline of each check of a job's own classes."""
+
+
+def checks(kind: str, target: Any, *settings: str) -> list[Check]:
+    """The checks of one user's object, for `pytest.mark.parametrize`.
+
+    Args:
+        kind: such as `logger`; see `agentrl list`.
+        target: a name as in the configuration, or the class or function itself.
+        settings: `key=value`, as for `agentrl check`.
+
+    Raises:
+        ConfigError: there is no such kind or target, or it takes no settings.
+    """
+    module = _module_of(kind)
+    if hasattr(module, "checks_of"):
+        made: list[Check] = module.checks_of(target, settings)
+        return made
+    found = point_of(kind).resolve(target) if isinstance(target, str) else target
+    if isinstance(target, str) and getattr(module, "TAKES_NAMES", False):
+        found = target
+    given = configuration.arguments(settings)
+    if given and not any(map(_takes_settings, _check_functions(module))):
+        raise ConfigError(
+            f"agentrl check {kind} takes no settings; leave out {', '.join(settings)}"
+        )
+    for name in given.keys() - getattr(module, "SETTINGS", given.keys()):
+        raise ConfigError(
+            f"{name}={given[name]}: agentrl check {kind} takes {' and '.join(module.SETTINGS)} only"
+        )
+    if hasattr(module, "config_of"):
+        if "name" in given:
+            raise ConfigError(f"name={given['name']}: {target} is checked; leave out the name")
+        given = module.config_of(found, given)
+    return _checks(module, found, given)
+
+
+def check_own_classes(algorithm: "configuration.AlgorithmConfig") -> None:
+    """Check the algorithm and the loss of a job, in this process, if they are the user's own.
+
+    Texts about them may be missing.
+
+    Raises:
+        ConfigError: a check fails.
+    """
+    for point, section in ((LOSS, algorithm.loss), (ALGORITHM, algorithm)):
+        if not point.target(section.name).startswith("agentrl."):
+            _check_configured(point, section)
+
+
+def _check_configured(point: ExtensionPoint, config: Any) -> None:
+    made = _checks(_module_of(point.kind), point.resolve(config.name), config)
+    needed = [check for check in made if check.name != "description"]
+    for found in run_checks(needed, _DEADLINE_S):
+        if found.state == "wrong":
+            raise ConfigError(
+                f"{point.setting}={config.name}: the check {found.what!r} fails: "
+                f"{found.detail.rstrip('.')}. All checks: agentrl check {point.kind} "
+                f"{config.name} KEY=VALUE ..."
+            )
+
+
+def findings(
+    kind: str,
+    target: str,
+    settings: Sequence[str],
+    deadline_s: float,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    begun: Callable[[str], None] = lambda what: None,
+) -> Iterator[Finding]:
+    """Run all checks of a target.
+
+    Args:
+        kind: such as `logger`.
+        target: a name as in the configuration.
+        settings: `key=value` arguments of the kind.
+        deadline_s: of each check.
+        options: further arguments of `check_environment`.
+        begun: called with the description of each check that begins.
+
+    Raises:
+        ConfigError: the kind has no such options, or the target no such settings.
+    """
+    module = _module_of(kind)
+    if hasattr(module, "findings"):
+        yield from module.findings(target, settings, deadline_s, begun=begun, **options)
+        return
+    if options:
+        names = ", ".join(f"--{name.removesuffix('_s')}" for name in options)
+        raise ConfigError(f"agentrl check {kind}: only `agentrl check env` has {names}")
+    try:
+        loaded = point_of(kind).resolve(target)
+        if hasattr(module, "config_of"):
+            module.config_of(loaded, {})
+    except Exception as error:
+        yield wrong("It can be loaded", describe_failure(error), "")
+        return
+    yield ok("It can be loaded", "")
+    yield from run_checks(checks(kind, target, *settings), deadline_s, begun)
+
+
+def next_command(kind: str, target: str) -> tuple[str, ...]:
+    """Arguments of the `agentrl` command that uses a target."""
+    module = _module_of(kind)
+    if hasattr(module, "next_command"):
+        command: tuple[str, ...] = module.next_command(target)
+        return command
+    setting = f"{point_of(kind).setting}={target}"
+    return ("train", "CONFIG.yaml", module.usage(target) if hasattr(module, "usage") else setting)
+
+
+def _module_of(kind: str) -> ModuleType:
+    point_of(kind)
+    name = f"{__name__}.{kind}"
+    if find_spec(name) is None:
+        known = [other for other in points() if find_spec(f"{__name__}.{other}") is not None]
+        raise ConfigError(f"there are no checks of kind {kind!r}; there are of {', '.join(known)}")
+    return importlib.import_module(name)
+
+
+def _check_functions(module: ModuleType) -> list[Callable[..., None]]:
+    """The checks that a module defines, in their order."""
+    return [
+        member
+        for name, member in vars(module).items()
+        if name.startswith("check_") and inspect.isfunction(member)
+        if member.__module__ == module.__name__
+    ]
+
+
+def _takes_settings(function: Callable[..., None]) -> bool:
+    return len(inspect.signature(function).parameters) > 1
+
+
+def _checks(module: ModuleType, target: Any, settings: Any) -> list[Check]:
+    made = []
+    for function in _check_functions(module):
+        given = (target, settings) if _takes_settings(function) else (target,)
+        name = function.__name__.removeprefix("check_")
+        description = description_of(function).rstrip(".")
+        made.append(Check(name=name, description=description, run=partial(function, *given)))
+    return made

@@ -8,7 +8,7 @@ import numpy as np
 
 from agentrl import config as configuration
 from agentrl.algorithms.core.algorithm import Algorithm, Requires
-from agentrl.check.checking import reference
+from agentrl.check.listing import reference
 from agentrl.check.support import advantage_invariants, loss_invariants
 from agentrl.check.support.loss_invariants import sample_tokens
 from agentrl.check.support.sample_steps import Groups, sample_steps

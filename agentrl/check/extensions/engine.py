@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.check.checking import reference
+from agentrl.check.finding import Finding, ok
+from agentrl.check.listing import reference
 from agentrl.check.support.tiny_folder import tiny_folder
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError
-from agentrl.findings import Finding, ok
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines.engine import (

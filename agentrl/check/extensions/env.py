@@ -3,18 +3,15 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agentrl.check.checking import Check
 from agentrl.check.environments import check_environment, environment_checks
+from agentrl.check.finding import Finding
+from agentrl.check.runner import Check
 from agentrl.check.support.job_settings import env_config_of
-from agentrl.findings import Finding
 
 
 def checks_of(target: str, settings: Sequence[str]) -> list[Check]:
     """The checks of an environment, which is named as `env.id` or by a YAML file."""
-    found = environment_checks(env_config_of(target, settings))
-    return [
-        Check(name=name.replace(" ", "_"), description=name, run=run) for name, run in found.items()
-    ]
+    return environment_checks(env_config_of(target, settings))
 
 
 def findings(

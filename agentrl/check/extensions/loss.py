@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from agentrl.algorithms.core.policy_loss import PolicyLoss
-from agentrl.check.checking import reference
+from agentrl.check.listing import reference
 from agentrl.check.support import loss_invariants
 from agentrl.check.support.loss_invariants import sample_tokens
 from agentrl.config import LossConfig, algorithm_config

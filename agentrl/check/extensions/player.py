@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.check.checking import Check, reference
 from agentrl.check.environments import checks as env_checks
 from agentrl.check.environments.random_play import SEED
+from agentrl.check.listing import reference
+from agentrl.check.runner import Check
 from agentrl.check.support.job_settings import env_config_from
 from agentrl.config import EnvConfig
 from agentrl.env import scripted_reply

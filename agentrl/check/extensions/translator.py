@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.check.checking import Check, reference
 from agentrl.check.environments import checks as env_checks
 from agentrl.check.environments.random_play import SEED, equal_values, play_randomly
+from agentrl.check.finding import Finding
+from agentrl.check.listing import reference
+from agentrl.check.runner import Check
 from agentrl.check.support.job_settings import env_config_from
 from agentrl.config import EnvConfig
 from agentrl.env import scripted_reply
 from agentrl.extension_points import TRANSLATOR
-from agentrl.findings import Finding
 from agentrl.rollout.load_translator_and_players import load_player, open_translator
 from agentrl.rollout.resolved_env import resolve_env
 from agentrl.types import IMAGE

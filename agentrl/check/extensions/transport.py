@@ -18,11 +18,11 @@ from agentrl.check.extensions.engine import (
     logprob_difference,
     started,
 )
+from agentrl.check.finding import Finding, ok
 from agentrl.check.support.tiny_folder import tiny_folder
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.extension_points import ENGINE
-from agentrl.findings import Finding, ok
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import TokenEngine
 from agentrl.weight_sync import weight_files

@@ -10,7 +10,7 @@ from shutil import which
 import adbutils.binaries
 import pytest
 
-from agentrl.cli import install_doctor
+from agentrl.check import install
 from agentrl.devices import check_source, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.adb.adb_socket import Deadline
@@ -289,7 +289,7 @@ def test_an_invalid_port_is_reported(port: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", port)
     with pytest.raises(ConfigError, match="ANDROID_ADB_SERVER_PORT is"):
         AdbServer.from_environment()
-    assert [found.state for found in install_doctor._adb()][-1] == "missing"
+    assert [found.state for found in install._adb()][-1] == "missing"
 
 
 @pytest.mark.parametrize("driver", DRIVER.names())

@@ -1,83 +1,93 @@
-"""Results of the checks of `agentrl doctor`, `devices doctor` and `agentrl check`.
-
-Checks of foreign code run within a deadline, or in a process of their own.
-"""
+"""Run checks: each within a deadline, and those of foreign code in a process of their own."""
 
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from threading import Thread
-from typing import Any, Literal
+from typing import Any
 
+from agentrl.check.finding import Finding, ok, wrong
 from agentrl.child_process import adopt_orphans, describe_exit, kill_descendants
+from agentrl.errors import (
+    AgentRLError,
+    describe_error,
+    known_members,
+    message_of,
+    users_location,
+)
 
-State = Literal["ok", "note", "wrong"]
-"""`note` is worth knowing; `wrong` must be fixed before use."""
 _LOADING = "loading"
 _TICK_S = 1.0
 _START_S = 30.0
 """How long the process may take to start, in addition to the deadline of a check."""
 
 
+def _failed(what: str, error: BaseException) -> Finding:
+    return wrong(what, describe_failure(error), "")
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Finding:
-    """The result of one check."""
+class Check:
+    """One check; calling it raises AssertionError if it fails."""
 
-    what: str
-    state: State
-    detail: str
-    fix: str = ""
-    """Suggested fix; empty if none is needed."""
+    name: str
+    """Identifies it among the checks of its kind; pytest's id of it."""
+    description: str
+    run: Callable[[], Finding | None]
+    """Raises if the check fails, or returns what it found; None if there is nothing to say."""
+    failed: Callable[[str, BaseException], Finding] = _failed
+    """The finding for an exception of `run`, from the description and the exception."""
+    fix_if_late: str = "no call may block"
+
+    @property
+    def __name__(self) -> str:
+        """The name, from which pytest derives a test's id."""
+        return self.name
+
+    def __call__(self) -> None:
+        """Run it.
+
+        Raises:
+            Exception: it failed.
+        """
+        found = self.run()
+        if found is not None and found.state == "wrong":
+            raise AssertionError(f"{found.what}: {found.detail}. To fix: {found.fix}")
+
+    def finding(self, deadline_s: float) -> Finding:
+        """Run it in a thread, which is abandoned if it exceeds the deadline."""
+        found: list[Finding] = []
+
+        def work() -> None:
+            try:
+                found.append(self.run() or ok(self.description, ""))
+            except BaseException as error:
+                found.append(self.failed(self.description, error))
+
+        thread = Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(deadline_s)
+        late = wrong(self.description, f"not finished within {deadline_s:g} s", self.fix_if_late)
+        return found[0] if found else late
 
 
-def ok(what: str, detail: str) -> Finding:
-    """A check that passed."""
-    return Finding(what=what, state="ok", detail=detail)
-
-
-def note(what: str, detail: str, fix: str) -> Finding:
-    """A remark that does not prevent use."""
-    return Finding(what=what, state="note", detail=detail, fix=fix)
-
-
-def wrong(what: str, detail: str, fix: str) -> Finding:
-    """A problem that must be fixed."""
-    return Finding(what=what, state="wrong", detail=detail, fix=fix)
-
-
-def within_deadline(
-    deadline_s: float,
-    what: str,
-    check: Callable[[], Finding],
-    failed: Callable[[BaseException], Finding],
-    fix: str = "no call may block",
-) -> Finding:
-    """The finding of a check, or that it took too long; a thread that hangs is abandoned.
+def run_checks(
+    checks: Sequence[Check], deadline_s: float, begun: Callable[[str], None] = lambda what: None
+) -> Iterator[Finding]:
+    """Run checks one after another.
 
     Args:
-        deadline_s: of the check.
-        what: names the check.
-        check: returns a finding, or raises.
-        failed: the finding for what it raised.
-        fix: what to do if it took too long.
+        checks: to run.
+        deadline_s: of each check.
+        begun: called with the description of each check that begins.
     """
-    found: list[Finding] = []
-
-    def work() -> None:
-        try:
-            found.append(check())
-        except BaseException as error:
-            found.append(failed(error))
-
-    thread = Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(deadline_s)
-    late = wrong(what, f"not finished within {deadline_s:g} s", fix)
-    return found[0] if found else late
+    for check in checks:
+        begun(check.description)
+        yield check.finding(deadline_s)
 
 
 def findings_in_process(
@@ -154,3 +164,18 @@ def _send_findings(
     kill_descendants(os.getpid())
     answer.close()
     os._exit(0)  # do not wait for threads that hang
+
+
+def describe_failure(error: BaseException) -> str:
+    """Why a check failed; for an exception of the user's code, with its location there."""
+    own, text = users_location(error), message_of(error)
+    if isinstance(error, AgentRLError):
+        where = "" if error.__cause__ is None else users_location(error.__cause__)
+        return f"{text}{'' if where in text else where}{known_members(error.__cause__)}"
+    is_ours = not own or not describe_error(error).endswith(own)
+    if isinstance(error, AssertionError) and is_ours:  # raised by a check
+        return text or "the check failed"
+    if not own:
+        return f"{describe_error(error)}{known_members(error)}"
+    message = f": {text}" if text else ""
+    return f"{type(error).__name__}{message}{own}{known_members(error)}"

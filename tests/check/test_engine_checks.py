@@ -16,7 +16,7 @@ from agentrl.policies.engines.engine import ChatEngine, EngineCapabilities, Toke
 from agentrl.weight_sync.transport_choice import built_in
 
 pytestmark = [pytest.mark.filterwarnings("default")]
-EXAMPLE = Path(__file__).parents[3] / "examples" / "extend" / "engine.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "extend" / "engine.py"
 NUMBERS = itertools.count()
 CHECKS = [
     checks.check_arguments,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.devices.adb.shell_script import Command
 from agentrl.devices.capture.capture_method import DISPLAY, orientation_in
 from agentrl.devices.device import CommandResult
@@ -16,7 +17,6 @@ from agentrl.devices.readiness import (
     is_awake,
     is_locked,
 )
-from agentrl.findings import Finding, note, ok, wrong
 
 _LEAST_BATTERY = 20
 _LEAST_MB = 500
@@ -62,11 +62,6 @@ def _unlocked(policy: CommandResult) -> Finding:
         "it shows the lock screen",
         "unlock it by hand, and turn the lock off in its settings (security, screen lock: none)",
     )
-
-
-def battery_level(battery: CommandResult) -> float | None:
-    """Percent, from the output of `dumpsys battery`; None if it is not reported."""
-    return BatteryReading.parse(battery).level
 
 
 def _battery(battery: CommandResult) -> Finding:

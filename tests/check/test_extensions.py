@@ -9,7 +9,7 @@ import pytest
 
 from agentrl import cli
 from agentrl.check import checks, findings, next_command
-from agentrl.check.checking import describe_failure
+from agentrl.check.runner import describe_failure
 from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.extension_points import CAPTURE, DRIVER
 
