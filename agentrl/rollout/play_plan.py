@@ -1,4 +1,4 @@
-"""What playing the episodes of a job needs, with every environment looked up once."""
+"""The part of a job that plays its episodes, with every environment looked up once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from agentrl.weight_sync.transport_choice import TransportChoice
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Task:
+class PlayTask:
     """An environment that is trained on, with its rewards and its held-out episodes."""
 
     train: ResolvedEnv
@@ -35,7 +35,7 @@ class PlayPlan:
 
     source: Config
     """The configuration that it was made of; actors make their own plan of it."""
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, PlayTask]
     """By the name of an environment in `mixture`; the job's own has an empty name."""
     seed: int
     run: RunConfig
@@ -62,7 +62,7 @@ class PlayPlan:
         return replace(self, tasks={"": self.tasks[name]})
 
     @property
-    def trained(self) -> Mapping[str, Task]:
+    def trained(self) -> Mapping[str, PlayTask]:
         """The tasks that are trained on: those of `mixture`, or else the job's own."""
         mixture = {name: task for name, task in self.tasks.items() if name}
         return mixture or self.tasks
@@ -78,7 +78,7 @@ def plan_play(config: Config) -> PlayPlan:
     for name, job in {"": config, **config.environments()}.items():
         train = resolve_env(job.env)
         held_out = resolve_env(job.env, job.eval) if job.eval.kwargs else train
-        tasks[name] = Task(train=train, held_out=held_out, rewards=job.rewards, eval=job.eval)
+        tasks[name] = PlayTask(train=train, held_out=held_out, rewards=job.rewards, eval=job.eval)
     return PlayPlan(
         source=config,
         tasks=tasks,

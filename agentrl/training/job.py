@@ -24,7 +24,7 @@ from agentrl.weight_sync import weight_files
 log = logging.getLogger(__name__)
 
 PlanT = TypeVar("PlanT")
-"""What a job is found to need, before any work starts."""
+"""The plan of a kind of job: everything it needs, found and checked before any work starts."""
 
 
 class Job(Protocol[PlanT]):

@@ -74,7 +74,7 @@ class RolloutActor:
         self._engines = self._rollouts.engines
 
     def _open(self, job: JobOnNode, run: RecordedRun | None) -> tuple[PlayPlan, Path | None]:
-        """What is played and the folder to record into, which gets this process's output."""
+        """Return the plan and the folder to record into, which gets this process's output."""
         if self._run is not None:
             self._run.close()
         self._run = None if run is None else run.open()

@@ -1,4 +1,4 @@
-"""What `--dry-run` shows: a job's plan, measured lengths, memory, and what was not checked."""
+"""The output of `--dry-run`: plan, measured lengths, memory, and what was not checked."""
 
 from dataclasses import replace
 from importlib.util import find_spec

@@ -16,7 +16,7 @@ from agentrl.rollout.load_translator_and_players import (
 )
 from agentrl.rollout.nodes.phone_hosts import check_phone_hosts, find_phone_hosts
 from agentrl.rollout.nodes.shared_phone_pool import open_settings
-from agentrl.rollout.play_plan import PlayPlan, Task
+from agentrl.rollout.play_plan import PlayPlan, PlayTask
 from agentrl.rollout.resolved_env import ResolvedEnv, history_of
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def check_environments(plan: PlayPlan, players: Iterable[str]) -> None:
         )
 
 
-def _check_environment(task: Task, phones: DevicesConfig, players: Iterable[str]) -> None:
+def _check_environment(task: PlayTask, phones: DevicesConfig, players: Iterable[str]) -> None:
     env, evaluation = task.train, task.eval
     env.check_arguments()
     held_out = task.held_out.check_arguments()

@@ -47,7 +47,7 @@ class JobPlan:
     """The configuration, as the user wrote it."""
     play: PlayPlan
     layout: Layout
-    """Where engines and ranks run, by the nodes that the job can use."""
+    """The places of engines and ranks, on the nodes that the job can use."""
     algorithm: Algorithm
     task_sets: Sequence[TaskSet]
     """The tasks of each environment, which the sampler chooses from."""

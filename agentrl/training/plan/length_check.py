@@ -25,7 +25,7 @@ from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.play_plan import PlayPlan, Task, plan_play
+from agentrl.rollout.play_plan import PlayPlan, PlayTask, plan_play
 from agentrl.rollout.resolved_env import ResolvedEnv
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
 from agentrl.rollout.scoring import RewardFunctions
@@ -168,7 +168,7 @@ def _loaded_rewards(plan: PlayPlan, form: QueryFormat) -> RewardFunctions:
     return RewardFunctions(plan.tasks[""].rewards, plan.rollout.reward_deadline_s, form)
 
 
-def _check_columns(rewards: RewardFunctions, task: Task) -> None:
+def _check_columns(rewards: RewardFunctions, task: PlayTask) -> None:
     """Check what reward functions take of rows, where these are known before any episode."""
     if not rewards.require_columns and not rewards.need_answers:
         return

@@ -14,7 +14,7 @@ from agentrl.config import RolloutConfig, SamplerConfig
 from agentrl.errors import ConfigError, LearnerError, boundary
 from agentrl.extension_points import SAMPLER
 from agentrl.replay.episode_summary import is_success
-from agentrl.rollout.play_plan import Task
+from agentrl.rollout.play_plan import PlayTask
 from agentrl.training.env_seeds import first_training_seed, training_seeds
 from agentrl.types import ScoredEpisode
 
@@ -312,7 +312,7 @@ class TaskSampler(ABC):
 
 
 def task_sets(
-    config: SamplerConfig, tasks: Mapping[str, Task], weights: Mapping[str, float]
+    config: SamplerConfig, tasks: Mapping[str, PlayTask], weights: Mapping[str, float]
 ) -> list[TaskSet]:
     """The tasks of each environment of a job; counted only if its sampler returns to tasks.
 
