@@ -6,12 +6,14 @@
 import errno
 import fcntl
 import glob
+import json
 import os
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from agentrl.errors import ConfigError
 
@@ -130,6 +132,11 @@ def write_durably(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON, atomically, and return only when it is on disk."""
+    write_durably(path, json.dumps(value, indent=1) + "\n")
 
 
 @contextmanager

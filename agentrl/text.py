@@ -182,6 +182,24 @@ def format_signed(value: float) -> str:
     return f"{value:+.3g}" if value else "0"
 
 
+def format_duration(seconds: float) -> str:
+    """A duration, such as `42 s`, `3:05` or `1:02:05`."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def duration_in_words(seconds: float) -> str:
+    """A duration for a sentence, such as `42 s`, `3 min 5 s` or `1 h 2 min`."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
 def retry_after_s(header: str | None) -> float:
     """Seconds of a `Retry-After` header; 0 if it is missing, a date, or invalid."""
     return float(header) if header is not None and header.isascii() and header.isdigit() else 0.0

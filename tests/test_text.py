@@ -6,6 +6,7 @@ from agentrl.errors import ActionError
 from agentrl.text import (
     action_tag_content,
     did_you_mean,
+    format_duration,
     known_names,
     one_line,
     pluralize,
@@ -109,3 +110,10 @@ def test_a_megabyte_of_tags_is_rejected_quickly() -> None:
 
 def test_control_characters_are_escaped() -> None:
     assert printable("a\x1b[31mred\x07\nb\u202e") == "a\\x1b[31mred\\x07\nb\\u202e"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.6, "1:00"), (185, "3:05"), (3725, "1:02:05")]
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

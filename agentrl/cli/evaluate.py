@@ -143,8 +143,7 @@ def _plays_suites(command: "SuiteCommand", demos: bool) -> bool:
         ConfigError: an option needs a suite, or excludes one.
     """
     from agentrl.config import model_target
-    from agentrl.training.playable_target import playable_target
-    from agentrl.training.run_folder import open_target
+    from agentrl.training.playable_target import open_target, playable_target
 
     several = max(len(command.targets), len(command.policies), len(command.checkpoints)) > 1
     model = model_target(command.targets[0])

@@ -79,7 +79,7 @@ class JobOptions:
         """Print the whole configuration, as YAML."""
         from agentrl import config as configuration
 
-        text = configuration.to_yaml(configuration.load(self.config, self.settings))
+        text = configuration.to_yaml(configuration.load(self.config, self.settings).to_dict())
         typer.echo(text, nl=False)
 
     def check_folder(self) -> None:
@@ -89,7 +89,7 @@ class JobOptions:
             ConfigError: it cannot.
         """
         from agentrl import config as configuration
-        from agentrl.training.run_folder import RunFolder
+        from agentrl.runs.run_folder import RunFolder
 
         if self.run is None:
             RunFolder.check_new(configuration.load(self.config, self.settings).run)
@@ -116,8 +116,9 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
             f"--resume: {configuration.missing_run(target)}; or name a configuration to "
             "resume its newest run"
         )
-    from agentrl.training.run_folder import job_name, runs_of
-    from agentrl.training.run_summary import job_state
+    from agentrl.runs.run_folder import runs_of
+    from agentrl.runs.run_summary import job_state
+    from agentrl.training.playable_target import job_name
 
     job = configuration.load(target, overrides)
     run, named = job.run, job_name(target, job)
@@ -131,12 +132,14 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
 
 def _resume_of_another_name(job: "Config") -> str:
     """How to resume the newest unfinished run on the same environment; empty if there is none."""
-    from agentrl.training.run_folder import RunFolder
-    from agentrl.training.run_summary import find_runs, job_state, read_config
+    from agentrl.runs.run_files import as_object
+    from agentrl.runs.run_folder import RunFolder
+    from agentrl.runs.run_summary import find_runs, job_state
 
     for path in find_runs(Path(job.run.dir)) if Path(job.run.dir).is_dir() else ():
-        settings, command = read_config(path).get("env"), RunFolder(path).command
-        is_same = isinstance(settings, dict) and settings.get("id") == job.env.id
+        folder = RunFolder(path)
+        settings, command = as_object(folder.read_config().get("env")), folder.command
+        is_same = settings.get("id") == job.env.id
         if is_same and command is not None and job_state(path) in ("stopped", "failed"):
             return (
                 f"the newest unfinished run of {job.env.id} has another name: {command} --resume "

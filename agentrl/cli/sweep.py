@@ -36,7 +36,7 @@ def sweep(
     """
     from agentrl.cli.recordings.runs import print_runs
     from agentrl.config.bounds import path_of
-    from agentrl.training.run_summary import find_runs, summarize
+    from agentrl.runs.run_summary import find_runs, summarize
     from agentrl.training.sweep import plan_sweep, run_sweep
 
     jobs = plan_sweep(config, settings)

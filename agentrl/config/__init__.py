@@ -43,7 +43,6 @@ from agentrl.config.loading import (
     read_yaml,
     resolve,
     to_yaml,
-    unreadable,
     with_absolute_paths,
 )
 from agentrl.config.logger_settings import LoggerConfig, parse_loggers
@@ -134,6 +133,5 @@ __all__ = [
     "target_of",
     "to_yaml",
     "trained_image_sizes",
-    "unreadable",
     "with_absolute_paths",
 ]

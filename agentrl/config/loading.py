@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
@@ -30,6 +30,8 @@ _DATA_FILES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 """Endings of data sets, which a user may name where a configuration is expected."""
 RUN_PROMPT = "prompt.jinja"
 """A run's own copy of its prompt template, in its folder."""
+RESTORE = "Restore the file, or start a new run"
+"""What to do about a damaged file of a run, for messages."""
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
@@ -179,11 +181,7 @@ def _merge(path: Path, overrides: Sequence[str], search_path: Sequence[str]) -> 
             f"{path}: is a data set, not a configuration: `agentrl init CONFIG.yaml --data {path}` "
             "writes one for it"
         )
-    try:
-        tree = OmegaConf.load(path)
-    except (*_UNFIT, OSError) as error:
-        remedy = "Restore the file, or start a new run" if _belongs_to_run(path) else "Correct it"
-        raise ConfigError(f"{unreadable(path, error)}. {remedy}.") from None
+    tree = _load_yaml(path, RESTORE if _belongs_to_run(path) else "Correct it")
     if not isinstance(tree, DictConfig):
         raise ConfigError(f"{path}: must contain keys and values, not {type(tree).__name__}")
     prompt = path.parent / RUN_PROMPT
@@ -196,23 +194,27 @@ def _belongs_to_run(path: Path) -> bool:
     return path.name == "config.yaml" and (path.parent / "episodes").is_dir()
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(path: Path, remedy: str = "Correct it") -> Any:
     """The plain values of a YAML file, in which aliases may not repeat without end.
+
+    Args:
+        path: the file.
+        remedy: what to do about a damaged file, for the message.
 
     Raises:
         ConfigError: it cannot be read.
     """
+    return OmegaConf.to_container(_load_yaml(path, remedy))
+
+
+def _load_yaml(path: Path, remedy: str) -> DictConfig | ListConfig:
     try:
-        return OmegaConf.to_container(OmegaConf.load(path))
+        return OmegaConf.load(path)
     except (*_UNFIT, OSError) as error:
-        raise ConfigError(f"{unreadable(path, error)}. Correct it.") from None
-
-
-def unreadable(path: Path, error: Exception) -> str:
-    """Why a YAML file cannot be read, with the line of the mistake."""
-    mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
-    line = "" if mark is None else f", line {mark.line + 1}"
-    return f"{path}{line}: cannot be read: {_first_line(error)}"
+        mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+        line = "" if mark is None else f", line {mark.line + 1}"
+        why = _first_line(error)
+        raise ConfigError(f"{path}{line}: cannot be read: {why}. {remedy}.") from None
 
 
 def _merged(
@@ -362,9 +364,9 @@ def _make_importable(folders: Any) -> None:
         sys.path.extend(str(folder) for folder in folders if str(folder) not in sys.path)
 
 
-def to_yaml(config: Config) -> str:
-    """The whole tree as YAML."""
-    return OmegaConf.to_yaml(OmegaConf.structured(config))
+def to_yaml(tree: Mapping[str, Any]) -> str:
+    """A configuration (`Config.to_dict`) as YAML."""
+    return OmegaConf.to_yaml(OmegaConf.create(dict(tree)))
 
 
 def from_dict(tree: dict[str, Any]) -> Config:

@@ -13,7 +13,7 @@ from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
 from agentrl.config.sections import Config
 from agentrl.errors import ConfigError
-from agentrl.files import write_durably
+from agentrl.files import write_json
 from agentrl.text import did_you_mean
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
@@ -108,7 +108,7 @@ def record_image_sizes(folder: Path, model: ModelConfig) -> None:
 def extend_record(folder: Path, entries: Mapping[str, Any]) -> None:
     """Add to the record in a model's folder; an entry replaces the one of its name."""
     tree = {**model_record(folder), **entries}
-    write_durably(folder / _RECORD, json.dumps(tree, indent=1) + "\n")
+    write_json(folder / _RECORD, tree)
 
 
 def model_record(folder: Path) -> dict[str, Any]:

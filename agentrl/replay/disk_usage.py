@@ -8,9 +8,9 @@ from typing import Any
 
 from agentrl.replay.frames.frame_pack import has_tables
 from agentrl.replay.frames.pack_sweep import PackSweeper, StoredFrame
-from agentrl.replay.jsonl import JsonlTails
-from agentrl.replay.run_index import Removals
-from agentrl.replay.run_layout import (
+from agentrl.runs.jsonl import JsonlTails
+from agentrl.runs.run_index import Removals
+from agentrl.runs.run_layout import (
     episodes_folder,
     frames_folder,
     is_frame,

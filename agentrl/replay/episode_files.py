@@ -10,7 +10,7 @@ from typing import IO
 from agentrl.errors import ConfigError
 from agentrl.files import open_regular
 from agentrl.replay.episode_encoding import from_json
-from agentrl.replay.run_layout import episode_file, episodes_folder
+from agentrl.runs.run_layout import episode_file, episodes_folder
 from agentrl.types import Episode
 
 _MAX_BYTES = 256 << 20

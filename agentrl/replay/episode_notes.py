@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.replay.jsonl import JsonlWriter
 from agentrl.replay.reader import Run
-from agentrl.replay.run_layout import notes_file
+from agentrl.runs.jsonl import JsonlWriter
+from agentrl.runs.run_layout import notes_file
 
 MAX_NOTE = 2000
 """Characters of a note."""

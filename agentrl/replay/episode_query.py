@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from agentrl.errors import ConfigError
-from agentrl.replay.episode_summary import Summary, label_of
+from agentrl.runs.episode_summary import Summary, label_of
 from agentrl.text import known_names, quoted
 
 Value = float | str | bool | None

@@ -17,8 +17,6 @@ from typing import Any
 from agentrl.config import History
 from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace
-from agentrl.replay.episode_summary import Filter, Summary
-from agentrl.replay.jsonl import JsonlTail, JsonlWriter
 from agentrl.replay.reader import RecordedEpisode, Run
 from agentrl.replay.tables_export import (
     chat_of,
@@ -26,6 +24,8 @@ from agentrl.replay.tables_export import (
     prompt_of,
     store_frame,
 )
+from agentrl.runs.episode_summary import Filter, Summary
+from agentrl.runs.jsonl import JsonlTail, JsonlWriter
 from agentrl.types import Episode, EpisodeMessage
 
 KINDS = ("episode", "state", "choice")

@@ -22,8 +22,8 @@ from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.replay.disk_usage import DiskUsage, FrameUsage, KeptEpisode
 from agentrl.replay.frames.frame_store import REFRESH_S
-from agentrl.replay.jsonl import JsonlWriter
-from agentrl.replay.run_layout import episode_file, episodes_folder, is_name, removals_file
+from agentrl.runs.jsonl import JsonlWriter
+from agentrl.runs.run_layout import episode_file, episodes_folder, is_name, removals_file
 
 log = logging.getLogger(__name__)
 

@@ -13,18 +13,21 @@ from typing import Any
 import cv2
 import numpy as np
 
-from agentrl.config import missing_run, read_yaml
+from agentrl.config import missing_run
 from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError, EpisodeRemoved, with_short_mistakes
 from agentrl.files import open_regular
 from agentrl.notebook_html import picture_of, table
 from agentrl.replay.episode_files import EpisodeFiles
 from agentrl.replay.episode_query import parse_query
-from agentrl.replay.episode_summary import Filter, Summary, check_label
 from agentrl.replay.frames import frame_pack
-from agentrl.replay.jsonl import JsonlTail
-from agentrl.replay.run_index import RunIndex
-from agentrl.replay.run_layout import (
+from agentrl.runs.episode_summary import Filter, Summary, check_label
+from agentrl.runs.jsonl import JsonlTail
+from agentrl.runs.metrics_file import METRICS_FILE
+from agentrl.runs.run_files import as_object, load_json
+from agentrl.runs.run_folder import CONFIG_FILE, SUMMARY_FILE, RunFolder
+from agentrl.runs.run_index import RunIndex
+from agentrl.runs.run_layout import (
     episodes_folder,
     frames_folder,
     is_frame,
@@ -137,12 +140,11 @@ class Run:
         Raises:
             ConfigError: it cannot be read.
         """
-        file = self.path / "summary.json"
+        file = self.path / SUMMARY_FILE
         try:
-            results = json.loads(file.read_text()) if file.is_file() else {}
+            return as_object(load_json(file)) if file.is_file() else {}
         except (OSError, ValueError) as error:
             raise ConfigError(f"{file} cannot be read: {error}") from error
-        return results if isinstance(results, dict) else {}
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -155,7 +157,7 @@ class Run:
         Raises:
             ConfigError: it cannot be read.
         """
-        file = self.path / "metrics.jsonl"
+        file = self.path / METRICS_FILE
         return list(JsonlTail(file).new()) if file.is_file() else []
 
     @property
@@ -168,9 +170,8 @@ class Run:
         Raises:
             ConfigError: it cannot be read.
         """
-        file = self.path / "config.yaml"
-        settings = read_yaml(file) if file.is_file() else {}
-        return settings if isinstance(settings, dict) else {}
+        has_settings = (self.path / CONFIG_FILE).is_file()
+        return RunFolder(self.path).load_config() if has_settings else {}
 
     @property
     def model(self) -> Path:

@@ -16,8 +16,8 @@ import numpy as np
 from agentrl.files import atomic_replace
 from agentrl.replay.episode_encoding import to_json
 from agentrl.replay.frames.frame_store import FrameStore
-from agentrl.replay.jsonl import JsonlWriter
-from agentrl.replay.run_layout import (
+from agentrl.runs.jsonl import JsonlWriter
+from agentrl.runs.run_layout import (
     FORMAT,
     episode_file,
     episodes_folder,

@@ -1,7 +1,6 @@
 """Compare a reward with the truth: how often it accepts a failure, or rejects a success."""
 
 import asyncio
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -10,13 +9,13 @@ from typing import Any, Literal
 
 from agentrl.devices.vision.vision_audit import VisionAudit
 from agentrl.errors import ConfigError, RewardError
-from agentrl.files import write_durably
+from agentrl.files import write_json
 from agentrl.replay import RecordedEpisode, Run
-from agentrl.replay.episode_summary import Summary, is_success
-from agentrl.replay.run_layout import audit_file
 from agentrl.rollout.grouped_share import GroupSums, Share
 from agentrl.rollout.rescore_and_rehearse import check_recorded
 from agentrl.rollout.scoring import RewardFunctions, score_or_void
+from agentrl.runs.episode_summary import Summary, is_success
+from agentrl.runs.run_layout import audit_file
 from agentrl.text import known_names
 from agentrl.types import Episode, ScoredEpisode
 
@@ -117,7 +116,7 @@ class AuditReport:
         try:
             file = audit_file(run, name)
             file.parent.mkdir(exist_ok=True)
-            write_durably(file, json.dumps(self.to_dict(), indent=1))
+            write_json(file, self.to_dict())
         except (OSError, ValueError) as error:
             raise ConfigError(f"the audit {name!r} cannot be saved: {error}") from error
         return file

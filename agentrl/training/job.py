@@ -14,11 +14,13 @@ from agentrl.config import Config, ModelConfig
 from agentrl.errors import AgentRLError, ClusterError, ConfigError, LearnerLost
 from agentrl.files import StrPath, lock_folder, remove_partial_files
 from agentrl.policies.models.model_source import model_origin
+from agentrl.runs.job_failure import may_pass, recorded_failure
+from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_start import record_start
+from agentrl.runs.run_state import RunState
 from agentrl.text import shown_path
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.job_failure import may_pass, recorded_failure
-from agentrl.training.run_folder import RunFolder, RunState, job_name, read_summary
-from agentrl.training.run_start import record_start
+from agentrl.training.playable_target import job_name
 from agentrl.weight_sync import weight_files
 
 log = logging.getLogger(__name__)
@@ -86,13 +88,13 @@ def run_job(
         RunFolder.check_new(settings.run)
         plan = job.plan(settings, restored=False)
         folder = RunFolder.create(settings.run, job_name(config, settings))
-        folder.save_config(settings)
+        folder.save_config(settings.to_dict())
         folder.save_command(job.command)
         begun(plan)
     run = folder.path
     with lock_folder(run):
         if resume is not None:
-            summary = read_summary(folder)
+            summary = folder.final_summary()
             if summary is not None and job.is_finished(settings, summary):
                 log.warning("%s is already finished; raise %s to train longer", run, job.steps_key)
                 return replay.Run(run)

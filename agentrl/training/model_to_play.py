@@ -10,8 +10,9 @@ from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.policies.open_model import engine_class, served_model_name
+from agentrl.runs.run_folder import MODEL_STEP, RunFolder
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.run_folder import MODEL_STEP, RunFolder, open_target, read_summary
+from agentrl.training.playable_target import open_target
 
 
 def checkpoint_of(run: Path | None, name: str | None) -> Path | None:
@@ -105,7 +106,7 @@ def model_folder(model: ModelConfig, run_seed: int, scratch: Path, kept: Path | 
 
 def _final_step(run: Path) -> str:
     """The checkpoint of the exported model: the last, or the best one after an early stop."""
-    summary = read_summary(RunFolder(run)) or {}
+    summary = RunFolder(run).final_summary() or {}
     return str(summary.get(MODEL_STEP, "last"))
 
 

@@ -16,10 +16,11 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.config import Config
 from agentrl.errors import ConfigError, with_short_mistakes
-from agentrl.files import StrPath, lock_folder, write_durably
+from agentrl.files import StrPath, lock_folder, write_durably, write_json
 from agentrl.replay import preference_pairs, tables_export
 from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.resolved_env import history_of, resolve_env
+from agentrl.runs.run_folder import RunFolder
 from agentrl.text import did_you_mean, known_names, quoted
 from agentrl.training.finetuning.dpo import PreferenceTraining
 from agentrl.training.finetuning.reward_model_training import RewardModelTraining
@@ -27,7 +28,6 @@ from agentrl.training.finetuning.sft import SupervisedFinetuning
 from agentrl.training.job import Job, run_job
 from agentrl.training.pipeline_results import stage_row
 from agentrl.training.plan.job_plan import check_learner
-from agentrl.training.run_folder import RunFolder, read_summary
 from agentrl.training.trainer.train import Reinforcement
 
 log = logging.getLogger(__name__)
@@ -281,7 +281,7 @@ class StagedRun:
             if not _is_finished(job, run):
                 begun(stage, run)
                 self._run(stage, job, run, runs, model)
-                write_durably(folder / _SUMMARY, json.dumps(self.report(folder), indent=1) + "\n")
+                write_json(folder / _SUMMARY, self.report(folder))
             if stage.job != "train-reward-model":
                 model = run / "model"
         return self.report(folder)
@@ -439,7 +439,7 @@ def _write_data(stage: Stage, run: replay.Run, file: Path) -> None:
 def _is_finished(job: Job[Any], run: Path) -> bool:
     if not (run / "config.yaml").is_file():
         return False
-    summary = read_summary(RunFolder(run))
+    summary = RunFolder(run).final_summary()
     return summary is not None and job.is_finished(configuration.load(run / "config.yaml"), summary)
 
 

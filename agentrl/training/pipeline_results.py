@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.training.monitoring.result_tables import format_duration
-from agentrl.training.run_folder import RunFolder, read_summary
-from agentrl.training.run_summary import ENDS, estimates_of, results_of
+from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_summary import ENDS, estimates_of, results_of
+from agentrl.text import format_duration
 
 
 def stage_row(name: str, job: str, run: Path) -> dict[str, Any] | None:
@@ -19,7 +19,7 @@ def stage_row(name: str, job: str, run: Path) -> dict[str, Any] | None:
     Returns:
         None if the stage has not finished.
     """
-    summary = read_summary(RunFolder(run)) if run.is_dir() else None
+    summary = RunFolder(run).final_summary()
     if summary is None:
         return None
     results = {end: results_of(summary.get(end)) for end in ENDS}

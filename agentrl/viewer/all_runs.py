@@ -13,23 +13,30 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.files import is_locked, lock_folder
+from agentrl.runs.job_failure import ERROR_FILE
+from agentrl.runs.metrics_file import METRICS_FILE
+from agentrl.runs.run_folder import (
+    COMMAND_FILE,
+    CONFIG_FILE,
+    EVALUATIONS_FILE,
+    STATE_FILE,
+    SUMMARY_FILE,
+)
+from agentrl.runs.run_start import STARTS_FILE
+from agentrl.runs.run_summary import ARCHIVE, find_runs, job_stage, job_state, summarize
+from agentrl.runs.run_tags import TAGS_FILE, write_tags
 from agentrl.text import printable, quoted
-from agentrl.training.job_failure import ERROR_FILE
-from agentrl.training.monitoring.metrics_file import METRICS_FILE
-from agentrl.training.run_start import STARTS_FILE
-from agentrl.training.run_summary import ARCHIVE, find_runs, job_stage, job_state, summarize
-from agentrl.training.run_tags import TAGS_FILE, write_tags
 from agentrl.viewer.background_reading import BackgroundReading
 from agentrl.viewer.metric_history import AXES, Axis, MetricHistory
 
 _OWN = ("run", "seed")
 """Sections in which runs of one experiment differ: seeds of one configuration form a group."""
 _FILES = (
-    "config.yaml",
-    "command",
-    "state.json",
-    "summary.json",
-    "evaluations.jsonl",
+    CONFIG_FILE,
+    COMMAND_FILE,
+    STATE_FILE,
+    SUMMARY_FILE,
+    EVALUATIONS_FILE,
     METRICS_FILE,
     "episodes",
     ERROR_FILE,

@@ -12,8 +12,8 @@ import cv2
 from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
 from agentrl.intervals import student_estimate
 from agentrl.replay import RecordedEpisode, Run, Summary
-from agentrl.replay.episode_summary import Filter, at, void_causes
 from agentrl.replay.touch_marks import touch_of
+from agentrl.runs.episode_summary import Filter, at, void_causes
 from agentrl.text import printable
 from agentrl.types import Episode, Image, Turn, transcript_of
 

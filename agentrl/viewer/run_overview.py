@@ -1,6 +1,5 @@
 """The overview page of a run as JSON values: counts, tables and curves."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,19 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import RewardError
-from agentrl.files import open_regular
 from agentrl.replay import Run, Summary
-from agentrl.replay.episode_summary import void_causes
-from agentrl.replay.run_layout import audit_file
+from agentrl.runs.episode_summary import void_causes
+from agentrl.runs.job_failure import JOB_LOG
+from agentrl.runs.metrics_file import EVALUATION, TRAINING_STAGES
+from agentrl.runs.run_files import as_object, is_number, read_object, read_text
+from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
+from agentrl.runs.run_layout import audit_file
+from agentrl.runs.run_summary import summarize
 from agentrl.text import printable
 from agentrl.training.monitoring.metric_descriptions import SECTIONS, describe
-from agentrl.training.monitoring.metrics_file import (
-    EVALUATION,
-    JOB_LOG,
-    TRAINING_STAGES,
-    is_number,
-)
-from agentrl.training.run_summary import summarize
 from agentrl.viewer.metric_history import Axis, MetricHistory, Point
 
 _DATA_STAGES = TRAINING_STAGES[1:]
@@ -32,6 +28,8 @@ def overview(run: Run) -> dict[str, Any]:
     """Counts, tables, configuration and state of a run."""
     episodes = run.episodes()
     line = summarize(run.path, episodes=episodes)
+    files = RunFolder(run.path)
+    state = files.read_state()
     return {
         "name": run.name,
         "env_id": episodes[-1].env_id if episodes else line.environment,
@@ -43,7 +41,7 @@ def overview(run: Run) -> dict[str, Any]:
         "outcomes": dict(Counter(s.outcome.value for s in episodes)),
         "causes": dict(void_causes(episodes)),
         "configs": list(dict.fromkeys(s.config for s in episodes if s.config)),
-        "command": _read(run.path / "command"),
+        "command": _shown(run.path / COMMAND_FILE),
         "job": line.state,
         "host": line.start and line.start.host,
         "code": line.start and line.start.code,
@@ -57,9 +55,9 @@ def overview(run: Run) -> dict[str, Any]:
         "plays": rows_by_label(run),
         "devices": devices(run),
         "audits": audits(run),
-        "config": _read(run.path / "config.yaml"),
-        "summary": _object(run.path / "summary.json"),
-        "state": _state(run.path / "state.json"),
+        "config": _shown(run.path / CONFIG_FILE),
+        "summary": files.read_summary() or None,
+        "state": state if state and is_number(state.get("step", 0)) else None,
     }
 
 
@@ -71,8 +69,7 @@ def _sampled_tokens(episodes: Sequence[Summary], config: Mapping[str, Any]) -> i
 
 
 def _names(config: Mapping[str, Any], section: str, key: str) -> set[str]:
-    found = config.get(section)
-    names = found.get(key) if isinstance(found, dict) else None
+    names = as_object(config.get(section)).get(key)
     return {str(name) for name in names} if isinstance(names, list | dict) else set()
 
 
@@ -120,8 +117,8 @@ def audits(run: Run) -> list[dict[str, Any]]:
     found = audit_file(run.path, "*").parent.glob("[!.]*.json")
     files = [file for file in found if file.is_file()]
     latest = sorted(files, key=lambda file: file.stat().st_mtime)[-_MAX_AUDITS:]
-    named = ((file.stem, _object(file)) for file in sorted(latest))
-    return [{**report, "name": name} for name, report in named if report and _is_audit(report)]
+    named = ((file.stem, read_object(file)) for file in sorted(latest))
+    return [{**report, "name": name} for name, report in named if _is_audit(report)]
 
 
 def _is_audit(report: dict[str, Any]) -> bool:
@@ -129,26 +126,10 @@ def _is_audit(report: dict[str, Any]) -> bool:
     return isinstance(cases, list) and all(isinstance(case, dict) for case in cases)
 
 
-def _state(path: Path) -> dict[str, Any] | None:
-    state = _object(path)
-    return state if state and is_number(state.get("step", 0)) else None
-
-
-def _object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None if there is none."""
-    try:
-        found = json.loads(_read(path) or "")
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _read(path: Path) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
-            return printable(file.read())
-    except OSError:
-        return None
+def _shown(file: Path) -> str | None:
+    """The text of a file without control characters; None if it cannot be read."""
+    text = read_text(file)
+    return None if text is None else printable(text)
 
 
 def _mean(values: Sequence[float]) -> float | None:

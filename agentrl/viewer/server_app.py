@@ -22,9 +22,9 @@ from agentrl.replay import Filter, Run, preference_pairs
 from agentrl.replay.episode_notes import star, write_note
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.live_phones import read_live_phones
-from agentrl.replay.run_layout import is_frame
+from agentrl.runs.run_layout import is_frame
+from agentrl.runs.run_summary import job_stage, job_state
 from agentrl.text import known_names, quoted
-from agentrl.training.run_summary import job_stage, job_state
 from agentrl.viewer import page_data
 from agentrl.viewer.access import AccessGuard, TokenMissing, check_token, guard_requests
 from agentrl.viewer.background_reading import BackgroundReading, StillReading

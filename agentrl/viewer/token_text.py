@@ -1,16 +1,15 @@
 """The tokens of a turn as text, with log-probabilities, alternatives, versions and advantages."""
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from agentrl.errors import ConfigError, describe_error
 from agentrl.files import open_regular
+from agentrl.runs.run_files import as_object
+from agentrl.runs.run_folder import RunFolder
 from agentrl.text import pluralize
 from agentrl.types import Episode
 from agentrl.viewer.coordinate_probabilities import coordinates_of
@@ -27,8 +26,6 @@ _MODELS = ("start", "model")
 _TOKENIZER = "tokenizer.json"
 _MAX_TOKENIZER = 256 << 20
 """Characters of a tokenizer's file; the largest current ones have 33 MB."""
-_MAX_SETTINGS = 4 << 20
-"""Characters of a configuration or a summary."""
 
 
 class TokenVocabulary:
@@ -92,26 +89,22 @@ def _others(run: Path) -> Iterator[Path]:
 
 def _model_of(run: Path) -> Path | None:
     """The run whose model the configuration names."""
-    try:
-        path = Path(yaml.safe_load(_read(run / "config.yaml"))["model"]["path"])
-    except (OSError, LookupError, TypeError, ValueError, RecursionError, yaml.YAMLError):
-        return None
+    name = as_object(RunFolder(run).read_config().get("model")).get("path")
+    path = Path(name) if isinstance(name, str) else Path()
     return path.parent if path.is_absolute() and path.name in _MODELS else None
 
 
 def _target_of(run: Path) -> Path | None:
     """The run that was evaluated."""
-    try:
-        return Path(json.loads(_read(run / "summary.json"))["target"])
-    except (OSError, LookupError, TypeError, ValueError, RecursionError):
-        return None
+    name = RunFolder(run).read_summary().get("target")
+    return Path(name) if isinstance(name, str) else None
 
 
-def _read(file: Path, max_characters: int = _MAX_SETTINGS) -> str:
+def _read(file: Path) -> str:
     with open(file, encoding="utf-8", opener=open_regular) as opened:
-        text = opened.read(max_characters + 1)
-    if len(text) > max_characters:
-        raise ValueError(f"more than {max_characters:,} characters")
+        text = opened.read(_MAX_TOKENIZER + 1)
+    if len(text) > _MAX_TOKENIZER:
+        raise ValueError(f"more than {_MAX_TOKENIZER:,} characters")
     return text
 
 
@@ -127,7 +120,7 @@ def _opened(file: Path) -> "tuple[Tokenizer | None, str | None]":
     try:
         from tokenizers import Tokenizer
 
-        return Tokenizer.from_str(_read(file, _MAX_TOKENIZER)), None
+        return Tokenizer.from_str(_read(file)), None
     except ImportError:
         return None, "`tokenizers` is not installed (pip install 'agentrl-screens[train]')"
     except Exception as error:  # a broken file: show ids instead

@@ -18,10 +18,10 @@ from agentrl.config import Config
 from agentrl.config.bounds import path_of
 from agentrl.errors import AgentRLError, ConfigError
 from agentrl.replay import Run
+from agentrl.runs.run_summary import is_folder_of_runs
 from agentrl.training.evaluation.interactive_play import HUMAN, play, training_command
 from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.model_thread import ModelThread
-from agentrl.training.run_summary import is_folder_of_runs
 from agentrl.types import ScoredEpisode
 from agentrl.viewer.access import AccessGuard
 from agentrl.viewer.all_runs import AllRuns

@@ -12,7 +12,7 @@ from agentrl import replay
 from agentrl.actions.tool_calls import ActionSet
 from agentrl.cli import run
 from agentrl.cli.terminal import draw_image
-from agentrl.training.run_summary import find_runs, summarize
+from agentrl.runs.run_summary import find_runs, summarize
 from agentrl.training.supervised.reply_conversion import strip_tags
 from agentrl.types import Outcome
 from tests.pseudo_terminal import PseudoTerminal

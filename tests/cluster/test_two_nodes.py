@@ -9,7 +9,7 @@ import pytest
 
 from agentrl import replay
 from agentrl.rollout.collector import requests_of_step
-from agentrl.training.monitoring.metrics_file import METRICS_FILE, read_metrics
+from agentrl.runs.metrics_file import read_metrics
 
 ROOT = Path(__file__).parents[2]
 NODES = ROOT / "benchmarks" / "two_nodes.sh"
@@ -110,7 +110,7 @@ def test_a_job_on_both_nodes_goes_on_without_one_and_uses_it_again(tmp_path, min
     assert expected <= {*ids}
     assert len(ids) == len({*ids})
     assert all(one.outcome.name == "TRUNCATED" for one in played), [one.error for one in played]
-    metrics = read_metrics(tmp_path / "run" / METRICS_FILE)
+    metrics = read_metrics(tmp_path / "run")
     workers = [one["rollout/workers"] for one in metrics if "rollout/workers" in one]
     assert {1.0, 2.0} >= {*workers} >= {2.0}
     hosts = {one.device.rpartition("@")[2] for one in played}

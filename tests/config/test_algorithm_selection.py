@@ -176,7 +176,7 @@ def test_switching_the_penalty_off_overrides_the_kl_coefficient_of_a_file(tmp_pa
 
 def written(tmp_path, *overrides):
     mine = configuration.load("number_game", overrides)
-    (tmp_path / "config.yaml").write_text(configuration.to_yaml(mine))
+    (tmp_path / "config.yaml").write_text(configuration.to_yaml(mine.to_dict()))
     return mine, tmp_path / "config.yaml"
 
 

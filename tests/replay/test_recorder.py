@@ -22,11 +22,11 @@ from agentrl.errors import ConfigError
 from agentrl.files import is_locked
 from agentrl.replay import tables_export
 from agentrl.replay.episode_encoding import from_json, to_json, to_plain
-from agentrl.replay.episode_summary import is_success
-from agentrl.replay.jsonl import JsonlTail, JsonlWriter
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder, masked
-from agentrl.replay.run_layout import episode_file, is_name, pack_file
+from agentrl.runs.episode_summary import is_success
+from agentrl.runs.jsonl import JsonlTail, JsonlWriter
+from agentrl.runs.run_layout import episode_file, is_name, pack_file
 from agentrl.types import Outcome, ScoredEpisode, TruncatedBy
 from tests.replay.episodes import episode, scored, screen, turn
 

@@ -123,7 +123,7 @@ def test_what_cannot_be_is_refused(settings, said):
 
 def test_a_saved_job_can_leave_out_one_of_its_hosts(tmp_path):
     job = configuration.load("number_game", ["devices.hosts={10.0.0.1: 'virtual:2', b: null}"])
-    (tmp_path / "job.yaml").write_text(configuration.to_yaml(job))
+    (tmp_path / "job.yaml").write_text(configuration.to_yaml(job.to_dict()))
     resumed = configuration.load(tmp_path / "job.yaml", ["devices.hosts={10.0.0.1: false}"])
     assert resumed.devices.hosts == {"b": None}
     assert configuration.from_dict(resumed.to_dict()).devices.hosts == {"b": None}

@@ -12,7 +12,6 @@ from agentrl.cli import run as agentrl
 from agentrl.config import RewardConfig
 from agentrl.data.reward_inputs import CHATML
 from agentrl.replay.recorder import Recorder
-from agentrl.replay.run_layout import episode_file
 from agentrl.rollout.rescore_and_rehearse import (
     RescoredEpisode,
     chat_format_of,
@@ -20,6 +19,7 @@ from agentrl.rollout.rescore_and_rehearse import (
     first_difference,
     rescore,
 )
+from agentrl.runs.run_layout import episode_file
 from agentrl.types import Outcome
 from tests.replay.episodes import episode, scored, turn
 
@@ -67,7 +67,7 @@ def test_the_chat_format_is_that_of_the_runs_model(tmp_path, tiny_vlm):
         (names, "Be quick.\n\nUSER: <image>Up?\nASSISTANT:"),
     ):
         job = configuration.load("frozen_lake", [*settings, f"model.chat={chat}"])
-        (tmp_path / "config.yaml").write_text(configuration.to_yaml(job))
+        (tmp_path / "config.yaml").write_text(configuration.to_yaml(job.to_dict()))
         assert chat_format_of(tmp_path).prompt(messages) == prompt
     (tmp_path / "config.yaml").unlink()
     assert chat_format_of(tmp_path) is CHATML

@@ -19,8 +19,8 @@ from agentrl.replay.preference_pairs import choices
 from agentrl.replay.pruning import Pruner
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
-from agentrl.replay.run_layout import episode_file
-from agentrl.training.job_failure import recorded_failure
+from agentrl.runs.job_failure import recorded_failure
+from agentrl.runs.run_layout import episode_file
 from agentrl.types import Outcome, ScoredEpisode
 from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.viewer_server import ViewerServer

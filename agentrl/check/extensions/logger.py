@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from agentrl.check.listing import reference
+from agentrl.runs.metrics_file import EVALUATION, TRAINING
 from agentrl.training.monitoring.logger import Logger, check_loggers, open_loggers
-from agentrl.training.monitoring.metrics_file import EVALUATION, TRAINING
 from agentrl.training.monitoring.progress import PlannedWork
 
 _SLOW_S = 1.0

@@ -105,8 +105,8 @@ def _file_name(name: str | None, judge: str, run: Path) -> str:
     Raises:
         ConfigError: it has no letter or digit.
     """
-    from agentrl.replay.episode_summary import label_of
-    from agentrl.replay.run_layout import audit_file
+    from agentrl.runs.episode_summary import label_of
+    from agentrl.runs.run_layout import audit_file
 
     stem = label_of(name or _candidate(judge))[-_LONGEST_NAME:].strip("-")
     if not stem:

@@ -57,8 +57,8 @@ def episodes(
     """
     from agentrl import replay
     from agentrl.replay.episode_query import parse_query
-    from agentrl.replay.episode_summary import Filter, unknown_label
     from agentrl.replay.tables_export import episode_row
+    from agentrl.runs.episode_summary import Filter, unknown_label
 
     recorded = replay.open(run).episodes()
     where = Filter(
@@ -91,7 +91,7 @@ def _counts(episodes: Sequence["Summary"]) -> str:
 
 def _void_causes(episodes: Sequence["Summary"]) -> str:
     """Describe void episodes, such as `3 void of 60 (5.0%): 2 x call, 1 x DeviceOffline`."""
-    from agentrl.replay.episode_summary import void_causes
+    from agentrl.runs.episode_summary import void_causes
 
     counts = void_causes(episodes)
     causes = ", ".join(f"{count} x {one_line(cause)}" for cause, count in counts.most_common())

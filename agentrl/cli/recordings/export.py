@@ -129,7 +129,7 @@ def _write_data(
     width: int | None,
 ) -> None:
     from agentrl.replay import minari_export, tables_export
-    from agentrl.replay.episode_summary import check_label
+    from agentrl.runs.episode_summary import check_label
 
     kinds = (*tables_export.KINDS, "minari")
     if kind not in kinds:
@@ -201,9 +201,9 @@ def pairs(
     """
     from agentrl import config as configuration
     from agentrl import replay
-    from agentrl.replay.episode_summary import check_label
     from agentrl.replay.preference_pairs import PairSettings, write
     from agentrl.rollout.resolved_env import history_of
+    from agentrl.runs.episode_summary import check_label
 
     recorded = replay.open(run)
     check_label(label, recorded.episodes())
@@ -240,8 +240,8 @@ def merge(
         raise ConfigError(f"--dtype {dtype}: must be float32 or bfloat16")
     if adapter and dtype is not None:
         raise ConfigError("--dtype and --adapter exclude each other: adapters keep their precision")
+    from agentrl.runs.run_folder import RunFolder
     from agentrl.training.model_to_play import export_checkpoint
-    from agentrl.training.run_folder import RunFolder
 
     step = export_checkpoint(run, out, checkpoint, dtype, adapter)
     what = "adapters" if adapter else "model"

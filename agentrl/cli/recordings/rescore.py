@@ -103,7 +103,7 @@ def rehearse(
     from agentrl.replay import Filter
     from agentrl.rollout.play_plan import plan_play
     from agentrl.rollout.rescore_and_rehearse import rehearse as play_again
-    from agentrl.training.run_folder import RunFolder
+    from agentrl.runs.run_folder import RunFolder
 
     RunFolder.existing(Path(run))
     settings = configuration.load(Path(run) / "config.yaml", overrides or [])
@@ -148,7 +148,7 @@ def matching_episodes(run: "Run", where: "Filter", last: int) -> "list[Summary]"
     Raises:
         ConfigError: there are none.
     """
-    from agentrl.replay.episode_summary import check_label
+    from agentrl.runs.episode_summary import check_label
 
     check_label(where.label, run.episodes())
     found = [summary for summary in run.episodes(where) if not summary.outcome.void]

@@ -16,7 +16,7 @@ from agentrl.text import one_line, shown_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agentrl.training.run_summary import RunSummary
+    from agentrl.runs.run_summary import RunSummary
 
 _LEFT_OUT = ("started", "seed", "algorithm", "time", "environment", "steps", "state")
 """Columns that a narrow terminal leaves out, in this order."""
@@ -40,8 +40,8 @@ def runs(
     Example: agentrl runs --environment FrozenLake
     """
     from agentrl.config.bounds import path_of
-    from agentrl.training.job_failure import ERROR_FILE
-    from agentrl.training.run_summary import find_runs, summarize
+    from agentrl.runs.job_failure import ERROR_FILE
+    from agentrl.runs.run_summary import find_runs, summarize
 
     path = path_of(folder, "folder")
     wanted = (environment or "").lower()
@@ -80,7 +80,7 @@ def print_runs(found: "Sequence[RunSummary]") -> None:
 
 
 def _row(one: "RunSummary") -> dict[str, str]:
-    from agentrl.training.monitoring.result_tables import format_duration
+    from agentrl.text import format_duration
 
     failed_with = None if one.failure is None else one.failure.type
     return {

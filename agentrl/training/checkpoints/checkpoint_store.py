@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from agentrl.config import LoraConfig, ModelConfig
 from agentrl.errors import ConfigError
-from agentrl.files import naming, sync, write_durably
+from agentrl.files import naming, sync, write_json
 from agentrl.weight_sync import weight_files
 
 _BEST = "best"
@@ -112,7 +112,7 @@ def complete(folder: Path, trainer: Mapping[str, Any], *, keep: int, best: bool)
         (folder / _BEST).touch()
     for path in (folder / _LEARNER, folder, folder.parent):
         sync(path)
-    write_durably(folder / _TRAINER, json.dumps(dict(trainer), indent=1))
+    write_json(folder / _TRAINER, dict(trainer))
     sync(folder)
     _prune(folder.parent, keep)
 

@@ -28,11 +28,13 @@ from agentrl.notebook_html import table
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.reward_audit import sum_sight
 from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.runs.job_failure import recorded_failure
+from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_start import record_start
 from agentrl.text import pluralize
 from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.evaluation.shared_rollouts import SharedRollouts
-from agentrl.training.job_failure import recorded_failure
 from agentrl.training.model_to_play import (
     check_checkpoint,
     checkpoint_of,
@@ -48,14 +50,7 @@ from agentrl.training.monitoring.progress import (
     show_progress,
 )
 from agentrl.training.plan.job_plan import plan_model_play, plan_scripted_play
-from agentrl.training.run_folder import (
-    RunFolder,
-    check_names_env,
-    job_name,
-    open_target,
-    overridden_name,
-)
-from agentrl.training.run_start import record_start
+from agentrl.training.playable_target import check_names_env, job_name, open_target, overridden_name
 from agentrl.training.stop_signals import acknowledge_stop_signals
 from agentrl.types import ScoredEpisode, Split
 
@@ -532,7 +527,7 @@ async def _play_and_record(
     """Play one evaluation and write its summary; a folder without any episode is removed."""
     config, evaluated = job.config, job.evaluated
     folder = RunFolder.create(config.run, f"{job.split}-{evaluated.name}-{job.name}")
-    folder.save_config(config)
+    folder.save_config(config.to_dict())
     model = config.rollout.endpoint.model if evaluated.served else None
     summary = {
         "target": job.target,

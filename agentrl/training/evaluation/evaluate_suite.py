@@ -16,8 +16,9 @@ from agentrl.config.bounds import path_of
 from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
-from agentrl.files import lock_folder, write_durably
+from agentrl.files import lock_folder, write_json
 from agentrl.rollout.resolved_env import ResolvedEnv, resolve_env
+from agentrl.runs.run_folder import RunFolder
 from agentrl.text import known_names
 from agentrl.training.evaluation.evaluate import (
     Evaluation,
@@ -33,12 +34,11 @@ from agentrl.training.evaluation.suite_results import (
     result_of,
     write_results,
 )
-from agentrl.training.playable_target import playable_target
-from agentrl.training.run_folder import (
-    RunFolder,
+from agentrl.training.playable_target import (
     check_names_env,
     open_target,
     overridden_name,
+    playable_target,
 )
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ def evaluate_suites(
     folder = RunFolder.create(replace(config.run, name=name), f"suite-{stem}").path
     played = {"command": asdict(command), "suites": [asdict(suite) for suite in suites]}
     stamps = {player.name: _stamp(player, jobs) for player in players}
-    write_durably(folder / COMMAND, json.dumps({**played, "models": stamps}, indent=1) + "\n")
+    write_json(folder / COMMAND, {**played, "models": stamps})
     begun(folder)
     return folder, _play(folder, jobs)
 
@@ -358,7 +358,7 @@ def _play_player(
             one.task, found, model=one.player.name, suite=one.suite, settings=one.settings,
             run=one.run,
         )  # fmt: skip
-        write_durably(folder / one.run / RESULT, json.dumps(result.to_json(), indent=1) + "\n")
+        write_json(folder / one.run / RESULT, result.to_json())
         results[one.run] = result
 
     play_evaluations([(_placed(folder, one), _header(one)) for one in left], ended)

@@ -27,6 +27,8 @@ from agentrl.rollout.play_plan import PlayPlan, plan_play
 from agentrl.rollout.resolved_env import ResolvedEnv, resolve_env
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.runs.run_folder import PLAY_COMMAND, RunFolder
+from agentrl.runs.run_start import record_start
 from agentrl.text import did_you_mean
 from agentrl.training.evaluation.human_player import (
     HumanPolicy,
@@ -44,14 +46,7 @@ from agentrl.training.model_to_play import (
     with_served_model,
 )
 from agentrl.training.plan.job_plan import plan_model_play, plan_scripted_play
-from agentrl.training.run_folder import (
-    PLAY_COMMAND,
-    RunFolder,
-    check_names_env,
-    open_target,
-    overridden_name,
-)
-from agentrl.training.run_start import record_start
+from agentrl.training.playable_target import check_names_env, open_target, overridden_name
 from agentrl.training.supervised.reply_conversion import (
     available_inputs,
     parse_typed,
@@ -166,7 +161,7 @@ def play(
     of_run = policy == MODEL and not served
     version = trained_steps(run, kept) if of_run else 0
     folder = RunFolder.create(config.run, f"play-{REMOTE if served else policy}")
-    folder.save_config(config)
+    folder.save_config(config.to_dict())
     folder.save_command(PLAY_COMMAND)
     record_start(folder.path)
     begun(folder.path)

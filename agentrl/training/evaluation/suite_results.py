@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.files import write_durably
+from agentrl.files import write_json
 from agentrl.intervals import (
     Estimate,
     estimate,
@@ -17,9 +17,9 @@ from agentrl.intervals import (
     student_estimate,
 )
 from agentrl.replay import Run
+from agentrl.runs.run_files import is_number
 from agentrl.training.evaluation.evaluate import Evaluation
 from agentrl.training.evaluation.suite import SuiteTask
-from agentrl.training.monitoring.metrics_file import is_number
 
 RESULTS, RESULT = "results.json", "result.json"
 """File of a whole evaluation, in its folder; and of one task, in the folder of its episodes."""
@@ -212,7 +212,7 @@ def means(results: Iterable[TaskResult]) -> dict[tuple[str, str], float]:
 
 def write_results(folder: Path, results: Sequence[TaskResult]) -> None:
     """Write `results.json`, atomically."""
-    write_durably(folder / RESULTS, json.dumps(tree_of(results), indent=1) + "\n")
+    write_json(folder / RESULTS, tree_of(results))
 
 
 def tree_of(results: Sequence[TaskResult]) -> dict[str, Any]:

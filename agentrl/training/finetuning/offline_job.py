@@ -20,6 +20,8 @@ from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.models.model_source import check_policy, resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.workers.open_rollouts import reserve
+from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_state import RunState
 from agentrl.training.finetuning.offline_dataset import (
     Encode,
     OfflineDataset,
@@ -32,7 +34,6 @@ from agentrl.training.plan.disk_space import DiskPlan
 from agentrl.training.plan.host_memory_plan import check_host_memory
 from agentrl.training.plan.job_plan import check_learner
 from agentrl.training.plan.job_size import JobSize
-from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.stop_signals import acknowledge_stop_signals
 
 
@@ -186,7 +187,7 @@ class OfflineJob(ABC):
             trainer.restore()
             state.add_seconds("start", time.perf_counter() - started)
             if resumed:
-                folder.save_config(config)
+                folder.save_config(config.to_dict())
             await trainer.run({"schedule": self._schedule(settings)})
 
     def _encoded(

@@ -32,7 +32,7 @@ from agentrl.training.model_to_play import (
     with_served_model,
 )
 from agentrl.training.plan.job_plan import check_inference
-from agentrl.training.run_folder import open_target
+from agentrl.training.playable_target import open_target
 from agentrl.types import Message, Prompt
 
 _MAX_NEW_TOKENS = 1024

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.files import atomic_replace
-from agentrl.training.monitoring.metrics_file import METRICS_FILE, read_metrics
+from agentrl.runs.metrics_file import read_metrics
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,7 @@ def read_curves(run: Path) -> dict[str, dict[str, Points]]:
         step. A step that a resumed run repeated counts once.
     """
     curves: dict[str, dict[str, Points]] = {}
-    path = run / METRICS_FILE
-    for entry in read_metrics(path) if path.is_file() else ():
+    for entry in read_metrics(run):
         for key, value in entry.items():
             label, _, panel = key.rpartition("/")
             if panel in _PANELS and isinstance(value, int | float):

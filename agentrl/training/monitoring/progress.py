@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from agentrl.errors import WorldError
 from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.runs.metrics_file import TRAINING_STAGES
 from agentrl.text import pluralize
-from agentrl.training.monitoring.metrics_file import TRAINING_STAGES
 
 _POLL_INTERVAL_S = 0.5
 _START_INTERVAL_S = 1.0

@@ -6,23 +6,42 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from rich.console import Console
+
+from agentrl.runs.job_failure import JOB_LOG
+from agentrl.runs.metrics_file import EVALUATION, TRAINING_STAGES, read_metrics
 from agentrl.training.monitoring.guarded_logger import GuardedLogger, open_guarded
-from agentrl.training.monitoring.job_log import LogFileDisplay
 from agentrl.training.monitoring.learning_curve import draw_curve
 from agentrl.training.monitoring.logger import open_loggers
-from agentrl.training.monitoring.metrics_file import (
-    EVALUATION,
-    JOB_LOG,
-    METRICS_FILE,
-    TRAINING_STAGES,
-    read_metrics,
-)
+from agentrl.training.monitoring.loggers.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.resource_usage import ResourceUsage
 from agentrl.training.monitoring.result_tables import flatten_results
 from agentrl.training.monitoring.training_health import HealthChecks
 
 log = logging.getLogger(__name__)
+
+_LOG_WIDTH = 120
+
+
+class _LogFileDisplay(ConsoleDisplay):
+    """Appends the plain lines of the console to the log of the job.
+
+    Args:
+        run: the run's folder.
+        amounts: the planned work of the job.
+    """
+
+    def __init__(self, run: Path, amounts: PlannedWork) -> None:
+        (run / JOB_LOG).parent.mkdir(parents=True, exist_ok=True)
+        self._file = (run / JOB_LOG).open("a", encoding="utf-8")
+        console = Console(file=self._file, width=_LOG_WIDTH, force_jupyter=False)
+        super().__init__(run, amounts, console)
+
+    def close(self) -> None:
+        """Stop, and close the file."""
+        with self._file:
+            super().close()
 
 
 class Reporter:
@@ -49,7 +68,7 @@ class Reporter:
         run.mkdir(parents=True, exist_ok=True)
         self._run = run
         self._loggers = open_loggers(run, loggers, amounts, open_guarded)
-        self._loggers.append(GuardedLogger(JOB_LOG, lambda: LogFileDisplay(run, amounts)))
+        self._loggers.append(GuardedLogger(JOB_LOG, lambda: _LogFileDisplay(run, amounts)))
         self._stage = "start"
         self._step = 0
         self._closed = False
@@ -69,8 +88,7 @@ class Reporter:
         for logger in self._loggers:
             logger.rewind(step)
         self._health = HealthChecks(compares_states=self._compares_states)
-        if (file := self._run / METRICS_FILE).is_file():
-            self._health.restore(read_metrics(file))
+        self._health.restore(read_metrics(self._run))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Metrics of one step of the current stage."""

@@ -28,24 +28,6 @@ def results_tables(players: Mapping[str, Mapping[str, float]], width: int) -> li
     return fold(grid, width)
 
 
-def format_duration(seconds: float) -> str:
-    """A duration, such as `42 s`, `3:05` or `1:02:05`."""
-    if seconds < 59.5:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def duration_in_words(seconds: float) -> str:
-    """A duration for a sentence, such as `42 s`, `3 min 5 s` or `1 h 2 min`."""
-    if seconds < 59.5:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
 def headline(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
     """Name and text of the most important metrics."""
     values: dict[str, float] = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from agentrl.training.monitoring.metrics_file import EVALUATION, TRAINING_STAGES
+from agentrl.runs.metrics_file import EVALUATION, TRAINING_STAGES
 
 WINDOW = 5
 """Number of steps over which metrics are averaged."""

@@ -12,18 +12,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from agentrl import replay
 from agentrl.config import EvalConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_encoding import to_json
-from agentrl.replay.episode_summary import label_of
 from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
 from agentrl.rollout.resolved_env import ResolvedEnv
+from agentrl.runs.episode_summary import label_of
+from agentrl.runs.run_folder import RunFolder
 from agentrl.text import pluralize
 from agentrl.training import env_seeds
-from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised.reply_conversion import convert_replies
 from agentrl.types import Episode, Turn
 
@@ -257,9 +255,7 @@ def _settings(path: Path) -> Mapping[str, Any]:
     Raises:
         ConfigError: there is none.
     """
-    file = RunFolder.existing(path).path / "config.yaml"
-    tree: Mapping[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return tree
+    return RunFolder.existing(path).load_config()
 
 
 def _without_tokens(turn: Turn) -> Turn:

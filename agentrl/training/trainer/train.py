@@ -23,6 +23,8 @@ from agentrl.replay.recorder import Recorder
 from agentrl.rollout.nodes.job_files import user_files
 from agentrl.rollout.play_plan import baseline_players, plan_play
 from agentrl.rollout.workers.open_rollouts import open_rollouts, reserve
+from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_state import RunState
 from agentrl.training.job import run_job
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
@@ -30,7 +32,6 @@ from agentrl.training.plan.disk_space import DiskPlan
 from agentrl.training.plan.host_memory_plan import check_host_memory
 from agentrl.training.plan.job_plan import JobPlan, plan_training
 from agentrl.training.plan.job_size import JobSize
-from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.stop_signals import Stopping, acknowledge_stop_signals
 from agentrl.weight_sync import weight_files
 
@@ -189,7 +190,7 @@ async def _train(plan: JobPlan, folder: RunFolder, state: RunState, *, resumed: 
         state.add_seconds("start", time.perf_counter() - began)
         if resumed:
             # Only now: settings that the checkpoint rejects must not be stored with the run.
-            folder.save_config(written)
+            folder.save_config(written.to_dict())
         await trainer.run()
     pruner.close()  # after the last recorder has stopped
 

@@ -18,6 +18,8 @@ from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.runs.run_folder import SAVING, RunFolder
+from agentrl.runs.run_state import RunState
 from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
@@ -32,7 +34,6 @@ from agentrl.training.monitoring.training_health import (
     repetition_share,
 )
 from agentrl.training.plan.job_plan import JobPlan
-from agentrl.training.run_folder import SAVING, RunFolder, RunState
 from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, load_sampler
 from agentrl.training.stop_signals import Stopping
 from agentrl.training.supervised import warm_start

@@ -14,8 +14,8 @@ from PIL import ImageDraw, ImageFont
 from agentrl import extras
 from agentrl.errors import ConfigError
 from agentrl.replay import RecordedEpisode, Run
-from agentrl.replay.episode_summary import at
 from agentrl.replay.touch_marks import TouchMark, touch_of
+from agentrl.runs.episode_summary import at
 from agentrl.text import format_signed, printable
 from agentrl.types import Image, without_placeholders
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from agentrl import config as configuration
 from agentrl.intervals import Estimate
+from agentrl.text import format_duration
 from agentrl.training.evaluation.suite_table import with_interval
-from agentrl.training.monitoring.result_tables import format_duration
 from agentrl.training.pipeline import stored_pipeline
 from agentrl.viewer.export.html_pages import render
 from agentrl.viewer.export.run_report import CANVAS, charts_of

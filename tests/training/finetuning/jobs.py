@@ -9,8 +9,8 @@ import threading
 import time
 from contextlib import contextmanager
 
+from agentrl.runs.metrics_file import read_metrics
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.monitoring.metrics_file import read_metrics
 from tests.training.monitoring.test_metric_descriptions import described
 
 SMALL = ["logging=[file]", "rollout.launcher=local", "checkpoint.every=4"]
@@ -70,4 +70,4 @@ def losses(run):
 
 
 def metrics(run):
-    return described(read_metrics(run.path / "metrics.jsonl"))
+    return described(read_metrics(run.path))

@@ -570,7 +570,7 @@ def test_a_checkpoint_is_exported_as_an_ordinary_model(
 ):
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
-    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    (run / "config.yaml").write_text(configuration.to_yaml(config.to_dict()))
     shutil.copytree(learner._models._folder, run / "start")
     for step in (1, 2):
         learner.update([sample(model_adapter, step)])
@@ -608,7 +608,7 @@ def test_a_checkpoint_of_another_model_is_refused_by_all_readers(
     config.rollout.engine, config.rollout.launcher = "hf", "local"
     run, played = tmp_path / "run", tmp_path / "played"
     run.mkdir()
-    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    (run / "config.yaml").write_text(configuration.to_yaml(config.to_dict()))
     (run / "start").symlink_to(tiny_vlm)
     sizes = {"hidden": 32, "heads": 1, "kv_heads": 1, "intermediate": 64}
     vision = {"vision_hidden": 32, "vision_depth": 1, "vision_heads": 2, "vision_intermediate": 64}
@@ -642,7 +642,7 @@ def test_a_checkpoint_with_tied_weights_is_exported(config, tmp_path, tiny_vlm, 
         about = json.loads((start / "config.json").read_text())
         about["tie_word_embeddings"] = about["text_config"]["tie_word_embeddings"] = True
         (start / "config.json").write_text(json.dumps(about))
-    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    (run / "config.yaml").write_text(configuration.to_yaml(config.to_dict()))
     learner = Learner(LearnerSettings.of(config), start)
     assert ("lm_head.weight" in learner.weights()) is told_apart
     checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1)
@@ -655,7 +655,7 @@ def test_a_checkpoint_with_tied_weights_is_exported(config, tmp_path, tiny_vlm, 
 def test_a_truncated_checkpoint_is_not_exported(make_learner, config, tmp_path, capsys):
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
-    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    (run / "config.yaml").write_text(configuration.to_yaml(config.to_dict()))
     (run / "start").symlink_to(learner._models._folder)
     folder = checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1)
     (folder / "learner" / "plain.json").write_text("{}")

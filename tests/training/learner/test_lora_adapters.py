@@ -176,7 +176,7 @@ def test_peft_loads_the_written_adapters_as_the_merged_model(
 ):
     run, learner = tmp_path / "run", make_learner(lora)
     run.mkdir()
-    (run / "config.yaml").write_text(configuration.to_yaml(lora))
+    (run / "config.yaml").write_text(configuration.to_yaml(lora.to_dict()))
     (run / "start").symlink_to(tiny_vlm)
     for step in (1, 2):
         learner.update([sample(model_adapter, step)])
@@ -202,7 +202,7 @@ def test_exporting_only_adapters_is_refused_if_the_base_changed_too(
 ):
     run, learner = tmp_path / "run", make_learner(lora)
     run.mkdir()
-    (run / "config.yaml").write_text(configuration.to_yaml(lora))
+    (run / "config.yaml").write_text(configuration.to_yaml(lora.to_dict()))
     (run / "start").symlink_to(tiny_vlm)
     learner.update([sample(model_adapter, 1)])
     learner.save_weights(tmp_path / "warm.safetensors")
@@ -242,7 +242,7 @@ def test_a_run_without_adapters_exports_none(
 ):
     run, learner = tmp_path / "run", make_learner(config)
     run.mkdir()
-    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    (run / "config.yaml").write_text(configuration.to_yaml(config.to_dict()))
     (run / "start").symlink_to(tiny_vlm)
     learner.update([sample(model_adapter, 1)])
     checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1, best=True)
@@ -258,7 +258,7 @@ def test_a_checkpoint_with_other_adapters_is_not_exported(
     config.model.lora = LoraConfig(rank=kept)
     checkpoint_store.save(run, 1, make_learner(config), {"step": 1}, keep=1)
     config.model.lora = LoraConfig(rank=here)
-    (run / "config.yaml").write_text(configuration.to_yaml(config))
+    (run / "config.yaml").write_text(configuration.to_yaml(config.to_dict()))
     (run / "start").symlink_to(tiny_vlm)
     assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 2
     assert "belongs to another job: it has model.lora=" in capsys.readouterr().err

@@ -34,7 +34,6 @@ from agentrl.training.monitoring.progress import (
 from agentrl.training.monitoring.result_tables import (
     HEADLINE,
     flatten_results,
-    format_duration,
     headline,
     results_tables,
 )
@@ -660,13 +659,6 @@ def test_every_logger_survives_a_job_that_ends_at_once(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path, names, PlannedWork())
     reporter.close()
     reporter.close()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0 s"), (59.6, "1:00"), (185, "3:05"), (3725, "1:02:05")]
-)
-def test_durations_are_short(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
 
 
 def test_headline_selects_the_main_metrics() -> None:

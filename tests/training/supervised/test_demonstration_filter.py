@@ -17,18 +17,18 @@ from agentrl.actions.space_translator import RandomPlayer
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.policies.open_model import open_encoder
-from agentrl.replay.run_layout import episode_file
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_layout import episode_file
 from agentrl.training import env_seeds
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
 from agentrl.training.plan.dry_run import describe_plan
 from agentrl.training.plan.job_plan import plan_training
-from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised import warm_start
 from agentrl.training.supervised.demonstration_filter import (
     DemonstrationSelection,
@@ -76,7 +76,7 @@ def recorded_by(config: Config, *runs: Path, **changes: object) -> Config:
 async def played(config: Config, model: Path | None, count: int = 3) -> tuple[Path, list[Episode]]:
     """The demonstrations of a job, and the run where they are recorded."""
     folder = RunFolder.create(config.run, "demos")
-    folder.save_config(config)
+    folder.save_config(config.to_dict())
     run = folder.path
     rollouts = RolloutWorker(plan_play(config), model, run)
     await rollouts.start()

@@ -7,8 +7,8 @@ import pytest
 from agentrl import config as configuration
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError
+from agentrl.runs.run_folder import RunFolder
 from agentrl.training.learner.optimizer import Optimizer
-from agentrl.training.run_folder import RunFolder
 from agentrl.training.supervised import warm_start
 from tests.training.samples import sample
 
@@ -115,17 +115,17 @@ def test_run_keeps_a_copy_of_its_prompt(tmp_path):
     template.write_text("Play well. {{ instructions }}")
     config = settings(f"env.prompt={template}", f"run.dir={tmp_path}")
     run = RunFolder.create(config.run, "x")
-    run.save_config(config)
+    run.save_config(config.to_dict())
     template.write_text("Play badly.")
     assert instructions(run) == "Play well."
     other = RunFolder.create(config.run, "y")
-    other.save_config(config)
+    other.save_config(config.to_dict())
     assert instructions(other) == "Play badly."
     assert instructions(run) == "Play well."
     # A resumed run is saved again: with its own prompt, or with the one that replaces it.
-    run.save_config(configuration.load(run.path / "config.yaml"))
+    run.save_config(configuration.load(run.path / "config.yaml").to_dict())
     assert instructions(run) == "Play well."
-    run.save_config(config)
+    run.save_config(config.to_dict())
     template.unlink()
     assert instructions(run) == "Play badly."
 

@@ -12,9 +12,9 @@ import pytest
 
 from agentrl import replay
 from agentrl.errors import ClusterError, ConfigError, LearnerError, LearnerLost
+from agentrl.runs.run_folder import RunFolder
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.job import run_with_restarts
-from agentrl.training.run_folder import RunFolder
 from agentrl.training.trainer import train
 from tests.without_rename import forbid_rename, needs_seccomp
 

@@ -23,14 +23,14 @@ from agentrl.files import lock_folder
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.engine_host import EngineHost
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
-from agentrl.training import job
+from agentrl.runs.metrics_file import read_metrics
+from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_state import RunState
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.monitoring.metrics_file import read_metrics
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.plan.job_plan import make_plan
 from agentrl.training.plan.work_estimate import estimate_work
-from agentrl.training.run_folder import RunFolder, RunState
 from agentrl.training.stop_signals import Stopping
 from agentrl.training.trainer import train
 from agentrl.training.trainer.trainer import Trainer
@@ -68,7 +68,7 @@ def run_to_the_end(*arguments: object) -> tuple[str, str]:
 
 
 def steps_of(run: Path) -> list[dict[str, float]]:
-    lines = described(read_metrics(run / "metrics.jsonl"))
+    lines = described(read_metrics(run))
     return [line for line in lines if line["stage"] == "reinforcement"]
 
 
@@ -252,11 +252,11 @@ def test_finished_run_continues_with_more_steps(tmp_path):
         (4, ["random"], True), (3, [], True), (5, [], False), (4, ["expert"], False),
     ):  # fmt: skip
         config.train.steps, config.eval.baselines = steps, players
-        summary = job.read_summary(folder)
+        summary = folder.final_summary()
         assert train.Reinforcement().is_finished(config, summary) == finished
     for broken in ("{", "[]"):
         (tmp_path / "summary.json").write_text(broken)
-        assert job.read_summary(folder) is None
+        assert folder.final_summary() is None
 
 
 def test_checkpoint_plays_as_it_did_in_the_run(whole_run, capsys):
@@ -387,7 +387,7 @@ def test_run_resumes_with_its_start_model(tmp_path, tiny_vlm, monkeypatch):
     settings = ["warm_start=null", "model.tiny.layers=4", f"run.dir={tmp_path}"]
     config = configuration.load(EXAMPLE, settings)
     folder = RunFolder.create(config.run, "run")
-    folder.save_config(config)
+    folder.save_config(config.to_dict())
     run = folder.path
     (run / "episodes").mkdir()
     train.train("", resume=run, overrides=["model.tiny.layers=3"])  # no model has been made yet

@@ -14,9 +14,9 @@ from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
-from agentrl.replay import run_layout
 from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
+from agentrl.runs import run_layout
 from agentrl.types import ScoredEpisode
 from agentrl.viewer.export import media, write
 from agentrl.viewer.export.run_report import report

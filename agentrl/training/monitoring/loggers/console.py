@@ -16,14 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.notebook_html import table
-from agentrl.text import shown_path
+from agentrl.runs.metrics_file import TRAINING_STAGES
+from agentrl.text import format_duration, shown_path
 from agentrl.text_tables import print_table
 from agentrl.training.monitoring.logger import Logger
-from agentrl.training.monitoring.metrics_file import TRAINING_STAGES
 from agentrl.training.monitoring.progress import PlannedWork, TimeEstimate
 from agentrl.training.monitoring.result_tables import (
     flatten_results,
-    format_duration,
     headline,
     results_tables,
 )

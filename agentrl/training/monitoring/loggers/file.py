@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from agentrl.files import atomic_replace, naming, write_durably
-from agentrl.training.monitoring.logger import Logger
-from agentrl.training.monitoring.metrics_file import (
+from agentrl.runs.metrics_file import (
     EVALUATION,
     METRICS_FILE,
     STAGE_FILE,
     TRAINING_STAGES,
     read_metrics,
 )
+from agentrl.training.monitoring.logger import Logger
 from agentrl.training.monitoring.progress import PlannedWork
 
 _COUNTED = (*TRAINING_STAGES, EVALUATION)
@@ -29,14 +29,14 @@ class FileLogger(Logger):
     """
 
     def __init__(self, run: Path, amounts: PlannedWork) -> None:
-        self._path, self._stage_file = run / METRICS_FILE, run / STAGE_FILE
+        self._run, self._path = run, run / METRICS_FILE
         self._stage = ""
         self._file: TextIO = self._path.open("a", encoding="utf-8")
         self.rewind(sys.maxsize)
 
     def rewind(self, step: int) -> None:
         """Drop what a resumed job repeats, and an incomplete last line of a killed one."""
-        kept = [entry for entry in read_metrics(self._path) if _is_before(entry, step)]
+        kept = [entry for entry in read_metrics(self._run) if _is_before(entry, step)]
         write_durably(self._path, "".join(json.dumps(entry) + "\n" for entry in kept))
         self._file.close()
         self._file = self._path.open("a", encoding="utf-8")
@@ -45,7 +45,7 @@ class FileLogger(Logger):
         """Write the name of the stage unless it is the current one."""
         if name != self._stage:
             self._stage = name
-            with atomic_replace(self._stage_file) as partial:
+            with atomic_replace(self._run / STAGE_FILE) as partial:
                 partial.write_text(name, encoding="utf-8")
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:

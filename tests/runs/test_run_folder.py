@@ -17,7 +17,9 @@ from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.nodes.job_files import user_files
 from agentrl.training.job import _resume_hint
-from agentrl.training.run_folder import RunFolder, RunState, job_name
+from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_state import RunState
+from agentrl.training.playable_target import job_name
 from tests.replay.aging import age
 from tests.viewer import runs
 
@@ -64,7 +66,7 @@ def test_a_run_that_was_moved_uses_its_own_prompt(tmp_path: Path) -> None:
     (run / "episodes").mkdir(parents=True)
     config = Config()
     config.env.prompt = str(template)
-    RunFolder(run).save_config(config)
+    RunFolder(run).save_config(config.to_dict())
     template.unlink()
     moved = run.rename(tmp_path / "moved")
     assert configuration.load(moved / "config.yaml").env.prompt == str(moved / "prompt.jinja")
@@ -103,7 +105,7 @@ def test_a_damaged_state_is_a_config_error(tmp_path: Path, text: str) -> None:
 def test_a_truncated_configuration_is_not_filled_with_defaults(
     tmp_path: Path, share: float
 ) -> None:
-    RunFolder(tmp_path).save_config(Config())
+    RunFolder(tmp_path).save_config(Config().to_dict())
     assert RunFolder.existing(tmp_path).path == tmp_path
     file = tmp_path / "config.yaml"
     file.write_text(file.read_text()[: int(share * file.stat().st_size)])

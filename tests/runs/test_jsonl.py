@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from agentrl.replay.jsonl import JsonlTail, JsonlTails
+from agentrl.runs.jsonl import JsonlTail, JsonlTails
 
 
 def test_a_replaced_file_of_the_same_length_is_noticed(tmp_path: Path) -> None:

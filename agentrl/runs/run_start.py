@@ -8,9 +8,9 @@ from pathlib import Path
 
 from agentrl._version import __version__
 from agentrl.errors import ConfigError
-from agentrl.replay.jsonl import JsonlTail, JsonlWriter
+from agentrl.runs.jsonl import JsonlTail, JsonlWriter
 from agentrl.text import printable
-from agentrl.training.monitoring.metrics_file import is_number
+from agentrl.runs.run_files import is_number
 
 STARTS_FILE = "starts.jsonl"
 _GIT = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")

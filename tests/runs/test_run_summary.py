@@ -9,12 +9,12 @@ from agentrl import cli
 from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.replay.recorder import Recorder
-from agentrl.training.run_summary import (
+from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_summary import (
     find_runs,
     is_folder_of_runs,
     job_stage,
     job_state,
-    read_config,
     summarize,
 )
 from agentrl.types import Outcome, ScoredEpisode
@@ -160,7 +160,7 @@ def test_a_configuration_whose_aliases_multiply_is_not_read(run):
         *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 40)),
     ]
     (run / "config.yaml").write_text("\n".join(lines))
-    assert read_config(run) == {}
+    assert RunFolder(run).read_config() == {}
     assert summarize(run).environment == "?"
 
 

@@ -117,6 +117,20 @@ class JsonlTail:
         return entry if isinstance(entry, dict) else None
 
 
+def read_lines(path: Path, label: str) -> list[dict[str, Any]]:
+    """Read the lines of a file that have a step and this label; none if there is no file.
+
+    Raises:
+        ConfigError: it is not a regular file, or cannot be read.
+    """
+    entries = JsonlTail(path).new() if path.is_file() else ()
+    return [
+        entry
+        for entry in entries
+        if isinstance(entry.get(label), str) and isinstance(entry.get("step"), int)
+    ]
+
+
 class JsonlTails:
     """The growing JSON Lines files of one folder, including files created later.
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.replay.episode_summary import Summary, summary_of
-from agentrl.replay.jsonl import JsonlTails
-from agentrl.replay.run_layout import FORMAT, episodes_folder, notes_file, removals_file
+from agentrl.runs.episode_summary import Summary, summary_of
+from agentrl.runs.jsonl import JsonlTails
+from agentrl.runs.run_layout import FORMAT, episodes_folder, notes_file, removals_file
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,6 @@
 """Summaries of runs: the rows of `agentrl runs`."""
 
-import json
 import math
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,24 +8,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from agentrl.config.loading import read_yaml
 from agentrl.errors import ConfigError
-from agentrl.files import is_locked, open_regular
+from agentrl.files import is_locked
 from agentrl.intervals import Estimate, estimate, student_estimate
-from agentrl.replay.episode_summary import Summary
-from agentrl.replay.run_index import RunIndex
-from agentrl.text import printable
-from agentrl.training.job_failure import JobFailure, read_failure
-from agentrl.training.monitoring.metrics_file import (
-    METRICS_FILE,
-    STAGE_FILE,
-    TRAINING_STAGES,
-    is_number,
-    read_metrics,
-)
-from agentrl.training.monitoring.result_tables import duration_in_words
-from agentrl.training.run_start import RunStart, last_start
-from agentrl.training.run_tags import read_tags
+from agentrl.runs.episode_summary import Summary
+from agentrl.runs.run_index import RunIndex
+from agentrl.text import duration_in_words, printable
+from agentrl.runs.job_failure import JobFailure, read_failure
+from agentrl.runs.metrics_file import STAGE_FILE, first_entry, last_training_step
+from agentrl.runs.run_files import as_integer, as_object, is_number, read_text
+from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
+from agentrl.runs.run_start import RunStart, last_start
+from agentrl.runs.run_tags import read_tags
 
 State = Literal["running", "finished", "failed", "stopped"]
 ENDS = ("before", "after")
@@ -36,10 +28,6 @@ _RESULT = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
 """The first of these metrics that was measured is the result of a run."""
 ARCHIVE = "archive"
 """The folder of archived runs, beside the others."""
-_LARGEST = 4 << 20
-"""Bytes of a run's summary or state; real ones have a few thousand."""
-_TAIL = 1 << 16
-"""Bytes at the end of a run's metrics in which its last step is looked for."""
 _LONGEST_STAGE = 200
 """Characters of the stage; real ones have about ten."""
 _ON_DATA = {
@@ -175,20 +163,17 @@ def summarize(
         folder: the folder that its name is relative to; None for the one above it.
         episodes: those of the run, where they have been read.
     """
-    config, summary, state = (
-        read_config(run),
-        _read(run / "summary.json"),
-        _read(run / "state.json"),
-    )
-    results = {**_dict(state.get("results")), **summary}
+    files = RunFolder(run)
+    config, summary, state = files.read_config(), files.read_summary(), files.read_state()
+    results = {**as_object(state.get("results")), **summary}
     job = job_state(run)
     plays = "agentrl eval" if "policy" in summary else None
     if not summary and not state and job is None:
         plays = "agentrl play"
-    command = _text(run / "command") or plays or "agentrl train"
+    command = files.command or plays or "agentrl train"
     on_data = _ON_DATA.get(command)
-    section = _dict(config.get(on_data or "train"))
-    algorithm = on_data or str(_dict(config.get("algorithm")).get("name", ""))
+    section = as_object(config.get(on_data or "train"))
+    algorithm = on_data or str(as_object(config.get("algorithm")).get("name", ""))
     played = _valid(run, episodes) if plays else []
     metric, before, after = _result(results, _evaluated(run), _metrics(played))
     seconds = _seconds(summary.get("seconds", state.get("seconds")))
@@ -199,9 +184,9 @@ def summarize(
         command=printable(command),
         environment=printable(_environment(config, on_data)),
         algorithm="" if plays else printable(algorithm),
-        seed=_integer(config.get("seed")) or 0,
-        step=max(_integer(state.get("step", summary.get("steps"))) or 0, _logged_step(run)),
-        steps=None if plays else _integer(section.get("steps")),
+        seed=as_integer(config.get("seed")) or 0,
+        step=max(as_integer(state.get("step", summary.get("steps"))) or 0, last_training_step(run)),
+        steps=None if plays else as_integer(section.get("steps")),
         state=job,
         stage=job_stage(run),
         started=_started(run),
@@ -227,7 +212,7 @@ def job_state(run: Path) -> State | None:
         return "running" if worked_in else None
     if read_failure(run) is not None:
         return "failed"
-    summary, state = _read(run / "summary.json"), _read(run / "state.json")
+    summary, state = RunFolder(run).read_summary(), RunFolder(run).read_state()
     if "policy" in summary:  # an evaluation, which adds its results when it ends
         return "finished" if "reward" in summary else "stopped"
     ended = "steps" in summary and summary["steps"] == state.get("step")
@@ -238,20 +223,12 @@ def job_stage(run: Path) -> str | None:
     """The stage that a running job is in, such as `warm start`; None if it is not known."""
     if not is_locked(run):
         return None
-    return printable(_text(run / STAGE_FILE)[:_LONGEST_STAGE]) or None
-
-
-def read_config(run: Path) -> dict[str, Any]:
-    """The tree of a run's `config.yaml`; empty if it cannot be read."""
-    try:
-        return _dict(read_yaml(run / "config.yaml"))
-    except ConfigError:
-        return {}
+    return printable((read_text(run / STAGE_FILE) or "").strip()[:_LONGEST_STAGE]) or None
 
 
 def results_of(found: Any) -> dict[str, float]:
     """The compared metrics of an evaluation in a summary: of sampled play, or of examples."""
-    numbers = _dict(_dict(found).get("sampled", found))
+    numbers = as_object(as_object(found).get("sampled", found))
     return {name: numbers[name] for name in _COMPARED if is_number(numbers.get(name))}
 
 
@@ -281,11 +258,10 @@ def estimates_of(
 
 def _evaluated(run: Path) -> dict[str, _BySeed]:
     """The metrics by seed of sampled play before and after training, and of the `latest` step."""
-    file = run / "evaluations.jsonl"
     played = dict[str, _BySeed]()
-    for line in read_metrics(file, label="name") if file.is_file() else ():
+    for line in RunFolder(run).evaluations():
         end, _, decoding = line["name"].partition(" ")
-        by_seed = _dict(line.get("by_seed"))
+        by_seed = as_object(line.get("by_seed"))
         if decoding == "sampled":
             played[end] = by_seed
         elif end == "step":
@@ -360,76 +336,31 @@ def _best_player(results: Mapping[str, Any], metric: str | None) -> tuple[str, f
 
 
 def _values(by_seed: _BySeed, metric: str) -> dict[str, float]:
-    rows = ((seed, _dict(row).get(metric)) for seed, row in by_seed.items())
+    rows = ((seed, as_object(row).get(metric)) for seed, row in by_seed.items())
     return {seed: float(value) for seed, value in rows if is_number(value)}
 
 
 def _environment(config: Mapping[str, Any], on_data: str | None) -> str:
     """Return the name of what is played, or of the data."""
     if on_data is not None:
-        return Path(str(_dict(_dict(config.get(on_data)).get("train")).get("data", "?"))).name
+        return Path(str(as_object(as_object(config.get(on_data)).get("train")).get("data", "?"))).name
     mixed = config.get("mixture")
     if isinstance(mixed, list) and mixed:
-        return " + ".join(str(_dict(one).get("name", "?")) for one in mixed)
-    return str(_dict(config.get("env")).get("id", "?"))
+        return " + ".join(str(as_object(one).get("name", "?")) for one in mixed)
+    return str(as_object(config.get("env")).get("id", "?"))
 
 
 def _started(run: Path) -> float:
     """The time of its first file or metric: a resume rewrites `config.yaml`, a copy all files."""
-    files = [file for file in (run / "command", run / "config.yaml") if file.is_file()]
+    files = [file for file in (run / COMMAND_FILE, run / CONFIG_FILE) if file.is_file()]
     times = [file.stat().st_mtime for file in files]
-    try:
-        with open(run / METRICS_FILE, "rb", opener=open_regular) as lines:
-            first = _dict(json.loads(lines.readline(_LARGEST)))
-    except (OSError, ValueError, RecursionError):
-        first = {}
-    if is_number(first.get("time")) and first["time"] > 0:
-        times.append(float(first["time"]))
+    first = first_entry(run).get("time")
+    if is_number(first) and first > 0:
+        times.append(float(first))
     return min(times, default=time.time())
 
 
-def _logged_step(run: Path) -> int:
-    """The last logged training step, which a killed job has not saved; 0 if there is none."""
-    try:
-        with open(run / METRICS_FILE, "rb", opener=open_regular) as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            lines = file.read().splitlines()
-    except OSError:
-        return 0
-    for line in reversed(lines):
-        try:
-            entry = _dict(json.loads(line))
-        except (ValueError, RecursionError):  # cut off
-            continue
-        if entry.get("stage") in TRAINING_STAGES:
-            return _integer(entry.get("step")) or 0
-    return 0
-
-
 def _seconds(took: Any) -> float:
-    parts = [took, *_dict(took).values()]
+    parts = [took, *as_object(took).values()]
     total = sum(float(value) for value in parts if is_number(value))
     return total if is_number(total) else 0.0
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return _dict(json.loads(_text(file)))
-    except (ValueError, RecursionError):
-        return {}
-
-
-def _text(file: Path) -> str:
-    try:
-        with open(file, "rb", opener=open_regular) as opened:
-            return opened.read(_LARGEST).decode(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

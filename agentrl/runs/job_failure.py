@@ -1,10 +1,10 @@
 """The error that ended a job, and what the job logged, in the run's folder."""
 
-import json
+import logging
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,14 +19,14 @@ from agentrl.errors import (
     WorldError,
     message_of,
 )
-from agentrl.files import open_regular, write_durably
+from agentrl.files import write_json
+from agentrl.runs.run_files import read_object
 from agentrl.text import printable
-from agentrl.training.monitoring.job_log import logged_to
-from agentrl.training.monitoring.metrics_file import JOB_LOG
 
 ERROR_FILE = "error.json"
-_LARGEST = 1 << 20
-"""Bytes of an error's file; real ones have a few thousand."""
+JOB_LOG = "logs/job.log"
+"""The file with a job's console output."""
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _LONGEST_TRACEBACK = 20_000
 
 
@@ -67,13 +67,47 @@ def recorded_failure(run: Path) -> Iterator[None]:
     The job's log has what is logged meanwhile. The error of an earlier attempt is removed.
     """
     (run / ERROR_FILE).unlink(missing_ok=True)
-    with logged_to(run / JOB_LOG):
+    with _logged_to(run / JOB_LOG):
         try:
             yield
         except Exception as error:
             if run.is_dir():
                 _write(run, error)
             raise
+
+
+@contextmanager
+def _logged_to(file: Path) -> Iterator[None]:
+    """Append to a file what agentrl logs; what is shown elsewhere is still shown there."""
+    logger = logging.getLogger("agentrl")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handlers: list[logging.Handler] = [_LogFile(file)]
+    if not logger.hasHandlers() and logging.lastResort is not None:
+        handlers.append(logging.lastResort)  # which Python uses as long as there is no handler
+    for handler in handlers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            logger.removeHandler(handler)
+        handlers[0].close()
+
+
+class _LogFile(logging.FileHandler):
+    """Loses records rather than fail, as on a full disk."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file, encoding="utf-8", delay=True)
+        self.setFormatter(logging.Formatter(_FORMAT))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; the run's folder may be gone."""
+        with suppress(OSError):
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Ignore the error."""
 
 
 def _write(run: Path, error: Exception) -> None:
@@ -86,7 +120,7 @@ def _write(run: Path, error: Exception) -> None:
         time=time.time(),
     )
     try:
-        write_durably(run / ERROR_FILE, json.dumps(asdict(failure), indent=1) + "\n")
+        write_json(run / ERROR_FILE, asdict(failure))
         with (run / JOB_LOG).open("a", encoding="utf-8") as log:
             log.write(str(failure) + "\n" if isinstance(error, AgentRLError) else lines)
     except OSError:  # such as a full disk, which may be the error itself
@@ -95,9 +129,8 @@ def _write(run: Path, error: Exception) -> None:
 
 def read_failure(run: Path) -> JobFailure | None:
     """The error that ended a run's last job; None if none did, or its file is damaged."""
+    found = read_object(run / ERROR_FILE)
     try:
-        with open(run / ERROR_FILE, "rb", opener=open_regular) as file:
-            found = json.loads(file.read(_LARGEST))
         return JobFailure(
             type=printable(str(found["type"])),
             message=printable(str(found["message"])),
@@ -105,5 +138,5 @@ def read_failure(run: Path) -> JobFailure | None:
             may_pass=found["may_pass"] is True,
             time=float(found["time"]),
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None

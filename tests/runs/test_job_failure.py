@@ -19,9 +19,10 @@ from agentrl.errors import (
     RewardError,
 )
 from agentrl.training.job import run_job
-from agentrl.training.job_failure import may_pass, read_failure
-from agentrl.training.run_folder import RunFolder, RunState
-from agentrl.training.run_summary import job_state, summarize
+from agentrl.runs.job_failure import may_pass, read_failure
+from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_state import RunState
+from agentrl.runs.run_summary import job_state, summarize
 
 
 class FailingJob:

@@ -1,0 +1,57 @@
+"""Metrics of a run in `metrics.jsonl`, one JSON object per step of a stage, and its `stage` file."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from agentrl.errors import ConfigError
+from agentrl.files import open_regular
+from agentrl.runs.jsonl import JsonlTail, read_lines
+from agentrl.runs.run_files import as_integer, as_object
+
+METRICS_FILE = "metrics.jsonl"
+STAGE_FILE = "stage"
+"""The file with the name of a running job's current stage."""
+TRAINING = "reinforcement"
+TRAINING_STAGES = (TRAINING, "fine-tuning", "preference training", "reward model training")
+"""The stages whose steps count toward a job's."""
+EVALUATION = "evaluation"
+"""The stage of evaluations during training."""
+_TAIL = 1 << 16
+"""Bytes at the end of the file in which the last training step is looked for."""
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """Return the logged entries, each with its `stage` and `step`; skip damaged lines.
+
+    Raises:
+        ConfigError: the file is not a regular one, or cannot be read.
+    """
+    return read_lines(run / METRICS_FILE, "stage")
+
+
+def first_entry(run: Path) -> dict[str, Any]:
+    """Return the entry that was logged first; empty if there is none, or the file is damaged."""
+    try:
+        return next(JsonlTail(run / METRICS_FILE).new(), {})
+    except ConfigError:
+        return {}
+
+
+def last_training_step(run: Path) -> int:
+    """Return the last logged training step, which a killed job has not saved; 0 without one."""
+    try:
+        with open(run / METRICS_FILE, "rb", opener=open_regular) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return 0
+    for line in reversed(lines):
+        try:
+            entry = as_object(json.loads(line))
+        except (ValueError, RecursionError):  # cut off
+            continue
+        if entry.get("stage") in TRAINING_STAGES:
+            return as_integer(entry.get("step")) or 0
+    return 0
