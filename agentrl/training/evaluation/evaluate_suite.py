@@ -18,6 +18,7 @@ from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
 from agentrl.files import lock_folder, write_json
 from agentrl.rollout.resolved_env import ResolvedEnv, resolve_env
+from agentrl.runs.run_files import load_json
 from agentrl.runs.run_folder import RunFolder
 from agentrl.text import known_names
 from agentrl.training.evaluation.evaluate import (
@@ -176,7 +177,7 @@ def resume_suites(folder: Path) -> tuple[Path, list[TaskResult]]:
         WorldError: see `agentrl.evaluate`.
     """
     try:
-        tree = json.loads((folder / COMMAND).read_text())
+        tree = load_json(folder / COMMAND)
         command = SuiteCommand(**tree["command"])
         suites = [_suite_of(one) for one in tree["suites"]]
         stamps = dict(tree["models"])
@@ -376,7 +377,7 @@ def _header(one: _TaskJob) -> dict[str, str]:
 def _finished(run: Path) -> TaskResult | None:
     """The result of a finished task; None if there is none that can be read."""
     try:
-        return TaskResult.from_json(json.loads((run / RESULT).read_text()))
+        return TaskResult.from_json(load_json(run / RESULT))
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return None
 

@@ -17,7 +17,7 @@ from agentrl.intervals import (
     student_estimate,
 )
 from agentrl.replay import Run
-from agentrl.runs.run_files import is_number
+from agentrl.runs.run_files import is_number, load_json
 from agentrl.training.evaluation.evaluate import Evaluation
 from agentrl.training.evaluation.suite import SuiteTask
 
@@ -252,7 +252,7 @@ def read_results(paths: Sequence[Path]) -> list[TaskResult]:
 
 def _read(file: Path) -> list[TaskResult]:
     try:
-        return [TaskResult.from_json(one) for one in json.loads(file.read_text())["results"]]
+        return [TaskResult.from_json(one) for one in load_json(file)["results"]]
     except FileNotFoundError:
         is_folder = file.name == RESULTS and file.parent.is_dir()
         if is_folder and (recorded := _recorded(file.parent)) is not None:
