@@ -1,0 +1,62 @@
+"""Read text and JSON files of a run, which may be damaged or have been written by a stranger."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from agentrl.files import open_regular
+
+_LARGEST = 64 << 20
+"""Bytes of a file that are read; real ones have a few thousand."""
+
+
+def read_text(file: Path) -> str | None:
+    """Return the text of a file; None if it is no regular file, or cannot be read."""
+    try:
+        with open(file, "rb", opener=open_regular) as opened:
+            return opened.read(_LARGEST).decode(errors="replace")
+    except OSError:
+        return None
+
+
+def load_json(file: Path) -> Any:
+    """Return the value in a JSON file.
+
+    Raises:
+        OSError: it is no regular file, or cannot be read.
+        ValueError: it is damaged.
+    """
+    with open(file, "rb", opener=open_regular) as opened:
+        text = opened.read(_LARGEST)
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; empty if there is none, or the file is damaged."""
+    try:
+        return as_object(load_json(file))
+    except (OSError, ValueError):
+        return {}
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """Return a JSON object; empty if the value is something else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_integer(value: object) -> int | None:
+    """Return an integer; None if the value is something else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a finite number."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= sys.float_info.max  # neither NaN nor infinite
+    )

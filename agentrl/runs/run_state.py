@@ -1,0 +1,88 @@
+"""State that a resumed run continues from, in its `state.json`."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """State that a resumed run needs besides the learner's checkpoint."""
+
+    step: int = 0
+    """The last finished training step."""
+    warm: bool = False
+    """Whether the warm start is done, or not configured."""
+    results: dict[str, Any] = field(default_factory=dict)
+    """The results for `summary.json` so far."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall-clock time by stage."""
+    void: dict[str, int] = field(default_factory=dict)
+    """Number of void episodes of the whole run, by cause."""
+    best: float | None = None
+    """The best result of an evaluation during training: its mean reward, or its loss."""
+    stale: int = 0
+    """Evaluations since the best one (`sft.patience`)."""
+    skipped: int = 0
+    """Steps of training on a data set whose loss or gradient was not finite."""
+    kl_coefficient: float | None = None
+    """The adapted KL coefficient; None without `algorithm.kl.target`."""
+    audit: list[list[int]] = field(default_factory=list)
+    """Counts of the running audit of the reward; see `RunningAudit`."""
+    restarts: list[dict[str, Any]] = field(default_factory=list)
+    """Restarts after a failure, each with its `time` (seconds since 1970), the last finished
+    `step`, the step that it was `resumed_from`, and the `error`."""
+    sampler: dict[str, Any] = field(default_factory=dict)
+    """State of the task sampler at the last checkpoint."""
+    tasks_taken: dict[str, int] = field(default_factory=dict)
+    """Groups that each environment gave a new task or row until then (`TaskPool.state`)."""
+    files: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    """Versions of each file of the user's code, by its path: the last step before its first use,
+    and its digest."""
+
+    def add_seconds(self, stage: str, seconds: float) -> None:
+        """Add to the time of a stage."""
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+
+    @contextmanager
+    def timing(self, stage: str) -> Iterator[None]:
+        """Add the time of a block that succeeds to that of a stage."""
+        started = time.perf_counter()
+        yield
+        self.add_seconds(stage, time.perf_counter() - started)
+
+    def record_files(self, digests: Mapping[str, str]) -> list[str]:
+        """Record the user's files as they are used from now on.
+
+        Returns:
+            those whose content has changed.
+        """
+        edited = []
+        for file, digest in digests.items():
+            versions = self.files.setdefault(file, [])
+            if versions and versions[-1][1] != digest:
+                edited.append(file)
+            if not versions or file in edited:
+                versions.append((self.step, digest))
+        return edited
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any]) -> "RunState":
+        """The state from the object of a JSON file.
+
+        Raises:
+            AttributeError, TypeError, ValueError: a field is unknown or has an invalid value.
+        """
+        state = cls(**tree)
+        state.step, state.results = int(state.step), dict(state.results)
+        state.seconds = {stage: float(spent) for stage, spent in state.seconds.items()}
+        state.files = {
+            file: [(int(step), str(digest)) for step, digest in versions]
+            for file, versions in state.files.items()
+        }
+        state.restarts = [dict(restart) for restart in state.restarts]
+        state.audit = [[int(count) for count in one] for one in state.audit]
+        state.void = {cause: int(count) for cause, count in state.void.items()}
+        return state
