@@ -29,8 +29,8 @@ from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
-from agentrl.training.supervised import warm_start
-from agentrl.training.supervised.supervised_dataset import Demonstration, SupervisedDataset
+from agentrl.training.offline import warm_start
+from agentrl.training.offline.supervised_dataset import Demonstration, SupervisedDataset
 from agentrl.types import Prompt, Turn
 
 

@@ -156,7 +156,7 @@ _LONGEST_FIRST = (
     "test_examples.py",
     "policies/engines/test_vllm_engine.py",
     "viewer/test_pages.py",
-    "training/supervised/test_demonstration_filter.py",
+    "training/demonstrations/test_demonstration_filter.py",
     "training/learner/test_learner.py",
     "training/trainer/test_training_samples.py",
     "phone_page/test_page_jobs.py",

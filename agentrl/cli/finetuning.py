@@ -16,7 +16,7 @@ from agentrl.cli.terminal import suggest
 from agentrl.text import shown_path
 
 if TYPE_CHECKING:
-    from agentrl.training.finetuning.offline_job import OfflineJob
+    from agentrl.training.offline.offline_job import OfflineJob
 
 
 def sft(
@@ -30,7 +30,7 @@ def sft(
 
     Example: agentrl sft my_sft.yaml sft.train.data=chats.jsonl optim.lr=1e-5
     """
-    from agentrl.training.finetuning.sft import SupervisedFinetuning
+    from agentrl.training.offline.sft import SupervisedFinetuning
 
     options = JobOptions.of(config, overrides, resume=resume)
     if (path := _run(SupervisedFinetuning(), options, dry_run, print_config)) is not None:
@@ -48,7 +48,7 @@ def dpo(
 
     Example: agentrl dpo my_dpo.yaml dpo.train.data=pairs.jsonl dpo.beta=0.1
     """
-    from agentrl.training.finetuning.dpo import PreferenceTraining
+    from agentrl.training.offline.dpo import PreferenceTraining
 
     options = JobOptions.of(config, overrides, resume=resume)
     if (path := _run(PreferenceTraining(), options, dry_run, print_config)) is not None:
@@ -66,7 +66,7 @@ def train_reward_model(
 
     Example: agentrl train-reward-model my.yaml reward_model.train.data=pairs.jsonl
     """
-    from agentrl.training.finetuning.reward_model_training import RewardModelTraining
+    from agentrl.training.offline.reward_model_training import RewardModelTraining
 
     options = JobOptions.of(config, overrides, resume=resume)
     if (path := _run(RewardModelTraining(), options, dry_run, print_config)) is not None:

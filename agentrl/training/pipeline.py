@@ -22,10 +22,10 @@ from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.resolved_env import history_of, resolve_env
 from agentrl.runs.run_folder import RunFolder
 from agentrl.text import did_you_mean, known_names, quoted
-from agentrl.training.finetuning.dpo import PreferenceTraining
-from agentrl.training.finetuning.reward_model_training import RewardModelTraining
-from agentrl.training.finetuning.sft import SupervisedFinetuning
 from agentrl.training.job import Job, run_job
+from agentrl.training.offline.dpo import PreferenceTraining
+from agentrl.training.offline.reward_model_training import RewardModelTraining
+from agentrl.training.offline.sft import SupervisedFinetuning
 from agentrl.training.pipeline_results import stage_row
 from agentrl.training.plan.job_plan import check_learner
 from agentrl.training.trainer.train import Reinforcement

@@ -13,7 +13,7 @@ from agentrl.actions.tool_calls import ActionSet
 from agentrl.cli import run
 from agentrl.cli.terminal import draw_image
 from agentrl.runs.run_summary import find_runs, summarize
-from agentrl.training.supervised.reply_conversion import strip_tags
+from agentrl.training.demonstrations.reply_conversion import strip_tags
 from agentrl.types import Outcome
 from tests.pseudo_terminal import PseudoTerminal
 

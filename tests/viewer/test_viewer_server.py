@@ -31,12 +31,12 @@ from agentrl.data.tables import read_file
 from agentrl.errors import ConfigError
 from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.resolved_env import resolve_env
+from agentrl.training.demonstrations.reply_conversion import available_gestures
 from agentrl.training.evaluation.human_player import UndoRequested
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
 from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.inference_model import open_chat_target
 from agentrl.training.inference.model_thread import ModelThread
-from agentrl.training.supervised.reply_conversion import available_gestures
 from agentrl.viewer.chat_app import chat_application
 from agentrl.viewer.live_chat import LiveChat
 from agentrl.viewer.live_episode import LiveEpisode

@@ -30,6 +30,11 @@ from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.runs.run_folder import PLAY_COMMAND, RunFolder
 from agentrl.runs.run_start import record_start
 from agentrl.text import did_you_mean
+from agentrl.training.demonstrations.reply_conversion import (
+    available_inputs,
+    parse_typed,
+    strip_tags,
+)
 from agentrl.training.evaluation.human_player import (
     HumanPolicy,
     NothingPlayed,
@@ -47,11 +52,6 @@ from agentrl.training.model_to_play import (
 )
 from agentrl.training.plan.job_plan import plan_model_play, plan_scripted_play
 from agentrl.training.playable_target import check_names_env, open_target, overridden_name
-from agentrl.training.supervised.reply_conversion import (
-    available_inputs,
-    parse_typed,
-    strip_tags,
-)
 from agentrl.types import IMAGE, Episode, Message, Observation, ScoredEpisode, Split, Turn
 
 log = logging.getLogger(__name__)

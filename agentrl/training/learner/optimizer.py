@@ -177,4 +177,5 @@ def learning_rate(config: OptimConfig, past: float, step: int) -> float:
     """
     left = 1 - past if config.lr_schedule == "linear" else 0.5 * (1 + math.cos(math.pi * past))
     lr = config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * left)
-    return lr * min(1.0, (step + 1) / config.lr_warmup_steps) if config.lr_warmup_steps else lr
+    is_warmup = step + 1 < config.lr_warmup_steps
+    return lr * (step + 1) / config.lr_warmup_steps if is_warmup else lr

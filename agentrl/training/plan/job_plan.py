@@ -14,6 +14,10 @@ from agentrl.policies.models.model_source import check_model, check_policy, find
 from agentrl.policies.open_model import check_engine, check_packages, engine_class
 from agentrl.rollout.play_plan import PlayPlan, baseline_players, plan_play
 from agentrl.rollout.workers.open_rollouts import plan_job
+from agentrl.training.demonstrations.demonstration_filter import (
+    DemonstrationSelection,
+    select_demonstrations,
+)
 from agentrl.training.env_seeds import check_evaluation_seeds, check_run_seeds
 from agentrl.training.monitoring.logger import check_loggers
 from agentrl.training.plan.environment_checks import (
@@ -31,10 +35,6 @@ from agentrl.training.plan.model_checks import (
     check_replay,
 )
 from agentrl.training.sampling.task_sampler import TaskSet, load_sampler, task_sets
-from agentrl.training.supervised.demonstration_filter import (
-    DemonstrationSelection,
-    select_demonstrations,
-)
 
 log = logging.getLogger(__name__)
 

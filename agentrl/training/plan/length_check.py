@@ -31,8 +31,8 @@ from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
 from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
+from agentrl.training.demonstrations.demonstration_filter import SelectedEpisode
 from agentrl.training.plan.long_prompts import skip_long_prompts
-from agentrl.training.supervised.demonstration_filter import SelectedEpisode
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from agentrl.devices.device_sources import num_virtual
 from agentrl.policies.open_model import engine_class
 from agentrl.rollout.play_plan import PlayPlan, baseline_players
 from agentrl.text import pluralize
-from agentrl.training.supervised import warm_start
+from agentrl.training.demonstrations import warm_start_cache
 from virtual_phone.phones_spec import EFFECT_DELAY_MS
 
 _SCRIPTED_TURNS_PER_S = 110.0
@@ -142,7 +142,7 @@ def _num_virtual(devices: DevicesConfig) -> int | None:
 
 
 def _has_warm_start(model: ModelConfig, warm: WarmStartConfig, environment: EnvConfig) -> bool:
-    return model.path != "tiny" and warm_start.has_warm_start(
+    return model.path != "tiny" and warm_start_cache.has_warm_start(
         path_of(model.path, "model.path"), warm, environment.id
     )
 

@@ -23,6 +23,7 @@ from agentrl.runs.run_state import RunState
 from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
+from agentrl.training.demonstrations import warm_start_cache
 from agentrl.training.evaluation.evaluate import Evaluation, mean_metrics, play_held_out
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.monitoring.progress import show_engine_start, show_progress
@@ -33,14 +34,14 @@ from agentrl.training.monitoring.training_health import (
     mismatch_warning,
     repetition_share,
 )
-from agentrl.training.plan.job_plan import JobPlan
-from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, load_sampler
-from agentrl.training.stop_signals import Stopping
-from agentrl.training.supervised import warm_start
-from agentrl.training.supervised.supervised_dataset import (
+from agentrl.training.offline import warm_start
+from agentrl.training.offline.supervised_dataset import (
     SupervisedDataset,
     rerender_demonstrations,
 )
+from agentrl.training.plan.job_plan import JobPlan
+from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, load_sampler
+from agentrl.training.stop_signals import Stopping
 from agentrl.training.trainer.step_rollouts import RolloutPrefetcher, StepCollector, StepEpisodes
 from agentrl.training.trainer.training_samples import StepSamples, build_training_samples
 from agentrl.types import ScoredEpisode
@@ -212,14 +213,14 @@ class Trainer:
         envs = {name: task.train for name, task in self._plan.play.trained.items()}
         ids = {one.id for one in envs.values()}
         settings = [one.settings for one in envs.values()]
-        if all(warm_start.has_warm_start(self._start, warm, one) for one in ids):
+        if all(warm_start_cache.has_warm_start(self._start, warm, one) for one in ids):
             log.warning(
                 "warm start skipped: %s already had one for %s (warm_start.repeat=true repeats it)",
                 self._start,
                 " and ".join(sorted(ids)),
             )
             return
-        cached = warm_start.cache_folder(
+        cached = warm_start_cache.cache_folder(
             warm, config.model, settings, mixture, config.devices, config.seed, recorded
         )
         if cached is not None and cached.is_dir():
@@ -258,7 +259,7 @@ class Trainer:
                 self._reporter.warm_start,
                 config.rollout.deadline_s,
             )
-        if cached is not None and warm_start.save_to_cache(cached, warm, ids, self._learner):
+        if cached is not None and warm_start_cache.save_to_cache(cached, warm, ids, self._learner):
             # The same weights that later runs load from the cache, rounded to `model.dtype`.
             self._learner.load_weights(cached / "model.safetensors")
 
@@ -352,7 +353,7 @@ class Trainer:
             self._learner.export(self._folder.model)
         if (warm := self._settings.warm_start) is not None:
             ids = {task.train.id for task in self._plan.play.trained.values()}
-            warm_start.write_marker(self._folder.model, warm, ids)
+            warm_start_cache.write_marker(self._folder.model, warm, ids)
         seconds = {stage: round(spent, 1) for stage, spent in self.state.seconds.items()}
         results = self.state.results | {
             "steps": self.state.step,

@@ -18,9 +18,9 @@ from agentrl.rollout.env_runner import EnvRunner
 from agentrl.rollout.env_server import EnvServer
 from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.scoring import RewardFunctions
+from agentrl.training.demonstrations.demonstration_filter import select_demonstrations
 from agentrl.training.evaluation.interactive_play import PlayInterface, play
-from agentrl.training.supervised.demonstration_filter import select_demonstrations
-from agentrl.training.supervised.supervised_dataset import rerender_demonstrations
+from agentrl.training.offline.supervised_dataset import rerender_demonstrations
 from agentrl.viewer import page_data
 from agentrl.viewer.export import html_pages
 from tests.data.rows import png, write_jsonl

@@ -4,8 +4,8 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.rollout.play_plan import plan_play
+from agentrl.training.demonstrations import warm_start_cache
 from agentrl.training.plan.work_estimate import estimate_work
-from agentrl.training.supervised import warm_start
 
 
 def stages(*overrides, name="number_game"):
@@ -62,6 +62,6 @@ def test_model_that_is_warm_costs_no_warm_start(tmp_path):
     lines = stages(f"model.path={tmp_path}")
     assert {"demonstrations", "warm start"} <= lines.keys()
     config = configuration.load("number_game")
-    warm_start.write_marker(tmp_path, config.warm_start, [config.env.id])
+    warm_start_cache.write_marker(tmp_path, config.warm_start, [config.env.id])
     lines = stages(f"model.path={tmp_path}")
     assert not {"demonstrations", "warm start"} & lines.keys()

@@ -18,9 +18,9 @@ from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training.evaluation.evaluate import play_held_out
+from agentrl.training.offline import warm_start
+from agentrl.training.offline.supervised_dataset import SupervisedDataset
 from agentrl.training.plan.job_plan import plan_scripted_play
-from agentrl.training.supervised import warm_start
-from agentrl.training.supervised.supervised_dataset import SupervisedDataset
 from agentrl.training.trainer.train import train
 
 JOB = {

@@ -19,7 +19,7 @@ from agentrl.rollout.scoring import RewardFunctions
 from tests.data.rows import picture, png, write_jsonl
 from tests.rollout.test_collector import episode_of
 from tests.rollout.test_reward_adapters import TICKET
-from tests.training.finetuning import jobs
+from tests.training.offline import jobs
 
 LEARNED = ["hold_out=0.25", "eval_every=10", "batch=6", "steps=30"]
 TRAINERS = {

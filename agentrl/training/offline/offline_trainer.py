@@ -14,10 +14,10 @@ from agentrl.runs.run_folder import MODEL_STEP, SAVING, RunFolder
 from agentrl.runs.run_state import RunState
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.checkpoints.checkpoint_writer import CheckpointWriter
-from agentrl.training.finetuning.offline_dataset import OfflineDataset
 from agentrl.training.learner.learner_group import AnyLearner
 from agentrl.training.learner.optimizer import learning_rate
 from agentrl.training.monitoring.reporter import Reporter
+from agentrl.training.offline.offline_dataset import OfflineDataset
 from agentrl.training.stop_signals import Stopping
 
 log = logging.getLogger(__name__)

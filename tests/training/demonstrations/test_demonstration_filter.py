@@ -26,19 +26,19 @@ from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_layout import episode_file
 from agentrl.training import env_seeds
 from agentrl.training.batching.token_sequences import split_into_sequences
-from agentrl.training.evaluation.interactive_play import PlayInterface, play
-from agentrl.training.plan.dry_run import describe_plan
-from agentrl.training.plan.job_plan import plan_training
-from agentrl.training.supervised import warm_start
-from agentrl.training.supervised.demonstration_filter import (
+from agentrl.training.demonstrations import warm_start_cache
+from agentrl.training.demonstrations.demonstration_filter import (
     DemonstrationSelection,
     select_demonstrations,
 )
-from agentrl.training.supervised.supervised_dataset import (
+from agentrl.training.evaluation.interactive_play import PlayInterface, play
+from agentrl.training.offline.supervised_dataset import (
     Demonstration,
     SupervisedDataset,
     rerender_demonstrations,
 )
+from agentrl.training.plan.dry_run import describe_plan
+from agentrl.training.plan.job_plan import plan_training
 from agentrl.training.trainer import train
 from agentrl.types import Episode, TokenSequence
 from tests.replay import packs
@@ -449,7 +449,7 @@ async def test_cache_depends_on_the_recorded_episodes(tmp_path):
     def folder(**changes: object) -> Path | None:
         job = recorded_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
         episodes, mixture = selected(job).episodes, job.mixture_weights()
-        return warm_start.cache_folder(
+        return warm_start_cache.cache_folder(
             job.warm_start, job.model, [job.env], mixture, job.devices, job.seed, episodes
         )
 

@@ -21,9 +21,9 @@ from agentrl.rollout.load_translator_and_players import (
 from agentrl.rollout.resolved_env import ResolvedEnv
 from agentrl.rollout.run_episode import ENVIRONMENT
 from agentrl.training.batching.token_sequences import split_into_sequences
+from agentrl.training.demonstrations.demonstration_filter import SelectedEpisode
+from agentrl.training.demonstrations.dialect_writer import DialectWriter
 from agentrl.training.monitoring.progress import OnProgress
-from agentrl.training.supervised.demonstration_filter import SelectedEpisode
-from agentrl.training.supervised.dialect_writer import DialectWriter
 from agentrl.types import Episode, Image, Message, TokenSequence, Turn, give_images
 
 

@@ -7,9 +7,9 @@ from agentrl.config import Config, FinetuningConfig
 from agentrl.data.conversations import OfflineRow, ReadRow, read_chat
 from agentrl.errors import with_short_mistakes
 from agentrl.files import StrPath
-from agentrl.training.finetuning.offline_dataset import Encode, encode_learned
-from agentrl.training.finetuning.offline_job import OfflineJob, OfflinePlan
 from agentrl.training.job import run_job
+from agentrl.training.offline.offline_dataset import Encode, encode_learned
+from agentrl.training.offline.offline_job import OfflineJob, OfflinePlan
 
 
 @with_short_mistakes

@@ -12,8 +12,8 @@ from agentrl.errors import ActionError
 from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.load_translator_and_players import open_translator
 from agentrl.rollout.resolved_env import resolve_env
-from agentrl.training.supervised.reply_conversion import available_gestures, parse_typed
-from tests.training.supervised.test_demonstration_filter import (
+from agentrl.training.demonstrations.reply_conversion import available_gestures, parse_typed
+from tests.training.demonstrations.test_demonstration_filter import (
     PHONES,
     learnt,
     played,

@@ -1,16 +1,11 @@
 import json
-import math
-from types import SimpleNamespace
 
 import pytest
 
 from agentrl import config as configuration
-from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.runs.run_folder import RunFolder
-from agentrl.training.learner.optimizer import Optimizer
-from agentrl.training.supervised import warm_start
-from tests.training.samples import sample
+from agentrl.training.demonstrations import warm_start_cache
 
 
 def settings(*overrides):
@@ -20,36 +15,9 @@ def settings(*overrides):
 def cached(config):
     envs = [job.env for job in config.environments().values()]
     mixture = config.mixture_weights()
-    return warm_start.cache_folder(
+    return warm_start_cache.cache_folder(
         config.warm_start, config.model, envs, mixture, config.devices, config.seed
     )
-
-
-def test_learning_rate_rises_then_falls_to_its_final_share():
-    config = WarmStartConfig(steps=100, lr=1.0, lr_warmup_steps=10, lr_final_ratio=0.1)
-    rates = [warm_start.warm_start_lr(config, step) for step in range(1, 101)]
-    assert rates[0] == pytest.approx(0.1)
-    assert max(rates) == rates[9] == pytest.approx(1.0)
-    assert rates[-1] == pytest.approx(0.1)
-    assert rates[9:] == sorted(rates[9:], reverse=True)
-
-
-async def test_a_skipped_step_does_not_advance_the_learning_rate(
-    make_learner, config, model_adapter, monkeypatch
-):
-    real, rates = Optimizer.step, []
-
-    def step(self, lr, loss):
-        return real(self, lr, loss * math.nan if not rates else loss)
-
-    monkeypatch.setattr(Optimizer, "step", step)
-    warm = WarmStartConfig(steps=3, batch=1, lr=1.0, lr_warmup_steps=4)
-    dataset = SimpleNamespace(draw=lambda count: [sample(model_adapter, 0)] * count)
-    learner = make_learner(config)
-    await warm_start.train_on_demonstrations(
-        warm, dataset, learner, lambda step, metrics, steps: rates.append(metrics["lr"]), 60.0
-    )
-    assert rates == pytest.approx([0.0, 0.25, 0.5])  # the first one is skipped
 
 
 @pytest.mark.parametrize(
@@ -109,7 +77,7 @@ def test_warm_start_of_a_4_bit_model_is_not_cached():
 
 def test_run_keeps_a_copy_of_its_prompt(tmp_path):
     def instructions(folder):
-        return warm_start._instructions(configuration.load(folder.path / "config.yaml").env)
+        return warm_start_cache._instructions(configuration.load(folder.path / "config.yaml").env)
 
     template = tmp_path / "mine.jinja"
     template.write_text("Play well. {{ instructions }}")
@@ -133,18 +101,20 @@ def test_run_keeps_a_copy_of_its_prompt(tmp_path):
 def test_warm_start_that_cannot_be_cached_is_not_lost(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     warm = settings().warm_start
-    assert not warm_start.save_to_cache(tmp_path / "file" / "clone", warm, "NumberGame-v0", None)
+    assert not warm_start_cache.save_to_cache(
+        tmp_path / "file" / "clone", warm, "NumberGame-v0", None
+    )
     assert "could not be cached" in caplog.text
 
 
 def has_warm_start(folder, *overrides):
     config = settings(*overrides)
-    return warm_start.has_warm_start(folder, config.warm_start, config.env.id)
+    return warm_start_cache.has_warm_start(folder, config.warm_start, config.env.id)
 
 
 def write_marker(folder, *overrides):
     config = settings(*overrides)
-    warm_start.write_marker(folder, config.warm_start, [config.env.id])
+    warm_start_cache.write_marker(folder, config.warm_start, [config.env.id])
 
 
 def test_marker_names_the_environment_and_the_warm_start(tmp_path):

@@ -1,21 +1,16 @@
-"""Warm start: behavior cloning on demonstrations, its cache, and the marker of a warm model."""
+"""The cache of warm starts, and the marker of a model that has had one."""
 
-import asyncio
 import hashlib
-import inspect
 import itertools
 import json
 import logging
-import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from agentrl import env, registry
 from agentrl._version import __version__
@@ -27,29 +22,23 @@ from agentrl.config import (
     extend_record,
     model_record,
 )
-from agentrl.errors import AgentRLError, EnvError
-from agentrl.event_loop import Worker
+from agentrl.errors import AgentRLError
 from agentrl.extension_points import DIALECT
-from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
 from agentrl.rollout.resolved_env import resolve_env
-from agentrl.rollout.workers.rollouts import Rollouts
-from agentrl.training import env_seeds
-from agentrl.training.supervised.demonstration_filter import SelectedEpisode, demonstrations_digest
-from agentrl.training.supervised.supervised_dataset import Demonstration, SupervisedDataset
+from agentrl.training.demonstrations.demonstration_filter import (
+    SelectedEpisode,
+    demonstrations_digest,
+)
 
 if TYPE_CHECKING:
     from agentrl.training.learner.learner_group import AnyLearner
 
-_PACKAGE = Path(__file__).resolve().parents[2]
 _LARGE = 10_000_000
 _KEY = "warm_starts"
 """Key of a model's record: the warm starts that its weights have had, by environment."""
 
 log = logging.getLogger(__name__)
-
-Report = Callable[[int, dict[str, float], int], None]
-"""Takes a step, its metrics and the total number of steps."""
 
 
 def cache_folder(
@@ -83,9 +72,9 @@ def cache_folder(
         "env": [asdict(one) for one in environments],
         "mixture": mixture,
         "warm_start": asdict(warm),
-        "version": __version__,
+        "version": __version__,  # stands for our own code
         "devices": [devices.tempo, devices.effect_delay_ms, devices.size],
-        "code": [_code_digest(one, model, warm) for one in environments],
+        "files": [_files_digest(one, model, warm) for one in environments],
         "instructions": [_instructions(one) for one in environments],
         "recorded": demonstrations_digest(recorded),
     }
@@ -93,28 +82,26 @@ def cache_folder(
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
 
 
-def _code_digest(config: EnvConfig, model: ModelConfig, warm: WarmStartConfig) -> str:
-    """A digest of the code and files that the warm start depends on.
+def _files_digest(config: EnvConfig, model: ModelConfig, warm: WarmStartConfig) -> str:
+    """A digest of the user's files that the warm start depends on.
 
-    These are the folders of the environment's modules, the files that its arguments name (such as
-    a data set), our own model and training code, and the files of a model that is a local folder.
+    These are the files that the environment's arguments name (such as a data set), those of a
+    model that is a local folder, and the folders of modules outside the package, whose code the
+    package's version does not identify.
     """
     env = resolve_env(config)
     named = [env.registration.translator, env.players.get(warm.player or ""), env.app]
     modules = {reference.rpartition(":")[0] for reference in named if reference}
     modules.add(env.entry_point.__module__)
-    files = {registry.import_module(module).__file__ for module in modules}
     if config.dialect is not None:
-        files.add(inspect.getfile(DIALECT.resolve(config.dialect)))
+        modules.add(DIALECT.resolve(config.dialect).__module__)
+    # Our own modules change with the package's version only.
+    foreign = {one for one in modules if not one.startswith("agentrl.")}
+    files = {registry.import_module(one).__file__ for one in foreign}
     folders = {Path(file).parent for file in files if file}
     folders.add(Path(model.path).expanduser())
     digest = hashlib.sha256()
     beside = sorted(f for folder in folders for f in folder.glob("*") if f.is_file())
-    beside += sorted(
-        f
-        for name in ("actions", "algorithms", "policies", "training")
-        for f in (_PACKAGE / name).rglob("*.py")
-    )
     for file in (*beside, *_named_files(config.kwargs)):
         # Large files (weights) count by size and time: reading gigabytes here would take too long.
         large = file.stat().st_size > _LARGE
@@ -141,82 +128,6 @@ def _is_file(path: Path) -> bool:
 
 def _instructions(config: EnvConfig) -> str:
     return instructions_for(config.prompt, open_translator(resolve_env(config)))
-
-
-def warm_start_lr(config: WarmStartConfig, step: int) -> float:
-    """Learning rate of a step (from 1): linear warmup, then cosine decay to `lr_final_ratio`."""
-    if step <= config.lr_warmup_steps:
-        return config.lr * step / config.lr_warmup_steps
-    progress = (step - config.lr_warmup_steps) / max(1, config.steps - config.lr_warmup_steps)
-    cosine = 0.5 * (1 + math.cos(math.pi * progress))
-    return config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * cosine)
-
-
-async def play_demonstrations(
-    warm: WarmStartConfig, mixture: Mapping[str, float], run_seed: int, rollouts: Rollouts
-) -> list[Demonstration]:
-    """Play the demonstrations with the warm start's scripted player.
-
-    Args:
-        warm: the warm start.
-        mixture: how much of them is played in each environment (`Config.mixture_weights`).
-        run_seed: seed of the whole run.
-        rollouts: play them.
-
-    Raises:
-        WorldError: more than half of the episodes are void, or no phone is left.
-    """
-    assert warm.player is not None
-    seeds = env_seeds.demonstration_seeds(run_seed, warm.episodes)
-    rng = np.random.default_rng(run_seed)
-    names = list(map(str, rng.choice([*mixture], len(seeds), p=[*mixture.values()])))
-    requests = requests_of_step("demo", 0, seeds, 1, envs=names)
-    played = await rollouts.collect(requests, warm.player)
-    return [
-        Demonstration(episode=scored.episode, by_player=True)
-        for scored in played
-        if not scored.episode.outcome.void
-    ]
-
-
-async def train_on_demonstrations(
-    warm: WarmStartConfig,
-    dataset: SupervisedDataset,
-    learner: "AnyLearner",
-    report: Report,
-    deadline_s: float,
-) -> None:
-    """Train the learner on demonstrations.
-
-    Args:
-        warm: the number of steps, their batch size and learning rates.
-        dataset: the samples to draw from.
-        learner: is trained in place.
-        report: called after every step.
-        deadline_s: for the player to relabel one batch (`rollout.deadline_s`).
-
-    Raises:
-        EnvError: the player did not answer in time.
-    """
-    learner.begin_offline(warm)
-    relabeler = Worker("relabeler")  # the player relabels samples, and may hang
-    skipped = 0
-    try:
-        for step in range(1, warm.steps + 1):
-            async with asyncio.timeout(deadline_s):
-                samples = await relabeler.call(dataset.draw, warm.batch)
-            metrics = await asyncio.to_thread(
-                learner.offline_step, samples, warm_start_lr(warm, step - skipped)
-            )
-            skipped += int(metrics["skipped"])
-            report(step, metrics, warm.steps)
-    except TimeoutError:
-        raise EnvError(
-            f"the player {warm.player!r} did not answer within rollout.deadline_s={deadline_s:g} s"
-        ) from None
-    finally:
-        relabeler.close()
-    learner.end_offline()
 
 
 def save_to_cache(

@@ -22,14 +22,14 @@ from agentrl.policies.open_model import open_encoder
 from agentrl.rollout.workers.open_rollouts import reserve
 from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_state import RunState
-from agentrl.training.finetuning.offline_dataset import (
+from agentrl.training.monitoring.progress import PlannedWork
+from agentrl.training.monitoring.reporter import Reporter
+from agentrl.training.offline.offline_dataset import (
     Encode,
     OfflineDataset,
     Rows,
     open_rows,
 )
-from agentrl.training.monitoring.progress import PlannedWork
-from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.plan.disk_space import DiskPlan
 from agentrl.training.plan.host_memory_plan import check_host_memory
 from agentrl.training.plan.job_plan import check_learner
@@ -136,10 +136,10 @@ class OfflineJob(ABC):
         """See `Job.run`."""
         config = plan.settings
         # These import torch, which may be missing; the check has reported that by now.
-        from agentrl.training.finetuning.offline_trainer import OfflineTrainer, Schedule
         from agentrl.training.learner.learner_group import open_learner
         from agentrl.training.learner.network.logprob_model import LogprobModel
         from agentrl.training.learner.network.reward_model import RewardModel
+        from agentrl.training.offline.offline_trainer import OfflineTrainer, Schedule
 
         settings = self._settings(config)
         async with AsyncExitStack() as opened:

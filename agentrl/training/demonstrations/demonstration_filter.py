@@ -22,7 +22,7 @@ from agentrl.runs.episode_summary import label_of
 from agentrl.runs.run_folder import RunFolder
 from agentrl.text import pluralize
 from agentrl.training import env_seeds
-from agentrl.training.supervised.reply_conversion import convert_replies
+from agentrl.training.demonstrations.reply_conversion import convert_replies
 from agentrl.types import Episode, Turn
 
 log = logging.getLogger(__name__)

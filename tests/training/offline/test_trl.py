@@ -16,15 +16,15 @@ from agentrl.algorithms.core.preference_loss import (
 from agentrl.data.conversations import read_chat, read_preference
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.training.finetuning.offline_dataset import (
-    encode_compared,
-    encode_learned,
-    encode_pair,
-)
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.network.logprob_model import LogprobModel
 from agentrl.training.learner.network.reward_model import RewardModel
+from agentrl.training.offline.offline_dataset import (
+    encode_compared,
+    encode_learned,
+    encode_pair,
+)
 from tests.policies import families
 
 trl = pytest.importorskip("trl")

@@ -7,9 +7,9 @@ from agentrl.config import Config, FinetuningConfig
 from agentrl.data.conversations import OfflineRow, ReadRow, read_preference
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.files import StrPath
-from agentrl.training.finetuning.offline_dataset import Encode, encode_pair
-from agentrl.training.finetuning.offline_job import Examples, OfflineJob, OfflinePlan
 from agentrl.training.job import run_job
+from agentrl.training.offline.offline_dataset import Encode, encode_pair
+from agentrl.training.offline.offline_job import Examples, OfflineJob, OfflinePlan
 
 
 @with_short_mistakes

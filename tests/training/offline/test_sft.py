@@ -17,18 +17,18 @@ from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.finetuning.offline_dataset import (
+from agentrl.training.learner.learner import Learner
+from agentrl.training.learner.learner_settings import LearnerSettings
+from agentrl.training.learner.optimizer import Optimizer
+from agentrl.training.offline.offline_dataset import (
     OfflineDataset,
     encode_learned,
     encode_pair,
 )
-from agentrl.training.finetuning.sft import SupervisedFinetuning
-from agentrl.training.learner.learner import Learner
-from agentrl.training.learner.learner_settings import LearnerSettings
-from agentrl.training.learner.optimizer import Optimizer
+from agentrl.training.offline.sft import SupervisedFinetuning
 from tests.data.rows import picture, png, write_jsonl
 from tests.data.test_conversations import MS_SWIFT, SHARE_GPT, TRL
-from tests.training.finetuning import jobs
+from tests.training.offline import jobs
 
 SMALL = [*jobs.SMALL, "optim.lr=3e-3", "sft.batch=4"]
 LEARNED = ["sft.steps=16", "sft.hold_out=0.25", "sft.eval_every=4"]

@@ -1,1 +1,0 @@
-"""Supervised warm start from demonstrations."""
