@@ -1,5 +1,7 @@
 """Selects and validates how weights get to the engines, by the configuration and the GPUs."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentrl.cluster.reservation import find_nodes
@@ -30,41 +32,47 @@ class TransportChoice:
         Raises:
             ConfigError: they cannot.
         """
-        engine, setting = self._engine, f"train.weight_transfer={self.train.weight_transfer}"
-        transport = None if self._is_automatic else transport_class(self.train.weight_transfer)
-        gpus = num_gpus(self.rollout) if self._depends_on_gpus else 0
-        self._check_adapters(setting, transport)
-        if transport is not None:
-            if not issubclass(engine, transport.needs.engine):
-                raise ConfigError(
-                    f"{setting} needs rollout.engine={_names_of(transport.needs.engine)}; for "
-                    f"{self.rollout.engine} set train.weight_transfer=file"
-                )
-            self._check_gpus(setting, transport, gpus)
+        self._check_adapters()
+        gpus = self._gpu_counter()
+        if not self._is_automatic:
+            problem = self._problem(transport_class(self.train.weight_transfer), gpus)
+            if problem is not None:
+                raise ConfigError(f"train.weight_transfer={self.train.weight_transfer}{problem}")
         if self.rollout.sleep:
             self._check_sleep(gpus)
 
-    def _check_gpus(self, setting: str, transport: type[WeightTransport], gpus: int) -> None:
+    def _gpu_counter(self) -> Callable[[], int]:
+        """Count the GPUs when first asked: counting them takes importing torch."""
+        return functools.cache(lambda: num_gpus(self.rollout))
+
+    def _problem(self, transport: type[WeightTransport], gpus: Callable[[], int]) -> str | None:
+        """Why a transport does not work here, to be put after its name; None if it works."""
         needs = transport.needs
-        if needs.gpus is not None and gpus == 0:
-            raise ConfigError(
-                f"{setting} needs a GPU, and there is none; set train.weight_transfer=file"
+        if self.serves_adapters and not transport.carries_adapters:
+            return ": model.lora.serve=adapter needs train.weight_transfer=file or auto"
+        if not issubclass(self._engine, needs.engine):
+            return (
+                f" needs rollout.engine={_names_of(needs.engine)}; for {self.rollout.engine} set "
+                "train.weight_transfer=file"
             )
+        if needs.gpus is not None and gpus() == 0:
+            return " needs a GPU, and there is none; set train.weight_transfer=file"
         if needs.gpus == "different" and self._share_gpus:
-            raise ConfigError(
-                f"{setting}: engine and learner share a GPU ({self._counts(gpus)}), but it "
-                f"connects different ones; {self._alternative('same')}"
+            return (
+                f": engine and learner share a GPU ({self._counts(gpus())}), but it connects "
+                f"different ones; {self._alternative('same')}"
             )
         if needs.gpus == "same" and not self._share_gpus:
-            raise ConfigError(
-                f"{setting}: engine and learner are on different GPUs ({self._counts(gpus)}), "
-                f"which share no memory; {self._alternative('different')}"
+            return (
+                f": engine and learner are on different GPUs ({self._counts(gpus())}), which share "
+                f"no memory; {self._alternative('different')}"
             )
         if needs.max_workers is not None and self.num_workers > needs.max_workers:
-            raise ConfigError(
-                f"{setting}: an engine on several GPUs does not share each of them with a learner; "
-                "set train.weight_transfer=file"
+            return (
+                ": an engine on several GPUs does not share each of them with a learner; set "
+                "train.weight_transfer=file"
             )
+        return None
 
     def _alternative(self, gpus: str) -> str:
         """Suggest a transport for engines on the same GPUs as the learner, or on different ones."""
@@ -74,7 +82,7 @@ class TransportChoice:
         ]  # fmt: skip
         return f"set train.weight_transfer={(names or ['file'])[0]}"
 
-    def _check_adapters(self, setting: str, transport: type[WeightTransport] | None) -> None:
+    def _check_adapters(self) -> None:
         if not self.serves_adapters:
             if self.lora.serve == "adapter":
                 raise ConfigError(
@@ -92,13 +100,9 @@ class TransportChoice:
                 f"model.lora.rank={self.lora.rank}: rollout.engine={self.rollout.engine} supports "
                 f"adapters up to rank {most}; lower the rank or set model.lora.serve=merged"
             )
-        if transport is not None and not transport.carries_adapters:
-            raise ConfigError(
-                f"{setting}: model.lora.serve=adapter needs train.weight_transfer=file or auto"
-            )
 
-    def _check_sleep(self, gpus: int) -> None:
-        if not self._engine.capabilities.sleeps or gpus == 0:
+    def _check_sleep(self, gpus: Callable[[], int]) -> None:
+        if not self._engine.capabilities.sleeps or gpus() == 0:
             able = [
                 one.name for one in ENGINE.extensions()
                 if one.origin == "agentrl" and ENGINE.resolve(one.name).capabilities.sleeps
@@ -114,7 +118,7 @@ class TransportChoice:
         if not self._share_gpus:
             raise ConfigError(
                 "rollout.sleep=true: engine and learner are on different GPUs "
-                f"({self._counts(gpus)}), so sleeping frees no memory; remove rollout.sleep"
+                f"({self._counts(gpus())}), so sleeping frees no memory; remove rollout.sleep"
             )
 
     def transport(self, gpus: int | None = None) -> str:
@@ -125,30 +129,16 @@ class TransportChoice:
         """
         if not self._is_automatic:
             return self.train.weight_transfer
-        if gpus is None:
-            gpus = num_gpus(self.rollout) if self._depends_on_gpus else 0
+        counted = self._gpu_counter() if gpus is None else lambda: gpus
         possible = {
             name: one.preference for name, one in built_in().items()
-            if one.preference is not None and self._suits(one, gpus)
+            if one.preference is not None and self._problem(one, counted) is None
         }  # fmt: skip
         return max(possible, key=lambda name: possible[name])
 
     def transport_class(self, gpus: int | None = None) -> type[WeightTransport]:
         """The class of the transport; see `transport`."""
         return transport_class(self.transport(gpus))
-
-    def _suits(self, transport: type[WeightTransport], gpus: int) -> bool:
-        """Whether a transport is certain to work."""
-        needs = transport.needs
-        if not issubclass(self._engine, needs.engine):
-            return False
-        if self.serves_adapters and not transport.carries_adapters:
-            return False
-        if needs.gpus is None:
-            return True
-        if not gpus or (needs.max_workers is not None and self.num_workers > needs.max_workers):
-            return False
-        return needs.gpus == ("same" if self._share_gpus else "different")
 
     def sleeps(self) -> bool:
         """Whether engines sleep while the learner computes on their GPU."""
@@ -175,17 +165,6 @@ class TransportChoice:
     @property
     def _is_automatic(self) -> bool:
         return self.train.weight_transfer == AUTO
-
-    @property
-    def _depends_on_gpus(self) -> bool:
-        """Whether the number of GPUs matters; counting them takes importing torch."""
-        if self.rollout.sleep and self._engine.capabilities.sleeps:
-            return True
-        named = built_in().values() if self._is_automatic else [self.transport_class()]
-        return any(
-            one.needs.gpus is not None and issubclass(self._engine, one.needs.engine)
-            for one in named
-        )
 
     @property
     def _share_gpus(self) -> bool:
