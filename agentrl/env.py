@@ -122,12 +122,12 @@ class EnvRegistration:
 _ENVS: dict[str, EnvRegistration] = {}
 _RANDOM = {"random": "agentrl.actions.space_translator:RandomPlayer"}
 """The players of environments with the default translator."""
-_REMOTE = "agentrl.rollout.remote_env:make_remote_env"
+_REMOTE = "agentrl.rollout.environments.remote_env:make_remote_env"
 _FOREIGN = {
     "http://": _REMOTE,
     "https://": _REMOTE,
-    "openenv://": "agentrl.rollout.foreign_envs.openenv_client:OpenEnvClient",
-    "pettingzoo:": "agentrl.rollout.foreign_envs.pettingzoo_game:PettingZooGame",
+    "openenv://": "agentrl.rollout.environments.openenv_client:OpenEnvClient",
+    "pettingzoo:": "agentrl.rollout.environments.pettingzoo_game:PettingZooGame",
 }
 """Entry points of environments whose id begins with a prefix; they get the rest of the id."""
 _PHONE_ARGUMENT = (

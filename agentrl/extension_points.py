@@ -266,7 +266,7 @@ PLAYER = ExtensionPoint(kind="player", setting="env.players", builtin="agentrl.e
 REWARD = ExtensionPoint(
     kind="reward",
     setting="rewards",
-    builtin="agentrl.rollout.reward_names:reward_targets",
+    builtin="agentrl.rollout.rewards.reward_names:reward_targets",
 )
 
 SAMPLER = ExtensionPoint(

@@ -35,10 +35,10 @@ from agentrl.errors import RewardError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.policies.tiny import tiny_model
-from agentrl.rollout.env_runner import EnvRunner
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.environments.env_runner import EnvRunner
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
-from agentrl.rollout.scoring import RewardFunctions
 from agentrl.training.evaluation.suite import tasks_of
 from agentrl.types import Episode
 

@@ -47,9 +47,9 @@ from agentrl.policies.models.model_source import resolve_model
 from agentrl.replay.frames.frame_pack import PackWriter
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import requests_of_step
-from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.environments.env_runner import EnvRunner
 from agentrl.rollout.play_plan import plan_play
-from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Prompt, Reply
 

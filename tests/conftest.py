@@ -163,7 +163,7 @@ _LONGEST_FIRST = (
     "viewer/test_viewer_server.py",
     "viewer/test_server_app.py",
     "training/learner/test_ranks.py",
-    "rollout/test_rollout_worker.py",
+    "rollout/workers/test_rollout_worker.py",
     "training/learner/test_lora_adapters.py",
     "viewer/test_page_design.py",
     "check/test_extensions.py",

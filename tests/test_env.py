@@ -8,12 +8,12 @@ import agentrl
 from agentrl import env
 from agentrl.config import EnvConfig, WrapperConfig
 from agentrl.errors import ConfigError
-from agentrl.rollout.load_translator_and_players import (
+from agentrl.rollout.environments.load_translator_and_players import (
     load_player,
     open_translator,
     read_interface,
 )
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.environments.resolved_env import resolve_env
 
 CODE = """
 import gymnasium

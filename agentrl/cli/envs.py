@@ -156,7 +156,7 @@ def _check_name(name: str) -> None:
 def standalone_program() -> str:
     """The environment server as one file, which needs no agentrl."""
     from agentrl import web_access
-    from agentrl.rollout import env_calls, env_server
+    from agentrl.rollout.environments import env_calls, env_server
 
     program = Path(str(env_server.__file__)).read_text("utf-8")
     for module in (env_calls, web_access):
@@ -194,7 +194,7 @@ def serve(
     """
     from agentrl import env
     from agentrl.config import resolve, target_of
-    from agentrl.rollout import env_server
+    from agentrl.rollout.environments import env_server
 
     if program:
         typer.echo(standalone_program(), nl=False)

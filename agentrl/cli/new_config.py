@@ -70,7 +70,7 @@ def init(
 def _report_columns(file: Path) -> None:
     """Print what a configuration must still say about its local data, if anything."""
     from agentrl import config as configuration
-    from agentrl.rollout.resolved_env import resolve_env
+    from agentrl.rollout.environments.resolved_env import resolve_env
 
     try:
         resolve_env(configuration.load(file).env).check_arguments()

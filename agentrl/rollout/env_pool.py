@@ -12,13 +12,13 @@ from agentrl.devices.pool import Borrower
 from agentrl.errors import ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.phone_page import PageAssigner
 from agentrl.replay.live_phones import LivePhones
-from agentrl.rollout.env_processes import EnvProcesses
-from agentrl.rollout.env_runner import EnvRunner
-from agentrl.rollout.env_server import CLOSE_S
-from agentrl.rollout.load_translator_and_players import ResizeOf
+from agentrl.rollout.environments.env_processes import EnvProcesses
+from agentrl.rollout.environments.env_runner import EnvRunner
+from agentrl.rollout.environments.env_server import CLOSE_S
+from agentrl.rollout.environments.load_translator_and_players import ResizeOf
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, SharedPool, open_phone_pool
 from agentrl.rollout.play_plan import PlayPlan
-from agentrl.rollout.resolved_env import ResolvedEnv
 from agentrl.types import Episode, Image, Outcome, Split
 from virtual_phone.phones_spec import AppSpec
 

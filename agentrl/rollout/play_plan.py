@@ -13,7 +13,7 @@ from agentrl.config import (
     RolloutConfig,
     RunConfig,
 )
-from agentrl.rollout.resolved_env import ResolvedEnv, resolve_env
+from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
 from agentrl.types import Split
 from agentrl.weight_sync.transport_choice import TransportChoice
 

@@ -21,10 +21,10 @@ from agentrl.replay.episode_encoding import to_plain
 from agentrl.replay.frames.banded_png import cut_into_bands
 from agentrl.replay.recorder import masked
 from agentrl.rollout.env_pool import open_env_pool
-from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.environments.env_runner import EnvRunner
 from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
-from agentrl.rollout.scoring import RewardFunctions
 from agentrl.types import Episode, Image, ScoredEpisode, Split, Turn
 
 log = logging.getLogger(__name__)

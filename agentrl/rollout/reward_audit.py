@@ -13,7 +13,7 @@ from agentrl.files import write_json
 from agentrl.replay import RecordedEpisode, Run
 from agentrl.rollout.grouped_share import GroupSums, Share
 from agentrl.rollout.rescore_and_rehearse import check_recorded
-from agentrl.rollout.scoring import RewardFunctions, score_or_void
+from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
 from agentrl.runs.episode_summary import Summary, is_success
 from agentrl.runs.run_layout import audit_file
 from agentrl.text import known_names

@@ -11,11 +11,11 @@ import agentrl
 from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.data.grading import final_answer
-from agentrl.rollout.load_translator_and_players import open_translator
-from agentrl.rollout.resolved_env import resolve_env
-from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.rewards.scoring import RewardFunctions
+from tests.rollout.rewards.test_reward_adapters import TICKET
 from tests.rollout.test_collector import episode_of
-from tests.rollout.test_reward_adapters import TICKET
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "configs" / "recipes" / "README.md"

@@ -13,11 +13,11 @@ import pytest
 import agentrl
 from agentrl.config import Config, EnvConfig, RewardConfig
 from agentrl.errors import ConfigError, RewardError
-from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.training.plan.job_plan import plan_scripted_play
 from tests.data.rows import picture, png, write_jsonl
+from tests.rollout.rewards.test_reward_adapters import TICKET
 from tests.rollout.test_collector import episode_of
-from tests.rollout.test_reward_adapters import TICKET
 
 DATA_URI = "data:image/png;base64," + base64.b64encode(png(picture(40))).decode()
 OURS = "tests.data.contract_rewards:"
@@ -468,7 +468,7 @@ def test_columns_of_pictures_are_not_recorded(folder):
 
 
 def test_pictures_of_the_row_are_those_that_the_model_saw(folder):
-    from agentrl.rollout.reward_adapters import inputs_of
+    from agentrl.rollout.rewards.reward_adapters import inputs_of
 
     for row, held in ((R1V, "image"), (EASYR1, "images")):
         _, shown, reset_info = asked(written(folder, row))

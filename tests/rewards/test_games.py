@@ -7,7 +7,7 @@ import pytest
 from agentrl.config import RewardConfig
 from agentrl.errors import RewardError
 from agentrl.rewards import form, minigames, number_game, sokoban, tree_game
-from agentrl.rollout.scoring import RewardFunctions, env_reward
+from agentrl.rollout.rewards.scoring import RewardFunctions, env_reward
 from tests.replay.episodes import episode, turn
 
 NEEDS = {

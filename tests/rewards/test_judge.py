@@ -16,10 +16,10 @@ from agentrl.config import Config, RewardConfig
 from agentrl.data.image_loading import load_image
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.judge import RUBRIC, Judge
-from agentrl.rollout.loaded_reward import load_rewards
 from agentrl.rollout.nodes.job_files import local_folders
-from agentrl.rollout.reward_signatures import RewardSpec
-from agentrl.rollout.scoring import RewardFunctions, score_or_void
+from agentrl.rollout.rewards.loaded_reward import load_rewards
+from agentrl.rollout.rewards.reward_signatures import RewardSpec
+from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
 from agentrl.types import Episode, Message, Outcome
 from tests.policies.completions_server import ok, refusal, reply, serving
 from tests.replay.episodes import episode, screen, turn

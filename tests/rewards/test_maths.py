@@ -7,11 +7,11 @@ from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards import math_verifier, maths
 from agentrl.rewards.length import soft_punishment
 from agentrl.rewards.math_verifier import Verifier
-from agentrl.rollout.loaded_reward import load_rewards
-from agentrl.rollout.reward_adapters import inputs_of
-from agentrl.rollout.reward_signatures import RewardSpec
-from agentrl.rollout.scoring import RewardFunctions
-from tests.rollout.test_reward_adapters import answered
+from agentrl.rollout.rewards.loaded_reward import load_rewards
+from agentrl.rollout.rewards.reward_adapters import inputs_of
+from agentrl.rollout.rewards.reward_signatures import RewardSpec
+from agentrl.rollout.rewards.scoring import RewardFunctions
+from tests.rollout.rewards.test_reward_adapters import answered
 
 
 @pytest.fixture(scope="module")

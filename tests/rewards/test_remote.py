@@ -21,8 +21,8 @@ from agentrl import cli
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.remote import OpenRLHF, Remote
-from agentrl.rollout.scoring import RewardFunctions
-from tests.rollout.test_reward_adapters import answered
+from agentrl.rollout.rewards.scoring import RewardFunctions
+from tests.rollout.rewards.test_reward_adapters import answered
 
 THEIRS = """
 import time

@@ -27,7 +27,7 @@ from agentrl.rollout.collector import (
     requests_of_step,
 )
 from agentrl.rollout.failure_log import FailureLog
-from agentrl.rollout.scoring import RewardFunctions, score_or_void
+from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
 from agentrl.types import Episode, Outcome, ScoredEpisode, Turn
 
 

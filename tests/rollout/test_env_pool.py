@@ -22,10 +22,10 @@ from agentrl.errors import (
 )
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_pool import PhoneEnvPool
-from agentrl.rollout.env_processes import EnvProcesses
-from agentrl.rollout.load_translator_and_players import read_interface
+from agentrl.rollout.environments.env_processes import EnvProcesses
+from agentrl.rollout.environments.load_translator_and_players import read_interface
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import plan_play
-from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome
 from tests.rollout.test_collector import episode_of
@@ -191,8 +191,8 @@ def test_results_and_errors_of_an_environment_in_a_process_arrive_as_they_are(
 HOLDER = """
 import sys, time
 from agentrl.config import EnvConfig
-from agentrl.rollout.env_processes import EnvProcesses
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.environments.env_processes import EnvProcesses
+from agentrl.rollout.environments.resolved_env import resolve_env
 
 if __name__ == "__main__":
     processes = EnvProcesses(1)

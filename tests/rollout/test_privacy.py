@@ -18,9 +18,9 @@ from agentrl.replay import open as open_run
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.env_pool import open_env_pool
-from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.environments.env_runner import EnvRunner
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import plan_play
-from agentrl.rollout.resolved_env import resolve_env
 from agentrl.rollout.run_episode import EpisodeLimits, run_episode
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.types import Outcome, ScoredEpisode

@@ -29,8 +29,8 @@ from agentrl.data.chat_rows import ChatRows
 from agentrl.data.conversations import read_chat
 from agentrl.data.tables import read_file
 from agentrl.errors import ConfigError
-from agentrl.rollout.load_translator_and_players import open_translator
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.training.demonstrations.reply_conversion import available_gestures
 from agentrl.training.evaluation.human_player import UndoRequested
 from agentrl.training.evaluation.interactive_play import PlayInterface, play

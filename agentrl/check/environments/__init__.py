@@ -14,7 +14,7 @@ from agentrl.check.runner import Check
 from agentrl.config import EnvConfig
 from agentrl.devices.device_sources import open_device
 from agentrl.errors import AgentRLError, DeviceError, describe_error, message_of
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.environments.resolved_env import resolve_env
 
 _QUICK_STEPS = 5
 _STOPS = ("construction", CLOSE)

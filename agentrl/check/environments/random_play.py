@@ -14,10 +14,10 @@ import numpy as np
 from agentrl import env
 from agentrl.config import EnvConfig
 from agentrl.config.env_settings import EACH
-from agentrl.rollout.env_calls import reset_env, step_env
-from agentrl.rollout.env_processes import EnvProcesses
-from agentrl.rollout.load_translator_and_players import open_translator
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.environments.env_calls import reset_env, step_env
+from agentrl.rollout.environments.env_processes import EnvProcesses
+from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.types import Observation
 
 SEED = 7

@@ -17,10 +17,10 @@ from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.child_process import descendants
 from agentrl.config import EnvConfig
 from agentrl.errors import describe_error
-from agentrl.rollout.env_calls import reset_env
-from agentrl.rollout.env_server import CLOSE_S
+from agentrl.rollout.environments.env_calls import reset_env
+from agentrl.rollout.environments.env_server import CLOSE_S
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
-from agentrl.rollout.resolved_env import resolve_env
 
 CLOSE = "reset and close"
 """The name of the check of the first instance."""

@@ -11,7 +11,7 @@ from agentrl.check.support.sample_episode import sample_episode, truncated
 from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.replay import open as open_run
-from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.types import Episode, ScoredEpisode
 
 TAKES_NAMES = True

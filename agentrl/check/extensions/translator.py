@@ -17,8 +17,8 @@ from agentrl.check.support.job_settings import env_config_from
 from agentrl.config import EnvConfig
 from agentrl.env import scripted_reply
 from agentrl.extension_points import TRANSLATOR
-from agentrl.rollout.load_translator_and_players import load_player, open_translator
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.types import IMAGE
 
 _STEPS = 10

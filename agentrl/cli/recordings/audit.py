@@ -145,7 +145,7 @@ def _report(
     from agentrl import event_loop, replay
     from agentrl.rollout import reward_audit
     from agentrl.rollout.rescore_and_rehearse import chat_format_of
-    from agentrl.rollout.scoring import RewardFunctions
+    from agentrl.rollout.rewards.scoring import RewardFunctions
 
     def comparison(default: float) -> "Comparison":
         return reward_audit.Comparison(

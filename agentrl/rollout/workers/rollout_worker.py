@@ -20,13 +20,13 @@ from agentrl.replay.live_phones import LivePhones
 from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import CollectionProgress, Collector
 from agentrl.rollout.env_pool import EnvPool, open_env_pool
-from agentrl.rollout.env_runner import EnvRunner
+from agentrl.rollout.environments.env_runner import EnvRunner
+from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.failure_log import FailureLog
-from agentrl.rollout.load_translator_and_players import load_player
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, phone_states
 from agentrl.rollout.play_plan import PlayPlan
+from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
-from agentrl.rollout.scoring import RewardFunctions, score_or_void
 from agentrl.rollout.workers.engine_host import EngineHost
 from agentrl.types import Episode, Observation, ScoredEpisode, Split, Turn
 

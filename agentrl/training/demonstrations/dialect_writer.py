@@ -8,8 +8,11 @@ from agentrl.actions.dialect import Dialect, Resize
 from agentrl.errors import ActionError, ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.replay.episode_encoding import to_plain
-from agentrl.rollout.load_translator_and_players import compose_message, open_translator
-from agentrl.rollout.resolved_env import ResolvedEnv
+from agentrl.rollout.environments.load_translator_and_players import (
+    compose_message,
+    open_translator,
+)
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.text import quoted
 from agentrl.types import Message, Observation, Turn, without_placeholders
 

@@ -24,8 +24,11 @@ from agentrl.config import (
 )
 from agentrl.errors import AgentRLError
 from agentrl.extension_points import DIALECT
-from agentrl.rollout.load_translator_and_players import instructions_for, open_translator
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.environments.load_translator_and_players import (
+    instructions_for,
+    open_translator,
+)
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.training.demonstrations.demonstration_filter import (
     SelectedEpisode,
     demonstrations_digest,

@@ -17,7 +17,7 @@ from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
 from agentrl.files import lock_folder, write_json
-from agentrl.rollout.resolved_env import ResolvedEnv, resolve_env
+from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
 from agentrl.runs.run_files import load_json
 from agentrl.runs.run_folder import RunFolder
 from agentrl.text import known_names

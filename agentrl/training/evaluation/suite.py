@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from agentrl.config import Config, EnvConfig, EvalConfig, RewardConfig
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import SUITE
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.environments.resolved_env import resolve_env
 
 _EPISODES = 20
 """Episodes of a task that names no number, where there are endlessly many."""

@@ -13,7 +13,7 @@ from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config
 from agentrl.devices.device_sources import num_virtual
 from agentrl.errors import ClusterError, ConfigError
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.training.plan.disk_space import DiskPlan, is_in_memory
 from agentrl.training.plan.job_size import JobSize
 from agentrl.weight_sync.transport_choice import TransportChoice

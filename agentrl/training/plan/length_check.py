@@ -25,10 +25,10 @@ from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.play_plan import PlayPlan, PlayTask, plan_play
-from agentrl.rollout.resolved_env import ResolvedEnv
+from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
-from agentrl.rollout.scoring import RewardFunctions
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training import env_seeds
 from agentrl.training.demonstrations.demonstration_filter import SelectedEpisode

@@ -11,13 +11,13 @@ from agentrl.config import Config, EnvConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.open_model import open_encoder
-from agentrl.rollout.load_translator_and_players import (
+from agentrl.rollout.environments.load_translator_and_players import (
     compose_message,
     instructions_for,
     open_translator,
     preceding_for,
 )
-from agentrl.rollout.resolved_env import ResolvedEnv, resolve_env
+from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from agentrl.errors import LearnerError, LearnerLost, boundary
 from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.load_translator_and_players import load_player
+from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.workers.rollouts import Rollouts
 from agentrl.runs.run_folder import SAVING, RunFolder
 from agentrl.runs.run_state import RunState

@@ -15,10 +15,10 @@ from agentrl.config import RewardConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.reward_scorer import TrainedReward
 from agentrl.rewards.remote import Remote
-from agentrl.rollout.scoring import RewardFunctions
+from agentrl.rollout.rewards.scoring import RewardFunctions
 from tests.data.rows import picture, png, write_jsonl
+from tests.rollout.rewards.test_reward_adapters import TICKET
 from tests.rollout.test_collector import episode_of
-from tests.rollout.test_reward_adapters import TICKET
 from tests.training.offline import jobs
 
 LEARNED = ["hold_out=0.25", "eval_every=10", "batch=6", "steps=30"]

@@ -14,7 +14,7 @@ from agentrl.cluster import reservation
 from agentrl.cluster.placement import Node
 from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
 from agentrl.errors import ConfigError
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.workers import open_rollouts
 from agentrl.training.plan import cpu_memory_plan, model_checks
 from agentrl.training.plan.dry_run import describe_plan

@@ -7,7 +7,7 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
-from agentrl.rollout.resolved_env import resolve_env
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.training.plan.length_check import check_lengths
 from agentrl.training.plan.long_prompts import skip_long_prompts
 

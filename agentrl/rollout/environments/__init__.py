@@ -1,0 +1,1 @@
+"""Make environments, run them where they belong, and serve them to others."""

@@ -1,0 +1,410 @@
+"""Run one environment and its translator in a thread, driven from an event loop.
+
+Environments block, so each has its own thread. Every call is bounded by the deadline of the episode
+around it; an environment that does not return in time is abandoned together with its thread.
+"""
+
+import contextlib
+import faulthandler
+import hashlib
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import PIL.Image
+
+from agentrl.actions.screen_actions import Done
+from agentrl.data.observations import is_within, observation_problem
+from agentrl.errors import (
+    ActionError,
+    ConfigError,
+    EnvError,
+    boundary,
+    describe_error,
+    message_of,
+)
+from agentrl.event_loop import Worker
+from agentrl.rollout.environments.env_calls import reset_env, step_env
+from agentrl.rollout.environments.load_translator_and_players import (
+    ResizeOf,
+    compose_message,
+    instructions_for,
+    open_translator,
+    preceding_for,
+)
+from agentrl.rollout.environments.resolved_env import ResolvedEnv, close_env
+from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
+from agentrl.text import pluralize, quoted
+from agentrl.types import Image, Message, Observation, finite
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+MakeEnv = Callable[..., Any]
+"""Takes a render mode, and `device` on a phone; returns the environment."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class StepResult:
+    """The result of a reset or a step."""
+
+    observation: Observation
+    """The observation as the model sees it."""
+    info: Mapping[str, Any]
+    frames: tuple[str, ...]
+    env_observation: Any = None
+    """The observation as the environment returned it, for scripted players."""
+    hidden: bool = False
+    """Whether the screen must not be recorded."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of parts of the step, as reported by the environment."""
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ActionResult:
+    """The effect of one reply."""
+
+    action: Any
+    unreadable: str | None
+    """Why the reply is not an action; None if it is."""
+    after: StepResult | None
+    """The result of the step; None if no action was taken."""
+
+
+_BUILTIN = frozenset((bool, int, float, str, type(None)))
+
+
+def to_builtin(value: Any) -> Any:
+    """Convert numpy types to Python's, so that JSON can express the value."""
+    if type(value) in _BUILTIN:  # most of an info: this runs every turn
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): to_builtin(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_builtin(v) for v in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value
+
+
+def _check_info(info: Any) -> Mapping[str, Any]:
+    """An environment's info as plain values, with the entries that the framework reads checked.
+
+    Raises:
+        TypeError, ValueError: it is not a dictionary, its metrics are not finite numbers, or its
+            `state_key` is not a string.
+    """
+    if not isinstance(info, Mapping):
+        raise TypeError(f"info is {type(info).__name__}, not a dictionary")
+    checked: dict[str, Any] = to_builtin(info)
+    if not isinstance(checked.get("state_key"), str | None):
+        raise TypeError(f"info['state_key'] is {checked['state_key']!r:.80}, not a string or None")
+    metrics = checked.get("metrics", {})
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"info['metrics'] is {metrics!r:.80}, not a dictionary of numbers")
+    for name, value in metrics.items():
+        if not name.isprintable():
+            raise ValueError(f"info['metrics'] has the unprintable name {name!r}")
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"info['metrics'][{name!r}] is {value!r:.80}, not a finite number")
+    return checked
+
+
+def _is_hidden(info: Mapping[str, Any]) -> bool:
+    """Whether the guard reports that another app is in front, so that no frame may be kept."""
+    guard = info.get("guard")
+    return isinstance(guard, Mapping) and bool(guard.get("no_frame"))
+
+
+def _numeric_timings(timings: Any) -> Mapping[str, float]:
+    """The numbers in an environment's `timings`; ignores an attribute of another kind."""
+    if not isinstance(timings, Mapping):
+        return {}
+    return {str(k): float(v) for k, v in timings.items() if isinstance(v, int | float)}
+
+
+def _state_key(observation: Observation, coarsen: Callable[[Image], Image] | None = None) -> str:
+    """A digest of an observation; `coarsen` makes it the same for images that look alike."""
+    digest = hashlib.blake2b(observation.text.encode("utf-8", "replace"), digest_size=16)
+    for image in observation.images:
+        digest.update(str(image.shape).encode() + (coarsen(image) if coarsen else image).tobytes())
+    return digest.hexdigest()
+
+
+_STATUS_BAR = 0.05
+"""Share of a screen's height taken by the status bar, whose clock and battery keep changing."""
+_CELLS, _LEVELS = 64, 8
+_MOST_TEXT = 1_000_000
+"""Most characters of an observation, which no context holds; to encode more would take long."""
+_warned: set[str] = set()
+"""Environments that were reported for observations out of bounds."""
+
+
+def coarse_screen(image: Image) -> Image:
+    """A coarse grayscale version of a screen: 64 x 64 cells with 8 gray levels each.
+
+    It does not change with the clock in the status bar or a cursor, and rarely with compression
+    noise (only in cells whose gray value lies at the edge of a level).
+
+    Args:
+        image: uint8[H, W, 3].
+
+    Returns:
+        uint8[64, 64].
+    """
+    content = PIL.Image.fromarray(image[int(_STATUS_BAR * len(image)) :]).convert("L")
+    gray = content.resize((_CELLS, _CELLS), PIL.Image.Resampling.BOX)
+    return np.asarray(gray) // (256 // _LEVELS)
+
+
+class EnvRunner:
+    """Runs one environment instance, for many episodes.
+
+    Args:
+        env: the environment.
+        save_frame: stores a full frame and returns its id; None stores none.
+        device: the serial of its phone; None for an environment without one.
+        host: where the phone is, if the job has phones on several hosts.
+        lease: the lease token that the environment is given as its `device`.
+        make: makes the environment elsewhere; None makes it in this process.
+        resize_of: see `open_translator`.
+    """
+
+    def __init__(
+        self,
+        env: ResolvedEnv,
+        save_frame: Callable[[Image], str] | None,
+        device: str | None = None,
+        lease: str | None = None,
+        make: MakeEnv | None = None,
+        resize_of: ResizeOf | None = None,
+        host: str | None = None,
+    ) -> None:
+        self.translator = open_translator(env, resize_of)
+        self.instructions = instructions_for(env.settings.prompt, self.translator)
+        self.id, self.device, self.host = env.id, device, host
+        self._device_kwargs = {} if lease is None else {"device": lease}
+        self._make = make or env.make
+        self._config = env.settings
+        self._save_frame = save_frame
+        self._env: Any = None
+        self._turn = 0
+        """Steps of this episode."""
+        self._shown: Observation | None = None
+        """Last observation of the environment."""
+        self._system: str | None = None
+        """The episode's own system message, if it has another one than the instructions."""
+        self._preceding: tuple[Message, ...] = ()
+        """Earlier messages that the message before the first step continues."""
+        self._composed: tuple[Observation, Message] | None = None
+        """The message about it, if it is composed already."""
+        self._worker = Worker(f"runner-{device or 'env'}")
+
+    async def reset(self, seed: int) -> StepResult:
+        """Start an episode.
+
+        Raises:
+            DeviceError: the phone failed.
+            EnvError: the environment raised.
+        """
+        return await self._worker.call(self._with_open_streams, self._reset, seed)
+
+    async def act(self, reply: str, *, is_last: bool = False) -> "ActionResult":
+        """Take the action of a reply, or the translator's `no_action` if it contains none.
+
+        Args:
+            reply: of the policy.
+            is_last: no message follows.
+
+        Raises:
+            DeviceError: the phone failed.
+            EnvError: the environment or the translator raised.
+        """
+        return await self._worker.call(
+            self._with_open_streams, self._act_and_compose, reply, is_last
+        )
+
+    def _with_open_streams(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function; one that closes a standard stream of the process has failed."""
+        try:
+            result = function(*arguments)
+        finally:
+            closed = reopen_closed_streams()
+        if closed:
+            raise EnvError(f"{self.id} closed {' and '.join(closed)} of the process of the job")
+        return result
+
+    def _reset(self, seed: int) -> StepResult:
+        remember_streams()
+        with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
+            if self._env is None:
+                mode = getattr(self.translator, "render_mode", None)
+                if not faulthandler.is_enabled():  # a crash in native code names its lines
+                    # Behind sys.stderr may be no file, as in a notebook or a redirection.
+                    with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):
+                        faulthandler.enable()
+                self._env = self._make(mode, **self._device_kwargs)
+                if hasattr(self._env.unwrapped, "shares_observations"):
+                    # Each array is hashed and scaled once.
+                    self._env.unwrapped.shares_observations = True
+                if (attach_env := getattr(self.translator, "attach_env", None)) is not None:
+                    attach_env(self._env)
+            if (begin_episode := getattr(self.translator, "begin_episode", None)) is not None:
+                begin_episode()
+            observation, info = reset_env(self._env, seed)
+            self._check_nothing_is_lost(info)
+            self._turn = 0
+            if hasattr(self.translator, "system_message"):
+                system = instructions_for(self._config.prompt, self.translator, info)
+                self._system = None if system == self.instructions else system
+            self._preceding = preceding_for(self.translator, info)
+            return self._step_result(observation, info)
+
+    def _check_nothing_is_lost(self, reset_info: Mapping[str, Any]) -> None:
+        """Check that a served question's own messages reach the model.
+
+        Raises:
+            ConfigError: the translator that is the default for servers leaves them out.
+        """
+        if self._config.translator_class is not None or not self.id.startswith("http"):
+            return
+        for key, what, method in (
+            ("system", "a system message", "system_message"),
+            ("preceding", "earlier messages", "preceding_messages"),
+        ):
+            if reset_info.get(key) and not hasattr(self.translator, method):
+                raise ConfigError(
+                    f"env.id={self.id}: an episode has {what} (info[{key!r}]), which the default "
+                    "translator leaves out: set env.translator_class=QA-v0, or "
+                    "env.translator_class=space if the model is not to see it"
+                )
+
+    def _act_and_compose(self, reply: str, is_last: bool) -> "ActionResult":
+        """Act, and compose the next message in the same call of the thread, which is cheaper."""
+        result = self._act(reply)
+        after = result.after
+        has_ended = after is not None and (after.terminated or after.truncated)
+        if not is_last and not has_ended and self._shown is not None:
+            with contextlib.suppress(EnvError):  # `message` tries again and raises it
+                self._composed = self._shown, self._message(self._shown)
+        return result
+
+    def _act(self, reply: str) -> "ActionResult":
+        unreadable = None
+        try:
+            with boundary(EnvError, f"the translator's reading of {quoted(reply, 80)}"):
+                action = self.translator.to_action(reply)
+        except ActionError as error:
+            unreadable = message_of(error)
+            with boundary(EnvError, "the translator's no_action()"):
+                action = self.translator.no_action()
+        after = None if action is None else self._step(action)
+        return ActionResult(action=action, unreadable=unreadable, after=after)
+
+    def _step(self, action: Any) -> StepResult:
+        def name() -> str:  # only for errors: the text of an array takes longer than a step
+            return f"{self._config.id}.step({action!r:.200})"
+
+        with boundary(EnvError, name):
+            try:
+                observation, reward, terminated, truncated, info = step_env(self._env, action)
+            except ActionError as error:  # only a translator may raise it
+                raise EnvError(f"{name()}: {describe_error(error)}") from error
+            self._turn += 1
+            self._preceding = ()
+            number = finite("the reward", reward)
+            if isinstance(action, Done):  # what the agent says of the outcome is for rewards
+                info = {"status": action.status, "message": action.message, **info}
+            return self._step_result(observation, info, number, terminated, truncated)
+
+    def _step_result(
+        self,
+        observation: Any,
+        info: Mapping[str, Any],
+        reward: float = 0.0,
+        terminated: bool = False,
+        truncated: bool = False,
+    ) -> StepResult:
+        translated = self._shown = self._translated(observation, info)
+        checked = _check_info(info)
+        if self._config.dialect is not None and translated.images:
+            height, width = translated.images[-1].shape[:2]
+            checked = {"screen_size": [width, height], **checked}
+        if self._config.state_key != "info":
+            coarsen = coarse_screen if self._config.state_key == "screen" else None
+            checked = {**checked, "state_key": _state_key(translated, coarsen)}
+        hidden = _is_hidden(checked)
+        save = None if hidden else self._save_frame
+        return StepResult(
+            observation=translated,
+            info=checked,
+            frames=tuple(map(save, translated.images)) if save else (),
+            env_observation=observation,
+            hidden=hidden,
+            timings=_numeric_timings(getattr(self._env.unwrapped, "timings", {})),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+        )
+
+    def _translated(self, observation: Any, info: Mapping[str, Any]) -> Observation:
+        """Check an observation, and translate it for the model.
+
+        Raises:
+            EnvError: it is not in its space.
+            ConfigError: it cannot be shown.
+        """
+        where = f"{self.id}: the observation after {pluralize(self._turn, 'step')}"
+        space = self._env.observation_space
+        if problem := observation_problem(space, observation, where):
+            raise EnvError(problem)
+        if self.id not in _warned and not is_within(space, observation):
+            _warned.add(self.id)
+            log.warning("%s is out of the bounds of its space %s", where, space)
+        try:
+            found = self.translator.to_observation(observation, info)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {message_of(error)}") from error
+        if len(found.text) > _MOST_TEXT:
+            raise EnvError(f"{where} has {len(found.text):,} characters; at most {_MOST_TEXT:,}")
+        return found
+
+    async def message(self, observation: Observation) -> Message:
+        """The message to the policy, composed by the translator.
+
+        Raises:
+            EnvError: the translator raised.
+        """
+        composed, self._composed = self._composed, None
+        if composed is not None and composed[0] is observation:
+            return composed[1]
+        return await self._worker.call(self._message, observation)
+
+    def _message(self, observation: Observation) -> Message:
+        with boundary(EnvError, "the translator's message"):
+            message = compose_message(
+                self._config.prompt, self.translator, observation, self._preceding
+            )
+        if message.system is None and self._system is not None:
+            return replace(message, system=self._system)
+        return message
+
+    def close(self) -> None:
+        """Close the environment as soon as its thread is free; does not wait for it."""
+        self._worker.close(self._close_env)
+
+    def is_closed(self, wait_s: float) -> bool:
+        """Whether a closing environment is closed, after waiting at most this long."""
+        return self._worker.join(wait_s)
+
+    def _close_env(self) -> None:
+        if self._env is not None:
+            place = "" if self.device is None else f" on {self.device}"
+            close_env(self._env, f"{self.id}{place}")
+            reopen_closed_streams()

@@ -1,0 +1,366 @@
+"""An environment that a configuration names: what is behind the names is looked up once.
+
+An argument that both the environment and the translator take, such as a game mode, is passed to
+both, in whichever section it is set.
+"""
+
+import inspect
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import gymnasium
+
+from agentrl import env, registry
+from agentrl.config import EnvConfig, EvalConfig, History, WrapperConfig, parse_history
+from agentrl.data.observations import AnyText
+from agentrl.errors import (
+    ConfigError,
+    InvalidArgument,
+    boundary,
+    describe_error,
+    must_propagate,
+)
+from agentrl.extension_points import DIALECT, PLAYER, TRANSLATOR
+from agentrl.rollout.environments.env_server import is_text_space
+from agentrl.text import known_names
+
+log = logging.getLogger(__name__)
+
+_MAKE_ARGUMENTS = ("max_episode_steps", "render_mode")
+"""Arguments of `gymnasium.make` itself."""
+_ALLOW = "allow"
+
+
+@dataclass(kw_only=True, frozen=True, eq=False)
+class ResolvedEnv:
+    """The environment of a job in one split, with its class, translator and players.
+
+    Made by `resolve_env`.
+    """
+
+    settings: EnvConfig
+    """The section `env`; its `kwargs` include those of `eval.kwargs` in that split."""
+    registration: env.EnvRegistration
+    """With the translator and the players of the settings."""
+    eval_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """The keyword arguments that `eval.kwargs` sets; empty when training."""
+    section: str = "env.kwargs"
+    """The key of `settings.kwargs` in messages."""
+
+    @property
+    def id(self) -> str:
+        """The id that the user wrote."""
+        return self.settings.id
+
+    @property
+    def app(self) -> str | None:
+        """The app that a phone must run; None for an environment without a phone."""
+        return self.registration.app
+
+    @property
+    def players(self) -> Mapping[str, str]:
+        """The scripted players: `module:Class` by name."""
+        return self.registration.players
+
+    @cached_property
+    def entry_point(self) -> Any:
+        """The class or function that makes the environment."""
+        point = self.registration.entry_point
+        return point if callable(point) else registry.load(point)
+
+    @cached_property
+    def history(self) -> History:
+        """The history in prompts; see `history_of`."""
+        return history_of(self.settings)
+
+    @cached_property
+    def stop_texts(self) -> tuple[str, ...]:
+        """Texts that end a reply in the configured dialect."""
+        dialect = self.settings.dialect
+        return () if dialect is None else tuple(DIALECT.resolve(dialect).stop)
+
+    @property
+    def eval_note(self) -> str:
+        """The arguments of evaluation, for messages that do not name one; empty when training."""
+        return f" (with eval.kwargs={self.eval_kwargs})" if self.eval_kwargs else ""
+
+    @cached_property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """The named parameters of the entry point; empty if its signature is unknown."""
+        return named_parameters(self.entry_point)
+
+    @cached_property
+    def kwargs(self) -> dict[str, Any]:
+        """The arguments of the environment, except its phone.
+
+        Raises:
+            ConfigError: `env.kwargs` and `env.translator_kwargs` contradict each other.
+        """
+        return {**self.shared(self.settings.translator_kwargs), **self.settings.kwargs}
+
+    @property
+    def own_kwargs(self) -> dict[str, Any]:
+        """`kwargs` without those of `gymnasium.make`."""
+        return {k: v for k, v in self.kwargs.items() if k not in _MAKE_ARGUMENTS}
+
+    def remote_kwargs(self, deadline_s: float) -> dict[str, Any]:
+        """Return the extra arguments of a remote environment's client: how long it waits."""
+        if self.id.startswith("openenv://"):
+            return {"agentrl_deadline_s": deadline_s}
+        if not self.id.startswith("http://"):
+            return {}
+        patience_s = self.settings.patience_s
+        return {"agentrl_deadline_s": deadline_s, "agentrl_patience_s": patience_s}
+
+    def with_kwargs(self, **kwargs: Any) -> "ResolvedEnv":
+        """Return the environment with further arguments."""
+        settings = replace(self.settings, kwargs={**self.settings.kwargs, **kwargs})
+        return replace(self, settings=settings)
+
+    def with_allowed_apps(self, allow: Sequence[str]) -> "ResolvedEnv":
+        """Allow further packages in front, besides the environment's own app.
+
+        Raises:
+            ConfigError: there are such packages, but the environment does not take them.
+        """
+        if self.app is None or not allow:
+            return self
+        if _ALLOW not in self.parameters and not _takes_any_keyword(self.entry_point):
+            raise ConfigError(
+                f"devices.allow={list(allow)}: {self.id} does not guard its phone (its constructor "
+                f"takes no `{_ALLOW}`); leave the setting out"
+            )
+        return self.with_kwargs(allow=list(allow))
+
+    def crash_hint(self) -> str:
+        """Suggest `env.processes` after a process died, if an environment may be the cause."""
+        if self.settings.processes or self.app is not None:
+            return ""
+        return f". If {self.id}, which runs in its threads, is the cause: set env.processes=1"
+
+    def make(self, render_mode: str | None = None, **place: Any) -> "gymnasium.Env[Any, Any]":
+        """Make the environment with its wrappers.
+
+        Gymnasium's passive checker is off: repeated for every lease of a phone, it would take
+        longer than a turn. `agentrl check env` runs it.
+
+        Args:
+            render_mode: used unless `env.kwargs` names one.
+            **place: `device`, for an environment that is played on a phone; or `remote_kwargs`.
+
+        Raises:
+            ConfigError: it cannot be made, or its arguments are rejected.
+        """
+        kwargs: dict[str, Any] = {**self.kwargs, **place}
+        if render_mode is not None:
+            kwargs.setdefault("render_mode", render_mode)
+        with self.named_keys():
+            instance = env.make_registered(
+                self.registration, self.id, {"disable_env_checker": True, **kwargs}
+            )
+            for wrapper in self.settings.wrappers:
+                instance = _wrap(instance, wrapper)
+        return with_text_actions(instance)
+
+    def check_arguments(self) -> int | None:
+        """Check once that the environment takes its arguments, without making it.
+
+        An environment that needs more than that, such as a data set, has a class method
+        `check_kwargs`.
+
+        Returns:
+            The number of distinct episodes, if `check_kwargs` returns it; else None.
+
+        Raises:
+            ConfigError: as `kwargs`; or its constructor does not take an argument, or lacks one.
+        """
+        return self._num_episodes  # of a data set, the whole file is read for it
+
+    @cached_property
+    def _num_episodes(self) -> int | None:
+        given = self.settings.kwargs
+        if self.app is not None and "device" in given:
+            raise ConfigError(
+                f"{self._section_of('device')}.device={given['device']}: each episode gets one of "
+                "the phones of devices.source; name your phone there"
+            )
+        if self.app is not None and _ALLOW in given:
+            raise ConfigError(f"{self._section_of(_ALLOW)}.{_ALLOW}: set devices.allow instead")
+        for name in given:
+            known = name in self.parameters or name in _MAKE_ARGUMENTS
+            if not known and not _takes_any_keyword(self.entry_point):
+                raise ConfigError(
+                    f"{self._section_of(name)}.{name}: {self.id} takes no such argument"
+                    f"{known_names(name, self.parameters, label='It takes')}"
+                )
+        section = "eval.kwargs" if self.eval_kwargs else self.section
+        registered = gymnasium.spec(self.registration.id).kwargs or {}
+        required = [n for n, p in self.parameters.items() if p.default is p.empty]
+        missing = [n for n in required if n not in {"device", *registered, *self.kwargs}]
+        if missing:
+            raise ConfigError(f"{section}: {self.id} requires {', '.join(missing)}")
+        if (check := getattr(self.entry_point, "check_kwargs", None)) is None:
+            return None
+        try:
+            episodes = check(**self.own_kwargs)
+        except InvalidArgument as error:
+            raise ConfigError(f"{self._section_of(error.name)}.{error}") from error
+        except ConfigError as error:
+            raise ConfigError(f"{section}: {error}") from error
+        return episodes if type(episodes) is int else None
+
+    def first_observations(self) -> Iterator[env.FirstObservation]:
+        """Yield the start of each episode, of an environment that knows all of its episodes."""
+        if (first := getattr(self.entry_point, "first_observations", None)) is not None:
+            yield from first(**self.own_kwargs)
+
+    @contextmanager
+    def named_keys(self) -> Iterator[None]:
+        """Name rejected arguments by their full key, such as `env.kwargs.cards`.
+
+        Raises:
+            ConfigError: in place of an `InvalidArgument`, or of another one in evaluation.
+        """
+        try:
+            yield
+        except InvalidArgument as error:
+            raise ConfigError(f"{self._section_of(error.name)}.{error}") from error
+        except ConfigError as error:
+            if not self.eval_kwargs:
+                raise
+            raise ConfigError(f"{error}{self.eval_note}") from error
+
+    def _section_of(self, name: str) -> str:
+        """The section that sets an argument."""
+        if name in self.eval_kwargs:
+            return "eval.kwargs"
+        settings = self.settings
+        shared = name in settings.translator_kwargs and name not in settings.kwargs
+        return "env.translator_kwargs" if shared else self.section
+
+    def shared(self, section: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of one section that both the environment and its translator take.
+
+        The generic translator shares none: equal names of an environment mean something else.
+        """
+        if self.registration.translator == env.TRANSLATOR:
+            return {}
+        settings = self.settings
+        translator = registry.load(self.registration.translator)
+        both = self.parameters.keys() & named_parameters(translator).keys()
+        for name in both & settings.kwargs.keys() & settings.translator_kwargs.keys():
+            if settings.kwargs[name] != settings.translator_kwargs[name]:
+                raise ConfigError(
+                    f"env.translator_kwargs.{name}={settings.translator_kwargs[name]} contradicts "
+                    f"env.kwargs.{name}={settings.kwargs[name]}: environment and translator share "
+                    "it; set it only once"
+                )
+        return {name: section[name] for name in section if name in both}
+
+
+def resolve_env(
+    settings: EnvConfig,
+    evaluation: EvalConfig | None = None,
+    *,
+    section: str = "env.kwargs",
+) -> ResolvedEnv:
+    """Look up an environment, with the translator and players that the settings name.
+
+    Args:
+        settings: the section `env`.
+        evaluation: held-out episodes may have their own arguments (`eval.kwargs`); None for
+            training.
+        section: the key of `settings.kwargs` in messages.
+
+    Raises:
+        ConfigError: there is no such environment.
+    """
+    known = env.find_env(settings.id)
+    own = settings.translator_class
+    players = {name: PLAYER.target(target) for name, target in settings.players.items()}
+    registration = replace(
+        known,
+        translator=known.translator if own is None else TRANSLATOR.target(own),
+        players={**known.players, **players},
+    )
+    eval_kwargs = {} if evaluation is None else evaluation.kwargs
+    return ResolvedEnv(
+        settings=replace(settings, kwargs={**settings.kwargs, **eval_kwargs}),
+        registration=registration,
+        eval_kwargs=eval_kwargs,
+        section=section,
+    )
+
+
+def history_of(settings: EnvConfig) -> History:
+    """Return the history in prompts: `env.history`, or else that of the dialect.
+
+    Raises:
+        ConfigError: there is no such dialect, or its history is invalid.
+    """
+    if settings.history is not None:
+        return parse_history(settings.history)
+    if settings.dialect is None:
+        return History()
+    return parse_history(DIALECT.resolve(settings.dialect).history)
+
+
+def close_env(instance: "gymnasium.Env[Any, Any]", name: str) -> None:
+    """Close an environment, which is abandoned either way; what it raises is logged.
+
+    Args:
+        instance: the environment.
+        name: names it in the log.
+    """
+    try:
+        instance.close()
+    except BaseException as error:
+        if must_propagate(error):
+            raise
+        log.warning("closing %s: %s", name, describe_error(error))
+
+
+def with_text_actions(instance: "gymnasium.Env[Any, Any]") -> "gymnasium.Env[Any, Any]":
+    """The environment; if its actions are texts of another package's space, they are `AnyText`.
+
+    Such a space, as in MiniWoB and BrowserGym, contains all texts, but cannot be sampled.
+    """
+    space = instance.action_space
+    if isinstance(space, gymnasium.spaces.Text) or not is_text_space(space):
+        return instance
+    return _TextActions(instance)
+
+
+class _TextActions(gymnasium.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, env: "gymnasium.Env[Any, Any]") -> None:
+        super().__init__(env)
+        self.action_space = AnyText()
+
+
+def _wrap(instance: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasium.Env[Any, Any]":
+    cls = registry.load(config.wrapper)
+    what = f"env.wrappers: {config.wrapper} failed with kwargs={config.kwargs}"
+    with boundary(ConfigError, what):
+        wrapped: gymnasium.Env[Any, Any] = cls(instance, **config.kwargs)
+    return wrapped
+
+
+def named_parameters(cls: Any) -> dict[str, inspect.Parameter]:
+    """The named parameters of a class or function; empty if its signature is unknown."""
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name: p for name, p in _signature(cls).items() if p.kind in by_name}
+
+
+def _takes_any_keyword(cls: Any) -> bool:
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in _signature(cls).values())
+
+
+def _signature(cls: Any) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(cls).parameters
+    except (TypeError, ValueError):  # a compiled function may have no signature
+        return {"anything": inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)}

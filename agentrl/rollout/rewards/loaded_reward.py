@@ -1,0 +1,151 @@
+"""Load a reward function that the configuration names; done in the process that calls it."""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.errors import ConfigError, boundary
+from agentrl.extension_points import REWARD
+from agentrl.rollout.rewards.reward_adapters import max_batch_size
+from agentrl.rollout.rewards.reward_signatures import (
+    SIGNATURES,
+    RewardSpec,
+    check_signature,
+    declared_name,
+    detect_kind,
+    is_factory,
+    required_columns,
+    wrong_arguments,
+)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class RewardInfo:
+    """Properties of a loaded reward function."""
+
+    name: str
+    """The function's name, or `REWARD_NAME` of its file; numbered if another one has it."""
+    is_batch: bool
+    """Whether it takes a list of inputs; else it takes an episode."""
+    overlaps: bool
+    """Whether it takes an episode and is asynchronous, so that several calls overlap."""
+    is_shared: bool
+    """Whether all episodes must reach the same copy of it, because it may keep state."""
+    max_batch_size: int
+    """Maximum number of inputs per call."""
+    required_columns: tuple[str, ...]
+    """Columns of a data set that it takes by name."""
+    needs_answer: bool
+    """Whether it has EasyR1's or veRL's signature, which always has the right answer."""
+    reads_images: bool
+    """The attribute of that name: whether the function looks at images of recorded episodes."""
+    accept_at: float
+    """The attribute of that name: the value from which an audit counts an episode as accepted."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class LoadedReward:
+    """A configured reward function, bound to its kwargs."""
+
+    info: RewardInfo
+    function: Callable[..., Any]
+    """Takes an episode, or a list of inputs."""
+    explain: Callable[[str], str | None] | None
+    """The function's method of that name, if any, which says why it scored an episode as it did."""
+
+
+def load_rewards(specs: Sequence[RewardSpec]) -> list[LoadedReward]:
+    """All functions, each under a name of its own.
+
+    Raises:
+        ConfigError: one of them cannot be loaded.
+    """
+    rewards: list[LoadedReward] = []
+    for spec in specs:
+        if spec.function.startswith("__main__:"):
+            raise ConfigError(
+                f"rewards: {spec.function}: reward functions run in a process of their own, which "
+                "does not run your script; name the function's file: path/file.py:"
+                f"{spec.function.partition(':')[2]}"
+            )
+        stem, number = own_name(spec), 1
+        name = stem
+        while name in [reward.info.name for reward in rewards]:
+            number += 1
+            name = f"{stem}-{number}"
+        rewards.append(load_reward_function(spec, name))
+    return rewards
+
+
+def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedReward:
+    """A configured function, whatever its signature.
+
+    A class is instantiated with its kwargs, and a function that they complete is called, as it
+    must return the reward function.
+
+    Args:
+        spec: the configuration.
+        name: in place of its own name.
+
+    Raises:
+        ConfigError: it does not exist, cannot be called, or does not accept its kwargs.
+    """
+    loaded = function = REWARD.resolve(spec.function)
+    if inspect.isclass(function):
+        try:
+            inspect.signature(function).bind(**spec.kwargs)
+        except (TypeError, ValueError) as error:
+            raise wrong_arguments(spec, error) from None
+    if inspect.isclass(function) or is_factory(function, spec.kwargs):
+        with boundary(ConfigError, f"rewards: {spec.function} cannot be constructed"):
+            function = function(**spec.kwargs)
+    if not callable(function):
+        raise ConfigError(f"rewards: {spec.function} is not a function")
+    _check_has_signature(spec, function)
+    kind = detect_kind(spec, function)
+    try:
+        size = max_batch_size(function)
+    except ConfigError as error:
+        raise ConfigError(f"rewards: {spec.function}: {error}") from None
+    instance = function
+    if function is loaded:
+        check_signature(spec, function, kind)
+        function = functools.partial(function, **spec.kwargs)
+    is_plain = function is not instance and inspect.isroutine(instance)
+    signature = SIGNATURES.get(kind)
+    # A function of one episode is called for each alone, so that it is known which one hangs.
+    for_one = signature is None or signature.for_one
+    info = RewardInfo(
+        name=name or own_name(spec),
+        is_batch=signature is not None,
+        overlaps=signature is None and _is_async(instance),
+        is_shared=not is_plain or not for_one,
+        max_batch_size=1 if for_one else size,
+        required_columns=required_columns(kind, function),
+        needs_answer=signature is not None and signature.has_answer,
+        reads_images=bool(getattr(instance, "reads_images", False)),
+        accept_at=float(getattr(instance, "accept_at", 0.5)),
+    )
+    called = function if signature is None else signature.adapt(function)
+    return LoadedReward(info=info, function=called, explain=getattr(instance, "explain", None))
+
+
+def own_name(spec: RewardSpec) -> str:
+    """`REWARD_NAME` of the function's file, or else the name that the configuration uses."""
+    return declared_name(REWARD.resolve(spec.function)) or spec.function.rpartition(":")[2]
+
+
+def _is_async(function: Any) -> bool:
+    call = function if inspect.isroutine(function) else type(function).__call__
+    return inspect.iscoroutinefunction(call)
+
+
+def _check_has_signature(spec: RewardSpec, function: Any) -> None:
+    try:
+        inspect.signature(function)
+    except (TypeError, ValueError) as error:  # of a function in C
+        raise ConfigError(
+            f"rewards: {spec.function}: {error}; call it in a function of your own"
+        ) from None

@@ -1,0 +1,106 @@
+"""Messages between the process that calls reward functions and its parent."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl import errors, registry
+from agentrl.data.reward_inputs import MissingInfo
+from agentrl.errors import INSTALLED, AgentRLError, RewardError
+from agentrl.rollout.rewards.reward_signatures import RewardSpec
+
+FIELDS = 3
+"""Numbers at the start of the memory shared with the parent: when the current call began
+(nanoseconds of the monotonic clock, 0 if there is none), the index of its function (-1 while only
+asynchronous functions run), and the number of its jobs. The ids of these jobs follow."""
+MAX_IDS = 1021
+STATUS_BYTES = 8 * (FIELDS + MAX_IDS)
+Result = tuple[float, ...] | dict[str, float]
+"""One value per turn; or the row of a batch function, empty if it does not apply."""
+Failure = tuple[str, str, tuple[str, str] | None]
+"""Name of the error's class in `agentrl.errors`; its message; the arguments of a `MissingInfo`."""
+
+is_loading = False
+"""Whether this is a process of reward functions that is importing them."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ProcessSpec:
+    """The functions of a process, and the settings to load them."""
+
+    rewards: Sequence[RewardSpec]
+    path: Sequence[str]
+    """The parent's `sys.path`."""
+    roots: Sequence[Path]
+    """See `registry.look_below`."""
+    log_level: int
+    deadline_s: float
+    """Seconds for a call of an asynchronous function; the parent watches over the others."""
+    deadline: str
+    """Text of the deadline for messages, with the setting's name."""
+    end: str
+    """The token that ends a reply, for functions that get texts in the model's chat format."""
+    retries: bool
+    """Whether a batch function that fails for several episodes is called for each alone."""
+
+
+def failure_of(error: BaseException) -> Failure:
+    """An error as plain values; an exception of the user's may not be picklable."""
+    ours = (kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+    of_text = (kind.__name__ for kind in ours if "__init__" not in vars(kind))
+    kind, cause = next(of_text, RewardError.__name__), error.__cause__
+    text = str(error)
+    missing = (cause.env_id, cause.key) if isinstance(cause, MissingInfo) else None
+    return kind, text, missing
+
+
+def error_of(failure: Failure) -> AgentRLError:
+    """The error that `failure_of` was given."""
+    kind, text, missing = failure
+    error: AgentRLError = getattr(errors, kind)(text)
+    if missing is not None:
+        error.__cause__ = MissingInfo(*missing)
+    return error
+
+
+def users_modules() -> dict[str, str]:
+    """The files of imported modules that belong neither to Python's packages nor to agentrl."""
+    return {
+        name: file
+        for name, file in registry.module_files().items()
+        if not file.startswith(INSTALLED) and name.partition(".")[0] != "agentrl"
+    }
+
+
+class LogForwarder(logging.Handler):
+    """Sends log records to the parent, whose handlers show them."""
+
+    def __init__(self, send: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._send = send
+        self._pid = os.getpid()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record as text."""
+        if os.getpid() != self._pid:  # a process that a function forked has no connection
+            logging.lastResort.handle(record)  # type: ignore[union-attr]
+            return
+        text = self.format(record)
+        fields: Mapping[str, Any] = {
+            "name": record.name, "levelno": record.levelno, "levelname": record.levelname,
+            "msg": text, "created": record.created, "pathname": record.pathname,
+            "lineno": record.lineno,
+        }  # fmt: skip
+        try:
+            self._send(("log", fields))
+        except (OSError, ValueError):  # the parent has ended
+            self.handleError(record)
+
+
+def show_log(fields: dict[str, Any]) -> None:
+    """Show a record that a `LogForwarder` has sent."""
+    record = logging.makeLogRecord(fields)
+    logging.getLogger(record.name).handle(record)

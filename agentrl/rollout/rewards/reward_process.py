@@ -1,0 +1,365 @@
+"""The process that calls reward functions, all of them on its main thread.
+
+User code may therefore set signal handlers and alarms, as math-verify does, and a call that never
+returns, or ends the process, harms only its own episode: see `reward_pool`.
+"""
+
+import asyncio
+import faulthandler
+import logging
+import mmap
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentrl import registry
+from agentrl.data.image_loading import load_image
+from agentrl.data.reward_inputs import QueryFormat
+from agentrl.errors import (
+    AgentRLError,
+    RewardError,
+    describe_error,
+    known_members,
+    message_of,
+    users_location,
+)
+from agentrl.rollout.process_guard import ProcessGuard
+from agentrl.rollout.rewards import reward_messages
+from agentrl.rollout.rewards.loaded_reward import LoadedReward, load_rewards
+from agentrl.rollout.rewards.reward_adapters import (
+    SENT_IMAGES,
+    RewardInputs,
+    awaited,
+    inputs_of,
+    per_turn,
+    score_batch,
+)
+from agentrl.rollout.rewards.reward_messages import (
+    FIELDS,
+    MAX_IDS,
+    STATUS_BYTES,
+    Failure,
+    LogForwarder,
+    ProcessSpec,
+    Result,
+    failure_of,
+    users_modules,
+)
+from agentrl.rollout.rewards.sent_episode import Contents, unpickled
+from agentrl.rollout.rewards.shared_fields import FieldReceiver
+from agentrl.types import Episode
+
+log = logging.getLogger(__name__)
+
+_FLUSH_S = 0.02
+"""Results are sent together, unless one has waited this long."""
+_BEAT_S = 0.25
+"""How often the process shows that asynchronous functions let its event loop run."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Job:
+    """One episode, and what the functions have returned for it so far."""
+
+    id: int
+    episode: Episode | None = None
+    prompt: str = ""
+    """The last prompt in the format of the model's chat template, for batch functions."""
+    inputs: RewardInputs | None = None
+    """Inputs of batch functions, made from the episode when the first one is called."""
+    results: list[Result | None] = field(default_factory=list)
+    failure: Failure | None = None
+    open_calls: int = 0
+    """Asynchronous calls that have not returned."""
+
+    def batch_inputs(self, end: str) -> RewardInputs:
+        """A copy of the inputs: a function may change what it is given.
+
+        Args:
+            end: the token that ends a reply in the format of the model's chat template.
+        """
+        if self.inputs is None:
+            assert self.episode is not None
+            form = QueryFormat(prompt=lambda messages: self.prompt, end=end)
+            self.inputs = inputs_of(self.episode, form)
+        elif self.episode is None:  # of a reward server; decoded here, as the call has a deadline
+            for name in SENT_IMAGES:
+                if images := self.inputs.get(name):
+                    self.inputs[name] = [load_image(image, Path()) for image in images]
+        return dict(self.inputs)
+
+
+class RewardProcess:
+    """Calls the functions with the episodes that the parent sends.
+
+    Args:
+        jobs: connection for episodes, results and log records.
+        fields: connection on which the larger fields of an episode are fetched.
+        status: memory shared with the parent; see `FIELDS`.
+    """
+
+    def __init__(
+        self, jobs: Connection, fields: Connection, status: "np.ndarray[Any, Any]"
+    ) -> None:
+        self._jobs, self._fields, self._status = jobs, FieldReceiver(fields), status
+        self._sending, self._fetching = threading.Lock(), threading.Lock()
+        self._guard = ProcessGuard((jobs, fields))
+        self._rewards: list[LoadedReward] = []
+        self._done: list[tuple[int, list[Result | None], Failure | None]] = []
+        self._flushed = self._began = time.monotonic()
+        self._computed = _busy_s()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pending: dict[asyncio.Task[None], _Job] = {}
+
+    def run(self) -> None:
+        """Load the functions, then score episodes until the parent closes the connection."""
+        spec: ProcessSpec = self._jobs.recv()
+        sys.path[:] = spec.path
+        for root in spec.roots:
+            registry.look_below(root)
+        logging.getLogger().setLevel(spec.log_level)
+        logging.getLogger().addHandler(LogForwarder(self._send))
+        reward_messages.is_loading = True
+        try:
+            self._rewards = load_rewards(spec.rewards)
+        except AgentRLError as error:
+            self._send(("failed", failure_of(error)))
+            return
+        reward_messages.is_loading = False
+        self._spec = spec
+        infos = [reward.info for reward in self._rewards]
+        self._send(("loaded", infos, users_modules()))
+        while (jobs := self._next_jobs()) is not None:
+            self._score(jobs)
+            self._flush()
+
+    # --- messages -------------------------------------------------------------------------
+
+    def _send(self, message: Any) -> None:
+        with self._sending:
+            self._jobs.send(message)
+
+    def _next_jobs(self) -> list[_Job] | None:
+        """Wait for episodes, and meanwhile run asynchronous functions; None at the end."""
+        jobs: list[_Job] = []
+        try:
+            while not jobs or self._jobs.poll():
+                if self._pending and not self._jobs.poll():
+                    self._run_loop()
+                    continue
+                message = self._jobs.recv()
+                if message[0] == "explain":
+                    self._send(("explained", message[1], self._explain(message[1])))
+                else:
+                    jobs += [job for job in map(self._job, *message[1:]) if job is not None]
+        except EOFError:
+            return None
+        self._began, self._computed = time.monotonic(), _busy_s()
+        return jobs
+
+    def _job(self, id: int, sent: bytes, prompt: str) -> _Job | None:
+        try:
+            value: Episode | RewardInputs = unpickled(sent, lambda: self._fetch(id))
+        except Exception as error:  # such as a class that cannot be imported here
+            why = RewardError(f"the episode cannot be read in the reward's process: {error}")
+            self._send(("done", [(id, [], failure_of(why))], 0.0, 0.0))
+            return None
+        if isinstance(value, dict):
+            return _Job(id=id, inputs=value)
+        return _Job(id=id, episode=value, prompt=prompt)
+
+    def _fetch(self, id: int) -> Contents:
+        if self._guard.is_fork():
+            raise RewardError("images and token ids must be read before a process is forked")
+        with self._fetching:
+            return self._fields.fetch(id)
+
+    def _explain(self, episode_id: str) -> str | None:
+        reasons = (one.explain(episode_id) for one in self._rewards if one.explain is not None)
+        return next((reason for reason in reasons if reason), None)
+
+    def _flush(self) -> None:
+        """Send the results, and how long the calls took, of which how long they computed."""
+        done, self._done = self._done, []
+        now, computed = time.monotonic(), _busy_s()
+        if done:
+            self._send(("done", done, now - self._began, computed - self._computed))
+        self._flushed = self._began = now
+        self._computed = computed
+
+    # --- calls ----------------------------------------------------------------------------
+
+    def _score(self, jobs: Sequence[_Job]) -> None:
+        """Call each function for all jobs before the next one, as batches are efficient."""
+        for job in jobs:
+            job.results = [None] * len(self._rewards)
+        for index, reward in enumerate(self._rewards):
+            valid = [job for job in jobs if job.failure is None]
+            if reward.info.overlaps:
+                for job in valid:
+                    self._begin(index, job)
+                continue
+            size = reward.info.max_batch_size
+            for start in range(0, len(valid), size):
+                self._call(index, valid[start : start + size])
+
+    def _call(self, index: int, jobs: Sequence[_Job]) -> None:
+        """Call a function for some jobs, and keep what it returns, or why it failed."""
+        name = f"reward {self._rewards[index].info.name}"
+        try:
+            with self._marked(index, jobs):
+                results = self._values(index, name, jobs)
+        except AgentRLError as error:  # raised on purpose
+            results = [error] * len(jobs)
+        except BaseException as error:  # also KeyboardInterrupt: no Ctrl-C reaches this process
+            if len(jobs) > 1 and self._spec.retries:
+                for job in jobs:
+                    self._call(index, [job])
+                return
+            results = [_described(name, error)] * len(jobs)
+        for job, result in zip(jobs, results, strict=True):
+            if isinstance(result, BaseException):
+                job.failure = failure_of(result)
+            else:
+                job.results[index] = result
+            self._settle(job)
+
+    def _values(self, index: int, name: str, jobs: Sequence[_Job]) -> Sequence[Any]:
+        info, function = self._rewards[index].info, self._rewards[index].function
+        if info.is_batch:
+            return score_batch(name, function, [job.batch_inputs(self._spec.end) for job in jobs])
+        (job,) = jobs
+        assert job.episode is not None
+        return [per_turn(info.name, awaited(function(job.episode)), len(job.episode.turns))]
+
+    def _settle(self, job: _Job) -> None:
+        """Finish a job if all functions have returned, or one of them has failed."""
+        if job.open_calls or (job.failure is None and None in job.results):
+            return
+        self._done.append((job.id, job.results, job.failure))
+        job.episode = job.inputs = None  # its images may be large
+        if time.monotonic() - self._flushed > _FLUSH_S:
+            self._flush()
+
+    @contextmanager
+    def _marked(self, index: int, jobs: Sequence[_Job]) -> Iterator[None]:
+        """Let the parent know which function runs for which jobs since when."""
+        self._mark(index, jobs)
+        try:
+            yield
+        finally:
+            self._guard.check(self._rewards[index].info.name)
+            self._status[0] = 0
+            signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a function has left behind
+
+    def _mark(self, index: int, jobs: Sequence[_Job]) -> None:
+        ids = [job.id for job in jobs[:MAX_IDS]]
+        self._status[FIELDS : FIELDS + len(ids)] = ids
+        self._status[1:FIELDS] = index, len(ids)
+        self._status[0] = time.monotonic_ns()
+
+    # --- asynchronous functions -----------------------------------------------------------
+
+    def _begin(self, index: int, job: _Job) -> None:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        task = self._loop.create_task(self._await(index, job))
+        self._pending[task] = job
+        job.open_calls += 1
+        task.add_done_callback(self._ended)
+
+    async def _await(self, index: int, job: _Job) -> None:
+        info, episode = self._rewards[index].info, job.episode
+        if job.failure is not None:
+            return
+        assert episode is not None
+        name, deadline_s = f"reward {info.name}", self._spec.deadline_s
+        limit = asyncio.timeout(deadline_s)
+        try:
+            async with limit:
+                value = await self._rewards[index].function(episode)
+            job.results[index] = per_turn(info.name, value, len(episode.turns))
+        except AgentRLError as error:
+            job.failure = failure_of(error)
+        except BaseException as error:
+            late = RewardError(f"{name}: no result within {self._spec.deadline}")
+            job.failure = failure_of(late if limit.expired() else _described(name, error))
+        finally:
+            self._guard.check(info.name)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        job = self._pending.pop(task)
+        job.open_calls -= 1
+        self._settle(job)
+
+    def _run_loop(self) -> None:
+        """Run asynchronous functions until there is a message or none of them is left.
+
+        The loop does not run during other functions, which may start one of their own.
+        """
+        assert self._loop is not None
+        self._mark(-1, [*self._pending.values()])
+        self._loop.run_until_complete(self._until_message())
+        self._status[0] = 0
+
+    async def _until_message(self) -> None:
+        loop, message = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._jobs.fileno(), message.set)
+        try:
+            while self._pending and not message.is_set():
+                self._mark(-1, [*self._pending.values()])
+                tasks = [asyncio.ensure_future(message.wait()), *self._pending]
+                await asyncio.wait(tasks, timeout=_BEAT_S, return_when=asyncio.FIRST_COMPLETED)
+                tasks[0].cancel()
+                self._flush()
+        finally:
+            loop.remove_reader(self._jobs.fileno())
+
+
+def _busy_s() -> float:
+    """Seconds that this process has computed, or would have if a core had been free for it."""
+    try:
+        _, queued_ns, _ = Path("/proc/self/schedstat").read_text().split()
+    except (OSError, ValueError):  # not Linux, or a kernel without these statistics
+        queued_ns = "0"
+    return time.process_time() + int(queued_ns) / 1e9
+
+
+def _described(name: str, cause: BaseException) -> RewardError:
+    own = users_location(cause)
+    what = f"{type(cause).__name__}: {message_of(cause)}{own}" if own else describe_error(cause)
+    error = RewardError(f"{name}: {what}{known_members(cause)}")
+    error.__cause__ = cause
+    return error
+
+
+def main(jobs: int, fields: int, status: int) -> None:
+    """Run until the parent closes its connection.
+
+    Args:
+        jobs: file descriptor of the connection for jobs.
+        fields: of that for larger fields.
+        status: of the shared memory.
+    """
+    faulthandler.enable()  # a crash in native code names the line that led to it
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed, as in `agentrl ... >&-`
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    memory = np.frombuffer(mmap.mmap(status, STATUS_BYTES), np.int64)
+    for fd in (jobs, fields, status):
+        os.set_inheritable(fd, False)  # what a function starts must not keep them open
+    process = RewardProcess(Connection(jobs), Connection(fields), memory)
+    try:
+        process.run()
+    except (BrokenPipeError, ConnectionResetError):
+        return  # the parent has closed it

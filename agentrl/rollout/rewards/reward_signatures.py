@@ -1,0 +1,401 @@
+"""Reward functions with the signatures of other trainers, as batch functions.
+
+| kind | from | signature |
+|---|---|---|
+| `batch` | EasyR1 | `(reward_inputs: list[dict]) -> list[dict]` with `overall` |
+| `sequential` | EasyR1 | `(reward_input: dict) -> dict` with `overall` |
+| `answer` | veRL | `(data_source, solution_str, ground_truth, extra_info)` -> score or dict |
+| `answers` | veRL, in batches | the same with an `s` after each name -> list of scores or dicts |
+| `completions` | TRL | `(prompts, completions, **columns) -> list[float or None]` |
+| `queries` | OpenRLHF | `(queries, prompts, labels) -> dict` with `rewards` |
+
+`SIGNATURES`, at the end, says how each is recognized and called.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from agentrl.data import openrlhf_rewards
+from agentrl.errors import ConfigError
+from agentrl.rollout.rewards.reward_adapters import (
+    INPUT_NAMES,
+    OVERALL,
+    BatchFunction,
+    RewardInputs,
+    awaited,
+)
+from agentrl.rollout.rewards.sent_episode import Fetched, FirstItem, Joined
+from agentrl.text import known_names
+from agentrl.types import IMAGE
+
+_ANY_NAME = inspect.Parameter.VAR_KEYWORD
+_WITHOUT_COLUMNS = (*INPUT_NAMES, "prompts", "completions", "completion_ids")
+"""Arguments that TRL passes to reward functions by name whatever the columns are."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Signature:
+    """How another trainer calls its reward functions."""
+
+    first: str
+    """The name of the first parameter that implies it."""
+    adapt: Callable[[Callable[..., Any]], BatchFunction]
+    """Makes a batch function of a function, which may be asynchronous."""
+    implied_by: Sequence[frozenset[str]] = ()
+    """Names of parameters that imply it as well, wherever they stand: all of one of the sets."""
+    by_name: bool = False
+    """Whether all arguments are passed by name, also to functions without the names above."""
+    num_positional: int = 1
+    """Number of arguments that are passed by position to a function without the names above."""
+    for_one: bool = False
+    """Whether a call is about one episode."""
+    has_answer: bool = False
+    """Whether the right answer is always among the arguments."""
+
+    def is_named_in(self, names: Collection[str]) -> bool:
+        """Whether the names of a function's parameters imply it, wherever they stand."""
+        return any(one <= {*names} for one in self.implied_by)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class RewardSpec:
+    """Settings of a reward function, except for its weight."""
+
+    function: str
+    kwargs: Mapping[str, Any]
+    kind: str
+
+
+def is_factory(function: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function makes a reward function, as TRL's `get_soft_overlong_punishment` does.
+
+    It does if its kwargs complete it, so that nothing is left for an episode.
+    """
+    if not inspect.isroutine(function):
+        return False
+    try:
+        signature = inspect.signature(function)
+        signature.bind(**kwargs)
+    except (TypeError, ValueError):  # of a function in C, whose signature is unknown
+        return False
+    first = next(iter(signature.parameters), "")
+    kinds = [p.kind for p in signature.parameters.values()]
+    takes_any = inspect.Parameter.VAR_POSITIONAL in kinds or kinds == [_ANY_NAME]
+    of_reward = ("episode", "completion_ids", *(one.first for one in SIGNATURES.values()))
+    return not takes_any and first not in of_reward
+
+
+def detect_kind(config: RewardSpec, function: Any) -> str:
+    """The configured kind of a function; `REWARD_TYPE` of its file; or what its parameters imply.
+
+    Raises:
+        ConfigError: `REWARD_TYPE` is neither `batch` nor `sequential`.
+    """
+    if config.kind != "auto" or not callable(function):
+        return config.kind
+    if (declared := _constant(function, "REWARD_TYPE")) is not None:
+        if declared not in ("batch", "sequential"):
+            raise ConfigError(
+                f"rewards: {config.function}: REWARD_TYPE={declared!r} must be batch or sequential"
+            )
+        return str(declared)
+    names = list(inspect.signature(function).parameters)
+    by_first = (kind for kind, one in SIGNATURES.items() if names[:1] == [one.first])
+    # The more special ones come last: TRL's pass everything by name, whatever the columns are.
+    anywhere = (kind for kind, one in reversed(SIGNATURES.items()) if one.is_named_in(names))
+    return next(by_first, None) or next(anywhere, "episode")
+
+
+def declared_name(function: Any) -> str | None:
+    """`REWARD_NAME` of the file that defines a function, if it has one."""
+    name = _constant(function, "REWARD_NAME")
+    return name if isinstance(name, str) and name else None
+
+
+def _constant(function: Any, name: str) -> Any:
+    kind = function if hasattr(function, "__qualname__") else type(function)
+    return getattr(sys.modules.get(kind.__module__), name, None)
+
+
+def check_signature(spec: RewardSpec, function: Any, kind: str) -> None:
+    """Check that a function can be called with the arguments of its kind and its own kwargs.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    signature, parameters = SIGNATURES.get(kind), inspect.signature(function)
+    try:
+        if signature and (signature.by_name or signature.is_named_in(parameters.parameters)):
+            parameters.bind_partial(**spec.kwargs)  # a row of the data set decides about the rest
+        else:
+            count = 1 if signature is None else signature.num_positional
+            parameters.bind(*(None,) * count, **spec.kwargs)
+    except TypeError as error:
+        raise wrong_arguments(spec, error) from None
+
+
+def wrong_arguments(spec: RewardSpec, error: Exception) -> ConfigError:
+    """Return the error of a function that does not accept its kwargs."""
+    *firsts, last = ["an episode", *(one.first for one in SIGNATURES.values())]
+    return ConfigError(
+        f"rewards: {spec.function} does not accept its kwargs: {error} (the first parameter of a "
+        f"reward function is {', '.join(firsts)} or {last})"
+    )
+
+
+def _batch(function: Callable[..., Any]) -> BatchFunction:
+    return lambda inputs: function([_with_images(one) for one in inputs])
+
+
+def _sequential(function: Callable[..., Any]) -> BatchFunction:
+    return lambda inputs: [awaited(function(_with_images(one))) for one in inputs]
+
+
+def _with_images(inputs: RewardInputs) -> RewardInputs:
+    """Load the image of each input that holds one."""
+    images = {name: one.load() for name, one in inputs.items() if isinstance(one, FirstItem)}
+    return {**inputs, **images} if images else inputs
+
+
+def _answer(function: Callable[..., Any]) -> BatchFunction:
+    call = _verl_call(function, SIGNATURES["answer"])
+    return lambda inputs: [_score_row(call(_verl_arguments(one))) for one in inputs]
+
+
+def _answers(function: Callable[..., Any]) -> BatchFunction:
+    call = _verl_call(function, SIGNATURES["answers"])
+
+    def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
+        rows = [_verl_arguments(one) for one in inputs]
+        given = {f"{name}s": [row[name] for row in rows] for name in rows[0]}
+        return [_score_row(score) for score in call(given)]
+
+    return batch
+
+
+def _verl_arguments(inputs: RewardInputs) -> dict[str, Any]:
+    own = inputs.get("extra_info")
+    counts = {"num_turns": len(inputs["responses"]), "response_length": inputs["response_length"]}
+    return {
+        "data_source": inputs["data_source"],
+        "solution_str": inputs["response"],
+        "ground_truth": inputs["ground_truth"],
+        "extra_info": {**inputs["info"], **(own if isinstance(own, Mapping) else {}), **counts},
+    }
+
+
+def _verl_call(
+    function: Callable[..., Any], signature: Signature
+) -> Callable[[dict[str, Any]], Any]:
+    """Return a function that passes veRL's arguments, by name if the function has the names."""
+    parameters = inspect.signature(function).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    num_positional = 0 if signature.is_named_in(parameters) else signature.num_positional
+
+    def call(given: dict[str, Any]) -> Any:
+        named = [name for name in [*given][num_positional:] if name in parameters or takes_any]
+        first = [*given.values()][:num_positional]
+        return awaited(function(*first, **{name: given[name] for name in named}))
+
+    return call
+
+
+def _score_row(result: Any) -> dict[str, Any]:
+    """VeRL's score of one answer as a row."""
+    if not isinstance(result, Mapping):
+        return {OVERALL: result}
+    if "score" not in result:
+        raise ValueError(f"returned no 'score'; it has {sorted(map(str, result))[:8]}")
+    parts = {k: v for k, v in result.items() if k != "score" and isinstance(v, Real)}
+    return {OVERALL: result["score"], **parts}
+
+
+def _completions(function: Callable[..., Any]) -> BatchFunction:
+    bound = getattr(function, "keywords", {})  # the kwargs of the configuration
+    parameters = inspect.signature(function).parameters.values()
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in bound]
+    required = required_columns("completions", function)
+
+    def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
+        given = _columns(inputs)
+        check_columns(_own_name(function), required, given)
+        chosen = {
+            name: _for_trl(values)
+            for name, values in given.items()
+            if name in names or (takes_any and name not in bound)
+        }
+        rewards = list(awaited(function(**chosen)))
+        return [{} if reward is None else {OVERALL: reward} for reward in rewards]
+
+    return batch
+
+
+def required_columns(kind: str, function: Callable[..., Any]) -> tuple[str, ...]:
+    """The columns of a data set that a function cannot do without, by name.
+
+    Args:
+        kind: of its signature; only `completions` takes columns by their names.
+        function: bound to its kwargs.
+    """
+    if kind != "completions":
+        return ()
+    return tuple(
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        and parameter.default is parameter.empty
+        and name not in _WITHOUT_COLUMNS
+    )
+
+
+def check_columns(name: str, required: Iterable[str], given: Collection[str]) -> None:
+    """Check that a function gets the columns that it requires.
+
+    Args:
+        name: of the function, for the message.
+        required: see `required_columns`.
+        given: the columns of the data set.
+
+    Raises:
+        ConfigError: there is no such column.
+    """
+    known = {*given, *_WITHOUT_COLUMNS} - {"prompt"}  # it becomes `prompts`
+    for column in required:
+        if column not in known:
+            raise ConfigError(
+                f"rewards: {name} requires the column {column!r}, which does not exist"
+                f"{known_names(column, sorted(known))}"
+            )
+
+
+def _own_name(function: Callable[..., Any]) -> str:
+    own = getattr(function, "func", function)
+    return getattr(own, "__name__", type(own).__name__)
+
+
+def _columns(inputs: list[RewardInputs]) -> dict[str, list[Any]]:
+    """The arguments of TRL's reward functions: each a list with one entry per episode."""
+    names = dict.fromkeys(name for one in inputs for name in one if name != "prompt")
+    columns = {name: [one.get(name) for one in inputs] for name in names}
+    return columns | {
+        "prompts": [one.get("prompt") or _prompt(one) for one in inputs],
+        "completions": [_completion(one) for one in inputs],
+        "completion_ids": [one["response_ids"] for one in inputs],
+    }
+
+
+class _ImageColumn(Sequence[Any]):
+    """A column of images as PIL images; those of a row are fetched when the row is read."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._values[index]
+        return [*map(_as_pil, found)] if isinstance(index, slice) else _as_pil(found)
+
+
+def _for_trl(values: list[Any]) -> Sequence[Any]:
+    """Images as PIL images; everything else unchanged."""
+    return _ImageColumn(values) if any(map(_is_image, values)) else values
+
+
+def _is_image(value: Any) -> bool:
+    first = value[0] if isinstance(value, list) and value else value
+    return getattr(first, "ndim", 0) == 3 or isinstance(value, FirstItem | Fetched | Joined)
+
+
+def _as_pil(value: Any) -> Any:
+    from PIL import Image
+
+    if isinstance(value, FirstItem):
+        value = value.load()
+    if isinstance(value, list | Fetched | Joined):
+        return [_as_pil(image) for image in value]
+    return Image.fromarray(value) if getattr(value, "ndim", 0) == 3 else value
+
+
+def _prompt(inputs: RewardInputs) -> list[dict[str, Any]]:
+    """The last message, after the messages that precede the first turn if there are any."""
+    said, turns = inputs.get("chat_messages") or (), len(inputs["responses"])
+    earlier = said[: -2 * turns]
+    if all(message["role"] == "system" for message in earlier):
+        earlier = ()
+    return [
+        *(_with_parts(message["role"], message["content"]) for message in earlier),
+        _with_parts("user", inputs["shown"]),
+    ]
+
+
+def _with_parts(role: str, text: str) -> dict[str, Any]:
+    """A message with a part for each image, if it has any."""
+    first, *rest = text.split(IMAGE) if role != "assistant" else [text]
+    parts: list[dict[str, Any]] = [{"type": "text", "text": first}] if first.strip() else []
+    for piece in rest:
+        parts.append({"type": "image"})
+        if piece.strip():
+            parts.append({"type": "text", "text": piece})
+    return {"role": role, "content": parts if rest else text}
+
+
+def _completion(inputs: RewardInputs) -> Any:
+    """Text if the row's `prompt` is text, else a list of one message, as in TRL."""
+    if isinstance(inputs.get("prompt"), str):
+        return inputs["response"]
+    return [{"role": "assistant", "content": inputs["response"]}]
+
+
+def _queries(function: Callable[..., Any]) -> BatchFunction:
+    def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
+        request = openrlhf_rewards.request_of(inputs)
+        result = awaited(function(request["query"], request["prompts"], request["labels"]))
+        held = result if isinstance(result, Mapping) else {"rewards": result}
+        return openrlhf_rewards.rows_of({k: _plain(v) for k, v in held.items()}, len(inputs))
+
+    return batch
+
+
+def _plain(value: Any) -> Any:
+    """A tensor as a list or a number."""
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
+
+
+SIGNATURES: dict[str, Signature] = {
+    "batch": Signature(first="reward_inputs", adapt=_batch, has_answer=True),
+    "sequential": Signature(first="reward_input", adapt=_sequential, for_one=True, has_answer=True),
+    "answer": Signature(
+        first="data_source",
+        adapt=_answer,
+        implied_by=[frozenset({"solution_str", "ground_truth"})],
+        num_positional=3,
+        for_one=True,
+        has_answer=True,
+    ),
+    "answers": Signature(
+        first="data_sources",
+        adapt=_answers,
+        implied_by=[frozenset({"solution_strs", "ground_truths"})],
+        num_positional=4,
+        has_answer=True,
+    ),
+    "completions": Signature(
+        first="completions",
+        adapt=_completions,
+        implied_by=[frozenset({"completions"}), frozenset({"completion_ids"})],
+        by_name=True,
+    ),
+    "queries": Signature(first="queries", adapt=_queries, by_name=True),
+}
+"""By kind."""

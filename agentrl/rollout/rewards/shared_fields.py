@@ -1,0 +1,148 @@
+"""Send the large fields of episodes to another process through memory that both have."""
+
+import itertools
+import mmap
+import os
+import pickle
+import weakref
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import Any
+
+import numpy as np
+
+from agentrl.errors import RewardError
+from agentrl.rollout.rewards.sent_episode import Contents, contents_of
+from agentrl.types import Episode
+
+_Packed = tuple[int, list[int], bytes]
+"""Number of a memory, the sizes of the buffers in it, and what they belong to as pickled bytes."""
+
+
+class FieldSender:
+    """Answers the requests of a `FieldReceiver`.
+
+    Memories are used again once no array of the other process refers to them: new ones would take
+    three times as long to write. They have no names, so they end with the two processes.
+
+    Args:
+        connection: to the receiver.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._memories: list[_Memory] = []
+        self._free: list[int] = []
+        self._known = 0
+        """How many memories the receiver has."""
+        self._ahead: tuple[int, _Packed | None] = (0, None)
+
+    def answer(self, find: Callable[[int], Episode | None]) -> int:
+        """Answer one request, which must have arrived.
+
+        Args:
+            find: returns the episode of a job; None if it is no longer scored.
+
+        Returns:
+            The id of the job.
+        """
+        id, free = self._connection.recv()
+        self._free += free
+        packed = self._take(id)
+        if packed is None and (episode := find(id)) is not None:
+            packed = self._pack(episode)
+        self._connection.send(packed)
+        if packed is not None and packed[0] == self._known:
+            send_handle(self._connection, self._memories[packed[0]].fd, 0)
+            self._known += 1
+        return int(id)
+
+    def prepare(self, id: int, episode: Episode) -> None:
+        """Copy the fields of the job whose request is expected next."""
+        self._ahead = id, self._pack(episode)
+
+    def _take(self, id: int) -> _Packed | None:
+        """Return what was prepared, if it is for this job."""
+        (ahead, packed), self._ahead = self._ahead, (0, None)
+        if packed is not None and ahead != id:
+            self._free.append(packed[0])
+            return None
+        return packed
+
+    def _pack(self, episode: Episode) -> _Packed:
+        buffers: list[pickle.PickleBuffer] = []
+        content = pickle.dumps(contents_of(episode), protocol=5, buffer_callback=buffers.append)
+        if not self._free:
+            self._free.append(len(self._memories))
+            self._memories.append(_Memory(os.memfd_create("fields")))
+        number, sizes = self._free.pop(), [buffer.raw().nbytes for buffer in buffers]
+        parts = self._memories[number].arrays(sizes)
+        for part, buffer in zip(parts, buffers, strict=True):
+            part[:] = np.frombuffer(
+                buffer.raw(), np.uint8
+            )  # unlike a slice of bytes without the GIL
+        return number, sizes, content
+
+    def close(self) -> None:
+        """Close the memories; the other process keeps what it reads."""
+        while self._memories:
+            os.close(self._memories.pop().fd)
+
+
+class FieldReceiver:
+    """Requests fields of episodes.
+
+    Args:
+        connection: to the sender.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._memories: list[_Memory] = []
+        self._free: list[int] = []
+        """Memories that no array refers to, to be used again."""
+
+    def fetch(self, id: int) -> Contents:
+        """The fields of the episode of a job; their arrays cannot be written to."""
+        free = [self._free.pop() for _ in range(len(self._free))]
+        self._connection.send((id, free))
+        packed: _Packed | None = self._connection.recv()
+        if packed is None:
+            raise RewardError("an episode must be read before the function returns")
+        number, sizes, content = packed
+        if number == len(self._memories):
+            self._memories.append(_Memory(recv_handle(self._connection)))
+        buffers = self._memories[number].arrays(sizes, on_free=lambda: self._free.append(number))
+        found: Contents = pickle.loads(content, buffers=buffers)
+        return found
+
+
+class _Memory:
+    """A memory of both processes, as one of them sees it."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map = mmap.mmap(-1, 1)
+
+    def arrays(
+        self, sizes: Sequence[int], *, on_free: Callable[[], object] | None = None
+    ) -> "list[np.ndarray[Any, Any]]":
+        """The parts of the memory, one after the other, as bytes.
+
+        Args:
+            sizes: of the parts.
+            on_free: for a reader, which gets arrays that cannot be written to; is called when
+                nothing refers to any of them.
+        """
+        total = max(1, sum(sizes))
+        if len(self._map) < total:
+            if on_free is None:
+                os.truncate(self.fd, total)
+            access = mmap.ACCESS_READ if on_free else mmap.ACCESS_WRITE
+            self._map = mmap.mmap(self.fd, total, access=access)
+        whole = np.frombuffer(self._map, np.uint8)
+        if on_free is not None:
+            weakref.finalize(whole, on_free).atexit = False
+        ends = [0, *itertools.accumulate(sizes)]
+        return [whole[start:end] for start, end in itertools.pairwise(ends)]

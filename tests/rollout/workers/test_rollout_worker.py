@@ -1,0 +1,248 @@
+"""Whole collections with every real part but a model: phones, adb, environment, recorder."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agentrl import replay
+from agentrl.config import Config, DeadlinesConfig, DevicesConfig, EnvConfig, RewardConfig
+from agentrl.devices.adb import find_adb
+from agentrl.errors import ConfigError, PoolEmpty, RewardError
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.workers.rollout_worker import RolloutWorker
+from agentrl.training.plan.job_plan import plan_scripted_play
+from agentrl.types import Outcome
+from virtual_phone import spawn
+
+TICKETS = requests_of_step("train", 1, [5, 6], 8)
+"""So many that a phone that fails is given time to do so three times."""
+
+
+def number_game(source, rounds=5):
+    config = Config(env=EnvConfig(history="window:1", kwargs={"rounds": rounds}))
+    config.model.image_size = [84, 140]
+    config.devices = DevicesConfig(
+        source=source,
+        tempo="quick",
+        deadlines=DeadlinesConfig(connect_s=1.0, settle_s=1.0),
+        patience_s=0,
+    )
+    config.rewards = [RewardConfig(function="agentrl.rewards.number_game:outcome")]
+    config.rollout.concurrency = 2
+    return config
+
+
+async def collect(config, folder, run, meanwhile=None, requests=TICKETS):
+    """What was collected, the counts, and the pool's own account."""
+    rollouts = RolloutWorker(plan_play(config), folder, run)
+    await rollouts.start()
+    try:
+        collecting = asyncio.create_task(rollouts.collect(requests, "expert"))
+        if meanwhile is not None:
+            await meanwhile(rollouts.env_pool.pool)
+        episodes = await collecting
+        pool = getattr(rollouts.env_pool, "pool", None)
+        return episodes, rollouts.progress, pool and pool.stats()
+    finally:
+        await rollouts.close()
+
+
+async def breaking(broken, pool):
+    """Break the first phone in the middle of an episode."""
+    async with asyncio.timeout(30):
+        while pool.stats()[0].busy_s < 0.3:
+            await asyncio.sleep(0.005)
+    await asyncio.to_thread(broken, pool.serials[0])
+
+
+def fault(name, value, serial):
+    """A phone that goes offline takes the very command with it: its exit code says nothing."""
+    command = [find_adb(), "-s", serial, "shell", "setprop", f"debug.agentrl.fault.{name}", value]
+    subprocess.run(command, check=False, capture_output=True, timeout=30)
+
+
+def check_the_second_phone_plays_for_both(run, played, cause, times, requests=TICKETS):
+    """All requests are answered; what the first phone spoiled is void, recorded and its own."""
+    episodes, progress, (first, second) = played
+    expected = [(t.seed, t.group_id, t.member) for t in requests]
+    assert [(e.episode.seed, e.episode.group, e.episode.member) for e in episodes] == expected
+    assert all(e.episode.outcome is Outcome.TERMINATED and e.reward > 0 for e in episodes)
+
+    void = [s for s in replay.open(run).episodes() if s.outcome.void]
+    assert {s.outcome for s in void} == {Outcome.DEVICE_ERROR}
+    assert all(s.error.startswith(cause) and s.device == first.serial for s in void)
+    assert all((s.reward, s.components, s.advantages) == (0, {}, None) for s in void)
+    assert all(not any(s.rewards) for s in void)
+
+    assert progress.void == {cause: len(void)}
+    assert progress.episodes == len(requests) + len(void)
+    assert first.failures == len(void) == times  # then it is lent no more
+    assert (first.quarantined, second.failures, second.quarantined) == (True, 0, False)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.adb
+@pytest.mark.parametrize(
+    ("name", "value", "cause", "times"),
+    [
+        ("offline_s", "inf", "DeviceOffline", 1),
+        ("capture", "black", "CaptureError", 3),  # it answers each time that it is asked
+    ],
+)
+async def test_phone_that_fails_voids_its_episodes_and_the_others_play_them(
+    adb_server, tiny_vlm, tmp_path, name, value, cause, times
+):
+    broken = partial(breaking, partial(fault, name, value))
+    config = number_game("virtual:2", rounds=10)  # the failures must not outlast the collection
+    played = await collect(config, tiny_vlm, tmp_path, broken)
+    check_the_second_phone_plays_for_both(tmp_path, played, cause, times)
+
+
+@pytest.mark.slow
+@pytest.mark.adb
+async def test_phone_whose_process_is_killed_voids_its_episodes_and_the_others_play_them(
+    adb_server, tiny_vlm, tmp_path
+):
+    apps = ["agentrl.envs.android.number_game.app:NumberGameApp"]
+    with (
+        spawn(1, apps, tempo="quick") as one,
+        spawn(1, apps, tempo="quick") as other,
+    ):
+        config = number_game([*one.serials, *other.serials], rounds=10)
+        broken = partial(breaking, lambda serial: os.kill(one.pid, signal.SIGKILL))
+        requests = TICKETS[:8]
+        played = await collect(config, tiny_vlm, tmp_path, broken, requests)
+    check_the_second_phone_plays_for_both(tmp_path, played, "DeviceOffline", 1, requests)
+
+
+@pytest.mark.adb
+async def test_last_phone_that_fails_ends_the_collection_and_says_why(
+    adb_server, tiny_vlm, tmp_path
+):
+    broken = partial(breaking, partial(fault, "offline_s", "inf"))
+    with pytest.raises(PoolEmpty, match=r"1 in quarantine.*Last failure: .*DeviceOffline"):
+        await collect(number_game("virtual:1", rounds=10), tiny_vlm, tmp_path, broken)
+    assert [s.outcome for s in replay.open(tmp_path).episodes()[-1:]] == [Outcome.DEVICE_ERROR]
+
+
+@pytest.mark.adb
+async def test_phone_connected_during_a_collection_is_used(adb_server, tiny_vlm, tmp_path):
+    with spawn(2, ["agentrl.envs.android.number_game.app:NumberGameApp"], tempo="quick") as phones:
+        first, second = phones.serials
+        for another in adb_server.devices():  # such as one of a test that failed
+            adb_server.disconnect(another)
+        adb_server.connect(first)
+
+        async def connect(pool):
+            async with asyncio.timeout(30):
+                while pool.stats()[0].busy_s < 0.3:
+                    await asyncio.sleep(0.005)
+            assert second not in pool.serials
+            await asyncio.to_thread(adb_server.connect, second)
+
+        config = number_game("connected", rounds=10)
+        config.devices.capture, config.devices.input = "raw", "shell"
+        played = await collect(config, tiny_vlm, tmp_path, connect, TICKETS[:8])
+        episodes, progress, stats = played
+        for serial in phones.serials:
+            adb_server.disconnect(serial)
+    assert {first, second} <= {e.episode.device for e in episodes}
+    assert not progress.void
+    assert next(row for row in stats if row.serial == second).leases > 0
+
+
+async def test_environment_that_hangs_voids_its_recorded_episodes(tiny_vlm, tmp_path):
+    """Every sixth seed hangs: one of two groups, in spite of its refills."""
+    config = Config()
+    config.env = EnvConfig(
+        id="tests.rollout.games:Countdown-v0",
+        kwargs={"fault": "hang", "every": 6},
+        translator_kwargs={"names": ["down", "up"]},
+    )
+    config.rollout.deadline_s, config.rollout.max_refills = 0.5, 2
+    rollouts = RolloutWorker(plan_play(config), tiny_vlm, tmp_path)
+    await rollouts.start()
+    episodes = await rollouts.collect(TICKETS, "player")
+    progress = rollouts.progress
+    await rollouts.close()
+
+    assert [e.episode.outcome.void for e in episodes] == [e.episode.seed == 6 for e in episodes]
+    void = [s for s in replay.open(tmp_path).episodes() if s.outcome.void]
+    error = (
+        "not finished within 0.5 s (rollout.deadline_s), while waiting for "
+        "tests.rollout.games:Countdown-v0.step() in turn 3"
+    )
+    assert {(s.outcome, s.error) for s in void} == {(Outcome.TIMEOUT, error)}
+    assert progress.void == {"timeout": len(void)} == {"timeout": 8 + 2}
+    assert all(not any(s.rewards) for s in void)
+
+
+async def test_texts_for_openrlhfs_functions_have_the_models_chat_format(tiny_vlm) -> None:
+    config = Config(
+        env=EnvConfig(
+            id="tests.rollout.games:Countdown-v0",
+            kwargs={"length": 1},
+            translator_kwargs={"names": ["down", "up"], "instructions": "Be quick."},
+        ),
+        rewards=[RewardConfig(function="tests.rollout.scores:has_names")],
+    )
+    config.model.chat = f"{Path(__file__).parents[3]}/examples/extend/chat_format.py:Names"
+    rollouts = RolloutWorker(plan_play(config), tiny_vlm, None)
+    await rollouts.start()
+    try:
+        (scored,) = await rollouts.collect(requests_of_step("train", 1, [3], 1), "player")
+    finally:
+        await rollouts.close()
+    assert scored.reward == 1.0
+
+
+async def test_held_out_episodes_may_have_their_own_settings() -> None:
+    config = Config(
+        env=EnvConfig(
+            id="tests.rollout.games:Countdown-v0",
+            kwargs={"length": 2, "said": "!"},
+            translator_kwargs={"names": ["down", "up"]},
+        )
+    )
+    config.eval.kwargs = {"length": 4}
+    rollouts = RolloutWorker(plan_play(config), None, None)
+    await rollouts.start()
+    try:
+        for split, length in (("train", 2), ("eval", 4), ("train", 2)):
+            (scored,) = await rollouts.collect(requests_of_step(split, 1, [3], 1), "player")
+            assert scored.episode.reset_info["left"] == length
+    finally:
+        await rollouts.close()
+    config.eval.kwargs = {"length": -1}
+    rollouts = RolloutWorker(plan_play(config), None, None)
+    await rollouts.start()
+    try:
+        with pytest.raises(ConfigError, match=r"^eval\.kwargs\.length=-1: must be at least 0"):
+            await rollouts.collect(requests_of_step("eval", 1, [3], 1), "player")
+    finally:
+        await rollouts.close()
+    config.eval.kwargs = {"lenght": 4}
+    with pytest.raises(ConfigError, match=r"eval\.kwargs\.lenght.*did you mean 'length'"):
+        plan_scripted_play(config, ["player"])
+
+
+async def test_reward_that_fails_ends_the_job_if_configured(tmp_path):
+    config = Config(env=EnvConfig(id="tests.rollout.games:Countdown-v0"))
+    config.env.translator_kwargs = {"names": ["down", "up"]}
+    config.rewards = [RewardConfig(function="tests.rollout.scores:raises")]
+    config.rollout.reward_failure = "error"
+    rollouts = RolloutWorker(plan_play(config), None, tmp_path)
+    await rollouts.start()
+    try:
+        with pytest.raises(RewardError, match="reward_failure=void"):
+            await rollouts.collect(requests_of_step("train", 1, [3], 1), "player")
+    finally:
+        await rollouts.close()
+    (episode,) = replay.open(tmp_path).episodes()  # it was recorded before
+    assert episode.outcome is Outcome.ENV_ERROR
