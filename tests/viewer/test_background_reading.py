@@ -17,7 +17,7 @@ from tests.viewer import runs
 from tests.viewer.test_server_app import ask
 
 METRICS = 60
-STEPS = 40_000
+STEPS = 120_000
 
 
 def logged(step: int, **metrics: float) -> str:
@@ -62,13 +62,13 @@ def test_a_page_shows_how_far_a_long_run_has_been_read(serve, open_page, tmp_pat
     with (run / "metrics.jsonl").open("a") as metrics:
         metrics.writelines(f'{start}{step}, "time"{rest}' for step in range(3, STEPS))
     served = serve(run)
+    page = open_page(served.url)  # which starts the reading
+    expect(page.get_by_text("Reading the metrics: ")).to_be_visible()
     started = time.monotonic()
     status, _, body = ask(served.url, "/api/curves")
     assert time.monotonic() - started < 3
     found = json.loads(body)
     assert (status, found["reading"], 0 <= found["share"] < 1) == (202, "metrics", True)
-    page = open_page(served.url)
-    expect(page.get_by_text("Reading the metrics: ")).to_be_visible()
     expect(page.get_by_role("figure", name="Reward")).to_be_visible()
     expect(page.get_by_text("Reading the metrics: ")).to_be_hidden()
     sections = json.loads(ask(served.url, "/api/run")[2])["sections"]
