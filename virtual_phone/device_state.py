@@ -39,16 +39,6 @@ class DeviceState:
         serialno: str,
         faults: Faults,
     ) -> None:
-        """Create the state of a phone that is awake and shows its home screen.
-
-        Args:
-            apps: installed apps.
-            size: width and height of the screen, in pixels.
-            seed: seed of its clock.
-            tempo: whether gestures take their time.
-            serialno: value of `ro.serialno`.
-            faults: faults of the phone.
-        """
         self.seed = seed
         self.tempo = tempo
         self.serialno = serialno
@@ -84,11 +74,7 @@ class DeviceState:
         return self.tasks.component if self.dialog is None else self.dialog.title
 
     def put_setting(self, namespace: str, key: str, value: str) -> None:
-        """Change a setting and what depends on it.
-
-        Raises:
-            ValueError: it cannot be stored.
-        """
+        """Change a setting and what depends on it."""
         self.settings.put(namespace, key, value)
         if key in _ROTATION_SETTINGS:
             self.show_now()

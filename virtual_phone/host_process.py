@@ -26,13 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 async def serve(spec: PhonesSpec, report_fd: int) -> None:
-    """Run phones until standard input ends, the parent dies, or a signal asks to stop.
-
-    Args:
-        spec: phones to create.
-        report_fd: file descriptor for the one line of JSON that reports the ports, or the error
-            that prevents the phones from starting.
-    """
+    """Run phones until standard input ends, the parent dies, or a signal asks to stop."""
     stop = asyncio.Event()
     _die_with_parent(spec.parent, stop)
     servers: list[PhoneServer] = []
@@ -64,11 +58,7 @@ def _listed(adb_server: tuple[str, int] | None, ports: Sequence[int]) -> Iterato
 
 
 def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:
-    """Start one phone with its faults, listening on a port.
-
-    Raises:
-        SettingError: one of its apps cannot be created.
-    """
+    """Start one phone with its faults, listening on a port."""
     phone = VirtualPhone(
         make_apps(spec.apps),
         size=spec.size,

@@ -36,12 +36,6 @@ class InputHandler:
     """Touches and keys of one phone."""
 
     def __init__(self, phone: DeviceState, display: PhoneDisplay) -> None:
-        """Start without a finger on the screen.
-
-        Args:
-            phone: phone to control.
-            display: display of the phone.
-        """
         self._phone = phone
         self._display = display
         self._down: tuple[float, float, float] | None = None
@@ -204,11 +198,7 @@ def _text(action: str, extras: Mapping[str, str]) -> str:
 
 
 def key_code(key: str) -> str:
-    """The full name of a key: `KEYCODE_BACK` for `4` or `BACK`.
-
-    Raises:
-        ValueError: it is not a key.
-    """
+    """The full name of a key: `KEYCODE_BACK` for `4` or `BACK`."""
     if key.isascii() and key.isdecimal() and len(key) < 6:
         return f"KEYCODE_{_KEYS.get(int(key), key)}"
     name = key.upper().removeprefix("KEYCODE_")

@@ -41,13 +41,6 @@ class PhoneDisplay:
     def __init__(
         self, phone: DeviceState, effect_delay_ms: tuple[float, float], source: random.Random
     ) -> None:
-        """Show the current state.
-
-        Args:
-            phone: phone to draw.
-            effect_delay_ms: shortest and longest delay of a visible effect.
-            source: random source of the delays.
-        """
         self.effect_delay_ms = effect_delay_ms
         self._phone = phone
         self._source = source

@@ -74,19 +74,12 @@ def make_apps(specs: Sequence[AppSpec], load: Callable[[str], Any] | None = None
     Args:
         specs: the apps.
         load: returns the class that a reference names; None for `load_class`.
-
-    Raises:
-        SettingError: an app does not exist, rejects its arguments, or is not an app.
     """
     return [_make_app(spec, (load or load_class)(spec.app)) for spec in specs]
 
 
 def load_class(reference: str) -> Any:
-    """Import the class that `module:Class` or `path/file.py:Class` names.
-
-    Raises:
-        SettingError: there is none, or its import fails.
-    """
+    """Import the class that `module:Class` or `path/file.py:Class` names."""
     module, _, name = reference.rpartition(":")
     if not module or not name:
         raise SettingError(f"{reference!r} must have the form module:Class or path/file.py:Class")

@@ -7,12 +7,7 @@ __all__ = ["SRGB", "frame", "pixels", "png", "raw"]
 
 
 def raw(phone: VirtualPhone, known: str = "") -> bytes | memoryview | None:
-    """Output of `screencap`: a 16-byte header and RGBA pixels; None if the capture fails.
-
-    Args:
-        phone: the phone.
-        known: asks for changes of the frame with this token, in hexadecimal digits; "" does not.
-    """
+    """Output of `screencap`: a 16-byte header and RGBA pixels; None if the capture fails."""
     image = _secured(phone)
     fault = phone.faults.get("capture")
     if fault == "empty":

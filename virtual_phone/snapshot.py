@@ -62,11 +62,7 @@ def take(phone: DeviceState) -> dict[str, Any]:
 
 
 def restore(phone: DeviceState, state: object) -> None:
-    """Restore a state from `take`, and show it at once.
-
-    Raises:
-        ValueError: it is invalid, or names an app that this phone lacks; the phone is unchanged.
-    """
+    """Restore a state from `take`, and show it at once; an invalid one changes nothing."""
     before = take(phone)
     try:
         _apply(phone, state)

@@ -27,12 +27,6 @@ class AppTasks:
     """Installed and running apps of one phone, and the stack of activities."""
 
     def __init__(self, apps: Sequence[App], seed: int) -> None:
-        """Start with the home screen in front and nothing running.
-
-        Args:
-            apps: apps to install.
-            seed: seed of the clocks; phones of one seed show the same time after the same launch.
-        """
         self.apps = {app.package: InstalledApp(app=app) for app in apps}
         self.pages: dict[str, InstalledApp] = {}
         """Packages that came to the front without being installed."""
@@ -93,12 +87,7 @@ class AppTasks:
         return self._pids[package]
 
     def launch(self, package: str, extras: Mapping[str, str]) -> None:
-        """Start an app from its initial state, and bring it to the front.
-
-        Raises:
-            KeyError: it is not installed.
-            ValueError: it does not accept the extras.
-        """
+        """Start an app from its initial state, and bring it to the front."""
         installed = self.find(package)
         if installed is None:
             raise KeyError(package)
@@ -111,12 +100,7 @@ class AppTasks:
         self._to_front(package)
 
     def reopen(self, package: str, component: str = "") -> bool:
-        """Bring the task of an app to the front as it was left; returns whether there is one.
-
-        Args:
-            package: package of the app.
-            component: component to show; by default whatever the task shows.
-        """
+        """Bring the task of an app to the front as it was left; returns whether there is one."""
         if package not in self.running and package not in self.pages:
             return False
         task = self.find(package)
@@ -128,10 +112,7 @@ class AppTasks:
     def bring_to_front(self, package: str, activity: str | None = None, *, text: str = "") -> None:
         """Bring any package to the front; one that is not installed becomes a page.
 
-        Args:
-            package: package to bring to the front.
-            activity: activity of the page.
-            text: text on the page; with a text, the page is always a new one.
+        With a text, the page is always a new one.
         """
         if package == LAUNCHER:
             self.go_home()
@@ -173,12 +154,7 @@ class AppTasks:
         self.on_change()
 
     def feed(self, event: Input, package: str | None) -> bool:
-        """Pass an input to an app; returns whether the app used it.
-
-        Args:
-            event: the input.
-            package: package of the app; one that is not running ignores the input.
-        """
+        """Pass an input to an app; returns whether the app used it."""
         installed = self.find(package) if package in self.running or package in self.pages else None
         if installed is None:
             return False

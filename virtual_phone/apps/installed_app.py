@@ -57,11 +57,7 @@ class InstalledApp:
         return ("1.0", 1) if manifest is None else (manifest.version_name, manifest.version_code)
 
     def launch(self, extras: Mapping[str, str], clock_s: int) -> None:
-        """Start the app from its initial state.
-
-        Raises:
-            ValueError: the app does not accept the extras.
-        """
+        """Start the app from its initial state."""
         self.app.launch(extras)
         self.extras, self.inputs = dict(extras), []
         self.launches += 1
@@ -83,11 +79,7 @@ class InstalledApp:
         return used
 
     def replay(self) -> None:
-        """Restore the state by repeating the recorded inputs.
-
-        Raises:
-            ValueError: the history is incomplete because it was too long.
-        """
+        """Restore the state by repeating the recorded inputs."""
         if len(self.inputs) >= _MAX_INPUTS:
             raise ValueError(f"{self.app.package} has had more than {_MAX_INPUTS} inputs")
         self.app.launch(self.extras)

@@ -46,13 +46,6 @@ class TextPage:
     """An app that shows a title and some lines of text, and ignores touches."""
 
     def __init__(self, package: str, activity: str | None = None, label: str = "") -> None:
-        """Create a page without lines.
-
-        Args:
-            package: the app's package.
-            activity: the app's activity; by default that of the system package, or `.Main`.
-            label: title; by default the last component of the package.
-        """
         self.package = package
         self.activity = activity or ACTIVITIES.get(package, ".Main")
         self.label = label or package.rpartition(".")[2]

@@ -59,11 +59,7 @@ class Intent:
 
 
 def read_intent(arguments: list[str]) -> Intent:
-    """Parse the arguments of `am`.
-
-    Raises:
-        ValueError: the value of an option is missing or invalid.
-    """
+    """Parse the arguments of `am`."""
     intent, left = Intent(), iter(arguments)
     names = {"-n": "component", "-a": "action", "-c": "category", "-d": "data", "-p": "package"}
     for option in left:

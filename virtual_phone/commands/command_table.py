@@ -29,10 +29,8 @@ def split_options(
 ) -> tuple[dict[str, str], list[str]]:
     """Split the arguments into options by letter and other words.
 
-    Args:
-        ctx: invocation of the command.
-        with_value: letters of options with a value, in the same word or the next.
-        joined: those whose values are joined by newlines; of others, the last one counts.
+    The options of `with_value` take a value from the same word or the next. Of several the last one
+    counts, but the values of those in `joined` are joined by newlines.
     """
     options: dict[str, str] = {}
     words: list[str] = []

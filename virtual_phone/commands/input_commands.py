@@ -128,11 +128,7 @@ def _trackball(phone: VirtualPhone, values: list[str]) -> Gesture:
 
 
 def _numbers(values: list[str], least: int = 2, most: int = 2) -> list[float]:
-    """Parse finite numbers.
-
-    Raises:
-        ValueError: there are too few or too many values, or one is not a finite number.
-    """
+    """Parse finite numbers."""
     if not least <= len(values) <= most:
         raise ValueError(f"expected {least} numbers, got {len(values)}")
     try:

@@ -168,11 +168,7 @@ def _print_sizes(ctx: CommandContext, options: _LogcatOptions) -> int:
 
 
 def _read(ctx: CommandContext) -> _LogcatOptions:
-    """Parse the arguments.
-
-    Raises:
-        ValueError: an option is invalid.
-    """
+    """Parse the arguments."""
     options = _LogcatOptions()
     try:
         given, filters = getopt.gnu_getopt(ctx.arguments, _SHORT, _LONG)
@@ -224,11 +220,7 @@ def _read_option(ctx: CommandContext, options: _LogcatOptions, option: str, valu
 
 
 def _buffers(names: str) -> set[str]:
-    """The buffers of a list such as `main,crash`.
-
-    Raises:
-        ValueError: one does not exist.
-    """
+    """The buffers of a list such as `main,crash`."""
     wanted: set[str] = set()
     for name in names.split(","):
         if name not in (*BUFFERS, "all", "default"):
@@ -239,11 +231,7 @@ def _buffers(names: str) -> set[str]:
 
 
 def _since_s(text: str) -> float:
-    """A time of the phone such as `11-14 22:13:20.000`, or seconds, since 1970.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """A time of the phone such as `11-14 22:13:20.000`, or seconds, since 1970."""
     whole, _, rest = text.partition(".")
     fraction = float(f"0.{rest[:9]}") if rest.isascii() and rest.isdecimal() else 0.0
     if whole.isascii() and whole.isdecimal():

@@ -261,11 +261,7 @@ def _uninstall(ctx: CommandContext, arguments: list[str]) -> int:
 
 
 async def _apk(ctx: CommandContext, arguments: list[str]) -> bytes:
-    """The APK at a path, or on standard input.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
+    """The APK at a path, or on standard input."""
     options, words = _split(arguments)
     if words and words[-1] != "-":
         try:
@@ -296,11 +292,7 @@ async def _exactly(ctx: CommandContext, num_bytes: int) -> bytes:
 
 
 def _add(ctx: CommandContext, apk: bytes) -> int:
-    """Install an app from its APK; a built-in app keeps its code.
-
-    Raises:
-        ValueError: it is not a valid APK, or there is no room for it.
-    """
+    """Install an app from its APK; a built-in app keeps its code."""
     manifest = read_manifest(apk)
     package, tasks, files = manifest.package, ctx.phone.tasks, ctx.phone.files
     if package in PACKAGES or package == KEYBOARD_PACKAGE:

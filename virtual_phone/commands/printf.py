@@ -12,12 +12,7 @@ _MAX_WIDTH = 1 << 16
 
 
 def _unescaped(text: str, *, c_octal: bool = False) -> str:
-    r"""Interpret `\n`, `\0101`, `\x41` and so on; `\c` ends the text.
-
-    Args:
-        text: with escapes.
-        c_octal: whether octal numbers need no leading zero, as in the format of `printf`.
-    """
+    r"""Interpret `\n`, `\0101`, `\x41` and so on; `\c` ends the text."""
     text = text.partition("\\c")[0] if not c_octal else text
 
     def meaning(found: re.Match[str]) -> str:

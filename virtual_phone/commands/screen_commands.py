@@ -185,11 +185,7 @@ async def _record(ctx: CommandContext, recorder: ScreenRecorder, write: Write) -
 
 
 def _recording_options(arguments: list[str]) -> tuple[dict[str, str], str]:
-    """Parse the arguments into options and the output file.
-
-    Raises:
-        ValueError: an option is unknown, or the output file is missing.
-    """
+    """Parse the arguments into options and the output file."""
     try:
         given, words = getopt.gnu_getopt(arguments, "", _RECORDING)
     except getopt.GetoptError as error:

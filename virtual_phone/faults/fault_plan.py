@@ -182,11 +182,7 @@ def _is_number(value: object) -> bool:
 
 
 def _mapping(key: str, values: object, names: tuple[str, ...] | None) -> Mapping[Any, Any]:
-    """A mapping with known keys only; None allows any key.
-
-    Raises:
-        SettingError: the value is not a mapping or has an unknown key.
-    """
+    """A mapping with known keys only; None allows any key."""
     if not isinstance(values, Mapping):
         raise SettingError(f"{key} must be a mapping, not {values!r}")
     for name in values:
@@ -201,13 +197,6 @@ class FaultSchedule:
     """Sets and clears the faults of one phone as time passes."""
 
     def __init__(self, faults: Faults, plan: FaultPlan, number: int) -> None:
-        """Start the schedule now.
-
-        Args:
-            faults: faults of the phone.
-            plan: plan for all phones.
-            number: number of this phone.
-        """
         self._faults = faults
         self._plan = plan.for_phone(number)
         self._random = random.Random(f"plan/{plan.seed}/{number}")

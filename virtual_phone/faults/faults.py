@@ -56,11 +56,7 @@ class Distribution:
 
     @staticmethod
     def parse(text: str) -> "Distribution":
-        """Parse a distribution.
-
-        Raises:
-            ValueError: the text is not a distribution.
-        """
+        """Parse a distribution."""
         if text == "inf":
             return Distribution(low=math.inf, high=math.inf)
         if found := _RANGE.fullmatch(text):
@@ -153,25 +149,15 @@ class Faults:
     """The active faults of one phone."""
 
     def __init__(self, source: random.Random, on_change: Callable[[str, str, str], None]) -> None:
-        """Start without faults.
-
-        Args:
-            source: random source of everything that is drawn.
-            on_change: called with the name, the old and the new value when a fault is set; an empty
-                value stands for an inactive fault.
-        """
         self.slow_services = False
         """Whether services have to be delayed, dropped or hung."""
         self._values: dict[str, str] = {}
         self._source = source
+        # Called with the name, the old and the new value; an empty one stands for no fault.
         self._on_change = on_change
 
     def set(self, name: str, value: str) -> None:
-        """Set a fault; an empty value clears it.
-
-        Raises:
-            ValueError: the name or the value is invalid.
-        """
+        """Set a fault; an empty value clears it."""
         check(name, value)
         old = self.get(name)
         self.forget(name)

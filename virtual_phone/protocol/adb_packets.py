@@ -64,20 +64,11 @@ class PacketParser:
     """Incremental parser: turns chunks of bytes into packets."""
 
     def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
-        """Start with an empty buffer.
-
-        Args:
-            max_payload: in bytes; a longer packet is an error.
-        """
         self._max_payload = max_payload
         self._buffer = bytearray()
 
     def feed(self, data: bytes | memoryview) -> Iterator[Packet]:
-        """Add bytes to the buffer and yield the packets that are complete.
-
-        Raises:
-            ProtocolError: the bytes are not ADB packets.
-        """
+        """Add bytes to the buffer and yield the packets that are complete."""
         self._buffer += data
         while len(self._buffer) >= HEADER.size:
             command, arg0, arg1, length, _, magic = HEADER.unpack_from(self._buffer)

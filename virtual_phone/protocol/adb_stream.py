@@ -46,13 +46,6 @@ class Stream:
     """A stream of an ADB connection; each side sends a packet only after the last one was acked."""
 
     def __init__(self, connection: StreamConnection, local: int, remote: int) -> None:
-        """Created by its connection.
-
-        Args:
-            connection: the connection it belongs to.
-            local: id on the phone.
-            remote: id on the client; 0 while the client has not answered the phone's OPEN.
-        """
         self.connection = connection
         self.local = local
         self.remote = remote
@@ -120,11 +113,7 @@ class Stream:
         self._pump()
 
     def on_data(self, data: bytes) -> None:
-        """The client sent data.
-
-        Raises:
-            ProtocolError: it keeps sending without waiting for acknowledgments.
-        """
+        """The client sent data."""
         if self._finishing:
             return
         self._in.append(data)

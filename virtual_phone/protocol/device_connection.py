@@ -73,14 +73,6 @@ class SendQueue:
         on_empty: Callable[[], None],
         on_broken: Callable[[], None],
     ) -> None:
-        """Start with an empty queue.
-
-        Args:
-            sock: non-blocking.
-            on_sent: called with the number of bytes sent.
-            on_empty: called when the queue becomes empty.
-            on_broken: called when the connection is lost.
-        """
         self._sock = sock
         self._on_sent = on_sent
         self._on_empty = on_empty

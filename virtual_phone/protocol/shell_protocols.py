@@ -24,14 +24,7 @@ _SMALL = 4096
 
 
 async def serve_v1(phone: VirtualPhone, stream: Stream, script: str, *, is_raw: bool) -> None:
-    """Raw output: stdout and stderr are mixed, and the exit code is not sent.
-
-    Args:
-        phone: runs the script.
-        stream: leads to the client.
-        script: empty to read commands.
-        is_raw: whether these are read without a terminal.
-    """
+    """Raw output: stdout and stderr are mixed, and the exit code is not sent."""
 
     def write(data: bytes | memoryview) -> None:
         if stream.closed:
@@ -46,14 +39,7 @@ async def serve_v1(phone: VirtualPhone, stream: Stream, script: str, *, is_raw: 
 async def serve_v2(
     phone: VirtualPhone, stream: Stream, script: str, options: Sequence[str]
 ) -> None:
-    """Output, errors and the exit code travel as packets: u8 id, u32 length, bytes.
-
-    Args:
-        phone: runs the script.
-        stream: leads to the client.
-        script: empty to read commands.
-        options: `pty` asks for a terminal, `raw` for none, `TERM=x` names its kind.
-    """
+    """Output, errors and the exit code travel as packets: u8 id, u32 length, bytes."""
     stream.gather_s = _GATHER_S
 
     def packet(id: int, data: bytes | memoryview) -> None:

@@ -31,13 +31,6 @@ class TerminalDevice:
     """A line discipline as in Linux: what is typed comes back, and is read line by line."""
 
     def __init__(self, keyboard: Read, screen: Write, size: Terminal) -> None:
-        """Connect.
-
-        Args:
-            keyboard: what the client sends.
-            screen: sends to the client.
-            size: changed when the client's window does.
-        """
         self.size = size
         self._keyboard = keyboard
         self._screen = screen

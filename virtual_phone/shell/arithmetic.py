@@ -38,27 +38,14 @@ class ArithmeticFailure(Exception):
 
 
 def evaluate(expression: str, variables: MutableMapping[str, str], depth: int = 0) -> int:
-    """The value of an expression, with 32 bits and a sign as in mksh.
-
-    Args:
-        expression: with variables by name, whose values are expressions again.
-        variables: values of the shell's variables, which assignments change.
-        depth: number of expressions that this one is the value of a variable in.
-
-    Raises:
-        ArithmeticFailure: the expression is invalid, or divides by zero.
-    """
+    """The value of an expression, with 32 bits and a sign as in mksh."""
     if depth > _MAX_DEPTH:
         raise ArithmeticFailure(f"{expression[:100]}: expression recurses on parameter")
     return _Evaluation(expression, variables, depth).whole()
 
 
 def _quotient(a: int, b: int) -> int:
-    """Division that truncates towards zero.
-
-    Raises:
-        ZeroDivisionError: `b` is zero.
-    """
+    """Division that truncates towards zero."""
     return a // b if (a < 0) == (b < 0) else -(-a // b)
 
 

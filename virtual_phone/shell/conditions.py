@@ -52,14 +52,6 @@ class _Conditions:
     def __init__(
         self, shell: ShellState, io: CommandIO, tokens: Sequence[_Token], *, is_double: bool
     ) -> None:
-        """Start at the first token.
-
-        Args:
-            shell: whose variables and folder count.
-            io: the streams of the condition.
-            tokens: the whole condition.
-            is_double: whether it is that of `[[`.
-        """
         self._files = shell.phone.files
         self._folder = shell.environment["PWD"]
         self._variables = shell.environment
@@ -138,11 +130,7 @@ class _Conditions:
         return node is not None and operator in _OF_FILES and _OF_FILES[operator](node)
 
     def _binary(self, left: str, operator: str, token: _Token) -> bool:
-        """`left operator right`, such as `1 -lt 2`.
-
-        Raises:
-            ArithmeticFailure: an operand of a numeric operator is invalid.
-        """
+        """`left operator right`, such as `1 -lt 2`."""
         right = self._operand(token)
         if token.field is not None and operator in ("=", "==", "!="):
             found = compile_glob(token.field.pattern).match(left)

@@ -49,11 +49,7 @@ class Field:
         self._length = 0
 
     def add(self, piece: str, quoted: bool) -> None:
-        """Append a piece; a quoted piece is not a pattern.
-
-        Raises:
-            OSError: the field becomes too long.
-        """
+        """Append a piece; a quoted piece is not a pattern."""
         self._pieces.append(piece)
         self._is_quoted.append(quoted)
         self._length += len(piece)
@@ -127,13 +123,7 @@ def _split(value: str, ifs: str) -> tuple[bool, list[str], bool]:
 
 @lru_cache(maxsize=256)
 def compile_glob(pattern: str, anchors: str = "^$", greedy: bool = True) -> re.Pattern[str]:
-    """Compile a shell pattern.
-
-    Args:
-        pattern: with `*`, `?` and brackets; a backslash makes the next character literal.
-        anchors: `^` to match at the start, `$` at the end, or both.
-        greedy: whether `*` matches as much as it can.
-    """
+    """Compile a shell pattern."""
     pieces: list[str] = []
     at = 0
     while at < len(pattern):

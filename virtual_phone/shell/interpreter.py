@@ -77,11 +77,7 @@ class CommandContext:
         return normalize_path(path, self.environment["PWD"])
 
     async def read_all(self) -> bytes:
-        """Read standard input to its end.
-
-        Raises:
-            OSError: it is too long.
-        """
+        """Read standard input to its end."""
         return await read_to_end(self.io.read)
 
 
@@ -90,11 +86,7 @@ CommandFunction = Callable[[CommandContext], "int | Awaitable[int]"]
 
 
 async def read_to_end(read: Read) -> bytes:
-    """Read to the end.
-
-    Raises:
-        OSError: it is too long.
-    """
+    """Read to the end."""
     chunks, length = [], 0
     while chunk := await read():
         chunks.append(chunk)
@@ -135,11 +127,7 @@ class ShellInterpreter(Pipelines):
         return self.code
 
     async def run_typed(self, script: Script) -> None:
-        """Run a part of a script that is still being read.
-
-        Raises:
-            ShellExit: it is to end here.
-        """
+        """Run a part of a script that is still being read."""
         try:
             await self.run_list(script)
         except ShellFailure as error:
@@ -179,12 +167,7 @@ class ShellInterpreter(Pipelines):
         return 128 + process.signal
 
     async def run_text(self, script: str, first_line: int = 0) -> int:
-        """Run a script to its end or its `exit`; returns its exit code.
-
-        Args:
-            script: the script.
-            first_line: number of its first line; 0 if lines are not counted.
-        """
+        """Run a script to its end or its `exit`; returns its exit code."""
         pipelines = self._parsed(script, first_line)
         return 1 if pipelines is None else await self.run_parsed(pipelines)
 
@@ -302,15 +285,7 @@ class ShellInterpreter(Pipelines):
         options: frozenset[str] | set[str] = frozenset(),
         first_line: int = 1,
     ) -> int:
-        """Run a script as a program of its own, which sees only exported variables.
-
-        Args:
-            ctx: invocation of the command that runs it.
-            script: the script.
-            words: `$0` and the positional parameters.
-            options: letters of `set`.
-            first_line: number of the script's first line; 0 if lines are not counted.
-        """
+        """Run a script as a program of its own, which sees only exported variables."""
         known = self.environment
         shell = ShellInterpreter(
             phone=self.phone,

@@ -55,17 +55,6 @@ class ShellLexer:
         depth: int = 0,
         first_line: int = 0,
     ) -> None:
-        """Start at the beginning.
-
-        Args:
-            script: text to split.
-            nested: parses the script of a `$(`, including its `)`.
-            depth: nesting depth of the script.
-            first_line: number of its first line; 0 if lines are not counted.
-
-        Raises:
-            ShellSyntaxError: the script is nested too deeply.
-        """
         self.depth = depth
         self._script = script
         self._nested = nested
@@ -79,11 +68,7 @@ class ShellLexer:
         self.check_depth()
 
     def check_depth(self) -> None:
-        """Check the nesting depth.
-
-        Raises:
-            ShellSyntaxError: the script is nested too deeply.
-        """
+        """Check the nesting depth."""
         if self.depth > MAX_NESTING:
             raise ShellSyntaxError("syntax error: nested too deeply")
 

@@ -74,22 +74,12 @@ class Redirects:
     """The redirections of one command; it writes their files when the command has ended."""
 
     def __init__(self, files: FileSystem, folder: str) -> None:
-        """Start without redirections.
-
-        Args:
-            files: the phone's file system.
-            folder: the working directory.
-        """
         self._files = files
         self._folder = folder
         self._written: list[tuple[str, _Output]] = []
 
     def apply(self, redirect: Redirect, target: str, io: CommandIO) -> CommandIO:
-        """The streams after one more redirection.
-
-        Raises:
-            OSError: a file cannot be opened.
-        """
+        """The streams after one more redirection."""
         fd = redirect.fd
         if redirect.operator in (">&", "<&"):
             return self._duplicate(fd, target, io)
@@ -111,11 +101,7 @@ class Redirects:
         return self._with(fd, output.write, io)
 
     def _duplicate(self, fd: int, target: str, io: CommandIO) -> CommandIO:
-        """`2>&1`, `<&3`, or `>&-`, which closes.
-
-        Raises:
-            OSError: nothing is open there.
-        """
+        """`2>&1`, `<&3`, or `>&-`, which closes."""
         known: dict[int, Write | Input] = {0: io.read, 1: io.out, 2: io.err, **io.others}
         if target == "-":
             return io._replace(read=NO_INPUT) if fd == 0 else self._with(fd, _discard, io)
@@ -127,11 +113,7 @@ class Redirects:
         return self._with(fd, source, io)
 
     def write(self) -> None:
-        """Write the files.
-
-        Raises:
-            OSError: the phone has no space for them.
-        """
+        """Write the files."""
         written, self._written = self._written, []
         for path, output in written:
             self._files.write(path, b"".join(output.chunks))

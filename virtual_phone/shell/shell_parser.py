@@ -47,16 +47,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @lru_cache(maxsize=256)
 def parse(script: str, first_line: int = 0) -> Script:
-    """Parse a script; the same scripts come again and again.
-
-    Args:
-        script: text to parse.
-        first_line: number of its first line, for `$LINENO`; 0 if lines are not counted.
-
-    Raises:
-        ShellSyntaxError: a quote is not closed, an operator lacks an operand, or the syntax is
-            not supported.
-    """
+    """Parse a script; the same scripts come again and again."""
     return _Parser(ShellLexer(script, _nested, first_line=first_line)).whole_script()
 
 
@@ -104,12 +95,7 @@ class _Parser:
         return pipelines
 
     def expect(self, word: str, *, can_continue: bool = True) -> None:
-        """Consume an operator or a reserved word.
-
-        Args:
-            word: what must come next.
-            can_continue: whether to read the token that follows it.
-        """
+        """Consume an operator or a reserved word."""
         if self._reserved != word:
             raise self._unexpected()
         if can_continue:

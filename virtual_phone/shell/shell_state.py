@@ -113,12 +113,7 @@ class ShellState:
         self.io.err(f"sh: {message}\n".encode("utf-8", "surrogateescape"))
 
     def assign(self, name: str, value: str) -> None:
-        """Set a variable.
-
-        Raises:
-            ShellFailure: it is read-only.
-            OSError: the value is too long.
-        """
+        """Set a variable."""
         if name in self.read_only:
             self.complain(f"read-only: {name}")
             raise ShellFailure(2)
@@ -247,12 +242,7 @@ class ShellState:
         return field
 
     async def _pieces(self, word: Word, *, splits_text: bool = False) -> list[Piece | None]:
-        """The pieces of a word; None separates fields that are not joined.
-
-        Args:
-            word: as parsed.
-            splits_text: whether unquoted literal text is split too, as in `${x:-a b}`.
-        """
+        """The pieces of a word; None separates fields that are not joined."""
         pieces: list[Piece | None] = []
         for part in word:
             if part.kind == "text":
@@ -272,11 +262,7 @@ class ShellState:
         return pieces
 
     def number(self, expression: str) -> int:
-        """The value of an arithmetic expression.
-
-        Raises:
-            ShellFailure: it is invalid.
-        """
+        """The value of an arithmetic expression."""
         for name in _DYNAMIC:
             if name in expression:
                 self.environment[name] = self._dynamic(name)

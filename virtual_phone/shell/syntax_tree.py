@@ -11,12 +11,7 @@ MAX_NESTING = 40
 
 
 class ShellSyntaxError(Exception):
-    """The script is invalid; the message is what the shell prints.
-
-    Args:
-        message: what the shell prints.
-        is_incomplete: whether more lines could make it valid.
-    """
+    """The script is invalid; the message is what the shell prints."""
 
     def __init__(self, message: str, *, is_incomplete: bool = False) -> None:
         super().__init__(message)

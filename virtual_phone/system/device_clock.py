@@ -13,11 +13,6 @@ class DeviceClock:
     """
 
     def __init__(self, start_s: float) -> None:
-        """Start the clock.
-
-        Args:
-            start_s: seconds since 1970.
-        """
         self._began_s = time.monotonic()
         self._start_s = start_s
         self._booted_s = self._began_s - _UPTIME_S

@@ -43,11 +43,6 @@ class DeviceLog:
     """The most recent entries of the phone's log."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
-        """Start empty.
-
-        Args:
-            now_s: the phone's clock, in seconds since 1970.
-        """
         self.entries: deque[LogEntry] = deque(maxlen=_MAX_ENTRIES)
         self._now_s = now_s
         self._num_written = 0

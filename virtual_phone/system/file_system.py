@@ -82,11 +82,7 @@ class FileSystem:
     """
 
     def __init__(self, made: Mapping[str, Callable[[int], bytes]] | None = None) -> None:
-        """Create the folders of a new phone.
-
-        Args:
-            made: the kernel's files: their content by number of bytes, if they are endless.
-        """
+        # The kernel's files: their content by number of bytes, if they are endless.
         self._made = made or {}
         self._nodes: dict[str, FileNode] = {}
         self._num_used = 0
@@ -117,11 +113,7 @@ class FileSystem:
         self.capacity = _CAPACITY if num_bytes is None else self._num_used + num_bytes
 
     def reserve(self, num_bytes: int) -> None:
-        """Reserve space for an upload in progress.
-
-        Raises:
-            OSError: there is not enough space.
-        """
+        """Reserve space for an upload in progress."""
         if num_bytes > self.num_free:
             raise OSError(28, "No space left on device")
         self._num_used += num_bytes
@@ -135,15 +127,7 @@ class FileSystem:
         return [(path, node) for path, node in sorted(self._nodes.items()) if is_writable(path)]
 
     def resolve(self, path: str, *, follow: bool = True) -> str:
-        """The path behind all symbolic links.
-
-        Args:
-            path: where to start.
-            follow: whether to follow a link at the end of the path too.
-
-        Raises:
-            OSError: the links form a loop.
-        """
+        """The path behind all symbolic links."""
         at = normalize_path(path)
         for _ in range(_MAX_LINKS):
             link = self._first_link(at, follow=follow)

@@ -63,11 +63,6 @@ class InputDrivers:
     """
 
     def __init__(self, geometry: ScreenGeometry) -> None:
-        """Start without a finger on the screen.
-
-        Args:
-            geometry: the phone's screen.
-        """
         self._geometry = geometry
         self._slots = [_Contact() for _ in range(_LAST_SLOT + 1)]
         self._slot = 0

@@ -18,12 +18,7 @@ Make = Callable[[int], bytes]
 
 
 def kernel_files(clock: DeviceClock, source: random.Random) -> Mapping[str, Make]:
-    """The files by path.
-
-    Args:
-        clock: the phone's clock.
-        source: of everything random, so that phones of a seed read the same.
-    """
+    """The files by path."""
     boot_id = _uuid(source)
     texts: dict[str, Callable[[], str]] = {
         "/proc/cpuinfo": _cpuinfo,

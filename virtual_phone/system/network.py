@@ -47,9 +47,6 @@ class PhoneNetwork:
 
         Returns:
             The address; with a free port if `tcp:0` was requested.
-
-        Raises:
-            OSError: the address is taken or invalid.
         """
         match = _ADDRESS.fullmatch(address)
         if match is None or int(match[1] or 1) > 65_535:
@@ -115,11 +112,7 @@ class Response:
 
 
 async def fetch(network: PhoneNetwork, request: Request) -> Response:
-    """Load a page from a port of the phone, for example a reversed one.
-
-    Raises:
-        PageUnreachable: nothing listens there, or the response is not HTTP, or too long.
-    """
+    """Load a page from a port of the phone, for example a reversed one."""
     url = request.url
     for _ in range(request.num_redirects + 1):
         try:

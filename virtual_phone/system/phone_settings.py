@@ -12,11 +12,7 @@ _MAX_LENGTH = 20_000
 
 
 def properties(serialno: str) -> dict[str, str]:
-    """Properties of every virtual phone.
-
-    Args:
-        serialno: serial number of the phone.
-    """
+    """Properties of every virtual phone."""
     return {
         "ro.product.model": "Virtual Phone",
         "ro.product.name": "virtual",
@@ -55,11 +51,6 @@ class PhoneSettings:
     """Values by namespace and key, as in the command `settings`."""
 
     def __init__(self, serialno: str) -> None:
-        """Start with the settings of a new phone.
-
-        Args:
-            serialno: serial number, from which the phone's `android_id` follows.
-        """
         self._initial = {
             ("secure", ANDROID_ID): hashlib.sha256(serialno.encode()).hexdigest()[:16],
             ("global", "adb_enabled"): "1",
@@ -88,11 +79,7 @@ class PhoneSettings:
         return self._stored.get((namespace, key))
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value.
-
-        Raises:
-            ValueError: the value is too long, or there are too many settings.
-        """
+        """Set a value."""
         if len(key) + len(value) > _MAX_LENGTH:
             raise ValueError("the value is too long")
         if len(self._stored) >= _MAX_SETTINGS and (namespace, key) not in self._stored:

@@ -42,11 +42,7 @@ class Pipe:
         self._changed = Event()
 
     def write(self, data: Buffer) -> None:
-        """Write bytes.
-
-        Raises:
-            BrokenPipeError: the reader has left.
-        """
+        """Write bytes."""
         if self._left:
             raise BrokenPipeError(32, "Broken pipe")
         self._chunks.append(bytes(data))
@@ -87,7 +83,6 @@ class PipeSocket:
     """One end of a connection inside the phone; what is sent after the other has closed is lost."""
 
     def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
-        """Connect to two pipes."""
         self._incoming = incoming
         self._outgoing = outgoing
 

@@ -57,11 +57,7 @@ class Battery:
     values: dict[str, str] = field(default_factory=_full_battery)
 
     def set(self, name: str, value: str) -> None:
-        """Override a value.
-
-        Raises:
-            ValueError: the name or the value is invalid.
-        """
+        """Override a value."""
         name = "temperature" if name == _TEMPERATURE else name
         if name in _SHORT_NAMES and value in ("0", "1"):
             self.values[_SHORT_NAMES[name]] = "true" if value == "1" else "false"

@@ -160,9 +160,6 @@ def compose(area: Image, width: int, height: int, clock: str) -> ScreenFrame:
         width: of the screen, in pixels.
         height: of the screen, in pixels.
         clock: time to show.
-
-    Raises:
-        ValueError: the area has the wrong size.
     """
     bar = bar_height(height)
     if area.shape != (height - bar, width, 3) or area.dtype != np.uint8:

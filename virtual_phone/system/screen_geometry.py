@@ -11,12 +11,6 @@ class ScreenGeometry:
     """Physical size, overridden size and rotation of the screen."""
 
     def __init__(self, physical: tuple[int, int], settings: PhoneSettings) -> None:
-        """Start upright.
-
-        Args:
-            physical: width and height of the screen, in pixels.
-            settings: the phone's settings, which may lock the rotation.
-        """
         self.physical = physical
         self.override: tuple[int, int] | None = None
         self.density_override: int | None = None
@@ -68,11 +62,7 @@ class ScreenGeometry:
         return px, py
 
     def set_size(self, size: tuple[int, int] | None) -> None:
-        """Override the screen size; None restores the physical size.
-
-        Raises:
-            ValueError: the size is out of range.
-        """
+        """Override the screen size; None restores the physical size."""
         if size is not None and not all(side in _SIDES for side in size):
             raise ValueError(f"both sides must be {_SIDES[0]} to {_SIDES[-1]} pixels")
         self.override = size

@@ -26,11 +26,7 @@ class EncoderMissing(Exception):
 
 
 def load_av() -> ModuleType:
-    """Import PyAV.
-
-    Raises:
-        EncoderMissing: it is not installed.
-    """
+    """Import PyAV."""
     try:
         import av
     except ImportError as error:
@@ -42,16 +38,6 @@ class ScreenRecorder:
     """Encodes frames one at a time and without buffering."""
 
     def __init__(self, size: tuple[int, int], bit_rate: int, *, container: bool) -> None:
-        """Open an encoder.
-
-        Args:
-            size: width and height of the video, in pixels; both even.
-            bit_rate: maximum in bits per second.
-            container: whether to write an MP4 file instead of a raw stream.
-
-        Raises:
-            EncoderMissing: PyAV is not installed.
-        """
         self._av = load_av()
         self._size = size
         self._file = io.BytesIO()
@@ -79,10 +65,6 @@ class ScreenRecorder:
         """Encode one frame; returns its bytes, or nothing when writing an MP4 file.
 
         Encoding runs in a thread and does not block other phones.
-
-        Args:
-            frame: frame to encode.
-            seconds: time since the start.
         """
         return await asyncio.to_thread(self._encode, frame, seconds)
 

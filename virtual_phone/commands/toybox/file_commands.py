@@ -26,14 +26,7 @@ _MOUNTS = {
 def each(
     ctx: CommandContext, paths: Sequence[str], act: Callable[[str], None], *, spelled: bool = False
 ) -> int:
-    """Apply a function to every path; print an error for each one that fails.
-
-    Args:
-        ctx: invocation of the command.
-        paths: as given to it.
-        act: takes an absolute path.
-        spelled: whether it takes the path as given instead.
-    """
+    """Apply a function to every path; print an error for each one that fails."""
     code = 0
     for path in paths:
         try:
@@ -227,11 +220,7 @@ def chmod(ctx: CommandContext) -> int:
 
 
 def _change_mode(node: FileNode, mode: str) -> None:
-    """Apply a symbolic mode.
-
-    Raises:
-        OSError: it is invalid.
-    """
+    """Apply a symbolic mode."""
     for clause in mode.split(","):
         found = re.fullmatch(r"([ugoa]*)([-+=])([rwxX]*)", clause)
         if found is None:

@@ -26,11 +26,7 @@ def children_of(ctx: CommandContext, path: str) -> list[str]:
 
 
 def number_of(text: str) -> int:
-    """A size such as `4k` or `1M`, in bytes.
-
-    Raises:
-        OSError: it is not a size.
-    """
+    """A size such as `4k` or `1M`, in bytes."""
     found = re.fullmatch(r"(\d{1,12})([cbwkmg]?)b?", text.lower())
     if found is None:
         raise OSError(22, "Invalid argument", text)

@@ -23,17 +23,7 @@ _TOKEN = re.compile(r"\\(.)|(\[\^?\]?+(?:\[:\w+:\]|[^]])*+(\]|\Z))|(.)", re.DOTA
 def compile_pattern(
     text: str, kind: str, ignore_case: bool = False, whole_words: bool = False
 ) -> re.Pattern[str]:
-    """Compile a pattern.
-
-    Args:
-        text: the pattern.
-        kind: `F` for plain text, `E` for an extended pattern, empty for a basic one.
-        ignore_case: whether to ignore case.
-        whole_words: whether the match must start and end at word boundaries.
-
-    Raises:
-        ValueError: it is invalid, or could backtrack forever: a repetition of a repetition.
-    """
+    """Compile a pattern; `kind` is `F` for plain text, `E` for an extended pattern, else empty."""
     expression = re.escape(text) if kind == "F" else _translated(text, kind == "E")
     if whole_words:
         expression = rf"(?<!\w)(?:{expression})(?!\w)"
@@ -44,11 +34,7 @@ def compile_pattern(
 
 
 def _translated(text: str, extended: bool) -> str:
-    """The pattern in Python's syntax.
-
-    Raises:
-        ValueError: a group that contains a repetition is repeated.
-    """
+    """The pattern in Python's syntax."""
     pieces: list[str] = []
     repeats, last_repeats = [False], False  # for every open group, outermost first
     for escaped, bracket, closed, plain in _TOKEN.findall(text):
@@ -66,6 +52,7 @@ def _translated(text: str, extended: bool) -> str:
             piece = plain
         else:
             piece = "^" if plain == "^" and (is_first or extended) else re.escape(plain)
+        # Python could backtrack forever.
         if piece in ("*", "+", "{") and last_repeats:
             raise ValueError("repetition of a repetition")
         last_repeats = False

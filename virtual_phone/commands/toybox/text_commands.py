@@ -27,13 +27,7 @@ async def sliced_lines(content: bytes) -> AsyncIterator[list[str]]:
 def _contents(
     ctx: CommandContext, paths: list[str], size: int = 1 << 28
 ) -> Iterator[tuple[str, bytes]]:
-    """Each file that can be read, with its name; complains about the others.
-
-    Args:
-        ctx: invocation of the command.
-        paths: of the files.
-        size: most bytes to read of a device that has no end.
-    """
+    """Each file that can be read, with its name; complains about the others."""
     for path in paths:
         try:
             yield path, ctx.phone.files.read(ctx.path(path), size)
