@@ -7,6 +7,7 @@ from virtual_phone.apps.probe_app import ProbeApp
 from virtual_phone.commands import COMMANDS
 from virtual_phone.shell.interpreter import ShellInterpreter
 from virtual_phone.shell.redirects import CommandIO, Input
+from virtual_phone.shell.shell_state import ShellState
 from virtual_phone.virtual_phone import VirtualPhone
 
 
@@ -38,7 +39,7 @@ async def run_later(script: str, phone: VirtualPhone | None = None, stdin: bytes
         return left.pop() if left else b""
 
     io = CommandIO(out=out.append, err=err.append, read=Input(read))
-    shell = ShellInterpreter(phone=phone or probe_phone(), commands=COMMANDS, io=io)
+    shell = ShellInterpreter(ShellState(phone=phone or probe_phone(), io=io), COMMANDS)
     code = await asyncio.wait_for(shell.run(script), 60)
     return Done(b"".join(out), b"".join(err).decode("utf-8", "surrogateescape"), code)
 

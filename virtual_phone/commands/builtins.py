@@ -5,44 +5,40 @@ import re
 
 from virtual_phone.commands.command_table import COMMANDS, command, split_options
 from virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
-from virtual_phone.shell.compound_commands import FunctionReturn, LoopJump
 from virtual_phone.shell.conditions import words_hold
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.interpreter import CommandContext, FunctionReturn, LoopJump
 from virtual_phone.shell.redirects import Input
 from virtual_phone.shell.shell_state import BUILTINS, ShellExit, ShellFailure
 
 _MAX_LINE_LENGTH = 1 << 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPTION_NAMES = {
-    "allexport": "a", "errexit": "e", "noglob": "f", "nounset": "u", "xtrace": "x",
-    "pipefail": "pipefail", "noexec": "n", "verbose": "v", "noclobber": "C", "monitor": "m",
-    "posix": "posix", "braceexpand": "braceexpand",
+    "errexit": "e", "noglob": "f", "nounset": "u", "xtrace": "x", "pipefail": "pipefail",
 }  # fmt: skip
 
 
 @command("export", "readonly", "typeset", "local", "declare")
 def export(ctx: CommandContext) -> int:
     """`export NAME=value`, `local NAME`, `typeset -i NAME`; alone, `export` lists."""
-    shell, words = ctx.shell, [word for word in ctx.arguments if word[:1] not in ("-", "+")]
+    shell, words = ctx.shell.state, [w for w in ctx.arguments if w[:1] not in ("-", "+")]
     letters = {c for word in ctx.arguments if word[:1] == "-" for c in word[1:]}
-    if not words and ctx.name in ("export", "readonly"):
-        for name in sorted(shell.exported if ctx.name == "export" else shell.read_only):
+    if not words and ctx.name == "export":
+        for name in sorted(shell.exported):
             value = shell.environment.get(name, "")
             ctx.print(f"{ctx.name} {name}={value}" if "p" in letters else f"{name}={value}")
     for word in words:
         name, equals, value = word.partition("=")
         if not _NAME.fullmatch(name):
             return ctx.fail(f"sh: {ctx.name}: {word}: is not an identifier")
-        if ctx.name not in ("export", "readonly") and "g" not in letters:
-            shell.declare_local(name)
-            if not equals and shell.frames:
+        is_local = ctx.name not in ("export", "readonly") and "g" not in letters
+        if is_local and shell.frames:  # the end of the function restores it
+            shell.frames[-1].setdefault(name, shell.environment.get(name))
+            if not equals:
                 shell.environment.pop(name, None)
         if equals:
-            shell.assign(name, str(shell.number(value)) if "i" in letters else value)
+            shell.assign(name, str(ctx.shell.words.number(value)) if "i" in letters else value)
         if ctx.name == "export" or "x" in letters:
             shell.exported.add(name)
-        if ctx.name == "readonly" or "r" in letters:
-            shell.read_only.add(name)
     return 0
 
 
@@ -51,20 +47,19 @@ def unset(ctx: CommandContext) -> int:
     """`unset [-v] NAME`, `unset -f FUNCTION`."""
     options, names = split_options(ctx, "")
     for name in names:
-        if name in ctx.shell.read_only:
-            return ctx.fail(f"sh: read-only: {name}")
         if "f" in options:
-            ctx.shell.functions.pop(name, None)
+            ctx.shell.state.functions.pop(name, None)
         else:
             ctx.environment.pop(name, None)
-            ctx.shell.exported.discard(name)
+            ctx.shell.state.exported.discard(name)
     return 0
 
 
 @command("env", "printenv")
 async def env(ctx: CommandContext) -> int:
     """`env [-i] [-u NAME] [NAME=value] [command]`: print exported variables, or run a command."""
-    shell, words = ctx.shell.inner(ctx.io), list(ctx.arguments)
+    nested, words = ctx.shell.inner(ctx.io), list(ctx.arguments)
+    shell = nested.state
     while words and (words[0][:1] == "-" or "=" in words[0]):
         word = words.pop(0)
         name, equals, value = word.partition("=")
@@ -78,7 +73,7 @@ async def env(ctx: CommandContext) -> int:
         else:
             return ctx.fail(f"env: Unknown option '{word[1:]}'", 125)
     if words and ctx.name == "env":
-        return await shell.execute(words, ctx.io)
+        return await nested.execute(words, ctx.io)
     exported = {n: v for n, v in shell.environment.items() if n in shell.exported}
     if words:
         return max([ctx.print(exported[n]) if n in exported else 1 for n in words])
@@ -90,7 +85,7 @@ async def env(ctx: CommandContext) -> int:
 @command("set")
 def set_(ctx: CommandContext) -> int:
     """`set [-euxf] [-o name] [-- parameters]`; alone, print all variables."""
-    shell, words = ctx.shell, list(ctx.arguments)
+    shell, words = ctx.shell.state, list(ctx.arguments)
     if not words:
         for name, value in sorted(shell.environment.items()):
             ctx.print(f"{name}={_quoted(value)}")
@@ -121,26 +116,26 @@ def _quoted(value: str) -> str:
 @command("shift")
 def shift(ctx: CommandContext) -> int:
     """`shift [count]`."""
-    count = ctx.shell.number((ctx.arguments or ["1"])[0])
-    if not 0 <= count <= len(ctx.shell.positional):
+    count = ctx.shell.words.number((ctx.arguments or ["1"])[0])
+    if not 0 <= count <= len(ctx.shell.state.positional):
         ctx.fail("sh: shift: nothing to shift")
         raise ShellFailure(1)
-    ctx.shell.positional = ctx.shell.positional[count:]
+    ctx.shell.state.positional = ctx.shell.state.positional[count:]
     return 0
 
 
 @command("break", "continue")
 def break_(ctx: CommandContext) -> int:
     """`break [levels]`, `continue [levels]`."""
-    levels = ctx.shell.number((ctx.arguments or ["1"])[0])
-    if levels < 1 or not ctx.shell.num_loops:
+    levels = ctx.shell.words.number((ctx.arguments or ["1"])[0])
+    if levels < 1 or not ctx.shell.state.num_loops:
         ctx.fail(f"sh: {ctx.name}: can't {ctx.name}")
         return int(levels < 1)
-    raise LoopJump(min(levels, ctx.shell.num_loops), ctx.name == "break")
+    raise LoopJump(min(levels, ctx.shell.state.num_loops), ctx.name == "break")
 
 
 def _exit_code(ctx: CommandContext) -> int:
-    text = (ctx.arguments or [str(ctx.shell.code)])[0]
+    text = (ctx.arguments or [str(ctx.shell.state.code)])[0]
     if not re.fullmatch(r"-?\d{1,9}", text, re.ASCII):
         ctx.fail(f"sh: {ctx.name}: bad number: {text}")
         return 1
@@ -172,20 +167,20 @@ async def eval_(ctx: CommandContext) -> int:
     return await _run_here(ctx, " ".join(ctx.arguments))
 
 
-async def _run_here(ctx: CommandContext, script: str, first_line: int = 0) -> int:
+async def _run_here(ctx: CommandContext, script: str) -> int:
     """Run a script in the current shell, with the streams of the command."""
-    shell = ctx.shell
-    outer, shell.io = shell.io, ctx.io
+    state = ctx.shell.state
+    outer, state.io = state.io, ctx.io
     try:
-        return await shell.run_here(script, first_line)
+        return await ctx.shell.run_here(script)
     finally:
-        shell.io = outer
+        state.io = outer
 
 
 @command(".", "source")
 async def source(ctx: CommandContext) -> int:
     """`. file [parameters]`: run a script in the current shell."""
-    shell, (path, *words) = ctx.shell, ctx.arguments or [""]
+    shell, (path, *words) = ctx.shell.state, ctx.arguments or [""]
     try:
         content = ctx.phone.files.read(ctx.path(path))
     except OSError as error:
@@ -193,7 +188,7 @@ async def source(ctx: CommandContext) -> int:
         raise ShellFailure(1) from None
     positional, shell.positional = shell.positional, words or shell.positional
     try:
-        return await _run_here(ctx, content.decode("utf-8", "surrogateescape"), 1)
+        return await _run_here(ctx, content.decode("utf-8", "surrogateescape"))
     except FunctionReturn as end:
         return end.code
     finally:
@@ -243,9 +238,8 @@ async def sh(ctx: CommandContext) -> int:
         script = node.content.decode("utf-8", "surrogateescape")
     else:
         script, words = (await ctx.read_all()).decode("utf-8", "surrogateescape"), ["sh", *words]
-    letters = "".join(letter for letter in options if letter in "aefux")
-    first_line = 0 if "c" in options else 1
-    return await ctx.shell.run_program(ctx, script, words, set(letters), first_line)
+    letters = "".join(letter for letter in options if letter in "efux")
+    return await ctx.shell.run_program(ctx, script, words, set(letters))
 
 
 @command("command", "builtin", "nohup", "nice", "time", "setsid", "toybox", "stdbuf")
@@ -270,7 +264,7 @@ def which(ctx: CommandContext) -> int:
     code = int(not names)
     for name in names:
         base = name.rpartition("/")[2]
-        found = name if name in ctx.shell.functions or name in BUILTINS else ""
+        found = name if name in ctx.shell.state.functions or name in BUILTINS else ""
         if ctx.name == "which" or not found:
             is_program = base in COMMANDS and name not in BUILTINS
             found = f"/system/bin/{base}" if is_program else ""
@@ -279,7 +273,7 @@ def which(ctx: CommandContext) -> int:
             if ctx.name == "type":
                 ctx.fail(f"{name} not found")
         elif ctx.name == "type":
-            kind = "function" if name in ctx.shell.functions else "shell builtin"
+            kind = "function" if name in ctx.shell.state.functions else "shell builtin"
             ctx.print(f"{name} is a {kind}" if found == name else f"{name} is {found}")
         else:
             ctx.print(found)
@@ -337,7 +331,7 @@ def test(ctx: CommandContext) -> int:
     if ctx.name == "[" and (not words or words.pop() != "]"):
         return ctx.fail("sh: [: missing ]", 2)
     try:
-        return int(not words_hold(ctx.shell, ctx.io, words))
+        return int(not words_hold(ctx.shell.state, ctx.io, words))
     except (ValueError, ArithmeticFailure, RecursionError) as error:
         return ctx.fail(f"sh: {ctx.name}: {error}: unexpected operator/operand", 2)
 
@@ -355,7 +349,7 @@ async def read(ctx: CommandContext) -> int:
     names, separators = names or ["REPLY"], ctx.environment.get("IFS", " \t\n")
     for name, word in zip(names, _words_of(text.removesuffix("\n"), len(names), separators),
                           strict=True):  # fmt: skip
-        ctx.shell.assign(name, word)
+        ctx.shell.state.assign(name, word)
     return 0 if ended else 1
 
 
@@ -393,16 +387,9 @@ def _words_of(text: str, count: int, separators: str) -> list[str]:
 
 @command("trap")
 def trap(ctx: CommandContext) -> int:
-    """`trap [action] signals`; without action or with `-` to forget; alone to list."""
+    """`trap [action] signals`: only the action of EXIT ever runs; without one or with `-` none."""
     words = ctx.arguments[1:] if ctx.arguments[:1] == ["--"] else ctx.arguments
-    if not words:
-        for name, action in ctx.shell.traps.items():
-            ctx.print(f"trap -- {_quoted(action)} {name}")
-        return 0
     action, names = (words[0], words[1:]) if len(words) > 1 else ("-", words)
-    for name in names:
-        name = "EXIT" if name in ("0", "EXIT") else name.upper().removeprefix("SIG")
-        ctx.shell.traps.pop(name, None)
-        if action != "-":
-            ctx.shell.traps[name] = action
+    if {"0", "EXIT"} & {*names}:
+        ctx.shell.state.exit_trap = "" if action == "-" else action
     return 0

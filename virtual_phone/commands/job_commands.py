@@ -38,12 +38,7 @@ async def kill(ctx: CommandContext) -> int:
 
 async def _send(ctx: CommandContext, pid: int, signal: int) -> bool:
     """Send a signal to a program or an app; returns whether there is one."""
-    tasks, shell = ctx.phone.tasks, ctx.shell
-    if pid == shell.pid:
-        action = next((a for n, a in shell.traps.items() if signal_number(n) == signal), None)
-        if action is not None:
-            await shell.run_here(action)
-            return True
+    tasks = ctx.phone.tasks
     app = next((package for package in tasks.running if tasks.pid(package) == pid), None)
     if app is not None and signal in (9, 15):
         tasks.stop(app)
@@ -128,7 +123,7 @@ async def timeout(ctx: CommandContext) -> int:
 @command("wait")
 async def wait(ctx: CommandContext) -> int:
     """`wait [pids]`: the exit code of the last one; without pids, of all jobs, 0."""
-    shell, code = ctx.shell, 0
+    shell, code = ctx.shell.state, 0
     wanted = ctx.arguments or [str(pid) for pid in shell.own_jobs]
     for word in wanted:
         job = shell.jobs.get(int(word)) if re.fullmatch(r"\d{1,9}", word, re.ASCII) else None

@@ -89,7 +89,7 @@ def running_processes(ctx: CommandContext) -> list[PhoneProcess]:
     programs = [(p.pid, p.parent, p.words) for p in ctx.phone.processes.running.values()]
     if ctx.process is None:  # a command that never waits is in no table
         pid = ctx.phone.processes.new_pid()
-        programs.append((pid, ctx.shell.pid, (ctx.name, *ctx.arguments)))
+        programs.append((pid, ctx.shell.state.pid, (ctx.name, *ctx.arguments)))
     for pid, parent, words in programs:
         name, line = words[0][:15], " ".join(words)
         found.append(PhoneProcess(pid=pid, parent=parent, user="shell", name=name, line=line))

@@ -11,6 +11,7 @@ from virtual_phone.protocol.adb_stream import Stream
 from virtual_phone.protocol.terminal import INTERRUPTED, TerminalDevice, converse
 from virtual_phone.shell.interpreter import ShellInterpreter
 from virtual_phone.shell.redirects import CommandIO, Input, Terminal
+from virtual_phone.shell.shell_state import ShellState
 from virtual_phone.virtual_phone import VirtualPhone
 
 _V2 = struct.Struct("<BI")
@@ -62,18 +63,18 @@ async def serve_v2(
 async def _run(phone: VirtualPhone, io: CommandIO, script: str, terminal: Terminal | None) -> int:
     """Run a script, or what is typed; returns the exit code."""
     if terminal is None:
-        shell = ShellInterpreter(phone=phone, commands=COMMANDS, io=io)
+        shell = ShellInterpreter(ShellState(phone=phone, io=io), COMMANDS)
         return await (shell.run(script) if script else shell.live(converse(shell, None)))
     device = TerminalDevice(io.read, io.out, terminal)
     io = CommandIO(out=device.write, err=device.write, read=Input(device.read), drain=io.drain,
                    terminal=terminal)  # fmt: skip
-    shell = ShellInterpreter(phone=phone, commands=COMMANDS, io=io)
+    shell = ShellInterpreter(ShellState(phone=phone, io=io), COMMANDS)
     keyboard = asyncio.create_task(device.listen())
     try:
         if not script:
             return await shell.live(converse(shell, device))
         was_interrupted = await device.run(shell.run(script))
-        return INTERRUPTED if was_interrupted else shell.code
+        return INTERRUPTED if was_interrupted else shell.state.code
     finally:
         keyboard.cancel()
 

@@ -185,13 +185,13 @@ def _width(line: bytes | bytearray) -> int:
 
 async def converse(shell: ShellInterpreter, device: TerminalDevice | None) -> None:
     """Run commands as they are read; with a terminal, prompt for them."""
-    text, last_parsed, first_line = "", 0, 1
+    text, last_parsed = "", 0
     while True:
         if device is not None:
-            shell.io.out(_prompt(shell, text))
-        line = await _read_line(shell.io.read)
+            shell.state.io.out(_prompt(shell, text))
+        line = await _read_line(shell.state.io.read)
         if line == bytes([_INTERRUPT]) and device is not None:
-            text, shell.code = "", INTERRUPTED
+            text, shell.state.code = "", INTERRUPTED
             continue
         text += line.decode("utf-8", "surrogateescape")
         is_joined = line.endswith(b"\\\n") and not line.endswith(b"\\\\\n")
@@ -199,27 +199,25 @@ async def converse(shell: ShellInterpreter, device: TerminalDevice | None) -> No
         if line and (is_joined or is_long):
             continue
         try:
-            script = parse(text, first_line)
+            script = parse(text)
         except (ShellSyntaxError, RecursionError) as error:
             if line and getattr(error, "is_incomplete", False) and len(text) < _MAX_LINE_LENGTH:
                 last_parsed = len(text)
                 continue
-            shell.complain(str(error) or "nested too deeply")
-            shell.code, script = 1, ()
-        # As in mksh, a command that is typed counts as one line.
-        first_line += text.count("\n") if device is None else bool(script)
+            shell.state.complain(str(error) or "nested too deeply")
+            shell.state.code, script = 1, ()
         text, last_parsed = "", 0
         try:
             if device is None:
                 await shell.run_typed(script)
             elif await device.run(shell.run_typed(script)):
-                shell.code = INTERRUPTED
+                shell.state.code = INTERRUPTED
         except ShellExit as end:
-            shell.code = end.code
+            shell.state.code = end.code
             return
-        await shell.io.drain()
+        await shell.state.io.drain()
         if not line:
-            shell.io.out(b"\n" if device is not None else b"")
+            shell.state.io.out(b"\n" if device is not None else b"")
             return
 
 
@@ -227,9 +225,9 @@ def _prompt(shell: ShellInterpreter, text: str) -> bytes:
     """The prompt of Android's shell, with the exit code of a failed command; `> ` to go on."""
     if text:
         return b"> "
-    code = f"{shell.code}|" if shell.code else ""
-    name = shell.phone.properties.get("ro.product.device", "virtual")
-    shown = shell.environment.get("PS1", f"{code}{name}:{shell.environment['PWD']} $ ")
+    code = f"{shell.state.code}|" if shell.state.code else ""
+    name = shell.state.phone.properties.get("ro.product.device", "virtual")
+    shown = shell.state.environment.get("PS1", f"{code}{name}:{shell.state.environment['PWD']} $ ")
     return shown.encode("utf-8", "surrogateescape")
 
 

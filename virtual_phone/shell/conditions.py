@@ -11,6 +11,7 @@ from virtual_phone.shell.expansion import Field, compile_glob
 from virtual_phone.shell.redirects import CommandIO
 from virtual_phone.shell.shell_state import ShellState
 from virtual_phone.shell.syntax_tree import Word
+from virtual_phone.shell.word_expander import WordExpander
 from virtual_phone.system.file_system import FileNode, normalize_path
 
 _NUMERIC: dict[str, Callable[[int, int], bool]] = {
@@ -161,14 +162,14 @@ def words_hold(shell: ShellState, io: CommandIO, words: Sequence[str]) -> bool:
     return bool(words) and _Conditions(shell, io, tokens, is_double=False).hold()
 
 
-async def tokens_hold(shell: ShellState, tokens: Sequence[Word | str]) -> bool:
+async def tokens_hold(shell: ShellState, words: WordExpander, tokens: Sequence[Word | str]) -> bool:
     """Whether the condition of `[[` holds, whose words are not split; raises as `words_hold`."""
     expanded: list[_Token] = []
     for token in tokens:
         if isinstance(token, str):
             expanded.append(_Token(token, token))
             continue
-        field = await shell.field_of(token)
+        field = await words.field_of(token)
         is_plain = len(token) == 1 and token[0].kind == "text" and not token[0].quoted
         expanded.append(_Token(field.text, field.text if is_plain else "", field))
     return _Conditions(shell, shell.io, expanded, is_double=True).hold()

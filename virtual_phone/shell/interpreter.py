@@ -1,33 +1,40 @@
 """The phone's shell: runs scripts, and passes each command its context."""
 
 import asyncio
-import contextlib
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
-from virtual_phone.shell.arithmetic import ArithmeticFailure
-from virtual_phone.shell.compound_commands import (
-    COMMANDS_PER_TURN,
-    FunctionReturn,
-    LoopJump,
-)
-from virtual_phone.shell.expansion import MAX_LENGTH
-from virtual_phone.shell.pipelines import BROKEN_PIPE, Pipelines
+from virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
+from virtual_phone.shell.conditions import tokens_hold
+from virtual_phone.shell.expansion import MAX_LENGTH, compile_glob
+from virtual_phone.shell.pipelines import BROKEN_PIPE, run_pipe
 from virtual_phone.shell.redirects import CommandIO, Read, Redirects
 from virtual_phone.shell.shell_parser import parse
-from virtual_phone.shell.shell_state import BUILTINS, ShellExit, ShellFailure
+from virtual_phone.shell.shell_state import BUILTINS, ShellExit, ShellFailure, ShellState
 from virtual_phone.shell.syntax_tree import (
     MAX_NESTING,
+    Case,
+    Conditional,
+    For,
+    FunctionDefinition,
+    Group,
+    If,
+    Loop,
     Pipeline,
     Script,
     ShellCommand,
     ShellSyntaxError,
 )
+from virtual_phone.shell.word_expander import WordExpander
 from virtual_phone.system.file_system import normalize_path
 from virtual_phone.system.process_table import Process
 from virtual_phone.virtual_phone import VirtualPhone
 
+_COMMANDS_PER_TURN = 32
+"""Commands after which other phones get their turn."""
+_MAX_CALLS = 30
+"""Deepest nesting of functions."""
 _MAX_IN_MEMORY = 64 << 20
 """Largest input, in bytes, that a command may hold in memory."""
 _PROGRAM_FOLDERS = frozenset((
@@ -35,6 +42,25 @@ _PROGRAM_FOLDERS = frozenset((
 ))  # fmt: skip
 _SPECIAL = BUILTINS - {"cd", "command", "let", "local", "read", "source", "type", "wait"}
 """Builtins that keep the assignments before them, as POSIX demands."""
+_FILTERS = frozenset(("grep", "head", "wc"))
+"""Commands that end as soon as their input does."""
+
+
+class LoopJump(Exception):
+    """Raised by `break` and `continue`."""
+
+    def __init__(self, levels: int, is_break: bool) -> None:
+        super().__init__(levels)
+        self.levels = levels
+        self.is_break = is_break
+
+
+class FunctionReturn(Exception):
+    """Raised by `return`."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,12 +77,12 @@ class CommandContext:
     @property
     def phone(self) -> VirtualPhone:
         """The phone that the command runs on."""
-        return self.shell.phone
+        return self.shell.state.phone
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables of its shell."""
-        return self.shell.environment
+        return self.shell.state.environment
 
     def out(self, data: bytes | memoryview) -> None:
         """Write to standard output."""
@@ -96,14 +122,19 @@ async def read_to_end(read: Read) -> bytes:
     return b"".join(chunks)
 
 
-@dataclass(slots=True, kw_only=True)
-class ShellInterpreter(Pipelines):
+class ShellInterpreter:
     """One shell; `$?` and variables live as long as it does."""
 
-    phone: VirtualPhone
-    commands: Mapping[str, CommandFunction]
-    substituted: int = 0
-    """Exit code of the last `$(...)` of the current command."""
+    def __init__(self, state: ShellState, commands: Mapping[str, CommandFunction]) -> None:
+        self.state = state
+        self.commands = commands
+        self.words = WordExpander(state, self._output_of)
+        self._substituted = 0
+        """Exit code of the last `$(...)` of the current command."""
+        self._num_commands = 0
+        """Number of commands that it has run."""
+        self._num_calls = 0
+        """Number of functions that run inside each other."""
 
     async def run(self, script: str) -> int:
         """Run a script and wait for what it leaves running; returns its exit code."""
@@ -111,171 +142,92 @@ class ShellInterpreter(Pipelines):
 
     async def live(self, work: Awaitable[object]) -> int:
         """Be a process while something runs in this shell; returns the exit code."""
-        self.process = process = self.phone.processes.start(("sh",), 1)
+        state, table = self.state, self.state.phone.processes
+        state.process = process = table.start(("sh",), 1)
         try:
             await work
-            if self.traps or self.jobs:
-                await self._finish()
+            await self._run_exit_trap()
+            # As with adbd, the connection stays open while background commands can write to it.
+            tasks = [job.task for job in state.jobs.values() if job.task is not None]
+            if tasks:
+                await asyncio.wait(tasks)
+            for task in tasks:
+                if not task.cancelled():
+                    task.result()  # a bug raises again
         except asyncio.CancelledError:
             if not process.signal:
                 raise
-            self.code = self._die(process)
+            state.code = _die(process)
         finally:
-            self.phone.processes.end(process)
-            for job in self.jobs.values():
+            table.end(process)
+            for job in state.jobs.values():
                 job.task.cancel() if job.task is not None else None
-        return self.code
+        return state.code
 
     async def run_typed(self, script: Script) -> None:
-        """Run a part of a script that is still being read."""
+        """Run a part of a script that is still being read; raises ShellExit if it is to end."""
         try:
-            await self.run_list(script)
+            await self._run_list(script)
         except ShellFailure as error:
-            self.code = error.code
-            if self.io.terminal is None:
+            self.state.code = error.code
+            if self.state.io.terminal is None:
                 raise
         except FunctionReturn as end:
             raise ShellExit(end.code) from None
         except (LoopJump, RecursionError) as error:
-            self.code = int(isinstance(error, RecursionError))
-
-    async def _finish(self) -> None:
-        """Run the trap of EXIT, and wait for jobs.
-
-        As with adbd, the connection stays open while background commands can write to it.
-        """
-        await self._run_exit_trap()
-        tasks = [job.task for job in self.jobs.values() if job.task is not None]
-        if tasks:
-            await asyncio.wait(tasks)
-        for task in tasks:
-            if not task.cancelled():
-                task.result()  # a bug raises again
+            self.state.code = int(isinstance(error, RecursionError))
 
     async def _run_exit_trap(self) -> int:
-        code = self.code
-        if action := self.traps.pop("EXIT", ""):
+        code = self.state.code
+        action, self.state.exit_trap = self.state.exit_trap, ""
+        if action:
             await self.run_text(action)
-            self.code = code
+            self.state.code = code
         return code
 
-    def _die(self, process: Process) -> int:
-        """The exit code of a program that a signal has ended in the current task."""
-        task = asyncio.current_task()
-        assert task is not None
-        task.uncancel()
-        return 128 + process.signal
-
-    async def run_text(self, script: str, first_line: int = 0) -> int:
+    async def run_text(self, script: str) -> int:
         """Run a script to its end or its `exit`; returns its exit code."""
-        pipelines = self._parsed(script, first_line)
-        return 1 if pipelines is None else await self.run_parsed(pipelines)
+        parsed = self._parsed(script)
+        return 1 if parsed is None else await self._run_parsed(parsed)
 
-    async def run_here(self, script: str, first_line: int = 0) -> int:
+    async def run_here(self, script: str) -> int:
         """Run a script as a part of the one that runs: `exit` and `break` go beyond it."""
-        pipelines = self._parsed(script, first_line)
-        if pipelines is None:
+        parsed = self._parsed(script)
+        if parsed is None:
             raise ShellFailure(1)
-        self.code, line = 0, self.line
-        self.depth += 1
+        self.state.code = 0
+        self.state.depth += 1
         try:
-            return await self.run_list(pipelines)
+            return await self._run_list(parsed)
         finally:
-            self.depth -= 1
-            self.line = line
+            self.state.depth -= 1
 
-    def _parsed(self, script: str, first_line: int) -> Script | None:
+    def _parsed(self, script: str) -> Script | None:
         """The parsed script; None, after an error message, if it is invalid."""
         try:
-            if self.depth > MAX_NESTING:
+            if self.state.depth > MAX_NESTING:
                 raise ShellSyntaxError("nested too deeply")
-            return parse(script, first_line)
+            return parse(script)
         except (ShellSyntaxError, RecursionError) as error:
-            self.complain(str(error) or "nested too deeply")
-            self.code = 1
+            self.state.complain(str(error) or "nested too deeply")
+            self.state.code = 1
             return None
 
-    async def run_parsed(self, script: Script) -> int:
-        """Run a parsed script; returns its exit code."""
+    async def _run_parsed(self, script: Script) -> int:
         try:
-            await self.run_list(script)
+            await self._run_list(script)
         except (ShellExit, FunctionReturn) as end:
-            self.code = end.code
+            self.state.code = end.code
         except LoopJump:
             pass
         except RecursionError:
-            self.complain("nested too deeply")
-            self.code = 1
-        return self.code
+            self.state.complain("nested too deeply")
+            self.state.code = 1
+        return self.state.code
 
-    async def run_list(self, script: Script) -> int:
-        """Run a parsed script; `exit` also ends the enclosing script."""
-        for number, pipeline in enumerate(script, 1):
-            if pipeline.joint != ";" and (pipeline.joint == "&&") != (self.code == 0):
-                continue
-            if pipeline.background:
-                self._start_job(pipeline)
-            else:
-                if pipeline.negated or len(pipeline.commands) > 1:
-                    self.code = await self.run_pipeline(pipeline)
-                else:
-                    self.code = await self.run_command(pipeline.commands[0], self.io)
-                if self.code and "e" in self.options and not pipeline.negated:
-                    is_last = number == len(script) or script[number].joint == ";"
-                    if is_last and not self.is_condition:
-                        raise ShellExit(self.code)
-            self.num_commands += 1
-            if self.num_commands % COMMANDS_PER_TURN == 0:
-                await asyncio.sleep(0)
-            if number < len(script):
-                await self.io.drain()
-        return self.code
-
-    def _start_job(self, pipeline: Pipeline) -> None:
-        """Run a pipeline in the background."""
-        shell = self.inner(self.io)
-        written = pipeline.commands[0].words
-        words = ["".join(part.text for part in word) for word in written] or ["sh"]
-        process = self.phone.processes.start(words, self.pid)
-
-        async def work() -> None:
-            try:
-                process.code = await shell.run_parsed([replace(pipeline, background=False)])
-            except BrokenPipeError:
-                process.code = BROKEN_PIPE
-
-        def end(task: "asyncio.Task[None]") -> None:
-            if task.cancelled():
-                process.code = 128 + process.signal
-            self.phone.processes.end(process)
-
-        process.task = task = asyncio.get_running_loop().create_task(work())
-        task.add_done_callback(end)
-        self.jobs[process.pid] = process
-        self.own_jobs.append(process.pid)
-        self.code = 0
-
-    def inner(self, io: CommandIO) -> Self:
+    def inner(self, io: CommandIO) -> "ShellInterpreter":
         """A nested shell, which cannot change the variables of this one."""
-        return type(self)(
-            phone=self.phone,
-            commands=self.commands,
-            io=io,
-            environment=dict(self.environment),
-            exported=set(self.exported),
-            read_only=set(self.read_only),
-            functions=dict(self.functions),
-            options=set(self.options),
-            positional=self.positional,
-            name=self.name,
-            code=self.code,
-            depth=self.depth + 1,
-            jobs=self.jobs,
-            process=self.process,
-            is_condition=self.is_condition,
-            line=self.line,
-            started_s=self.started_s,
-        )
+        return ShellInterpreter(self.state.nested(io), self.commands)
 
     async def run_program(
         self,
@@ -283,31 +235,223 @@ class ShellInterpreter(Pipelines):
         script: str,
         words: Sequence[str],
         options: frozenset[str] | set[str] = frozenset(),
-        first_line: int = 1,
     ) -> int:
-        """Run a script as a program of its own, which sees only exported variables."""
-        known = self.environment
-        shell = ShellInterpreter(
-            phone=self.phone,
-            commands=self.commands,
+        """Run a script as a program of its own, which sees only exported variables.
+
+        The words are `$0` and the positional parameters, the options letters of `set`.
+        """
+        known = self.state
+        state = ShellState(
+            phone=known.phone,
             io=ctx.io,
-            environment={n: v for n, v in known.items() if n in self.exported},
-            exported=set(self.exported),
+            environment={n: v for n, v in known.environment.items() if n in known.exported},
+            exported=set(known.exported),
             options=set(options),
             positional=list(words[1:]),
             name=words[0],
-            depth=self.depth + 1,
-            jobs=self.jobs,
+            depth=known.depth + 1,
+            jobs=known.jobs,
             process=ctx.process,
         )
-        await shell.run_text(script, first_line)
+        shell = ShellInterpreter(state, self.commands)
+        await shell.run_text(script)
         return await shell._run_exit_trap()
+
+    async def _output_of(self, script: Script) -> str:
+        """Run a script and return its output, for `$(...)`."""
+        chunks: list[bytes | memoryview] = []
+        length = 0
+
+        def write(data: bytes | memoryview) -> None:
+            nonlocal length
+            length += len(data)
+            if length > MAX_LENGTH:
+                self.state.complain("Cannot allocate memory")
+                raise BrokenPipeError(32, "Broken pipe")
+            chunks.append(bytes(data))
+
+        async def take_turns() -> None:  # nothing else limits what is written
+            await asyncio.sleep(0)
+
+        shell = self.inner(self.state.io._replace(out=write, drain=take_turns))
+        try:
+            self._substituted = await shell._run_parsed(script)
+        except BrokenPipeError:
+            self._substituted = BROKEN_PIPE
+        for pid in shell.state.own_jobs:
+            if (task := self.state.jobs[pid].task) is not None:
+                await asyncio.wait([task])
+        return b"".join(chunks).replace(b"\0", b"").decode("utf-8", "surrogateescape").rstrip("\n")
+
+    async def _run_list(self, script: Script) -> int:
+        """Run a parsed script; `exit` also ends the enclosing script."""
+        state = self.state
+        for number, pipeline in enumerate(script, 1):
+            if pipeline.joint != ";" and (pipeline.joint == "&&") != (state.code == 0):
+                continue
+            if pipeline.background:
+                self._start_job(pipeline)
+            else:
+                if pipeline.negated or len(pipeline.commands) > 1:
+                    state.code = await self._run_pipeline(pipeline)
+                else:
+                    state.code = await self._run_command(pipeline.commands[0], state.io)
+                if state.code and "e" in state.options and not pipeline.negated:
+                    is_last = number == len(script) or script[number].joint == ";"
+                    if is_last and not state.is_condition:
+                        raise ShellExit(state.code)
+            await self._take_turns()
+            if number < len(script):
+                await state.io.drain()
+        return state.code
+
+    async def _take_turns(self) -> None:
+        self._num_commands += 1
+        if self._num_commands % _COMMANDS_PER_TURN == 0:
+            await asyncio.sleep(0)
+
+    def _start_job(self, pipeline: Pipeline) -> None:
+        """Run a pipeline in the background."""
+        state, shell = self.state, self.inner(self.state.io)
+        written = pipeline.commands[0].words
+        words = ["".join(part.text for part in word) for word in written] or ["sh"]
+        process = state.phone.processes.start(words, state.pid)
+
+        async def work() -> None:
+            try:
+                process.code = await shell._run_parsed([replace(pipeline, background=False)])
+            except BrokenPipeError:
+                process.code = BROKEN_PIPE
+
+        def end(task: "asyncio.Task[None]") -> None:
+            if task.cancelled():
+                process.code = 128 + process.signal
+            state.phone.processes.end(process)
+
+        process.task = task = asyncio.get_running_loop().create_task(work())
+        task.add_done_callback(end)
+        state.jobs[process.pid] = process
+        state.own_jobs.append(process.pid)
+        state.code = 0
+
+    async def _run_pipeline(self, pipeline: Pipeline) -> int:
+        """Run a pipeline in the foreground; returns its exit code."""
+        state, commands = self.state, pipeline.commands
+        was_condition = state.is_condition
+        state.is_condition |= pipeline.negated
+        try:
+            if len(commands) == 1:
+                code = await self._run_command(commands[0], state.io)
+            else:
+                in_turn = self._never_waits(pipeline)
+                stages = [self._stage(command, in_turn=in_turn) for command in commands]
+                codes = await run_pipe(stages, state.io, in_turn=in_turn)
+                failed = [code for code in codes if code] if "pipefail" in state.options else []
+                code = failed[-1] if failed else codes[-1]
+        finally:
+            state.is_condition = was_condition
+        return int(not code) if pipeline.negated else code
+
+    def _stage(
+        self, command: ShellCommand, *, in_turn: bool
+    ) -> Callable[[CommandIO], Awaitable[int]]:
+        async def run(io: CommandIO) -> int:
+            # A program that runs alone changes nothing of this shell.
+            is_program = in_turn and command.texts and command.texts[0] not in BUILTINS
+            shell = self if is_program else self.inner(io)
+            try:
+                return await shell._run_command(command, io)
+            except (ShellExit, FunctionReturn) as end:
+                return end.code
+            except LoopJump:
+                return shell.state.code
+
+        return run
+
+    def _never_waits(self, pipeline: Pipeline) -> bool:
+        """Whether the commands of a pipe surely wait for nothing but each other."""
+        if pipeline.never_waits is None:
+            pipeline.never_waits = not pipeline.background and all(
+                self._returns_at_once(command, is_first=not number)
+                for number, command in enumerate(pipeline.commands)
+            )
+        return pipeline.never_waits and not self.state.functions
+
+    def _returns_at_once(self, command: ShellCommand, *, is_first: bool) -> bool:
+        compound = command.compound
+        if isinstance(compound, Group) and is_first and not command.redirects:
+            return all(map(self._never_waits, compound.body))
+        if not command.texts or command.redirects:
+            return False
+        name = command.texts[0]
+        known = self.commands.get(name)
+        is_function = known is not None and not inspect.iscoroutinefunction(known)
+        return is_function or (name in _FILTERS and not is_first)
+
+    async def _run_command(self, command: ShellCommand, io: CommandIO) -> int:
+        """Run a command with these streams; returns its exit code."""
+        state = self.state
+        redirects = Redirects(state.phone.files, state.environment["PWD"])
+        try:
+            for redirect in command.redirects:
+                if redirect.operator in ("<<", "<<-", "<<<"):
+                    target = await self.words.text_of(redirect.target)
+                else:
+                    target = " ".join(await self.words.expanded([redirect.target]))
+                io = redirects.apply(redirect, target, io)
+            if command.compound is None:
+                code = await self._run_words(command, io)
+            else:
+                outer, state.io = state.io, io
+                try:
+                    code = await self._run_compound(command)
+                finally:
+                    state.io = outer
+            redirects.write()
+        except BrokenPipeError:
+            raise
+        except OSError as error:  # in a redirection, or a value is too long
+            io.err(f"sh: {error.filename}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
+            return 1
+        finally:
+            redirects.close()
+        return code
+
+    async def _run_words(self, command: ShellCommand, io: CommandIO) -> int:
+        """Run a simple command whose redirections have been made."""
+        state, self._substituted = self.state, 0
+        texts = command.texts
+        words = await self.words.expanded(command.words) if texts is None else texts
+        if not command.assignments:
+            if not words:
+                return self._substituted
+            if words == ["exec"]:
+                state.io = io
+                return 0
+            if "x" in state.options:
+                state.io.err(f"+ {' '.join(words)}\n".encode("utf-8", "surrogateescape"))
+            return await self.execute(words, io)
+        known, exported = dict(state.environment), set(state.exported)
+        for assignment in command.assignments:
+            await self.words.assign(assignment)
+        if not words or words[0] in _SPECIAL:
+            return await self.execute(words, io) if words else self._substituted
+        names = {assignment.name for assignment in command.assignments}
+        state.exported |= names
+        try:
+            return await self.execute(words, io)
+        finally:
+            for name in names:
+                state.environment.pop(name, None)
+                if name in known:
+                    state.environment[name] = known[name]
+            state.exported = exported
 
     async def execute(self, words: Sequence[str], io: CommandIO) -> int:
         """Run one command, given by its name and arguments."""
         spelled, *arguments = words
-        if spelled in self.functions:
-            return await self.call(self.functions[spelled], arguments, io)
+        if spelled in self.state.functions:
+            return await self._call(self.state.functions[spelled], arguments, io)
         folder, _, name = spelled.rpartition("/")
         if name == "exec" and arguments:
             raise ShellExit(await self.execute(arguments, io))
@@ -316,7 +460,7 @@ class ShellInterpreter(Pipelines):
         run = self.commands.get(name) if is_program else None
         if run is None:
             return await self._run_file(ctx, spelled)
-        self.phone.command_history.add((name, *arguments))
+        self.state.phone.command_history.add((name, *arguments))
         try:
             result = run(ctx)
             return result if isinstance(result, int) else await self._await(ctx, result)
@@ -332,21 +476,22 @@ class ShellInterpreter(Pipelines):
         """Wait for a command that can be listed and killed meanwhile."""
         if ctx.name in BUILTINS:
             return await result
-        ctx.process = process = self.phone.processes.start((ctx.name, *ctx.arguments), self.pid)
+        table, words = ctx.phone.processes, (ctx.name, *ctx.arguments)
+        ctx.process = process = table.start(words, self.state.pid)
         try:
             return await result
         except asyncio.CancelledError:
             if not process.signal:
                 raise
-            return self._die(process)
+            return _die(process)
         finally:
-            self.phone.processes.end(process)
+            table.end(process)
 
     async def _run_file(self, ctx: CommandContext, spelled: str) -> int:
         """Run a script by its path, or by its name in a folder of $PATH."""
-        files, path = self.phone.files, ctx.path(spelled)
+        files, path = ctx.phone.files, ctx.path(spelled)
         if "/" not in spelled:
-            folders = self.environment.get("PATH", "").split(":")
+            folders = ctx.environment.get("PATH", "").split(":")
             found = (f"{folder}/{spelled}" for folder in folders if folder)
             path = next((p for p in found if (n := files.find(p)) and n.mode & 0o111), "")
         node = files.find(path) if path else None
@@ -361,105 +506,137 @@ class ShellInterpreter(Pipelines):
         run = self.run_program(ctx, script, [spelled, *ctx.arguments])
         return await self._await(ctx, run)
 
-    async def run_command(self, command: ShellCommand, io: CommandIO) -> int:
-        """Run a command with these streams; returns its exit code."""
-        self.line = command.line or self.line
-        if not command.redirects:
-            try:
-                return await self._run_words(command, io)
-            except BrokenPipeError:
-                raise
-            except OSError as error:  # a value is too long
-                self.complain(f"{error.filename}: {error.strerror}")
-                return 1
-        redirects = Redirects(self.phone.files, self.environment["PWD"])
+    async def _call(self, body: ShellCommand, arguments: Sequence[str], io: CommandIO) -> int:
+        """Call a function; returns its exit code."""
+        state = self.state
+        if self._num_calls >= _MAX_CALLS:
+            state.complain("functions are nested too deeply")
+            raise ShellFailure(1)
+        positional, state.positional = state.positional, list(arguments)
+        num_loops, state.num_loops = state.num_loops, 0
+        self._num_calls += 1
+        state.frames.append({})
         try:
-            for redirect in command.redirects:
-                if redirect.operator in ("<<", "<<-", "<<<"):
-                    target = await self.text_of(redirect.target)
-                else:
-                    target = " ".join(await self.expanded([redirect.target]))
-                io = redirects.apply(redirect, target, io)
-            code = await self._run_words(command, io)
-            redirects.write()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            io.err(f"sh: {error.filename}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
-            return 1
+            return await self._run_command(body, io)
+        except FunctionReturn as end:
+            return end.code
         finally:
-            redirects.close()
+            for name, value in state.frames.pop().items():
+                state.environment.pop(name, None)
+                if value is not None:
+                    state.environment[name] = value
+            self._num_calls -= 1
+            state.positional, state.num_loops = positional, num_loops
+
+    async def _run_compound(self, command: ShellCommand) -> int:
+        """Run a compound command; returns its exit code."""
+        state, compound = self.state, command.compound
+        match compound:
+            case Group(is_subshell=True):
+                shell = self.inner(state.io)
+                await shell._run_parsed(compound.body)
+                return await shell._run_exit_trap()
+            case Group():
+                return await self._run_list(compound.body)
+            case If():
+                for condition, body in compound.branches:
+                    if not condition or await self._holds(condition):
+                        return await self._run_list(body)
+                return 0
+            case Loop():
+                return await self._run_loop(compound)
+            case For():
+                return await self._run_for(compound)
+            case Case():
+                return await self._run_case(compound)
+            case FunctionDefinition():
+                state.functions[compound.name] = compound.body
+                return 0
+            case Conditional():
+                try:
+                    return int(not await tokens_hold(state, self.words, compound.tokens))
+                except (ValueError, ArithmeticFailure) as error:
+                    state.complain(f"[[: {error}: unexpected operator/operand")
+                    return 2
+        assert compound is not None
+        try:
+            return int(
+                not evaluate(await self.words.text_of(compound.expression), state.environment)
+            )
+        except ArithmeticFailure as error:
+            state.complain(str(error))
+            return 2
+
+    async def _holds(self, condition: Script) -> bool:
+        was_condition, self.state.is_condition = self.state.is_condition, True
+        try:
+            return not await self._run_list(condition)
+        finally:
+            self.state.is_condition = was_condition
+
+    async def _run_loop(self, loop: Loop) -> int:
+        code = 0
+        self.state.num_loops += 1
+        try:
+            while await self._holds(loop.condition) != loop.is_until:
+                if await self._is_broken(loop.body):
+                    break
+                code = self.state.code
+        except LoopJump as jump:  # in the condition
+            self._leave(jump)
+        finally:
+            self.state.num_loops -= 1
         return code
 
-    async def _run_words(self, command: ShellCommand, io: CommandIO) -> int:
-        """Run a command whose redirections have been made."""
-        if command.compound is not None:
-            outer, self.io = self.io, io
-            try:
-                return await self.run_compound(command)
-            finally:
-                self.io = outer
-        self.substituted = 0
-        texts = command.texts
-        words = await self.expanded(command.words) if texts is None else texts
-        if not command.assignments:
-            if not words:
-                return self.substituted
-            if words == ["exec"]:
-                self.io = io
-                return 0
-            if "x" in self.options:
-                self.io.err(f"+ {' '.join(words)}\n".encode("utf-8", "surrogateescape"))
-            return await self.execute(words, io)
-        if not words or words[0] in _SPECIAL:
-            for assignment in command.assignments:
-                await self.assign_word(assignment)
-            return await self.execute(words, io) if words else self.substituted
-        known, exported = dict(self.environment), set(self.exported)
+    async def _run_for(self, loop: For) -> int:
+        state, values = self.state, list(self.state.positional)
+        if loop.words is not None:
+            values = await self.words.expanded(loop.words)
+        state.code = 0
+        state.num_loops += 1
         try:
-            for assignment in command.assignments:
-                await self.assign_word(assignment)
-                self.exported.add(assignment.name)
-            return await self.execute(words, io)
+            for value in values:
+                state.assign(loop.name, value)
+                if await self._is_broken(loop.body):
+                    break
         finally:
-            for name in {assignment.name for assignment in command.assignments}:
-                self.environment.pop(name, None)
-                if name in known:
-                    self.environment[name] = known[name]
-            self.exported = exported
+            state.num_loops -= 1
+        return state.code
 
-    async def run_subshell(self, script: Script) -> int:
-        """Run a parsed script in a shell of its own; returns its exit code."""
-        shell = self.inner(self.io)
-        await shell.run_parsed(script)
-        return await shell._run_exit_trap()
-
-    async def output_of(self, script: Script) -> str:
-        """Run a script and return its output, for `$(...)`."""
-        chunks: list[bytes | memoryview] = []
-        length = 0
-
-        def write(data: bytes | memoryview) -> None:
-            nonlocal length
-            length += len(data)
-            if length > MAX_LENGTH:
-                self.complain("Cannot allocate memory")
-                raise BrokenPipeError(32, "Broken pipe")
-            chunks.append(bytes(data))
-
-        io = self.io._replace(out=write, drain=_yield)
-        shell = self.inner(io)
-        shell.line = 0
+    async def _is_broken(self, body: Script) -> bool:
+        """Run the body of a loop once; returns whether it has ended the loop."""
         try:
-            self.substituted = await shell.run_parsed(script)
-        except BrokenPipeError:
-            self.substituted = BROKEN_PIPE
-        for pid in shell.own_jobs:
-            with contextlib.suppress(KeyError):
-                await asyncio.wait([task for task in [self.jobs[pid].task] if task is not None])
-        return b"".join(chunks).replace(b"\0", b"").decode("utf-8", "surrogateescape").rstrip("\n")
+            await self._run_list(body)
+        except LoopJump as jump:
+            return self._leave(jump)
+        await self._take_turns()
+        await self.state.io.drain()
+        return False
+
+    def _leave(self, jump: LoopJump) -> bool:
+        self.state.code = 0
+        if jump.levels > 1:
+            raise LoopJump(jump.levels - 1, jump.is_break)
+        return jump.is_break
+
+    async def _run_case(self, clause: Case) -> int:
+        value = await self.words.text_of(clause.word)
+        self.state.code, falls = 0, False
+        for patterns, body, end in clause.arms:
+            for pattern in () if falls else patterns:
+                glob = compile_glob((await self.words.field_of(pattern)).pattern)
+                if falls := glob.match(value) is not None:
+                    break
+            if falls:
+                await self._run_list(body)
+                if end != ";&":
+                    break
+        return self.state.code
 
 
-async def _yield() -> None:
-    """Let others have their turn: nothing else limits what is written."""
-    await asyncio.sleep(0)
+def _die(process: Process) -> int:
+    """The exit code of a program that a signal has ended in the current task."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
+    return 128 + process.signal

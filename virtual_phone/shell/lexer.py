@@ -22,7 +22,7 @@ from virtual_phone.shell.syntax_tree import (
 )
 
 _OPERATOR = re.compile(
-    r"\d?>>|\d?>\||\d?>&(?:\d|-)|&>|\d?<&(?:\d|-)|<<<|\d?<<-?|\d?<>|\d?>|\d?<|"
+    r"\d?>>|\d?>\||\d?>&(?:\d|-)|&>|\d?<&(?:\d|-)|<<<|\d?<<-?|\d?>|\d?<|"
     r"&&|\|\||;;|;&|[;|&\n()]"
 )
 _BLANKS = re.compile(r"(?:[ \t]+|\\\n)+(?:#[^\n]*)?|#[^\n]*")
@@ -53,16 +53,11 @@ class ShellLexer:
         script: str,
         nested: Callable[["ShellLexer"], Script],
         depth: int = 0,
-        first_line: int = 0,
     ) -> None:
         self.depth = depth
         self._script = script
         self._nested = nested
         self._at = 0
-        self.line = first_line
-        """Line of the last token; 0 if lines are not counted."""
-        self._line_at = 0
-        """Position up to which lines have been counted."""
         self._documents: list[tuple[Redirect, str, bool]] = []
         """Here documents whose text starts after the current line."""
         self.check_depth()
@@ -76,9 +71,6 @@ class ShellLexer:
         """The next operator or word; None at the end."""
         if blanks := _BLANKS.match(self._script, self._at):
             self._at = blanks.end()
-        if self.line:
-            self.line += self._script.count("\n", self._line_at, self._at)
-            self._line_at = self._at
         if self._at >= len(self._script):
             self._read_documents()
             return None
@@ -232,9 +224,7 @@ class ShellLexer:
             self._at += 2
             self.depth += 1
             self.check_depth()
-            line, self.line = self.line, 0  # as in mksh, it has no line numbers
             inner = self._nested(self)
-            self.line = line
             self.depth -= 1
             return WordPart(kind="script", text="", quoted=quoted, script=inner)
         if script.startswith("${", self._at):

@@ -38,7 +38,6 @@ from virtual_phone.shell.syntax_tree import (
 )
 
 _CLOSING = frozenset(("then", "elif", "else", "fi", "do", "done", "esac", "}"))
-_UNSUPPORTED = frozenset(("select", "coproc"))
 _SEPARATORS = frozenset((";", "&", "\n", "&&", "||"))
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _ARRAY_ELEMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[[^]]*\]\+?=")
@@ -46,9 +45,9 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @lru_cache(maxsize=256)
-def parse(script: str, first_line: int = 0) -> Script:
+def parse(script: str) -> Script:
     """Parse a script; the same scripts come again and again."""
-    return _Parser(ShellLexer(script, _nested, first_line=first_line)).whole_script()
+    return _Parser(ShellLexer(script, _nested)).whole_script()
 
 
 def _nested(lexer: ShellLexer) -> Script:
@@ -142,7 +141,7 @@ class _Parser:
             self._deeper()
             command.compound = _COMPOUNDS[reserved](self)
             self._lexer.depth -= 1
-        elif reserved in _CLOSING or reserved in _UNSUPPORTED:
+        elif reserved in _CLOSING:
             raise self._unexpected()
         else:
             self._simple(command)
@@ -157,7 +156,6 @@ class _Parser:
 
     def _simple(self, command: ShellCommand) -> None:
         """Assignments, words and redirections; or the definition of a function."""
-        command.line = self._lexer.line
         while True:
             token = self._token
             if token is not None and not isinstance(token, str):
@@ -198,7 +196,7 @@ class _Parser:
             return [Redirect(fd=fd, operator=operator[:2], target=_literal(operator[2:]))]
         self._advance()
         word = self._token
-        if word is None or isinstance(word, str) or operator == "<>":
+        if word is None or isinstance(word, str):
             raise self._unexpected()
         if operator == "&>":
             self._advance()

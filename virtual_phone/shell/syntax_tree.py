@@ -133,8 +133,6 @@ class ShellCommand:
     """The words as they are, unless one of them has to be expanded."""
     redirects: list[Redirect] = field(default_factory=list)
     compound: Compound | None = None
-    line: int = 0
-    """Line of a simple command in its file, for `$LINENO`; 0 if lines are not counted."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -59,7 +59,6 @@ def phone() -> VirtualPhone:
             rf"package:{PACKAGE} versionCode:1 uid:10100\n",
         ),
         ("ps --help", r"usage: ps [\s\S]*^-A\tAll\n"),
-        ("echo $PPID", r"400\n"),
         ("echo $SECONDS $((SECONDS + 5))", r"0 5\n"),
         ("screencap -h 2>&1", r"usage: screencap"),
     ],

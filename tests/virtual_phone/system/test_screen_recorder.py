@@ -16,6 +16,7 @@ from virtual_phone.apps.probe_app import ProbeApp
 from virtual_phone.commands import COMMANDS
 from virtual_phone.shell.interpreter import ShellInterpreter
 from virtual_phone.shell.redirects import CommandIO
+from virtual_phone.shell.shell_state import ShellState
 from virtual_phone.virtual_phone import VirtualPhone
 
 STREAM = "screenrecord --output-format=h264"
@@ -47,7 +48,7 @@ class Viewer:
 
     def start(self, options: str = "") -> "asyncio.Task[int]":
         io = CommandIO(out=self.take, err=sys.stderr.buffer.write)
-        shell = ShellInterpreter(phone=self.phone, commands=COMMANDS, io=io)
+        shell = ShellInterpreter(ShellState(phone=self.phone, io=io), COMMANDS)
         return asyncio.create_task(shell.run(f"{STREAM} {options} -"))
 
     def differs(self) -> float:

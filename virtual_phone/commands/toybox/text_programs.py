@@ -188,7 +188,7 @@ def _codecs(
 
 def _variables(ctx: CommandContext) -> str:
     """The exported variables, as assignments before a command."""
-    known = ((name, ctx.environment.get(name)) for name in sorted(ctx.shell.exported))
+    known = ((name, ctx.environment.get(name)) for name in sorted(ctx.shell.state.exported))
     return "".join(f"{name}={shlex.quote(value)} " for name, value in known if value is not None)
 
 
