@@ -39,6 +39,8 @@ def export(ctx: CommandContext) -> int:
             shell.assign(name, str(ctx.shell.words.number(value)) if "i" in letters else value)
         if ctx.name == "export" or "x" in letters:
             shell.exported.add(name)
+        if ctx.name == "readonly" or "r" in letters:
+            shell.read_only.add(name)
     return 0
 
 
@@ -47,6 +49,8 @@ def unset(ctx: CommandContext) -> int:
     """`unset [-v] NAME`, `unset -f FUNCTION`."""
     options, names = split_options(ctx, "")
     for name in names:
+        if name in ctx.shell.state.read_only:
+            return ctx.fail(f"sh: read-only: {name}")
         if "f" in options:
             ctx.shell.state.functions.pop(name, None)
         else:

@@ -61,6 +61,8 @@ class ShellState:
     positional: list[str] = field(default_factory=list)
     name: str = "sh"
     """Value of `$0`."""
+    read_only: set[str] = field(default_factory=set)
+    """Variables that `readonly` protects."""
     exit_trap: str = ""
     """Script to run at the end."""
     frames: list[dict[str, str | None]] = field(default_factory=list)
@@ -85,6 +87,7 @@ class ShellState:
             io=io,
             environment=dict(self.environment),
             exported=set(self.exported),
+            read_only=set(self.read_only),
             functions=dict(self.functions),
             options=set(self.options),
             exit_trap="",
@@ -104,12 +107,22 @@ class ShellState:
         self.io.err(f"sh: {message}\n".encode("utf-8", "surrogateescape"))
 
     def assign(self, name: str, value: str) -> None:
-        """Set a variable; raises OSError if the value is too long."""
+        """Set a variable.
+
+        Raises:
+            ShellFailure: it is read-only.
+            OSError: the value is too long.
+        """
+        if name in self.read_only:
+            self.complain(f"read-only: {name}")
+            raise ShellFailure(2)
         if len(value) > 1 << 16:
             total = sum(map(len, self.environment.values()))
             if len(value) > MAX_LENGTH or total > _MAX_VARIABLES_LENGTH:
                 raise OSError(12, "Cannot allocate memory", name)
         self.environment[name] = value
+        if "a" in self.options:
+            self.exported.add(name)
 
     def parameter(self, name: str) -> str | None:
         """The value of a variable or a special parameter; None if it is not set."""

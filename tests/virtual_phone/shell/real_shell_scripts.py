@@ -33,6 +33,7 @@ function g { echo $1; }; g hello
 f() { if [ $1 -gt 0 ]; then echo $1; f $(($1-1)); fi; }; f 3
 f() { set -- q; echo $1; }; set -- p; f; echo $1
 f() ( x=5; echo $x ); x=1; f; echo $x
+readonly r=1; r=2; echo unreached
 f() { return 10; }; IFS=1; f; echo a$? "b$?"; IFS=0; f; printf '[%s]' x$?y
 set -- a b; printf '[%s]' x$@y x$*y "x$@y" "x$*y" $#$1 "$#"; set --; printf '[%s]' $@ "$@" "x$@"
 x=; y='a*'; z=' b '; printf '[%s]' $x "$x" $y"$y" "$z"$z w${z}w ~ a~ x{1,2}$#
