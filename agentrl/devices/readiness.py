@@ -1,16 +1,25 @@
 """Whether a phone can be used: Android has started, the screen is on, the battery lasts."""
 
+import logging
 import re
 import time
 from dataclasses import dataclass
 
 from agentrl.devices.device import CommandResult, Device
-from agentrl.errors import DeviceError, DeviceTimeout
+from agentrl.errors import BatteryError, DeviceError, DeviceTimeout
+
+log = logging.getLogger(__name__)
 
 POWER = ("dumpsys", "power")
 POLICY = ("dumpsys", "window", "policy")
 BATTERY = ("dumpsys", "battery")
 _POLL_S = 0.25
+_EVERY_S = 60.0
+"""Seconds between readings of a phone whose battery was fine."""
+_LOW, _EMPTY = 20, 10
+"""Percent below which a phone that is not charging is reported, and not leased."""
+_WARM_C, _HOT_C = 45, 50
+"""Temperatures from which on a phone is reported, and not leased."""
 
 
 def has_started(device: Device) -> bool:
@@ -48,7 +57,7 @@ def why_dark(device: Device) -> str | None:
     """Why no app can be seen, and what to do; None if the screen is on and unlocked."""
     try:
         power, policy = device.batch(POWER, POLICY)
-    except DeviceError:
+    except DeviceError:  # this only adds to the message of an earlier failure
         return None
     if is_awake(power) and not is_locked(policy):
         return None
@@ -72,11 +81,13 @@ class BatteryReading:
     @staticmethod
     def parse(battery: CommandResult) -> "BatteryReading":
         """Parse the output of `BATTERY`."""
+        # Possessive, so that a long line of other text does not take quadratic time.
         values = dict(re.findall(r"^[ \t]*+([A-Za-z ]++): (\S+)", battery.output, re.MULTILINE))
         sources = ("AC", "USB", "Wireless")
         return BatteryReading(
             level=_number(values.get("level")),
             powered=any(values.get(f"{source} powered") == "true" for source in sources),
+            # Android reports tenths of a degree.
             degrees=(_number(values.get("temperature")) or 0) / 10,
         )
 
@@ -92,3 +103,37 @@ def _number(text: str | None) -> float | None:
         return None if text is None else float(text)
     except ValueError:
         return None
+
+
+class BatteryWatch:
+    """Keeps phones with an empty or hot battery from being leased; reads each once a minute."""
+
+    def __init__(self) -> None:
+        self._next_s: dict[str, float] = {}
+        self._reported: set[str] = set()
+
+    def check(self, device: Device) -> None:
+        """Raise BatteryError if a phone must charge or cool down before it is leased."""
+        now = time.monotonic()
+        if now < self._next_s.get(device.serial, 0.0):
+            return
+        output = device.shell(*BATTERY)
+        reading = BatteryReading.parse(CommandResult(output=output, code=0))
+        # A phone that charges, or reports no level, is never too empty.
+        level = 100.0 if reading.level is None or reading.powered else reading.level
+        if level < _EMPTY or reading.degrees >= _HOT_C:
+            what = "hot: let it cool down" if reading.degrees >= _HOT_C else "empty: charge it"
+            raise BatteryError(f"{device.serial}: its battery is {what} ({reading})")
+        self._next_s[device.serial] = now + _EVERY_S
+        # Warned about once, until it has recovered in between.
+        if level >= _LOW and reading.degrees < _WARM_C:
+            self._reported.discard(device.serial)
+        elif device.serial not in self._reported:
+            self._reported.add(device.serial)
+            log.warning(
+                "%s: battery %s; it is set aside below %d%% without a charger, or from %d C on",
+                device.serial,
+                reading,
+                _EMPTY,
+                _HOT_C,
+            )

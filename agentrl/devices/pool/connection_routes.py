@@ -44,6 +44,7 @@ class ConnectionRoutes:
 
     def devices(self) -> list[LeasableDevice]:
         """The devices of all phones."""
+        # A copy, as other threads read this while a newcomer is added.
         return [device for routes in list(self._to.values()) for device in routes]
 
     def device(self, serial: str) -> LeasableDevice:
@@ -90,7 +91,7 @@ def is_same_phone(routes: Sequence[Device], device: Device) -> bool:
     device.shell("touch", note)
     try:
         return routes[0].batch(("ls", note))[0].code == 0
-    except DeviceError:
+    except DeviceError:  # it is offline, and the equal serial number is all there is
         return True
     finally:
         device.shell("rm", "-f", note)

@@ -32,7 +32,7 @@ class Borrower(ABC):
 
     @abstractmethod
     async def _opened(self, grant: LeaseGrant) -> LeasedDevice:
-        """The phone of a grant, as a lease."""
+        """Open the phone of a grant."""
 
     @abstractmethod
     def close(self) -> None:
@@ -53,7 +53,10 @@ class Borrower(ABC):
         ending = LeaseEnd()
         lease: LeasedDevice | None = None
         try:
-            lease = self._leases[grant.token] = await self._reached(grant)
+            try:
+                lease = self._leases[grant.token] = await self._opened(grant)
+            except (DeviceError, ConfigError) as error:
+                raise NoDevice(f"{grant.serial} was leased but is unreachable: {error}") from error
             yield lease
             ending = LeaseEnd(good=not (lease.doubtful or lease.calling))
         except (AppLeft, ScreenRotated):  # not a failure of the phone
@@ -67,12 +70,6 @@ class Borrower(ABC):
         finally:
             # Shielded: a canceled episode must still return its phone.
             await asyncio.shield(self._tasks.start(self._release(grant, lease, ending)))
-
-    async def _reached(self, grant: LeaseGrant) -> LeasedDevice:
-        try:
-            return await self._opened(grant)
-        except (DeviceError, ConfigError) as error:
-            raise NoDevice(f"{grant.serial} was leased but is unreachable: {error}") from error
 
     async def _release(
         self, grant: LeaseGrant, lease: LeasedDevice | None, ending: LeaseEnd

@@ -81,7 +81,7 @@ class LeaseLedger:
         pause_s: float = 30.0,
         first_token: int = 1,
     ) -> None:
-        """No phones yet.
+        """Start without phones.
 
         Args:
             clock: monotonic time in seconds.
@@ -180,6 +180,7 @@ class LeaseLedger:
         row.failures += 1
         row.failures_in_a_row += 1
         phone = self._take_back(token, PhoneAvailability.RECOVERING)
+        # A phone that always answers but fails every episode would otherwise be leased forever.
         if row.failures_in_a_row >= self._quarantine_after:
             self._quarantine(phone)
         return True
@@ -215,13 +216,9 @@ class LeaseLedger:
 
     def due_for_probe(self) -> list[str]:
         """The quarantined phones that are due for a probe."""
-        now = self._clock()
-        aside = (
-            (phone, row)
-            for phone, row in self._rows.items()
-            if row.state is PhoneAvailability.QUARANTINED
-        )
-        return [phone for phone, row in aside if row.until_s <= now]
+        now, quarantined = self._clock(), PhoneAvailability.QUARANTINED
+        rows = self._rows.items()
+        return [phone for phone, row in rows if row.state is quarantined and row.until_s <= now]
 
     def record_probe(self, phone: str, *, answers: bool) -> None:
         """Record a probe of a quarantined phone: it becomes free, or the next pause is longer."""
@@ -237,23 +234,25 @@ class LeaseLedger:
         Args:
             running: seconds spent in calls of leases that have not ended, by token.
         """
-        return [self._stats(phone, row, running or {}) for phone, row in list(self._rows.items())]
-
-    def _stats(self, phone: str, row: _PhoneRecord, running: Mapping[int, float]) -> DeviceStats:
         past_s = max(self._clock() - self._opened_s, 1e-9)
-        busy_s = row.busy_s
-        if row.state is PhoneAvailability.LEASED:
-            busy_s += running.get(row.token, 0.0)
-        return DeviceStats(
-            serial=phone,
-            leases=row.leases,
-            failures=row.failures,
-            state=row.state.value,
-            quarantined=row.state is PhoneAvailability.QUARANTINED,
-            busy_s=busy_s,
-            busy_share=min(busy_s / past_s, 1.0),
-            recoveries=dict(row.recoveries),
-        )
+        stats = []
+        for phone, row in list(self._rows.items()):
+            busy_s = row.busy_s
+            if running is not None and row.state is PhoneAvailability.LEASED:
+                busy_s += running.get(row.token, 0.0)
+            stats.append(
+                DeviceStats(
+                    serial=phone,
+                    leases=row.leases,
+                    failures=row.failures,
+                    state=row.state.value,
+                    quarantined=row.state is PhoneAvailability.QUARANTINED,
+                    busy_s=busy_s,
+                    busy_share=min(busy_s / past_s, 1.0),
+                    recoveries=dict(row.recoveries),
+                )
+            )
+        return stats
 
     def _holder(self, token: int) -> _PhoneRecord | None:
         """The row of the phone that is still leased under that token."""
@@ -272,6 +271,7 @@ class LeaseLedger:
     def _readmit(self, phone: str, state: PhoneAvailability, *, answers: bool) -> None:
         """Free a phone in that state if it answers, else (again) quarantine it."""
         row = self._rows[phone]
+        # It may have been quarantined while it recovered: then only a probe frees it.
         if row.state is state and answers:
             row.state = PhoneAvailability.FREE
             self._free.append(phone)

@@ -49,7 +49,7 @@ class PhonesInUse:
                 os.write(self._file, f"{serial}\n".encode(errors="surrogateescape"))
 
     def close(self) -> None:
-        """The phones are free; may be called twice."""
+        """Announce that the phones are free; may be called twice."""
         file, self._file = self._file, None
         if file is not None:
             with suppress(OSError):
@@ -64,22 +64,14 @@ def phones_in_use() -> set[str]:
         with suppress(OSError):
             file = open_regular(path)
             try:
-                if _is_held(file):
-                    text = os.read(file, os.fstat(file).st_size)
-                    serials.update(text.decode(errors="surrogateescape").splitlines())
-                else:
-                    path.unlink()  # its process was killed
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                path.unlink()  # its process was killed
+            except BlockingIOError:  # its process lives
+                text = os.read(file, os.fstat(file).st_size)
+                serials.update(text.decode(errors="surrogateescape").splitlines())
             finally:
                 os.close(file)
     return serials
-
-
-def _is_held(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
 
 
 def _folder() -> Path:

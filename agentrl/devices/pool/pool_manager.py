@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agentrl.devices.adb import AdbServer
-from agentrl.devices.pool.battery_watch import BatteryWatch
 from agentrl.devices.pool.connection_routes import ConnectionRoutes, DeviceTracker
 from agentrl.devices.pool.lease import LeasableDevice, LeaseEnd, LeaseGrant
 from agentrl.devices.pool.lease_ledger import LeaseLedger, PhoneAvailability
 from agentrl.devices.pool.phones_in_use import PhonesInUse
 from agentrl.devices.pool.recovery import RecoveryLadder
+from agentrl.devices.readiness import BatteryWatch
 from agentrl.errors import BatteryError, ConfigError, DeviceError, NoDevice, PoolEmpty
 from agentrl.event_loop import BackgroundTasks
 
@@ -62,7 +62,7 @@ class PoolManager:
         revive: Callable[[], bool] = lambda: True,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """All phones are free.
+        """Take over connected phones, all of them free.
 
         Args:
             phones: for each phone the connected devices that reach it, the preferred one first;
@@ -100,6 +100,7 @@ class PoolManager:
         self._last_failure = ""
         self._revive = revive
         self._are_gone = False
+        """Whether the process of virtual phones has ended for good: no phone will return."""
         self._on_close = on_close
         self._open_newcomer = open_newcomer
         self._tracker = DeviceTracker(server, self._closing) if server is not None else None
@@ -198,7 +199,7 @@ class PoolManager:
             serial = self.routes.to(entry.phone)[0].serial
             self._waiting[entry.position].set_result(LeaseGrant(serial=serial, token=entry.token))
         now, patience_s = time.monotonic(), self._options.patience_s
-        if self._are_gone:  # their process has ended for good: no phone will return
+        if self._are_gone:
             patience_s = 0.0
         elif self.ledger.count(PhoneAvailability.QUARANTINED) < len(self.ledger):
             self._none_since_s = None
@@ -258,7 +259,11 @@ class PoolManager:
         routes = self._unlease(phone)
         try:
             await self._check_process()
-            route = await self._in_thread(self._usable_route, routes)
+            route = await self._in_thread(self._ladder.probe, routes)
+            if route is not None:
+                await self._in_thread(self._batteries.check, routes[route])
+        except DeviceError:  # it answers, but its battery is still empty or hot
+            route = None
         finally:
             self._recovering.discard(phone)
         self.routes.prefer(phone, route)
@@ -266,16 +271,6 @@ class PoolManager:
         if route is not None:
             log.warning("%s has returned from quarantine", phone)
         self._grant_free_phones()
-
-    def _usable_route(self, routes: Sequence[LeasableDevice]) -> int | None:
-        """The index of a route to a quarantined phone that can be leased again, or None."""
-        route = self._ladder.probe(routes)
-        if route is not None:
-            try:
-                self._batteries.check(routes[route])
-            except DeviceError:
-                return None
-        return route
 
     async def _check_process(self) -> None:
         self._are_gone = not await self._in_thread(self._revive)
@@ -288,7 +283,7 @@ class PoolManager:
         return routes
 
     async def _run_periodic_work(self) -> None:
-        """Periodic work: expired leases, quarantine, newcomers."""
+        """Free expired leases, probe quarantined phones and admit newcomers, periodically."""
         while True:
             await asyncio.sleep(_LOOK_S)
             for phone in self.ledger.expire():
@@ -304,6 +299,7 @@ class PoolManager:
 
     def _compare(self, ready: set[str]) -> None:
         """Update which phones are present, and admit newcomers."""
+        # A phone is away once none of its routes is listed: quarantined before an episode gets it.
         for phone in self.routes:
             if ready.isdisjoint(route.serial for route in self.routes.to(phone)):
                 if phone not in self._away:
@@ -316,7 +312,7 @@ class PoolManager:
         known = {device.serial for device in self.routes.devices()}
         for serial in ready - known if self.grows else ():
             if self._seen.get(serial, 0.0) <= now:
-                self._seen[serial] = float("inf")
+                self._seen[serial] = float("inf")  # while it is being admitted
                 self._tasks.start(self._admit(serial))
 
     async def _admit(self, serial: str) -> None:
@@ -338,6 +334,7 @@ class PoolManager:
 
     async def _join(self, device: LeasableDevice) -> None:
         same = await self._in_thread(self.routes.phone_of, device)
+        # `close` has closed the known phones already, and would never see this one.
         if self._closing.is_set():
             device.close()
             return
@@ -355,11 +352,12 @@ class PoolManager:
 
     def _shortage(self, why: str) -> str:
         """The message of NoDevice and PoolEmpty."""
-        counts = map(
-            self.ledger.count,
-            (PhoneAvailability.LEASED, PhoneAvailability.RECOVERING, PhoneAvailability.QUARANTINED),
+        states = (
+            PhoneAvailability.LEASED,
+            PhoneAvailability.RECOVERING,
+            PhoneAvailability.QUARANTINED,
         )
-        leased, recovering, quarantined = counts
+        leased, recovering, quarantined = map(self.ledger.count, states)
         last = f" Last failure: {self._last_failure}" if self._last_failure else ""
         return (
             f"no phone to lease: {why}; of {len(self)}, {leased} are leased, {recovering} "

@@ -65,7 +65,11 @@ class RecoveryLadder:
             route = route if stopped and _answers(routes[route]) else None
         if self.reboot and not taken and (route is None or failures > 2):
             steps.append("reboot")
-            route = self._rebooted(routes)
+            route = None
+            if any(_works(one.reboot) for one in routes):
+                # It keeps answering for a moment, which must not be mistaken for a finished reboot.
+                self._until(routes, _DOWN_S, lambda one: not _answers(one))
+                route = self._until(routes, _REBOOT_S, _connects)
         log.warning(
             "%s failed (%d in a row) and %s after %s, %.1f s",
             routes[0].serial,
@@ -79,16 +83,10 @@ class RecoveryLadder:
     def probe(self, routes: Sequence[Device]) -> int | None:
         """Check once whether a quarantined phone works again; the index of the route, or None."""
         for number, route in enumerate(routes):
+            # A phone that hangs may still run commands: only a capture shows that it works.
             if _connects(route) and _works(route.screenshot):
                 return number
         return None
-
-    def _rebooted(self, routes: Sequence[Device]) -> int | None:
-        if not any(_works(route.reboot) for route in routes):
-            return None
-        # It keeps answering for a moment, which must not be mistaken for a finished reboot.
-        self._until(routes, _DOWN_S, lambda route: not _answers(route))
-        return self._until(routes, _REBOOT_S, _connects)
 
     def _until(
         self, routes: Sequence[Device], deadline_s: float, holds: Callable[[Device], bool]
