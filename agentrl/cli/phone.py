@@ -56,7 +56,7 @@ def up(
     """
     from agentrl import env
     from agentrl.devices.adb import AdbServer, find_adb
-    from agentrl.devices.virtual_phones import phone_errors
+    from agentrl.devices.device_sources import phone_errors
     from virtual_phone import spawn
     from virtual_phone.apps.probe_app import PROBE  # `agentrl devices doctor` taps in it
 

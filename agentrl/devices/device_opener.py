@@ -7,7 +7,7 @@ from typing import TypedDict
 from agentrl.devices import capture_benchmark, readiness
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import INPUTS, AdbPhone
-from agentrl.devices.capture.displays import read_display_id
+from agentrl.devices.capture.phone_screen import read_display_id
 from agentrl.devices.device import Deadlines
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.errors import ConfigError

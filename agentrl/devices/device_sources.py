@@ -1,7 +1,8 @@
 """Opens phones from what a user writes: a serial, a list of serials, or `virtual:8`."""
 
+import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Unpack
 
@@ -11,8 +12,8 @@ from agentrl.devices.pool import DevicePool, lease
 from agentrl.devices.pool.connection_routes import group_by_phone
 from agentrl.devices.pool.lease import LeasableDevice
 from agentrl.devices.pool.pool_manager import PoolManager, PoolOptions
-from agentrl.devices.virtual_phones import phone_errors
-from agentrl.errors import ConfigError, DeviceError
+from agentrl.errors import ConfigError, DeviceError, DeviceTimeout
+from virtual_phone.errors import SettingError, StartError, StartTimeout
 from virtual_phone.phones_spec import Tempo
 from virtual_phone.spawn import AppLike, VirtualPhones, spawn
 
@@ -157,6 +158,19 @@ def _spawn(
         phones.close()
 
     return phones, end
+
+
+@contextlib.contextmanager
+def phone_errors() -> Iterator[None]:
+    """Raise errors of virtual phones, a package of its own, as our errors of the same meaning."""
+    try:
+        yield
+    except SettingError as error:
+        raise ConfigError(str(error)) from error
+    except StartTimeout as error:
+        raise DeviceTimeout(str(error)) from error
+    except StartError as error:
+        raise DeviceError(str(error)) from error
 
 
 def check_source(source: str | Sequence[str], **opening: Unpack[OpenSettings]) -> None:

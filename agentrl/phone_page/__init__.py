@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentrl import extras, registry
 from agentrl.devices import LeasableDevice
 from agentrl.devices.adb.app_commands import has_package
-from agentrl.devices.virtual_phones import phone_errors
+from agentrl.devices.device_sources import phone_errors
 from agentrl.errors import ConfigError
 from virtual_phone.phones_spec import AppSpec, make_apps
 

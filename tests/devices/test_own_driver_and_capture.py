@@ -36,7 +36,7 @@ def test_a_phone_is_opened_with_them(adb_server) -> None:
     with phone.transport.opened("shell:true", phone._deadline()) as link:
         assert type(link).__name__ == "PlainDriver"
     # On our own phones `known` skips the measurement, not the method that was asked for.
-    assert type(phone.capture).__name__ == "PillowCapture"
+    assert type(phone.screen.capture).__name__ == "PillowCapture"
     phone.close()
 
 

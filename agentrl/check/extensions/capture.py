@@ -29,7 +29,7 @@ def check_installed(target: type[Capture]) -> None:
 def check_picture(target: type[Capture]) -> None:
     """Its picture is uint8[H, W, 3], RGB, and what the screen shows."""
     with _phone(target) as phone:
-        picture, expected = _frame(phone.capture), _screencap(phone)
+        picture, expected = _frame(phone.screen.capture), _screencap(phone)
         assert isinstance(picture, np.ndarray), f"frame() returned {type(picture).__name__}"
         got = f"{picture.dtype}{list(picture.shape)}"
         screen = f"uint8{list(expected.shape)}"
@@ -42,10 +42,10 @@ def check_picture(target: type[Capture]) -> None:
 def check_owned(target: type[Capture]) -> None:
     """A picture never changes: a later one has memory of its own."""
     with _phone(target) as phone:
-        first = _frame(phone.capture)
+        first = _frame(phone.screen.capture)
         kept = first.copy()
         phone.perform(Tap(0.5, 0.25))
-        second = _frame(phone.capture)
+        second = _frame(phone.screen.capture)
         assert not np.shares_memory(first, second), "two pictures share their memory; return a copy"
         assert np.array_equal(first, kept), "the first picture changed; return a copy"
 
@@ -54,9 +54,9 @@ def check_fresh(target: type[Capture]) -> None:
     """A picture is never older than the call: each touch shows in the next one."""
     with _phone(target) as phone:
         for _ in range(4):
-            before = _frame(phone.capture)
+            before = _frame(phone.screen.capture)
             phone.perform(Tap(0.5, 0.25))
-            assert not images_match(before, _frame(phone.capture)), (
+            assert not images_match(before, _frame(phone.screen.capture)), (
                 "a touch before the call does not show"
             )
 
@@ -68,7 +68,7 @@ def check_failures(target: type[Capture]) -> None:
         for fault in _FAULTS:
             set_fault(phone, "capture", fault)
             try:
-                picture = _frame(phone.capture)
+                picture = _frame(phone.screen.capture)
             except DeviceError:
                 continue
             assert images_match(picture, expected), (
@@ -76,16 +76,18 @@ def check_failures(target: type[Capture]) -> None:
                 "length, and call agentrl.devices.capture.check_lit"
             )
         set_fault(phone, "capture", "")
-        assert images_match(_frame(phone.capture), expected), "it does not work after failures"
+        assert images_match(_frame(phone.screen.capture), expected), (
+            "it does not work after failures"
+        )
 
 
 def check_rotated(target: type[Capture]) -> None:
     """A phone held sideways is captured sideways."""
     with _phone(target) as phone:
-        height, width = _frame(phone.capture).shape[:2]
+        height, width = _frame(phone.screen.capture).shape[:2]
         set_fault(phone, "rotation", "1")
-        phone.capture.close()
-        found = _frame(phone.capture).shape[:2]
+        phone.screen.capture.close()
+        found = _frame(phone.screen.capture).shape[:2]
         assert found == (width, height), (
             f"the picture is {found[1]}x{found[0]}, not {height}x{width}"
         )
@@ -94,11 +96,11 @@ def check_rotated(target: type[Capture]) -> None:
 def check_deadline(target: type[Capture]) -> None:
     """A phone that never answers raises DeviceError at the deadline."""
     with _phone(target) as phone:
-        phone.capture.close()
+        phone.screen.capture.close()
         set_fault(phone, "hang", "1")
         started = time.monotonic()
         try:
-            phone.capture.frame(Deadline(0.5))
+            phone.screen.capture.frame(Deadline(0.5))
         except DeviceError:
             waited_s = time.monotonic() - started
             assert waited_s < 5, f"frame() had 0.5 s and took {waited_s:.1f} s"
@@ -109,10 +111,10 @@ def check_deadline(target: type[Capture]) -> None:
 def check_close(target: type[Capture]) -> None:
     """It may be closed twice, and starts again at the next call."""
     with _phone(target) as phone:
-        _frame(phone.capture)
-        phone.capture.close()
-        phone.capture.close()
-        assert images_match(_frame(phone.capture), _screencap(phone))
+        _frame(phone.screen.capture)
+        phone.screen.capture.close()
+        phone.screen.capture.close()
+        assert images_match(_frame(phone.screen.capture), _screencap(phone))
 
 
 @contextmanager

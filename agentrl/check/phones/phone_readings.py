@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.devices.adb.shell_script import Command
-from agentrl.devices.capture.capture_method import DISPLAY, orientation_in
+from agentrl.devices.capture.phone_screen import DISPLAY, orientation_in
 from agentrl.devices.device import CommandResult
 from agentrl.devices.guard.foreground import WINDOW, parse_front_package
 from agentrl.devices.input.input_commands import ADB_KEYBOARD

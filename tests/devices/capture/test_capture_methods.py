@@ -108,8 +108,8 @@ def test_several_clients_of_a_phone_that_sends_changes_see_the_same(
 
 def test_the_stream_shows_what_the_screen_shows_when_it_is_asked(phone: AdbPhone) -> None:
     phone.use(capture="stream")
-    assert isinstance(phone.capture, h264_stream.StreamCapture)
-    phone.capture.lag_s = 1.0  # of a virtual phone on a busy machine
+    assert isinstance(phone.screen.capture, h264_stream.StreamCapture)
+    phone.screen.capture.lag_s = 1.0  # of a virtual phone on a busy machine
     before = phone.screenshot()
     for _ in range(3):
         phone.perform(Tap(0.5, 0.25))
@@ -171,10 +171,10 @@ class OtherSize:
 
 
 def test_a_capture_of_another_size_is_an_error(phone: AdbPhone) -> None:
-    phone.capture = OtherSize(360, 640)
+    phone.screen.capture = OtherSize(360, 640)
     with pytest.raises(CaptureError, match="the capture is 360x640, but the screen is 720x1280"):
         phone.screenshot()
-    phone.capture = OtherSize(1280, 720)
+    phone.screen.capture = OtherSize(1280, 720)
     assert phone.screenshot().shape == (720, 1280, 3)
     assert phone.size() == (1280, 720), "it was turned"
 
@@ -186,6 +186,6 @@ def test_a_phone_is_opened_with_the_capture_that_was_asked_for(
     device: Device = open_device(virtual_serial, capture=capture, input="input")
     assert device.screenshot().shape == (1280, 720, 3)
     assert isinstance(device, AdbPhone)
-    assert type(device.capture).__name__.lower().startswith(capture)
+    assert type(device.screen.capture).__name__.lower().startswith(capture)
     assert device.internal_shell is device.one_shot_shell
     device.close()

@@ -4,9 +4,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
-from agentrl.devices.connected_phone import ConnectedPhone
 from agentrl.errors import DeviceError
 from agentrl.extension_points import DRIVER
 
@@ -64,8 +62,10 @@ def test_a_tunnel_that_the_phone_refuses_says_why(
 @pytest.mark.parametrize(
     "end", ["8000", "tcp:", "tcp:1;tcp:2", "tcp:x", "dev:/dev/tty", "local:a b", "tcp:1\n", ""]
 )
-def test_invalid_tunnel_endpoints_are_refused(end: str) -> None:
-    phone = ConnectedPhone(AdbServer(), "not connected")
+def test_invalid_tunnel_endpoints_are_refused(
+    virtual_serial: str, opened: Callable[..., AdbPhone], end: str
+) -> None:
+    phone = opened(virtual_serial)
     with pytest.raises(ValueError, match="is not a tunnel endpoint"):
         phone.reverse(end, "tcp:1")
     with pytest.raises(ValueError, match="is not a tunnel endpoint"):

@@ -1,0 +1,163 @@
+"""One phone's screen: the display that shows apps, its size, and captures along with commands."""
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Sequence
+
+from agentrl.devices.adb.adb_shells import CommandShell, PersistentShell
+from agentrl.devices.adb.adb_socket import Deadline
+from agentrl.devices.adb.device_transport import DeviceTransport
+from agentrl.devices.adb.shell_script import BytesResult, Command, text_results
+from agentrl.devices.capture.capture_method import Capture
+from agentrl.devices.capture.screencap import RawCapture
+from agentrl.devices.device import CommandResult, Device
+from agentrl.errors import CaptureError, DeviceError
+from agentrl.types import Image
+
+DISPLAY = ("dumpsys", "display")
+"""The command that prints the displays and their rotation."""
+_PHYSICAL = ("dumpsys", "SurfaceFlinger", "--display-id")
+_PHYSICAL_ID = re.compile(r"^Display (\d+)", re.MULTILINE)
+_VIEWPORT = re.compile(r"DisplayViewport\{([^{}]*+)\}")
+_UNIQUE_ID = re.compile(r"uniqueId='local:(\d++)'")
+_ORIENTATION = re.compile(r"(?:mCurrentOrientation|orientation)=(\d)")
+_SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
+
+
+class PhoneScreen:
+    """Captures one phone's screen by the method in use; thread-safe, unlike that.
+
+    Args:
+        transport: to the phone, which is not contacted yet.
+        ask: runs one of our own commands on it and returns the output.
+    """
+
+    def __init__(self, transport: DeviceTransport, ask: Callable[[Deadline, Command], str]) -> None:
+        self.capture: Capture = RawCapture(transport)
+        """The method in use."""
+        self._transport, self._ask = transport, ask
+        self._size: tuple[int, int] | None = None
+        self._possible: frozenset[tuple[int, ...]] = frozenset()
+        """Sizes that a capture may have: shorter and longer side."""
+        self._lock = threading.Lock()
+
+    def use(self, capture: Capture) -> None:
+        """Capture by another method from now on."""
+        with self._lock:
+            self.capture.close()
+            self.capture = capture
+
+    def size(self, deadline: Deadline) -> tuple[int, int]:
+        """Width and height in pixels: of the last capture, else as the phone is rotated.
+
+        Raises:
+            DeviceError: the phone does not report its size.
+        """
+        if self._size is None:
+            upright = self._read_size(deadline)
+            if upright is None:
+                raise DeviceError(f"{self._transport.serial}: wm size printed no size")
+            turned = orientation_in(self._ask(deadline, DISPLAY)) % 2
+            self._size = upright[::-1] if turned else upright
+        return self._size
+
+    def capture_then(
+        self, shell: CommandShell, commands: Sequence[Command], deadline: Deadline
+    ) -> tuple[Image, list[CommandResult]]:
+        """Capture, and run commands right after it if that takes no call of its own."""
+        with self._lock:
+            try:
+                picture, rest = None, list[BytesResult]()
+                if (found := self._run(shell, (), commands, deadline)) is not None:
+                    (printed, _), *rest = found
+                    picture = self.capture.parse(printed)
+                if picture is None:
+                    picture, rest = self.capture.frame(deadline), []
+            except CaptureError:  # of a phone that has gone, say that instead
+                self._transport.check_online()
+                raise
+            self._check_size(picture, deadline)
+        picture.flags.writeable = False
+        return picture, text_results(rest)
+
+    def run_then_capture(
+        self, shell: CommandShell, commands: Sequence[Command], deadline: Deadline
+    ) -> tuple[list[CommandResult], Image | None]:
+        """Run commands, then capture if that takes no call of its own and succeeds."""
+        picture = None
+        with self._lock:
+            found = self._run(shell, commands, (), deadline)
+            # Fewer results: a gate has failed, and ended the script before the capture.
+            if found is not None and len(found) > len(commands):
+                with contextlib.suppress(CaptureError):  # the next capture says what is wrong
+                    picture = self.capture.parse(found.pop()[0])
+                    if picture is not None:
+                        self._check_size(picture, deadline)
+        if found is None:
+            return shell.run(commands, deadline), None
+        return text_results(found), picture
+
+    def close(self) -> None:
+        """Release what the captures keep."""
+        self.capture.close()
+
+    def _run(
+        self,
+        shell: CommandShell,
+        before: Sequence[Command],
+        after: Sequence[Command],
+        deadline: Deadline,
+    ) -> list[BytesResult] | None:
+        """Run commands and a capture in one call; None if that is impossible."""
+        command = self.capture.command
+        if command is None or not isinstance(shell, PersistentShell):
+            return None
+        return shell.outputs((*before, command, *after), deadline)
+
+    def _check_size(self, picture: Image, deadline: Deadline) -> None:
+        """Check that a capture has the size of this screen, upright or rotated."""
+        height, width = picture.shape[:2]
+        size = (min(width, height), max(width, height))
+        if size not in self._possible:
+            self._size = self._read_size(deadline)  # it may have been changed
+        if self._possible and size not in self._possible:
+            known = " or ".join(f"{short}x{long}" for short, long in sorted(self._possible))
+            raise CaptureError(
+                f"{self._transport.serial}: the capture is {width}x{height}, but the screen is "
+                f"{known}"
+            )
+        self._size = (width, height)
+
+    def _read_size(self, deadline: Deadline) -> tuple[int, int] | None:
+        """Read the possible sizes; returns the current one, of the phone held upright."""
+        printed = self._ask(deadline, ("wm", "size"))
+        sizes = {m[1]: (int(m[2]), int(m[3])) for m in _SIZE.finditer(printed)}
+        # With an override, screencap may return either: some phones scale afterwards.
+        self._possible = frozenset((min(pair), max(pair)) for pair in sizes.values())
+        return sizes.get("Override", sizes.get("Physical"))
+
+
+def orientation_in(display: str) -> int:
+    """Quarter turns of the screen, 0 to 3, from the output of `DISPLAY`; 0 if it has none."""
+    found = _ORIENTATION.search(display)
+    return int(found[1]) % 4 if found else 0
+
+
+def read_display_id(device: Device) -> str:
+    """The id of the display that shows apps, for `screencap -d`; "" if the phone has only one.
+
+    Without it, `screencap` takes the first of several displays: on a phone that folds, or that
+    has a cover screen, that may be the dark one.
+
+    Raises:
+        DeviceError: the phone failed.
+    """
+    physical, display = device.batch(_PHYSICAL, DISPLAY)
+    if len(set(_PHYSICAL_ID.findall(physical.output))) < 2:
+        return ""
+    # Apps are started on logical display 0; its viewport names the physical one.
+    for viewport in _VIEWPORT.findall(display.output):
+        if " displayId=0," in viewport and (found := _UNIQUE_ID.search(viewport)):
+            return str(found[1])
+    return ""
