@@ -23,7 +23,7 @@ import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from agentrl import replay
-from agentrl.replay.episode_notes import star, write_note
+from agentrl.runs.annotations import star, write_note
 from agentrl.runs.run_layout import episode_file
 
 FOLDER = Path(__file__).parent / "images"
@@ -125,8 +125,8 @@ def _shoot_notes_and_states(browser: Browser, run: str) -> None:
         shown = [s for s in opened.episodes(replay.Filter(split="eval")) if not s.outcome.void]
         shown.sort(key=lambda s: (s.step, s.time, s.id), reverse=True)
         for summary in shown[1:9:3]:
-            star(opened, summary.id, starred=True)
-        write_note(opened, shown[1].id, "Plays well until the end", seen="")
+            star(opened.path, summary, starred=True)
+        write_note(opened.path, shown[1], "Plays well until the end", seen="")
         damaged = episode_file(copy, shown[-1].id)
         damaged.write_bytes(b"damaged")
         with _served(str(runs)) as url:

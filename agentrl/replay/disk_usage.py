@@ -150,7 +150,8 @@ class DiskUsage:
             return
         if not is_name(id) or self.removals.holds(id, recorded):
             return
-        if (before := self.episodes.get(id)) is not None:  # a resumed job played it again
+        # A resumed job may have played it again.
+        if (before := self.episodes.get(id)) is not None:
             if before.time > recorded:
                 return
             self.drop(id)

@@ -29,8 +29,9 @@ def to_plain(value: Any, max_depth: int = _DEEPEST - 2) -> Any:
         max_depth: how deep lists and mappings may nest; anything deeper (endless where a value
             contains itself) becomes `_TOO_DEEP`.
     """
+    # The common types first, because this runs in every turn.
     kind = type(value)
-    if value is None or kind in _JSON_SCALARS:  # the common types first: this runs every turn
+    if value is None or kind in _JSON_SCALARS:
         return value
     if kind is float and math.isfinite(value):
         return value
@@ -54,8 +55,9 @@ def _plain_list(value: Iterable[Any], max_depth: int) -> Any:
 def _plain_uncommon(value: Any, max_depth: int) -> Any:
     """Numbers, enums, arrays, dataclasses and subclasses of the common types."""
     if isinstance(value, bool | int | str) or value is None:
+        # Python refuses to print an integer of more than 4300 digits.
         if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
-            return hex(value)  # Python refuses to print more than 4300 digits.
+            return hex(value)
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
@@ -177,6 +179,15 @@ def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
     if not len(entry["reply_ids"]) == len(entry["reply_logprobs"]) == len(entry["reply_versions"]):
         raise ValueError("reply_ids, reply_logprobs and reply_versions differ in length")
     _check_depth((entry["action"], entry["info"]))
+    top = tuple[TopLogprobs, ...]()
+    # Recorded only with `rollout.top_logprobs`.
+    if ids := entry.get("reply_top_ids"):
+        if not len(ids) == len(entry["reply_top_logprobs"]) == len(entry["reply_ids"]):
+            raise ValueError("reply_ids, reply_top_ids and reply_top_logprobs differ in length")
+        top = tuple(
+            tuple((int(id), float(p)) for id, p in zip(*position, strict=True))
+            for position in zip(ids, entry["reply_top_logprobs"], strict=True)
+        )
     return Turn(
         prompt_ids=before[: entry["prompt_shared"]] + tuple(entry["prompt_ids"]),
         reply_ids=tuple(entry["reply_ids"]),
@@ -192,20 +203,7 @@ def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
         state_key=entry["state_key"],
         info=entry["info"],
         timings={name: float(seconds) for name, seconds in entry["timings"].items()},
-        reply_top_logprobs=_top_logprobs_from_json(entry),
-    )
-
-
-def _top_logprobs_from_json(entry: Mapping[str, Any]) -> tuple[TopLogprobs, ...]:
-    """The alternatives of each token; empty if they were not recorded."""
-    if not (ids := entry.get("reply_top_ids")):
-        return ()
-    if not len(ids) == len(entry["reply_top_logprobs"]) == len(entry["reply_ids"]):
-        raise ValueError("reply_ids, reply_top_ids and reply_top_logprobs differ in length")
-    positions = zip(ids, entry["reply_top_logprobs"], strict=True)
-    return tuple(
-        tuple((int(id), float(p)) for id, p in zip(*position, strict=True))
-        for position in positions
+        reply_top_logprobs=top,
     )
 
 
@@ -242,13 +240,15 @@ def _check_types(tree: Mapping[str, Any], types: Mapping[str, _Types]) -> None:
             raise TypeError(f"{name} is of type {type(value).__name__}")
         if isinstance(value, list) and not all(isinstance(v, _OF_LIST[name]) for v in value):
             raise TypeError(f"{name} has an item that is not of type {_OF_LIST[name][0].__name__}")
+        # An integer may be too large for a float, which raises here.
         if types[name] is _NUMBER:
             float(tree[name])
         elif _OF_LIST.get(name) is _NUMBER:
-            [float(number) for number in tree[name]]  # integers too large for a float raise here
+            [float(number) for number in tree[name]]
 
 
 def _check_depth(value: Any) -> None:
+    # Level by level, because a hostile file may nest deeper than Python recurses.
     level = [value]
     for _ in range(_DEEPEST):
         level = [

@@ -63,7 +63,7 @@ def parse_query(text: str, episodes: Iterable[Summary]) -> Query:
 
     Args:
         text: the query; a value with spaces is quoted.
-        episodes: that it is asked of.
+        episodes: the episodes that may be asked about.
 
     Raises:
         ConfigError: it is not a query, or names what none of the episodes has.
@@ -158,14 +158,16 @@ class _Parser:
         self.names.add(name)
         read = _reader(name)
         sign = self._peek()[1]
+        # A name alone, such as `success`, asks for what is true.
         if self._peek()[0] != "sign" or sign in "()":
-            return lambda one: read(one) is True  # such as `success`
+            return lambda one: read(one) is True
         self._take()
         kind, value = self._take()
         if kind not in ("word", "text"):
             raise self._error(f"expected a value after {name} {sign}, not {value!r}")
         text = value[1:-1] if kind == "text" else value
-        if name == "label" and sign in ("=", "==", "!="):  # as names of evaluations are written
+        # Evaluations are also written with spaces, such as `after greedy`.
+        if name == "label" and sign in ("=", "==", "!="):
             text = label_of(text)
         wanted = text if kind == "text" else _value(text)
         if sign in _ORDER and (not isinstance(wanted, float) or math.isnan(wanted)):

@@ -106,7 +106,8 @@ class LivePhones:
             self._has_changes.clear()
             try:
                 self._publish()
-            except OSError as error:  # only the live view suffers
+            # Only the live view suffers.
+            except OSError as error:
                 log.info("live phone state was not written: %s", error)
             self._closed.wait(_EVERY_S)
 
@@ -121,7 +122,8 @@ class LivePhones:
         ]
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_replace(self._path) as partial:
-            partial.touch(mode=0o600)  # the file contains serial numbers
+            # The file contains serial numbers.
+            partial.touch(mode=0o600)
             partial.write_text(json.dumps({"time": time.time(), "phones": phones}))
 
     def close(self) -> None:
@@ -156,16 +158,15 @@ def read_live_phones(run: Path) -> list[dict[str, Any]]:
                 continue
             for fields_of_phone in report["phones"]:
                 phone = LivePhone(**fields_of_phone)
-                texts = (phone.frame, phone.host)
-                if not isinstance(phone.serial, str) or not all(
-                    isinstance(text, str | None) for text in texts
-                ):
+                is_valid = all(isinstance(text, str | None) for text in (phone.frame, phone.host))
+                if not (is_valid and isinstance(phone.serial, str)):
                     raise TypeError(f"invalid phone: {phone}")
                 key = (phone.host or "", phone.serial)
                 joined = merge_states(phones.get(key), asdict(phone))
                 phones[key] = joined | {"reported": report["time"]}
+        # The file is being replaced right now, or it is not ours.
         except (
             OSError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
         ) as error:  # fmt: skip
-            log.info("%s: %s", path, error)  # being replaced right now, or not our file
+            log.info("%s: %s", path, error)
     return [phones[key] for key in sorted(phones)]

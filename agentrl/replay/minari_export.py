@@ -97,7 +97,15 @@ def write(
         data = (partial / "data").absolute()
         storage = storage_of(data, observations, _action_space(plays, replies))
         storage.update_episodes(_buffers(run, plays, observations, size, progress))
-        storage.update_episode_metadata([_about(play) for play in plays])
+        storage.update_episode_metadata(
+            [
+                {
+                    "episode": one.id, "split": one.split, "label": one.label, "step": one.step,
+                    "success": one.success,
+                }
+                for one in (play.recorded.summary for play in plays)
+            ]
+        )  # fmt: skip
         version = metadata.version("agentrl-screens")
         about = f"{plays[0].recorded.episode.env_id}, recorded by agentrl {version}"
         storage.update_metadata({"description": about, "algorithm_name": "agentrl"})
@@ -121,7 +129,8 @@ def _open_minari(path: Path) -> Callable[..., Any]:
         raise ConfigError(f"{path}: already exists; name a new folder")
     try:
         parse_dataset_id(path.name)
-    except (TypeError, ValueError):  # TypeError if the version is missing
+    # Minari raises a TypeError if the version is missing.
+    except (TypeError, ValueError):
         raise ConfigError(
             f"{path}: the folder needs a Minari data set name with a version, such as "
             f"{path.name}-v0"
@@ -145,35 +154,30 @@ def _buffers(
     size: tuple[int, int] | None,
     progress: Progress,
 ) -> "Iterator[EpisodeBuffer]":
-    for done, play in enumerate(plays, start=1):
-        yield _buffer(run, play, space, size)
-        progress(done, len(plays))  # Minari requests the next episode once this one is written
-
-
-def _buffer(
-    run: Run, play: MinariEpisode, space: spaces.Space[Any], size: tuple[int, int] | None
-) -> "EpisodeBuffer":
     from minari.data_collector import EpisodeBuffer
 
-    turns, summary = play.recorded.episode.turns, play.recorded.summary
-    ended = [False] * (len(turns) - 1)
-    observations: Any = list(play.texts)
-    if size is not None:
-        images = np.stack(list(_images(run, play.frames, size)))
-        both = isinstance(space, spaces.Dict)
-        observations = {"image": images, "text": observations} if both else images
-    return EpisodeBuffer(
-        seed=summary.seed,
-        observations=observations,
-        actions=list(play.actions),
-        rewards=[float(reward) for reward in summary.rewards],
-        terminations=[*ended, summary.outcome.value == "terminated"],
-        truncations=[*ended, summary.outcome.value == "truncated"],
-        infos={
-            "reply": ["", *(encodable(turn.reply) for turn in turns)],
-            "env_reward": [0.0, *(turn.env_reward for turn in turns)],
-        },
-    )
+    for done, play in enumerate(plays, start=1):
+        turns, summary = play.recorded.episode.turns, play.recorded.summary
+        ended = [False] * (len(turns) - 1)
+        observations: Any = list(play.texts)
+        if size is not None:
+            images = np.stack(list(_images(run, play.frames, size)))
+            both = isinstance(space, spaces.Dict)
+            observations = {"image": images, "text": observations} if both else images
+        yield EpisodeBuffer(
+            seed=summary.seed,
+            observations=observations,
+            actions=list(play.actions),
+            rewards=[float(reward) for reward in summary.rewards],
+            terminations=[*ended, summary.outcome.value == "terminated"],
+            truncations=[*ended, summary.outcome.value == "truncated"],
+            infos={
+                "reply": ["", *(encodable(turn.reply) for turn in turns)],
+                "env_reward": [0.0, *(turn.env_reward for turn in turns)],
+            },
+        )
+        # Minari requests the next episode once this one is written.
+        progress(done, len(plays))
 
 
 def _images(run: Run, frames: Sequence[str], size: tuple[int, int]) -> Iterator[Image]:
@@ -184,17 +188,6 @@ def _images(run: Run, frames: Sequence[str], size: tuple[int, int]) -> Iterator[
         if (image.shape[1], image.shape[0]) != size:
             image = cv2.resize(image, size, interpolation=cv2.INTER_AREA).astype(np.uint8)
         yield image
-
-
-def _about(play: MinariEpisode) -> dict[str, Any]:
-    summary = play.recorded.summary
-    return {
-        "episode": summary.id,
-        "split": summary.split,
-        "label": summary.label,
-        "step": summary.step,
-        "success": summary.success,
-    }
 
 
 def _select_episodes(
@@ -297,17 +290,17 @@ def _action_space(plays: Sequence[MinariEpisode], replies: bool) -> spaces.Space
     if all(type(action) is int and abs(action) < _LARGEST for action in actions):
         least = min(actions)
         return spaces.Discrete(max(actions) - least + 1, start=least)
-    if all(map(_is_vector, actions)) and len({len(action) for action in actions}) == 1:
+    is_vector = [
+        isinstance(action, list) and all(type(number) in (int, float) for number in action)
+        for action in actions
+    ]
+    if all(is_vector) and len({len(action) for action in actions}) == 1:
         return spaces.Box(-np.inf, np.inf, (len(actions[0]),), np.float64)
     other = next((action for action in actions if type(action) is not int), actions[0])
     raise ConfigError(
         f"actions such as {str(other)[:80]} do not fit into a Minari data set, which takes "
         "integers or number lists of one length; --replies uses the replies as actions instead"
     )
-
-
-def _is_vector(action: Any) -> bool:
-    return isinstance(action, list) and all(type(number) in (int, float) for number in action)
 
 
 def _text_space(texts: Sequence[str]) -> spaces.Text:

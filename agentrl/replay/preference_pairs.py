@@ -18,18 +18,20 @@ from agentrl.config import History
 from agentrl.errors import ConfigError
 from agentrl.files import atomic_replace
 from agentrl.replay.reader import RecordedEpisode, Run
-from agentrl.replay.tables_export import (
-    chat_of,
-    images_folder,
-    prompt_of,
-    store_frame,
-)
+from agentrl.replay.tables_export import chat_of, images_folder, prompt_of, store_frame
 from agentrl.runs.episode_summary import Filter, Summary
-from agentrl.runs.jsonl import JsonlTail, JsonlWriter
+from agentrl.runs.jsonl import JsonlTail, append_durably
 from agentrl.types import Episode, EpisodeMessage
 
 KINDS = ("episode", "state", "choice")
 _CHOICES = "choices.jsonl"
+_NOTHING = {
+    "episode": "no group has valid episodes from the same start with different rewards",
+    "state": "no group has different replies at the same state with different rewards after them; "
+    "environments name states in info['state_key']",
+    "choice": "nothing has been chosen yet: agentrl view RUN, page Preferences",
+}
+"""Why a run has no pairs, by kind."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -95,25 +97,15 @@ def write(run: Run, path: Path, where: Filter, history: History, settings: PairS
         with atomic_replace(path) as partial:
             with partial.open("w", encoding="utf-8", errors="backslashreplace") as file:
                 for pair in _pairs(run, where, history, settings):
-                    row = _row(pair, run, images)
-                    if row is not None:
+                    if (row := _row(pair, run, images)) is not None:
                         file.write(json.dumps(row, ensure_ascii=False) + "\n")
                         count += 1
+            # Raised before the file is replaced.
             if not count:
-                raise ConfigError(f"{run.path}: {_nothing(settings.by)}")
+                raise ConfigError(f"{run.path}: {_NOTHING[settings.by]}")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written: {error}") from error
     return count
-
-
-def _nothing(by: str) -> str:
-    reasons = {
-        "episode": "no group has valid episodes from the same start with different rewards",
-        "state": "no group has different replies at the same state with different rewards after "
-        "them; environments name states in info['state_key']",
-        "choice": "nothing has been chosen yet: agentrl view RUN, page Preferences",
-    }
-    return reasons[by]
 
 
 def _pairs(run: Run, where: Filter, history: History, settings: PairSettings) -> Iterator[_Pair]:
@@ -165,7 +157,8 @@ def _whole(
     same = 0
     for one, other in zip(good.turns, bad.turns, strict=False):
         if (one.shown, one.frames) != (other.shown, other.frames):
-            return None  # another start, or the environment is random
+            # They start differently, or the environment is random.
+            return None
         if one.reply != other.reply:
             break
         same += 1
@@ -248,20 +241,11 @@ def choose(run: Run, better: str, worse: str, *, skipped: bool = False) -> None:
     Raises:
         ConfigError: there are no such episodes, they are not siblings, or the disk is full.
     """
-    known = {summary.id: summary for summary in run.episodes()}
-    for id in (better, worse):
-        if id not in known:
-            raise ConfigError(f"{run.path} has no episode {id!r}")
-    if better == worse or known[better].group != known[worse].group:
+    if better == worse or run.find(better).group != run.find(worse).group:
         raise ConfigError(f"{better} and {worse} are not two episodes of one group")
     entry = {"better": better, "worse": worse, "skipped": skipped, "time": time.time()}
     try:
-        writer = JsonlWriter(run.path / _CHOICES)
-        try:
-            writer.append(entry)
-            writer.sync()
-        finally:
-            writer.close()
+        append_durably(run.path / _CHOICES, [entry])
     except OSError as error:
         raise ConfigError(f"{run.path / _CHOICES}: cannot be written: {error}") from error
 
@@ -274,15 +258,12 @@ def open_choices(run: Run) -> tuple[list[tuple[Summary, Summary]], int]:
     seen = {frozenset((entry["better"], entry["worse"])) for entry in _recorded_choices(run)}
     found = []
     for members in groups(run.episodes()):
-        for pair in combinations(members, 2):
-            if frozenset(one.id for one in pair) not in seen:
-                found.append(pair)
-    return [_shuffled(pair) for pair in found], len(seen)
-
-
-def _shuffled(pair: tuple[Summary, Summary]) -> tuple[Summary, Summary]:
-    digest = hashlib.blake2b("".join(one.id for one in pair).encode(), digest_size=1).digest()
-    return pair if digest[0] % 2 else (pair[1], pair[0])
+        for a, b in combinations(members, 2):
+            if frozenset((a.id, b.id)) not in seen:
+                # The same order each time, as a page that is reloaded must not swap the two.
+                digest = hashlib.blake2b(f"{a.id}{b.id}".encode(), digest_size=1).digest()
+                found.append((a, b) if digest[0] % 2 else (b, a))
+    return found, len(seen)
 
 
 def _recorded_choices(run: Run) -> Iterator[Mapping[str, Any]]:

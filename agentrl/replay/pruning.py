@@ -22,7 +22,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import lock_folder
 from agentrl.replay.disk_usage import DiskUsage, FrameUsage, KeptEpisode
 from agentrl.replay.frames.frame_store import REFRESH_S
-from agentrl.runs.jsonl import JsonlWriter
+from agentrl.runs.jsonl import append_durably
 from agentrl.runs.run_layout import episode_file, episodes_folder, is_name, removals_file
 
 log = logging.getLogger(__name__)
@@ -99,8 +99,13 @@ class Pruner:
             # Frames recorded while we read are touched after this moment.
             now = time.time()
             if self._first and not dry_run:
-                self._put_back_all()
-            ledger = self._caught_up()
+                # A killed process was about to remove these files: decide again.
+                for aside in episodes_folder(self._run).glob(f"*{_ASIDE}"):
+                    _put_back(aside)
+            if self._ledger.overtaken():
+                self._ledger, self._first = DiskUsage(self._run), True
+            ledger = self._ledger
+            ledger.catch_up()
             settled, untouched = now - min(SETTLED_S, grace_s), now - grace_s
             if dry_run:
                 going = self._oldest(keep_bytes, settled)
@@ -130,22 +135,17 @@ class Pruner:
     ) -> tuple[list[KeptEpisode], list[FrameUsage]]:
         """Remove until the rest fits into the limit; return what was removed."""
         going, frames = list[KeptEpisode](), list[FrameUsage]()
+        # Repeated, because frames may free less than they took: others share their bands.
         while True:
             chosen = self._oldest(keep_bytes, settled)
+            # Listed durably before the first file goes; see above.
             self._note(chosen, now)
             self._remove_files(chosen, settled)
             frames += self._ledger.remove(list(self._ledger.unshown.values()), untouched)
             self._first = False
             going += chosen
-            # Once more: frames may free less than they took, as others share their bands.
             if not chosen:
                 return going, frames
-
-    def _caught_up(self) -> DiskUsage:
-        if self._ledger.overtaken():
-            self._ledger, self._first = DiskUsage(self._run), True
-        self._ledger.catch_up()
-        return self._ledger
 
     def _oldest(self, keep_bytes: float, recorded_before: float) -> list[KeptEpisode]:
         """Training episodes to remove; the ledger no longer counts them."""
@@ -174,29 +174,20 @@ class Pruner:
         return written > recorded_before
 
     def _note(self, going: Collection[KeptEpisode], now: float) -> None:
-        if not going:
-            return
-        lines = JsonlWriter(removals_file(self._run))
-        try:
-            for held in going:
-                lines.append({"id": held.id, "recorded": held.time, "time": now})
-                self._ledger.removals.note(held.id, held.time)
-            lines.sync()
-        finally:
-            lines.close()
+        entries = [{"id": held.id, "recorded": held.time, "time": now} for held in going]
+        if entries:
+            append_durably(removals_file(self._run), entries)
+        for held in going:
+            self._ledger.removals.note(held.id, held.time)
 
     def _remove_files(self, going: Collection[KeptEpisode], cutoff: float) -> None:
         ids = [held.id for held in going]
-        if self._first:  # listed as removed by a process that was then killed
+        # An earlier process may have been killed between listing episodes and removing their files.
+        if self._first:
             noted = set(filter(is_name, self._ledger.removals))
             ids += noted - self._ledger.episodes.keys()
         for id in ids:
             _remove(episode_file(self._run, id), cutoff)
-
-    def _put_back_all(self) -> None:
-        """Restore the files that a killed process was about to remove, and decide again."""
-        for aside in episodes_folder(self._run).glob(f"*{_ASIDE}"):
-            _put_back(aside)
 
 
 def _remove(path: Path, cutoff: float) -> None:
@@ -269,6 +260,7 @@ class BackgroundPruner:
         self._prune(self._keep_bytes, 0.0)
 
     def _prune(self, keep_bytes: float, grace_s: float) -> None:
+        # Kept only if the pass succeeds, as its counts are wrong after a failure.
         pruner, self._pruner = self._pruner, None
         try:
             pruner = pruner or Pruner(self._run)
@@ -277,9 +269,6 @@ class BackgroundPruner:
             log.warning("retention: pruning failed, will retry after the next step: %s", error)
             return
         self._pruner = pruner
-        self._report(pruned)
-
-    def _report(self, pruned: Pruned) -> None:
         if pruned.episodes or pruned.frames:
             log.info(
                 "retention: removed %d training episodes and %d frames (%.3f GB); the remaining %d "

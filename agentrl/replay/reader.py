@@ -1,9 +1,11 @@
 """Read a recorded run: its episode summaries, whole episodes and frames."""
 
 import builtins
+import gzip
 import json
 import logging
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from html import escape
@@ -18,30 +20,32 @@ from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError, EpisodeRemoved, with_short_mistakes
 from agentrl.files import open_regular
 from agentrl.notebook_html import picture_of, table
-from agentrl.replay.episode_files import EpisodeFiles
+from agentrl.replay.episode_encoding import from_json
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.frames import frame_pack
 from agentrl.runs.episode_summary import Filter, Summary, check_label
-from agentrl.runs.jsonl import JsonlTail
-from agentrl.runs.metrics_file import METRICS_FILE
-from agentrl.runs.run_files import as_object, load_json
-from agentrl.runs.run_folder import CONFIG_FILE, SUMMARY_FILE, RunFolder
+from agentrl.runs.metrics_file import read_metrics
+from agentrl.runs.run_folder import CONFIG_FILE, RunFolder
 from agentrl.runs.run_index import RunIndex
 from agentrl.runs.run_layout import (
+    episode_file,
     episodes_folder,
     frames_folder,
     is_frame,
-    is_name,
     token_advantages_files,
 )
+from agentrl.runs.run_summary import RESULT_METRICS
 from agentrl.text import pluralize
 from agentrl.types import Episode, Image
 
 log = logging.getLogger(__name__)
 
 _CURVE_WIDTH = 640
-_HEADLINE = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
-"""The first of these that was measured is the result of a run."""
+_MAX_BYTES = 256 << 20
+"""Largest accepted episode (uncompressed); real ones are far smaller."""
+_BOMB_BYTES, _BOMB_RATIO = 32 << 20, 200
+"""An episode that unpacks to more bytes than this, and to this many times its file's size, is no
+recording: the log-probabilities of real ones do not compress that well."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -80,8 +84,10 @@ class Run:
         self.path = path_of(os.fspath(path), "run")
         if not self.path.is_dir():
             raise missing_run(self.path)
+        self._folder = RunFolder(self.path)
         self._index = RunIndex(self.path)
-        self._files = EpisodeFiles(self.path)
+        self._refused: dict[Path, tuple[tuple[int, int], str]] = {}
+        """Size and modification time of each unreadable episode file, and why it was refused."""
 
     @property
     def name(self) -> str:
@@ -99,7 +105,7 @@ class Run:
         parts = [f"<p>{escape(heading)}</p>"]
         if curve.is_file():
             parts.append(picture_of(curve.read_bytes(), "png", width=_CURVE_WIDTH))
-        rows = dict(_results(self._summary_or_nothing()))
+        rows = dict(_results(self._folder.read_summary()))
         metrics = list(dict.fromkeys(name for row in rows.values() for name in row))
         grid: list[list[Any]] = [
             ["", *rows],
@@ -109,13 +115,13 @@ class Run:
 
     def _result(self) -> list[str]:
         """Describe the result as far as it is known: `["accuracy 0.56 -> 0.98", "18 steps"]`."""
-        summary = self._summary_or_nothing()
+        summary = self._folder.read_summary()
         rows, parts = dict(_results(summary)), []
         ends = [
             next((rows[name] for name in (f"{end} sampled", end) if name in rows), {})
             for end in ("before", "after")
         ]
-        for metric in _HEADLINE:
+        for metric in RESULT_METRICS:
             values = [f"{row[metric]:.3g}" for row in ends if metric in row]
             if values:
                 parts.append(f"{metric} {' -> '.join(values)}")
@@ -123,12 +129,6 @@ class Run:
         if isinstance(steps := summary.get("steps"), int):
             parts.append(pluralize(steps, "step"))
         return parts
-
-    def _summary_or_nothing(self) -> dict[str, Any]:
-        try:
-            return self.summary
-        except ConfigError:
-            return {}
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -140,11 +140,7 @@ class Run:
         Raises:
             ConfigError: it cannot be read.
         """
-        file = self.path / SUMMARY_FILE
-        try:
-            return as_object(load_json(file)) if file.is_file() else {}
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{file} cannot be read: {error}") from error
+        return self._folder.load_summary()
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -157,8 +153,7 @@ class Run:
         Raises:
             ConfigError: it cannot be read.
         """
-        file = self.path / METRICS_FILE
-        return list(JsonlTail(file).new()) if file.is_file() else []
+        return read_metrics(self.path)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -170,13 +165,12 @@ class Run:
         Raises:
             ConfigError: it cannot be read.
         """
-        has_settings = (self.path / CONFIG_FILE).is_file()
-        return RunFolder(self.path).load_config() if has_settings else {}
+        return self._folder.load_config() if (self.path / CONFIG_FILE).is_file() else {}
 
     @property
     def model(self) -> Path:
         """The folder of the final model, in the Hugging Face format; it exists after training."""
-        return self.path / "model"
+        return self._folder.model
 
     def episodes(self, where: Filter | str | None = None) -> list[Summary]:
         """Summaries of the episodes recorded so far, ordered by the time at which they ended.
@@ -217,12 +211,19 @@ class Run:
             EpisodeRemoved: pruning removed its file.
             ConfigError: there is no such episode, or its file is damaged.
         """
-        summary = self._index.get(episode_id)
-        if summary is None or not is_name(episode_id):
+        return self.read(self.find(episode_id))
+
+    def find(self, episode_id: str) -> Summary:
+        """Return the summary of one episode, without opening its file.
+
+        Raises:
+            ConfigError: there is no such episode.
+        """
+        if (summary := self._index.get(episode_id)) is None:
             raise ConfigError(
                 f"{self.path} has no episode {episode_id!r} (agentrl episodes RUN lists all)"
             )
-        return self.read(summary)
+        return summary
 
     def read(self, summary: Summary) -> RecordedEpisode:
         """The whole episode of a summary, without looking for newer ones.
@@ -232,11 +233,36 @@ class Run:
         """
         _refuse_removed(summary)
         try:
-            episode = self._files.read(summary.id)
+            episode = self._read_file(summary.id)
         except ConfigError:
-            _refuse_removed(self._index.get(summary.id) or summary)  # removed a moment ago
+            # Pruning may have removed it a moment ago.
+            _refuse_removed(self._index.get(summary.id) or summary)
             raise
         return RecordedEpisode(summary=summary, episode=episode, run=self.path)
+
+    def _read_file(self, episode_id: str) -> Episode:
+        """Read an episode's file, which may be damaged or hostile."""
+        path = episodes_folder(self.path)
+        try:
+            path = episode_file(self.path, episode_id)
+            status = path.stat()
+        except (OSError, ValueError) as error:
+            raise ConfigError(_unreadable(path, error)) from error
+        # A page that shows a damaged episode asks for it again and again.
+        stamp = status.st_size, status.st_mtime_ns
+        if (known := self._refused.get(path)) is not None and known[0] == stamp:
+            raise ConfigError(known[1])
+        try:
+            return from_json(json.loads(_unpacked(path, status.st_size)))
+        # Such as too many open files: the next attempt may succeed.
+        except OSError as error:
+            raise ConfigError(_unreadable(path, error)) from error
+        except (
+            EOFError, zlib.error, AttributeError, LookupError, OverflowError, TypeError,
+            ValueError, RecursionError,
+        ) as error:  # fmt: skip
+            self._refused[path] = stamp, _unreadable(path, error)
+            raise ConfigError(self._refused[path][1]) from error
 
     def token_advantages(self, episode: Episode) -> list[list[float]] | None:
         """Advantage of each sampled token, turn by turn.
@@ -251,8 +277,9 @@ class Run:
                     entries = [json.loads(line) for line in file if line.startswith(name)]
                 last = entries[-1]["advantages"] if entries else []
                 by_turn = [[float(value) for value in turn] for turn in last]
+            # The line of a killed writer is cut off, and the file may not be ours.
             except (OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError):
-                continue  # a partial line of a killed writer, or not our file
+                continue
             if [len(turn) for turn in by_turn] == [len(t.reply_ids) for t in episode.turns]:
                 advantages = by_turn
         return advantages
@@ -314,7 +341,8 @@ class Run:
             return None
         try:
             image = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
-        except cv2.error:  # such as a header that claims 100,000 rows
+        # Such as a header that claims 100,000 rows.
+        except cv2.error:
             return None
         return None if image is None else image.astype(np.uint8, copy=False)
 
@@ -328,6 +356,22 @@ def _results(summary: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, 
             if numbers:
                 yield path, numbers
             yield from _results(value, path)
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    return f"{path} cannot be read: {type(error).__name__}: {error}"
+
+
+def _unpacked(path: Path, size: int) -> bytes:
+    most = min(_MAX_BYTES, max(_BOMB_BYTES, _BOMB_RATIO * size))
+    content = bytearray()
+    with builtins.open(path, "rb", opener=open_regular) as file, gzip.open(file) as unpacked:
+        # In pieces, because `read(n)` allocates n bytes at once.
+        while piece := unpacked.read(1 << 20):
+            content += piece
+            if len(content) > most:
+                raise ValueError(f"more than {most:,} bytes")
+    return bytes(content)
 
 
 def _refuse_removed(summary: Summary) -> None:
@@ -351,7 +395,7 @@ def open(run: str | os.PathLike[str], *, may_be_unplayed: bool = False) -> Run:
     """
     opened = Run(run)
     path = opened.path
-    is_unplayed = may_be_unplayed and (path / "config.yaml").is_file()
+    is_unplayed = may_be_unplayed and (path / CONFIG_FILE).is_file()
     if not (is_unplayed or episodes_folder(path).is_dir()):
         one = next((file.parent for file in sorted(path.glob("*/config.yaml"))), None)
         hint = f"; it is a folder of runs: open one, such as {one}" if one else ""

@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from types import TracebackType
@@ -124,6 +125,7 @@ class Recorder:
         }
         with self._lock:
             assert self._index is not None, "this recorder is closed"
+            # The index comes last: an episode that it names is complete.
             self._shown.append(shown)
             self._scores.append(score)
             self._index.append(summary)
@@ -144,7 +146,7 @@ class Recorder:
         """
         entry: dict[str, Any] = {
             "id": scored.episode.id,
-            # The mean of equal numbers may be off by an ulp.
+            # The mean of equal numbers may differ from them in the last bit.
             "advantages": [
                 fmean(turn) if len(set(turn)) > 1 else float(sum(turn[:1])) for turn in advantages
             ],
@@ -152,16 +154,13 @@ class Recorder:
         if step is not None:
             entry["used_by"] = step
         with self._lock:
+            # With most algorithms the tokens of a turn share one advantage.
             if any(len(set(turn)) > 1 for turn in advantages):
+                if self._by_token is None:
+                    self._by_token = JsonlWriter(token_advantages_file(self._run, self._writer))
                 by_token = [[float(f"{value:.4g}") for value in turn] for turn in advantages]
-                self._token_advantages().append({"id": scored.episode.id, "advantages": by_token})
+                self._by_token.append({"id": scored.episode.id, "advantages": by_token})
             self._scores.append(entry)
-
-    def _token_advantages(self) -> JsonlWriter:
-        """Created on first use: with most algorithms the tokens of a turn share one advantage."""
-        if self._by_token is None:
-            self._by_token = JsonlWriter(token_advantages_file(self._run, self._writer))
-        return self._by_token
 
     def flush(self) -> None:
         """Wait until every frame is on disk.
@@ -236,18 +235,14 @@ def _metrics(episode: Episode) -> dict[str, float]:
     metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
     if not isinstance(metrics, Mapping):
         return {}
-    finite = {str(name): _finite(value) for name, value in metrics.items()}
-    return {name: value for name, value in finite.items() if value is not None}
-
-
-def _finite(value: object) -> float | None:
-    if not isinstance(value, int | float | np.integer | np.floating):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:  # an integer of more than 308 digits
-        return None
-    return number if math.isfinite(number) else None
+    found = dict[str, float]()
+    for name, value in metrics.items():
+        # An integer of more than 308 digits is no float.
+        with suppress(OverflowError):
+            is_number = isinstance(value, int | float | np.integer | np.floating)
+            if is_number and math.isfinite(number := float(value)):
+                found[str(name)] = number
+    return found
 
 
 _SUMMARY = (

@@ -31,7 +31,6 @@ _PACK = ".sqlite"
 _JOURNAL = "-journal"
 """End of the name of what SQLite writes beside a pack."""
 _INDEX = "index-"
-"""The index names an episode last, when its file and its scores are there."""
 _MAX_BYTES = 64 << 20
 """Bytes of a parcel, unless a single file is larger."""
 
@@ -79,7 +78,8 @@ class Spool:
             try:
                 self.flush()
                 warned = False
-            except Exception as error:  # whatever `deliver` raises; the spool keeps everything
+            # Whatever `deliver` raises, the spool keeps everything.
+            except Exception as error:
                 if not warned:
                     log.warning("recordings wait in %s: %s", self.folder, error)
                 warned = True
@@ -93,19 +93,34 @@ class Spool:
         """
         with self._delivering:
             # Measured first: what a line names was complete before the line was written.
-            sizes = {name: self._size(name) for name in self._growing()}
+            growing = {self._name(path): path for path in self._files(growing=True)}
+            # The index names an episode last, when its file and its scores are there.
+            order = sorted(growing, key=lambda name: (_INDEX in name, name))
+            sizes = {name: growing[name].stat().st_size for name in order}
             while self._deliver_files():
                 pass
-            lines = Parcel(lines=list(self._new_lines(sizes)))
+            lines = list[tuple[str, int, bytes]]()
+            for name, size in sizes.items():
+                at = self._sent.get(name, 0)
+                if size <= at:
+                    continue
+                with growing[name].open("rb") as file:
+                    file.seek(at)
+                    data = file.read(size - at)
+                # Of JSON Lines, only whole lines; of a log, whatever is there.
+                if not name.endswith(".log"):
+                    data = data[: data.rfind(b"\n") + 1]
+                if data:
+                    lines.append((name, at, data))
             if lines:
-                self._deliver(lines)
-                self._sent |= {name: at + len(data) for name, at, data in lines.lines}
+                self._deliver(Parcel(lines=lines))
+                self._sent |= {name: at + len(data) for name, at, data in lines}
 
     def _deliver_files(self) -> bool:
         """Deliver complete files and frames; whether there may be more."""
         parcel, size = Parcel(), 0
         sent: list[tuple[Path, os.stat_result]] = []
-        for path in self._complete():
+        for path in list(self._files(growing=False)):
             if size > _MAX_BYTES:
                 break
             name, status = self._name(path), path.stat()
@@ -142,36 +157,15 @@ class Spool:
         if (now.st_ino, now.st_mtime_ns) == (sent.st_ino, sent.st_mtime_ns):
             path.unlink()
 
-    def _files(self) -> Iterator[Path]:
+    def _files(self, *, growing: bool) -> Iterator[Path]:
         for path in self.folder.rglob("*"):
-            if path.is_file() and path.name[0] != "." and not path.name.endswith(_JOURNAL):
+            # A leading dot marks a file that is not complete yet.
+            is_temporary = path.name[0] == "." or path.name.endswith(_JOURNAL)
+            if not is_temporary and (path.suffix in _APPENDED) is growing and path.is_file():
                 yield path
-
-    def _complete(self) -> list[Path]:
-        return [path for path in self._files() if path.suffix not in _APPENDED]
-
-    def _growing(self) -> list[str]:
-        names = (self._name(path) for path in self._files() if path.suffix in _APPENDED)
-        return sorted(names, key=lambda name: (_INDEX in name, name))
-
-    def _new_lines(self, sizes: dict[str, int]) -> Iterator[tuple[str, int, bytes]]:
-        for name, size in sizes.items():
-            at = self._sent.get(name, 0)
-            if size <= at:
-                continue
-            with (self.folder / name).open("rb") as file:
-                file.seek(at)
-                data = file.read(size - at)
-            if not name.endswith(".log"):
-                data = data[: data.rfind(b"\n") + 1]
-            if data:
-                yield name, at, data
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.folder))
-
-    def _size(self, name: str) -> int:
-        return (self.folder / name).stat().st_size
 
     def close(self, deadline_s: float) -> None:
         """Deliver the rest and remove the spool; if that fails in time, the folder stays."""
@@ -182,7 +176,8 @@ class Spool:
             try:
                 self.flush()
                 break
-            except Exception as error:  # as in `_deliver_all`
+            # Whatever `deliver` raises, as in `_deliver_all`.
+            except Exception as error:
                 if time.monotonic() > ends:
                     log.error(
                         "recordings were not delivered and stay in %s: %s", self.folder, error
@@ -236,7 +231,8 @@ class SpoolReceiver:
             base = self._bases.get((spool, name))
             if base is None:
                 base = os.fstat(file).st_size
-                if base and os.pread(file, 1, base - 1) != b"\n":  # of a killed writer
+                # A killed writer leaves a partial line.
+                if base and os.pread(file, 1, base - 1) != b"\n":
                     base += os.pwrite(file, b"\n", base)
                 self._bases[spool, name] = base
             if os.pwrite(file, data, base + offset) < len(data):

@@ -60,10 +60,8 @@ def rows(
     for recorded in run.opened(summary for summary in summaries if not summary.outcome.void):
         if kind == "turns":
             yield from _turns(recorded)
-        elif history is None or history == History():
-            yield _conversation(recorded)
         else:
-            yield from _prompted(recorded, history)
+            yield from _conversations(recorded, history or History())
 
 
 def to_arrow(run: Run, kind: str = "episodes", where: Filter | None = None) -> "pyarrow.Table":
@@ -180,7 +178,8 @@ def write(
             return _write_folder(run, kind, path, where)
         with atomic_replace(path) as partial:
             labels = _write_file(run, kind, partial, path, where, history)
-            if not labels:  # an existing file stays as it is
+            # Raised here, so that an existing file stays as it is.
+            if not labels:
                 raise _nothing(run, kind)
             return labels
     except OSError as error:
@@ -221,9 +220,17 @@ def _write_file(
 
         parquet.write_table(table, path)
     else:
+        import pyarrow
         from pyarrow import csv
 
-        csv.write_csv(_flat(table), path)
+        # A CSV cell holds text: lists and mappings become JSON.
+        columns = {}
+        for name in table.column_names:
+            column = table.column(name)
+            if pyarrow.types.is_nested(column.type):
+                column = [json.dumps(value) for value in column.to_pylist()]
+            columns[name] = column
+        csv.write_csv(pyarrow.table(columns), path)
     return Counter(table.column("label").to_pylist()) if table.num_rows else Counter()
 
 
@@ -247,7 +254,8 @@ def store_frame(run: Run, frame: str, folder: Path) -> str | None:
             with atomic_replace(file) as partial:
                 partial.write_bytes(content)
         except OSError:
-            with suppress(OSError):  # it has other images
+            # Fails if the folder holds other images, which stay.
+            with suppress(OSError):
                 folder.rmdir()
             raise
     return f"{folder.name}/{file.name}"
@@ -295,20 +303,6 @@ def _encodable(value: Any) -> Any:
     return encodable(value) if isinstance(value, str) else value
 
 
-def _flat(table: "pyarrow.Table") -> "pyarrow.Table":
-    """Convert lists and mappings to JSON text, as a CSV cell needs."""
-    import pyarrow
-
-    columns = {}
-    for name in table.column_names:
-        column = table.column(name)
-        if pyarrow.types.is_nested(column.type):
-            columns[name] = [json.dumps(value) for value in column.to_pylist()]
-        else:
-            columns[name] = column
-    return pyarrow.table(columns)
-
-
 def episode_row(summary: Summary) -> dict[str, Any]:
     """Return the columns of an episode's row, without its turns."""
     return {
@@ -348,21 +342,16 @@ def _turns(recorded: RecordedEpisode) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _conversation(recorded: RecordedEpisode) -> dict[str, Any]:
-    summary = recorded.summary
-    messages, frames = chat_of(recorded.episode.messages())
-    return {
-        **_about(summary), "reward": summary.reward, "success": summary.success,
-        "messages": messages, "frames": frames,
-    }  # fmt: skip
-
-
-def _prompted(recorded: RecordedEpisode, history: History) -> Iterator[dict[str, Any]]:
-    """The prompt of each turn with its reply."""
+def _conversations(recorded: RecordedEpisode, history: History) -> Iterator[dict[str, Any]]:
+    """Yield the whole episode, or each turn's prompt with its reply if prompts contain less."""
     summary, episode = recorded.summary, recorded.episode
-    for number, turn in enumerate(episode.turns):
-        reply = EpisodeMessage(role="assistant", text=turn.reply)
-        messages, frames = chat_of([*prompt_of(episode, number, history), reply])
+    chats = [episode.messages()]
+    if history != History():
+        chats = [
+            [*prompt_of(episode, n, history), EpisodeMessage(role="assistant", text=turn.reply)]
+            for n, turn in enumerate(episode.turns)
+        ]
+    for messages, frames in map(chat_of, chats):
         yield {
             **_about(summary), "reward": summary.reward, "success": summary.success,
             "messages": messages, "frames": frames,
@@ -377,14 +366,12 @@ def prompt_of(episode: Episode, last: int, history: History) -> list[EpisodeMess
     shown = messages[start + 2 * first : start + 2 * last + 1]
     if history.screens is not None:
         without = 2 * max(0, last + 1 - first - history.screens)
-        shown[:without] = map(_without_screens, shown[:without])
+        shown[:without] = [
+            one if one.role == "assistant"
+            else replace(one, text=one.text.replace(IMAGE, "").strip(), frames=())
+            for one in shown[:without]
+        ]  # fmt: skip
     return messages[:start] + shown
-
-
-def _without_screens(message: EpisodeMessage) -> EpisodeMessage:
-    if message.role == "assistant":
-        return message
-    return replace(message, text=message.text.replace(IMAGE, "").strip(), frames=())
 
 
 def chat_of(messages: Iterable[EpisodeMessage]) -> tuple[list[dict[str, str]], list[str]]:
@@ -392,9 +379,11 @@ def chat_of(messages: Iterable[EpisodeMessage]) -> tuple[list[dict[str, str]], l
     chat, frames = [], list[str]()
     for message in messages:
         text = message.text
-        if message.role == "assistant":  # nothing in it may pass for an image placeholder
+        # Nothing that the model wrote may pass for an image placeholder.
+        if message.role == "assistant":
             text = text.replace(IMAGE, "<image >")
-        elif message.num_images != len(message.frames):  # run.frames=none
+        # With run.frames=none, images were shown but not recorded.
+        elif message.num_images != len(message.frames):
             text = IMAGE * len(message.frames) + text.replace(IMAGE, "")
         chat.append({"role": message.role, "content": text})
         frames += message.frames

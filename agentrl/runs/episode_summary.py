@@ -142,7 +142,8 @@ def summary_of(
     components = score.get("components", {})
     turns = _count(entry["turns"])
     advantages, used_by = score.get("advantages"), score.get("used_by")
-    if advantages is not None and len(advantages) != turns:  # of a recording that was replaced
+    # They may belong to an earlier recording, which a resumed job has replaced.
+    if advantages is not None and len(advantages) != turns:
         advantages = used_by = None
     return Summary(
         id=str(entry["id"]),
@@ -182,7 +183,8 @@ def _seconds(value: Any) -> float:
 
 def _count(value: Any) -> int:
     count = int(value)
-    float(count)  # raises for integers too large to divide by
+    # Raises for an integer that is too large to divide by.
+    float(count)
     return count
 
 
@@ -241,15 +243,20 @@ class Filter:
     """Query compiled by `episode_query.parse_query`."""
 
     def __post_init__(self) -> None:
-        _check("split", self.split, SPLITS)
-        _check("outcome", self.outcome, OUTCOMES)
+        for name, value, known in (
+            ("split", self.split, SPLITS), ("outcome", self.outcome, OUTCOMES)
+        ):  # fmt: skip
+            if value is not None and value not in known:
+                raise ConfigError(
+                    f"{name}={value!r}: must be one of {', '.join(known)}"
+                    f"{did_you_mean(value, known)}"
+                )
 
     def admits(self, summary: Summary) -> bool:
         """Whether an episode meets all conditions."""
         if self.label is not None and summary.label not in (self.label, label_of(self.label)):
             return False
-        plain = ("split", "cause", "step", "seed", "group", "device", "id", "starred")
-        for name in plain:
+        for name in ("split", "cause", "step", "seed", "group", "device", "id", "starred"):
             expected = getattr(self, name)
             if expected is not None and getattr(summary, name) != expected:
                 return False
@@ -299,10 +306,3 @@ def check_label(label: str | None, episodes: Iterable[Summary]) -> None:
     """
     if (unknown := unknown_label(label, episodes)) is not None:
         raise ConfigError(unknown)
-
-
-def _check(name: str, value: str | None, known: Collection[str]) -> None:
-    if value is not None and value not in known:
-        raise ConfigError(
-            f"{name}={value!r}: must be one of {', '.join(known)}{did_you_mean(value, known)}"
-        )

@@ -57,22 +57,22 @@ def may_pass(error: BaseException) -> bool:
         return isinstance(error, EnvCrashed | EnvLost)
     if isinstance(error, WorldError | LearnerLost | ClusterError | OSError):
         return True
-    return not isinstance(error, Exception)  # Ctrl-C or a signal
+    # Ctrl-C and signals are no `Exception`.
+    return not isinstance(error, Exception)
 
 
 @contextmanager
 def recorded_failure(run: Path) -> Iterator[None]:
     """Record the error that ends a job, unless it is an interruption, in the run's folder.
 
-    The job's log has what is logged meanwhile. The error of an earlier attempt is removed.
+    What is logged meanwhile goes into the job's log. The error of an earlier attempt is removed.
     """
     (run / ERROR_FILE).unlink(missing_ok=True)
     with _logged_to(run / JOB_LOG):
         try:
             yield
         except Exception as error:
-            if run.is_dir():
-                _write(run, error)
+            _write(run, error)
             raise
 
 
@@ -82,8 +82,9 @@ def _logged_to(file: Path) -> Iterator[None]:
     logger = logging.getLogger("agentrl")
     file.parent.mkdir(parents=True, exist_ok=True)
     handlers: list[logging.Handler] = [_LogFile(file)]
+    # Python prints warnings to stderr only as long as there is no handler at all.
     if not logger.hasHandlers() and logging.lastResort is not None:
-        handlers.append(logging.lastResort)  # which Python uses as long as there is no handler
+        handlers.append(logging.lastResort)
     for handler in handlers:
         logger.addHandler(handler)
     try:
@@ -95,14 +96,15 @@ def _logged_to(file: Path) -> Iterator[None]:
 
 
 class _LogFile(logging.FileHandler):
-    """Loses records rather than fail, as on a full disk."""
+    """Log file that loses records, such as on a full disk, rather than fail the job."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(file, encoding="utf-8", delay=True)
         self.setFormatter(logging.Formatter(_FORMAT))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; the run's folder may be gone."""
+        """Write a record."""
+        # The file is opened at the first record, when the run's folder may be gone.
         with suppress(OSError):
             super().emit(record)
 
@@ -119,12 +121,11 @@ def _write(run: Path, error: Exception) -> None:
         may_pass=may_pass(error),
         time=time.time(),
     )
-    try:
+    # The disk may be full, which may be the error itself, or the folder of an empty run be gone.
+    with suppress(OSError):
         write_json(run / ERROR_FILE, asdict(failure))
         with (run / JOB_LOG).open("a", encoding="utf-8") as log:
             log.write(str(failure) + "\n" if isinstance(error, AgentRLError) else lines)
-    except OSError:  # such as a full disk, which may be the error itself
-        return
 
 
 def read_failure(run: Path) -> JobFailure | None:

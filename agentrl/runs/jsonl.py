@@ -2,11 +2,10 @@
 
 import errno
 import json
-import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,8 +13,6 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.files import open_regular
-
-log = logging.getLogger(__name__)
 
 _HEAD = 512
 """First bytes by which a replaced file is noticed: index lines contain the time."""
@@ -57,6 +54,18 @@ class JsonlWriter:
         os.close(self._file)
 
 
+def append_durably(path: Path, entries: Iterable[dict[str, Any]]) -> None:
+    """Append lines to a file, which is created if it does not exist, and flush them to disk.
+
+    Raises:
+        OSError: the file cannot be written, or the disk is full.
+    """
+    with closing(JsonlWriter(path)) as writer:
+        for entry in entries:
+            writer.append(entry)
+        writer.sync()
+
+
 @dataclass(slots=True)
 class JsonlTail:
     """A JSON Lines file of which only new lines are read."""
@@ -73,7 +82,7 @@ class JsonlTail:
             return False
         try:
             status = self.path.stat()
-            # An inode alone is not enough: it is soon reused, and the new file may be as long.
+            # An inode number is soon reused, and the new file may be as long as the old one.
             seen = status.st_ino, status.st_size, status.st_mtime_ns
             if seen == self._seen:
                 return False
@@ -81,8 +90,9 @@ class JsonlTail:
                 head = file.read(len(self._head))
         except FileNotFoundError:
             return True
+        # `new` reports any other error.
         except OSError:
-            return False  # `new` reports it
+            return False
         self._seen = seen
         return status.st_size < self.read or head != self._head
 
@@ -98,23 +108,15 @@ class JsonlTail:
             with open(self.path, "rb", opener=open_regular) as file:
                 file.seek(self.read)
                 while (line := file.readline()).endswith(b"\n"):
-                    # Counted line by line: `read` is how far a long file has been read.
+                    # Counted line by line, because `share` reports how far a long file was read.
                     self.read += len(line)
                     self._head += line[: _HEAD - len(self._head)]
-                    if (entry := self._parsed(line)) is not None:
-                        yield entry
+                    # A killed writer leaves a partial line, which the next one ends.
+                    with suppress(ValueError, RecursionError):
+                        if isinstance(entry := json.loads(line), dict):
+                            yield entry
         except OSError as error:
             raise ConfigError(f"{self.path}: cannot be read: {error}") from error
-
-    def _parsed(self, line: bytes) -> dict[str, Any] | None:
-        if line == b"\n":
-            return None
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            log.debug("%s: skipped a partial line", self.path)
-            return None
-        return entry if isinstance(entry, dict) else None
 
 
 def read_lines(path: Path, label: str) -> list[dict[str, Any]]:
@@ -167,20 +169,21 @@ class JsonlTails:
         """Parse the lines appended since the last call to files matching a glob pattern.
 
         Raises:
-            ConfigError: as `Tail.new`.
+            ConfigError: as `JsonlTail.new`.
         """
         for path in self._listed():
             if fnmatchcase(path.name, pattern):
                 yield from self._tails.setdefault(path, JsonlTail(path)).new()
 
     def _listed(self) -> list[Path]:
-        """The files in order. The folder may hold thousands, so it is listed only if it changed."""
+        """Return the files in order."""
+        # The folder may hold thousands of files, so it is listed only if it has changed.
         try:
             modified = self._folder.stat().st_mtime_ns
         except OSError:
             return []
         if modified != self._listed_at_ns:
-            # Without broken links.
+            # Broken links are listed, too, but cannot be read.
             self._files = sorted(path for path in self._folder.glob("*.jsonl") if path.exists())
             # A file created within the resolution of this time may leave it unchanged.
             settled = time.time_ns() - modified > _SETTLED_NS

@@ -50,7 +50,8 @@ def last_training_step(run: Path) -> int:
     for line in reversed(lines):
         try:
             entry = as_object(json.loads(line))
-        except (ValueError, RecursionError):  # cut off
+        # The first line is cut off at the start, and that of a killed writer at the end.
+        except (ValueError, RecursionError):
             continue
         if entry.get("stage") in TRAINING_STAGES:
             return as_integer(entry.get("step")) or 0

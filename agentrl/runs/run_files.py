@@ -58,5 +58,6 @@ def is_number(value: object) -> TypeGuard[float]:
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and abs(value) <= sys.float_info.max  # neither NaN nor infinite
+        # Excludes NaN, infinity, and integers that no float can hold.
+        and abs(value) <= sys.float_info.max
     )

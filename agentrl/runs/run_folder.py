@@ -1,6 +1,5 @@
 """The folder of a run: its creation, and the files that its job writes."""
 
-import itertools
 import json
 import logging
 import os
@@ -72,12 +71,14 @@ def runs_of(config: RunConfig, name: str) -> list[Path]:
 def _fresh(parent: Path, name: str) -> Path:
     """A new folder with the time in its name; numbered if another job has just taken that name."""
     stem = f"{name}-{time.strftime('%m%d-%H%M%S')}"
-    for number in itertools.count(1):
-        path = parent / (stem if number == 1 else f"{stem}-{number}")
-        with suppress(FileExistsError):
+    path, number = parent / stem, 1
+    while True:
+        try:
             path.mkdir(parents=True)
             return path
-    raise AssertionError("there is always another number")
+        except FileExistsError:
+            number += 1
+            path = parent / f"{stem}-{number}"
 
 
 class RunFolder:
@@ -125,6 +126,7 @@ class RunFolder:
         path = Path(config.dir)
         if config.name is not None and (path / config.name).exists():
             raise _already_exists(path / config.name)
+        # Folders that do not exist are created, so the nearest one that does must be writable.
         path = path.absolute()
         while not path.exists():
             path = path.parent
@@ -167,6 +169,7 @@ class RunFolder:
         """Remove the folder of a job that failed before it recorded, logged or kept anything."""
         kept = ("episodes", "checkpoints", "logs", "model")
         files = {file for name in kept for file in (self.path / name).rglob("*") if file.is_file()}
+        # What the job logged is the error, which was printed.
         files.discard(self.path / JOB_LOG)
         if not self.has_begun and not any(file.stat().st_size for file in files):
             shutil.rmtree(self.path, ignore_errors=True)
@@ -299,6 +302,18 @@ class RunFolder:
     def write_summary(self, results: dict[str, Any]) -> None:
         """Write `summary.json`."""
         write_json(self.path / SUMMARY_FILE, results)
+
+    def load_summary(self) -> dict[str, Any]:
+        """Return the results in `summary.json`; empty until the job has written it.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        file = self.path / SUMMARY_FILE
+        try:
+            return as_object(load_json(file)) if file.is_file() else {}
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{file} cannot be read: {error}") from error
 
     def read_summary(self) -> dict[str, Any]:
         """Return the results in `summary.json`; empty if there are none, or they are damaged."""

@@ -79,17 +79,17 @@ class RunIndex:
             self._start_over()
         if self._refused is not None:
             raise self._refused
+        # Scores come first, as a writer appends them before the episode's line in the index.
         changed: set[str] = set()
         for entry in self._tails.new(_SCORES):
             if isinstance(id := entry.get("id"), str) and not _is_older(entry, self._scores):
                 self._scores.setdefault(id, {}).update(entry)
                 changed.add(id)
         for entry in self._tails.new(_INDEX):
-            try:
-                _check_format(self._run, entry)
-            except ConfigError as error:
-                self._refused = error  # the line is not read again
-                raise
+            if (refused := _other_format(self._run, entry)) is not None:
+                # The line is not read again, but every later call fails alike.
+                self._refused = refused
+                raise refused
             if isinstance(id := entry.get("id"), str) and not _is_older(entry, self._entries):
                 self._entries[id] = entry
                 changed.add(id)
@@ -112,9 +112,10 @@ class RunIndex:
         entry, score = self._entries[id], self._scores.get(id, {})
         for usable_score in (score, {}) if score else ({},):
             try:
-                removed = self._removals.holds(id, float(entry["time"]))
-                notes = self._notes.get(id, {})
-                return summary_of(entry, usable_score, notes, removed=removed)
+                return summary_of(
+                    entry, usable_score, self._notes.get(id, {}),
+                    removed=self._removals.holds(id, float(entry["time"])),
+                )  # fmt: skip
             except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
                 log.warning("%s: invalid index or score line: %r", self._run, error)
         return None
@@ -166,17 +167,12 @@ def _is_older(entry: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) 
     return isinstance(time, int | float) and isinstance(last, int | float) and time < last
 
 
-def _check_format(run: Path, entry: Mapping[str, Any]) -> None:
-    """Refuse an index line in another format."""
+def _other_format(run: Path, entry: Mapping[str, Any]) -> ConfigError | None:
+    """Return the error of an index line that is not in this version's format."""
     written = entry.get("format")
     if not isinstance(written, int) or written == FORMAT:
-        return
-    if written > FORMAT:
-        raise ConfigError(
-            f"{run}: recorded in format {written}, but this agentrl reads format {FORMAT}; "
-            "upgrade agentrl"
-        )
-    raise ConfigError(
-        f"{run}: recorded in format {written} by a development version of agentrl, and cannot be "
-        f"read any more (now format {FORMAT}); record it again"
+        return None
+    remedy = "upgrade agentrl" if written > FORMAT else "record it again"
+    return ConfigError(
+        f"{run}: recorded in format {written}, but this agentrl reads format {FORMAT}; {remedy}"
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from agentrl._version import __version__
 from agentrl.errors import ConfigError
-from agentrl.runs.jsonl import JsonlTail, JsonlWriter
-from agentrl.text import printable
+from agentrl.runs.jsonl import JsonlTail, append_durably
 from agentrl.runs.run_files import is_number
+from agentrl.text import printable
 
 STARTS_FILE = "starts.jsonl"
 _GIT = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
@@ -55,11 +55,7 @@ def record_start(run: Path) -> None:
         changed=described.endswith(_DIRTY),
         version=__version__,
     )
-    writer = JsonlWriter(run / STARTS_FILE)
-    try:
-        writer.append(asdict(start))
-    finally:
-        writer.close()
+    append_durably(run / STARTS_FILE, [asdict(start)])
 
 
 def _described_commit() -> str:

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -11,20 +12,20 @@ from typing import Any, Literal
 from agentrl.errors import ConfigError
 from agentrl.files import is_locked
 from agentrl.intervals import Estimate, estimate, student_estimate
+from agentrl.runs.annotations import read_tags
 from agentrl.runs.episode_summary import Summary
-from agentrl.runs.run_index import RunIndex
-from agentrl.text import duration_in_words, printable
 from agentrl.runs.job_failure import JobFailure, read_failure
 from agentrl.runs.metrics_file import STAGE_FILE, first_entry, last_training_step
 from agentrl.runs.run_files import as_integer, as_object, is_number, read_text
 from agentrl.runs.run_folder import COMMAND_FILE, CONFIG_FILE, RunFolder
+from agentrl.runs.run_index import RunIndex
 from agentrl.runs.run_start import RunStart, last_start
-from agentrl.runs.run_tags import read_tags
+from agentrl.text import duration_in_words, printable
 
 State = Literal["running", "finished", "failed", "stopped"]
 ENDS = ("before", "after")
 _COMPARED = ("reward", "success", "accuracy", "score", "loss", "token_accuracy", "unscored")
-_RESULT = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
+RESULT_METRICS = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
 """The first of these metrics that was measured is the result of a run."""
 ARCHIVE = "archive"
 """The folder of archived runs, beside the others."""
@@ -112,14 +113,15 @@ class RunSummary:
             "host": self.start and self.start.host, "commit": self.start and self.start.commit,
             "tags": list(self.tags),
             "error": None if self.failure is None else str(self.failure),
-            "before": _json(self.before), "after": _json(self.after), "result": self.result,
+            **{
+                end: one and {
+                    "mean": round(one.mean, 6), "episodes": one.count,
+                    "interval": [one.low, one.high],
+                }
+                for end, one in (("before", self.before), ("after", self.after))
+            },
+            "result": self.result,
         }  # fmt: skip
-
-
-def _json(one: Estimate | None) -> dict[str, Any] | None:
-    if one is None:
-        return None
-    return {"mean": round(one.mean, 6), "episodes": one.count, "interval": [one.low, one.high]}
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -136,18 +138,18 @@ def find_runs(folder: Path) -> list[Path]:
     runs, groups = list[Path](), [folder]
     while groups:
         for file in (place := groups.pop()).glob("[!.]*"):
-            if (file / "config.yaml").is_file():
+            if (file / CONFIG_FILE).is_file():
                 runs.append(file)
             elif place == folder and file.is_dir() and file.name != ARCHIVE:
                 groups.append(file)
-    found = {run: (run / "config.yaml").stat().st_mtime for run in runs}
+    found = {run: (run / CONFIG_FILE).stat().st_mtime for run in runs}
     return sorted(found, key=lambda run: (found[run], run.name), reverse=True)
 
 
 def is_folder_of_runs(path: str | Path) -> bool:
     """Whether a folder is no run itself, but holds runs, or nothing yet."""
     folder = Path(path)
-    is_run = (folder / "config.yaml").is_file() or (folder / "episodes").is_dir()
+    is_run = (folder / CONFIG_FILE).is_file() or (folder / "episodes").is_dir()
     if is_run or not folder.is_dir():
         return False
     return bool(find_runs(folder)) or not any(folder.iterdir())
@@ -174,7 +176,12 @@ def summarize(
     on_data = _ON_DATA.get(command)
     section = as_object(config.get(on_data or "train"))
     algorithm = on_data or str(as_object(config.get("algorithm")).get("name", ""))
-    played = _valid(run, episodes) if plays else []
+    # Evaluations and games have no results of their own until they end: their episodes say.
+    played = list[Summary]()
+    if plays:
+        with suppress(ConfigError):
+            known = RunIndex(run).all() if episodes is None else episodes
+            played = [one for one in known if not one.outcome.void]
     metric, before, after = _result(results, _evaluated(run), _metrics(played))
     seconds = _seconds(summary.get("seconds", state.get("seconds")))
     path = run.absolute()
@@ -213,7 +220,8 @@ def job_state(run: Path) -> State | None:
     if read_failure(run) is not None:
         return "failed"
     summary, state = RunFolder(run).read_summary(), RunFolder(run).read_state()
-    if "policy" in summary:  # an evaluation, which adds its results when it ends
+    # An evaluation writes its policy when it starts, and adds its results when it ends.
+    if "policy" in summary:
         return "finished" if "reward" in summary else "stopped"
     ended = "steps" in summary and summary["steps"] == state.get("step")
     return "finished" if ended else "stopped"
@@ -235,15 +243,13 @@ def results_of(found: Any) -> dict[str, float]:
 def estimates_of(
     run: Path, results: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, Estimate]]:
-    """Estimates by metric of `before`, `after` and their `difference`, paired by seed.
-
-    None of a mean that is not that of the seeds, such as of mixtures.
-    """
+    """Estimate `before`, `after` and their `difference`, paired by seed, for each metric."""
     played = {end: by_seed for end, by_seed in _evaluated(run).items() if end in ENDS}
     found: dict[str, dict[str, Estimate]] = {}
     for metric in results["after"]:
         values = {end: _values(played.get(end, {}), metric) for end in ENDS}
         estimates = {end: estimate([*own.values()]) for end, own in values.items() if own}
+        # The result of a mixture is weighted, so the seeds say nothing about its precision.
         if any(
             not math.isclose(one.mean, results[end].get(metric, math.nan), abs_tol=1e-3)
             for end, one in estimates.items()
@@ -267,15 +273,6 @@ def _evaluated(run: Path) -> dict[str, _BySeed]:
         elif end == "step":
             played["latest"] = by_seed
     return played
-
-
-def _valid(run: Path, episodes: Sequence[Summary] | None) -> list[Summary]:
-    """The valid episodes of a run, which are read unless they are given."""
-    try:
-        known = RunIndex(run).all() if episodes is None else episodes
-    except ConfigError:
-        return []
-    return [one for one in known if not one.outcome.void]
 
 
 def _metrics(episodes: Sequence[Summary]) -> dict[str, list[float]]:
@@ -308,7 +305,7 @@ def _result(
     else:
         ends = {end: results_of(results.get(end)) for end in ENDS}
     names = {name for end in ends.values() for name in end}
-    metric = next((name for name in _RESULT if name in names), None)
+    metric = next((name for name in RESULT_METRICS if name in names), None)
     if metric is None:
         return None, None, None
     found = dict[str, Estimate]()
@@ -343,7 +340,9 @@ def _values(by_seed: _BySeed, metric: str) -> dict[str, float]:
 def _environment(config: Mapping[str, Any], on_data: str | None) -> str:
     """Return the name of what is played, or of the data."""
     if on_data is not None:
-        return Path(str(as_object(as_object(config.get(on_data)).get("train")).get("data", "?"))).name
+        return Path(
+            str(as_object(as_object(config.get(on_data)).get("train")).get("data", "?"))
+        ).name
     mixed = config.get("mixture")
     if isinstance(mixed, list) and mixed:
         return " + ".join(str(as_object(one).get("name", "?")) for one in mixed)

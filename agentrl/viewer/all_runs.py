@@ -13,6 +13,7 @@ from typing import Any
 
 from agentrl.errors import ConfigError
 from agentrl.files import is_locked, lock_folder
+from agentrl.runs.annotations import TAGS_FILE, write_tags
 from agentrl.runs.job_failure import ERROR_FILE
 from agentrl.runs.metrics_file import METRICS_FILE
 from agentrl.runs.run_folder import (
@@ -24,7 +25,6 @@ from agentrl.runs.run_folder import (
 )
 from agentrl.runs.run_start import STARTS_FILE
 from agentrl.runs.run_summary import ARCHIVE, find_runs, job_stage, job_state, summarize
-from agentrl.runs.run_tags import TAGS_FILE, write_tags
 from agentrl.text import printable, quoted
 from agentrl.viewer.background_reading import BackgroundReading
 from agentrl.viewer.metric_history import AXES, Axis, MetricHistory

@@ -19,9 +19,9 @@ from fastapi.routing import APIRoute
 
 from agentrl.errors import AgentRLError, ConfigError, DeviceError
 from agentrl.replay import Filter, Run, preference_pairs
-from agentrl.replay.episode_notes import star, write_note
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.live_phones import read_live_phones
+from agentrl.runs.annotations import star, write_note
 from agentrl.runs.run_layout import is_frame
 from agentrl.runs.run_summary import job_stage, job_state
 from agentrl.text import known_names, quoted
@@ -364,13 +364,13 @@ def _add_notes(api: APIRouter, run: Run, guard: AccessGuard) -> None:
     @api.post("/api/episodes/{episode_id}/star")
     def mark(episode_id: str, starred: bool, request: Request) -> Response:
         check_token(guard, request)
-        star(run, episode_id, starred=starred)
+        star(run.path, run.find(episode_id), starred=starred)
         return as_json({})
 
     @api.post("/api/episodes/{episode_id}/note")
     def note(episode_id: str, note: str, seen: str, request: Request) -> Response:
         check_token(guard, request)
-        write_note(run, episode_id, note, seen=seen)
+        write_note(run.path, run.find(episode_id), note, seen=seen)
         return as_json({})
 
 

@@ -15,9 +15,9 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.replay import tables_export
-from agentrl.replay.episode_notes import star, write_note
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.tables_export import to_arrow, to_dataset, write
+from agentrl.runs.annotations import star, write_note
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay import packs
 from tests.replay.episodes import episode, scored, screen, turn
@@ -32,8 +32,8 @@ def run(tmp_path: Path) -> Path:
 def test_episodes_are_rows_with_metrics_rewards_stars_and_notes(run):
     opened = replay.open(run)
     marked = "train-00001-g000-m00"
-    star(opened, marked, starred=True)
-    write_note(opened, marked, "too slow", seen="")
+    star(opened.path, opened.find(marked), starred=True)
+    write_note(opened.path, opened.find(marked), "too slow", seen="")
     frame = to_arrow(opened).to_pandas()
     assert list(frame[frame["starred"]]["id"]) == [marked]
     assert dict(frame[frame["note"] != ""][["id", "note"]].values) == {marked: "too slow"}

@@ -118,7 +118,8 @@ class PackWriter:
                     del by_id[id]
                 self._insert(by_id, now)
         except BaseException:
-            self._numbers.clear()  # the transaction was rolled back, and with it new bands
+            # The transaction was rolled back, and with it the new bands.
+            self._numbers.clear()
             raise
 
     def add_rows(self, rows: PackRows) -> None:
@@ -143,7 +144,8 @@ class PackWriter:
 
     def close(self) -> None:
         """Close the file."""
-        with suppress(sqlite3.Error):  # while somebody reads, the empty journal stays
+        # While somebody reads, the empty journal stays.
+        with suppress(sqlite3.Error):
             self._connection.execute("PRAGMA busy_timeout = 0")
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
@@ -258,7 +260,8 @@ def read_png(path: Path, frame_id: str) -> bytes | None:
     """The PNG of a frame; None if it is not in this pack, or the pack is damaged."""
     try:
         with _reading(path) as connection:
-            connection.execute("BEGIN")  # a consistent view, even while frames are removed
+            # A consistent view, even while frames are removed.
+            connection.execute("BEGIN")
             return _png(connection, bytes.fromhex(frame_id))
     except (sqlite3.Error, struct.error, OverflowError, TypeError, ValueError):
         return None
@@ -267,7 +270,8 @@ def read_png(path: Path, frame_id: str) -> bytes | None:
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(connect(path)) as connection:
-        deadline = time.monotonic() + _READ_TIMEOUT_S  # a foreign file may hold endless views
+        # The tables of a foreign file may be endless views.
+        deadline = time.monotonic() + _READ_TIMEOUT_S
         connection.set_progress_handler(lambda: time.monotonic() > deadline, _CLOCK_EVERY)
         yield connection
 

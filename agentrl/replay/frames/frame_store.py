@@ -43,7 +43,6 @@ class FrameStore:
         self._changed = threading.Condition()
         self._room = self._waiting_bytes = waiting
         self._seen = self._dropped = 0
-        """Frames that were not stored are dropped: rollouts never wait for the disk."""
         self._warned_at = -math.inf
         self._waiting: list[BandedImage] = []
         self._handed_over = self._settled = 0
@@ -77,13 +76,20 @@ class FrameStore:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             if image.nbytes > self._room:
+                # Rollouts never wait for the disk.
                 if name not in self._known:
                     self._dropped += 1
-                    self._warn_dropped()
+                    if time.monotonic() - self._warned_at > _WARN_EVERY_S:
+                        self._warned_at = time.monotonic()
+                        log.warning(
+                            "the disk cannot keep up: %d of %d frames dropped so far; "
+                            "run.frames=model or none records less", self._dropped, self._seen,
+                        )  # fmt: skip
                 return name
             self._room -= image.nbytes
             self._known[name] = time.monotonic()
         cut = cut or cut_into_bands(image)
+        # The caller may change an image that is writable before it is on disk.
         if cut.pixels is image and not is_final(image):
             cut = replace(cut, pixels=image.copy())
         with self._changed:
@@ -104,15 +110,6 @@ class FrameStore:
             key, names = id(image), self._names
             names[key] = weakref.ref(image, lambda _: names.pop(key, None)), name
 
-    def _warn_dropped(self) -> None:
-        if time.monotonic() - self._warned_at > _WARN_EVERY_S:
-            self._warned_at = time.monotonic()
-            log.warning(
-                "the disk cannot keep up: %d of %d frames dropped so far; run.frames=model or none "
-                "records less",
-                self._dropped, self._seen,
-            )  # fmt: skip
-
     def _write_all(self) -> None:
         pack: PackWriter | None = None
         while cuts := self._next_batch():
@@ -120,7 +117,8 @@ class FrameStore:
                 if self._failure is None:
                     pack = pack or PackWriter(self._path)
                     pack.add(cuts)
-            except BaseException as error:  # Any failure: callers must not wait forever.
+            # Whatever fails, callers must not wait forever.
+            except BaseException as error:
                 self._failure = error
                 log.error("frame recording stopped: a frame could not be written: %r", error)
             finally:

@@ -94,21 +94,18 @@ class PackSweeper:
         with self._opened() as pack:
             for first in range(0, len(ids), _FRAMES_AT_ONCE):
                 chunk = ids[first : first + _FRAMES_AT_ONCE]
-                gone += self._remove_chunk(pack, chunk, touched_until)
+                # Most new frames are counted before the transaction, which keeps it short.
+                self._count_new(pack)
+                with changing(pack):
+                    # Frames that the writer added until now may use the same bands.
+                    self._count_new(pack)
+                    gone += [
+                        id for id in chunk if self._remove(pack, bytes.fromhex(id), touched_until)
+                    ]
+                    self._sweeps += 1
+                    pack.execute(f"PRAGMA user_version = {self._sweeps}")
                 time.sleep(_PAUSE_S)
             _vacuum(pack)
-        return gone
-
-    def _remove_chunk(
-        self, pack: sqlite3.Connection, ids: Sequence[str], touched_until: float
-    ) -> list[str]:
-        self._count_new(pack)
-        with changing(pack):
-            # Frames that the writer added until now may use the same bands.
-            self._count_new(pack)
-            gone = [id for id in ids if self._remove(pack, bytes.fromhex(id), touched_until)]
-            self._sweeps += 1
-            pack.execute(f"PRAGMA user_version = {self._sweeps}")
         return gone
 
     @contextmanager
@@ -158,7 +155,7 @@ def _vacuum(pack: sqlite3.Connection) -> None:
     """Return free pages to the file system."""
     left = _value(pack, "PRAGMA freelist_count")
     while left:
-        # `execute` would stop after the first page.
+        # The pragma removes a page with each row that is fetched; `execute` fetches one only.
         pack.executescript(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})")
         before, left = left, _value(pack, "PRAGMA freelist_count")
         if left >= before:

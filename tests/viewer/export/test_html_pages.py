@@ -8,9 +8,9 @@ import pytest
 
 from agentrl import replay
 from agentrl.errors import ConfigError
-from agentrl.replay.episode_notes import star, write_note
 from agentrl.replay.recorder import Recorder
 from agentrl.replay.touch_marks import touch_of
+from agentrl.runs.annotations import star, write_note
 from agentrl.types import ScoredEpisode, Turn
 from agentrl.viewer.export import write, write_group
 from tests.replay import packs
@@ -46,8 +46,8 @@ def test_a_page_shows_screens_marks_replies_and_numbers(tmp_path: Path) -> None:
 def test_a_page_shows_the_star_and_the_note(tmp_path: Path) -> None:
     exported(tmp_path, turn())
     run = replay.open(tmp_path)
-    star(run, "e", starred=True)
-    write_note(run, "e", "<b>odd</b>", seen="")
+    star(run.path, run.find("e"), starred=True)
+    write_note(run.path, run.find("e"), "<b>odd</b>", seen="")
     write(run, "e", tmp_path / "e.html")
     write_group(run, run.episodes()[0].group, tmp_path / "group.html")
     page = (tmp_path / "e.html").read_text()
