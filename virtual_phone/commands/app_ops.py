@@ -2,7 +2,7 @@
 
 import re
 
-from virtual_phone.commands.command_table import command
+from virtual_phone.commands.command_table import command, without_user
 from virtual_phone.commands.pm import all_packages
 from virtual_phone.shell.interpreter import CommandContext
 
@@ -18,7 +18,7 @@ _LOCATION = re.compile(r"(-?\d{1,3}(?:\.\d{1,12})?),(-?\d{1,3}(?:\.\d{1,12})?)")
 def appops(ctx: CommandContext) -> int:
     """`appops get PACKAGE [OP] | set PACKAGE OP MODE | reset [PACKAGE]`."""
     verb, *arguments = ctx.arguments or [""]
-    words = [word for word in arguments if word not in ("--uid", "--user", "0")]
+    words = [word for word in without_user(arguments) if word != "--uid"]
     settings, package = ctx.phone.settings, (words or [""])[0]
     if verb == "reset":
         for key, _ in settings.in_namespace(OPS):
@@ -52,10 +52,7 @@ def appops(ctx: CommandContext) -> int:
 @command("cmd location")
 def location(ctx: CommandContext) -> int:
     """`cmd location is-location-enabled | set-location-enabled BOOL | providers VERB NAME ...`."""
-    words, settings = list(ctx.arguments), ctx.phone.settings
-    if "--user" in words[:-1]:
-        at = words.index("--user")
-        del words[at : at + 2]
+    words, settings = without_user(ctx.arguments), ctx.phone.settings
     if words == ["is-location-enabled"]:
         return ctx.print("false" if settings.get("secure", "location_mode") == "0" else "true")
     if words[:1] == ["set-location-enabled"] and words[1:] in (["true"], ["false"]):

@@ -4,11 +4,17 @@ import asyncio
 import re
 
 from virtual_phone.commands.command_table import COMMANDS, command, split_options
-from virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
+from virtual_phone.shell.arithmetic import ArithmeticFailure
 from virtual_phone.shell.conditions import words_hold
-from virtual_phone.shell.interpreter import CommandContext, FunctionReturn, LoopJump
+from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.shell.redirects import Input
-from virtual_phone.shell.shell_state import BUILTINS, ShellExit, ShellFailure
+from virtual_phone.shell.shell_state import (
+    BUILTINS,
+    FunctionReturn,
+    LoopJump,
+    ShellExit,
+    ShellFailure,
+)
 
 _MAX_LINE_LENGTH = 1 << 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -17,29 +23,29 @@ _OPTION_NAMES = {
 }  # fmt: skip
 
 
-@command("export", "readonly", "typeset", "local", "declare")
+@command("export", "readonly", "typeset", "local")
 def export(ctx: CommandContext) -> int:
-    """`export NAME=value`, `local NAME`, `typeset -i NAME`; alone, `export` lists."""
-    shell, words = ctx.shell.state, [w for w in ctx.arguments if w[:1] not in ("-", "+")]
-    letters = {c for word in ctx.arguments if word[:1] == "-" for c in word[1:]}
+    """`export [-p] NAME=value`, `local NAME`, `typeset -grx NAME`; alone, `export` lists."""
+    options, words = split_options(ctx, "pgrx", is_mixed=False)
+    shell = ctx.shell.state
     if not words and ctx.name == "export":
+        start = "export " if "p" in options else ""
         for name in sorted(shell.exported):
-            value = shell.environment.get(name, "")
-            ctx.print(f"{ctx.name} {name}={value}" if "p" in letters else f"{name}={value}")
+            ctx.print(f"{start}{name}={shell.environment.get(name, '')}")
     for word in words:
         name, equals, value = word.partition("=")
         if not _NAME.fullmatch(name):
             return ctx.fail(f"sh: {ctx.name}: {word}: is not an identifier")
-        is_local = ctx.name not in ("export", "readonly") and "g" not in letters
+        is_local = ctx.name not in ("export", "readonly") and "g" not in options
         if is_local and shell.frames:  # the end of the function restores it
             shell.frames[-1].setdefault(name, shell.environment.get(name))
             if not equals:
                 shell.environment.pop(name, None)
         if equals:
-            shell.assign(name, str(ctx.shell.words.number(value)) if "i" in letters else value)
-        if ctx.name == "export" or "x" in letters:
+            shell.assign(name, value)
+        if ctx.name == "export" or "x" in options:
             shell.exported.add(name)
-        if ctx.name == "readonly" or "r" in letters:
+        if ctx.name == "readonly" or "r" in options:
             shell.read_only.add(name)
     return 0
 
@@ -47,7 +53,7 @@ def export(ctx: CommandContext) -> int:
 @command("unset")
 def unset(ctx: CommandContext) -> int:
     """`unset [-v] NAME`, `unset -f FUNCTION`."""
-    options, names = split_options(ctx, "")
+    options, names = split_options(ctx, "fv")
     for name in names:
         if name in ctx.shell.state.read_only:
             return ctx.fail(f"sh: read-only: {name}")
@@ -59,30 +65,25 @@ def unset(ctx: CommandContext) -> int:
     return 0
 
 
-@command("env", "printenv")
+@command("env")
 async def env(ctx: CommandContext) -> int:
     """`env [-i] [-u NAME] [NAME=value] [command]`: print exported variables, or run a command."""
-    nested, words = ctx.shell.inner(ctx.io), list(ctx.arguments)
+    options, words = split_options(ctx, "iu:", joined="u", is_mixed=False)
+    nested = ctx.shell.inner(ctx.io)
     shell = nested.state
-    while words and (words[0][:1] == "-" or "=" in words[0]):
-        word = words.pop(0)
-        name, equals, value = word.partition("=")
-        if word in ("-i", "-"):
-            shell.environment = {"IFS": ctx.environment["IFS"], "PWD": ctx.environment["PWD"]}
-        elif word == "-u" and words:
-            shell.environment.pop(words.pop(0), None)
-        elif equals:
-            shell.assign(name, value)
-            shell.exported.add(name)
-        else:
-            return ctx.fail(f"env: Unknown option '{word[1:]}'", 125)
-    if words and ctx.name == "env":
-        return await nested.execute(words, ctx.io)
-    exported = {n: v for n, v in shell.environment.items() if n in shell.exported}
+    if "i" in options:
+        shell.environment = {"IFS": ctx.environment["IFS"], "PWD": ctx.environment["PWD"]}
+    for name in options.get("u", "").split("\n"):
+        shell.environment.pop(name, None)
+    while words and "=" in words[0]:
+        name, _, value = words.pop(0).partition("=")
+        shell.assign(name, value)
+        shell.exported.add(name)
     if words:
-        return max([ctx.print(exported[n]) if n in exported else 1 for n in words])
-    for name, value in exported.items():
-        ctx.print(f"{name}={value}")
+        return await nested.execute(words, ctx.io)
+    for name, value in shell.environment.items():
+        if name in shell.exported:
+            ctx.print(f"{name}={value}")
     return 0
 
 
@@ -105,6 +106,9 @@ def set_(ctx: CommandContext) -> int:
             if name not in _OPTION_NAMES:
                 return ctx.fail(f"sh: set: {name}: bad option")
             letters[-1] = _OPTION_NAMES[name]
+        unknown = {*letters} - {"a", *_OPTION_NAMES.values()}
+        if unknown:
+            raise UsageError(f"-{min(unknown)}: unknown option")
         (shell.options.update if word[0] == "-" else shell.options.difference_update)(letters)
     if words:
         shell.positional = words
@@ -156,13 +160,6 @@ def return_(ctx: CommandContext) -> int:
 def exit_(ctx: CommandContext) -> int:
     """`exit [code]`."""
     raise ShellExit(_exit_code(ctx))
-
-
-@command("let")
-def let(ctx: CommandContext) -> int:
-    """`let expressions`: 1 if the last one is zero."""
-    values = [evaluate(text, ctx.environment) for text in ctx.arguments]
-    return int(not values or not values[-1])
 
 
 @command("eval")
@@ -246,16 +243,12 @@ async def sh(ctx: CommandContext) -> int:
     return await ctx.shell.run_program(ctx, script, words, set(letters))
 
 
-@command("command", "builtin", "nohup", "nice", "time", "setsid", "toybox", "stdbuf")
+@command("command", "builtin", "nohup", "nice", "time", "setsid", "toybox")
 async def command_(ctx: CommandContext) -> int:
     """`command [-v] name ...`: run a command, or look it up."""
     if ctx.name == "command" and ctx.arguments[:1] in (["-v"], ["-V"]):
         return which(ctx)
-    words = list(ctx.arguments)
-    while words and words[0][:1] == "-":
-        word = words.pop(0)
-        if ctx.name == "nice" and word == "-n" and words:
-            words.pop(0)
+    _, words = split_options(ctx, "n:" if ctx.name == "nice" else "p", is_mixed=False)
     if not words:
         return ctx.print(" ".join(sorted(set(COMMANDS) - BUILTINS))) if ctx.name == "toybox" else 0
     return await ctx.shell.execute(words, ctx.io)
@@ -342,10 +335,9 @@ def test(ctx: CommandContext) -> int:
 
 @command("read")
 async def read(ctx: CommandContext) -> int:
-    """`read [-r] [-u fd] names`: split a line into variables, the rest into the last."""
-    options, names = split_options(ctx, "tnNudp")
-    source = ctx.io.others.get(int(options["u"])) if options.get("u", "").isdecimal() else None
-    line = await _read_line(source if isinstance(source, Input) else ctx.io.read)
+    """`read [-r] names`: split a line into variables, the rest into the last."""
+    options, names = split_options(ctx, "r")
+    line = await _read_line(ctx.io.read)
     text = line.decode("utf-8", "surrogateescape")
     if "r" not in options:
         text = re.sub(r"\\([\s\S])", lambda found: "" if found[1] == "\n" else found[1], text)
@@ -391,9 +383,13 @@ def _words_of(text: str, count: int, separators: str) -> list[str]:
 
 @command("trap")
 def trap(ctx: CommandContext) -> int:
-    """`trap [action] signals`: only the action of EXIT ever runs; without one or with `-` none."""
+    """`trap [action] EXIT`; without an action or with `-` none. Signals run no action."""
     words = ctx.arguments[1:] if ctx.arguments[:1] == ["--"] else ctx.arguments
-    action, names = (words[0], words[1:]) if len(words) > 1 else ("-", words)
-    if {"0", "EXIT"} & {*names}:
-        ctx.shell.state.exit_trap = "" if action == "-" else action
+    action, names = (words[0], words[1:]) if len(words) > 1 else ("", words)
+    action = "" if action == "-" else action
+    signals = [name for name in names if name not in ("0", "EXIT")]
+    if action and signals:
+        raise UsageError(f"{signals[0]}: a virtual phone runs the action of EXIT only")
+    if len(names) > len(signals):
+        ctx.shell.state.exit_trap = action
     return 0

@@ -1,12 +1,12 @@
-"""The table of commands, and what several of them share."""
+"""The table of commands, and the parser of their options."""
 
-from collections.abc import Callable
+import getopt
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
-from virtual_phone.shell.interpreter import (
-    CommandContext,
-    CommandFunction,
-)
+from virtual_phone.shell.interpreter import CommandContext, CommandFunction, UsageError
 
 COMMANDS: dict[str, CommandFunction] = {}
 _Command = TypeVar("_Command", bound=CommandFunction)
@@ -25,27 +25,56 @@ def command(*names: str) -> Callable[[_Command], _Command]:
 
 
 def split_options(
-    ctx: CommandContext, with_value: str, joined: str = ""
+    ctx: CommandContext,
+    short: str,
+    long: Mapping[str, str] = MappingProxyType({}),
+    *,
+    joined: str = "",
+    is_mixed: bool = True,
 ) -> tuple[dict[str, str], list[str]]:
-    """Split the arguments into options by letter and other words.
+    """Split the arguments into options and other words, as C's `getopt` does.
 
-    The options of `with_value` take a value from the same word or the next. Of several the last one
-    counts, but the values of those in `joined` are joined by newlines.
+    Args:
+        ctx: the command.
+        short: letters of the options; a colon follows those with a value.
+        long: the long options, `=` after those with a value, and the short ones that they stand
+            for.
+        joined: letters of options that may be repeated; newlines separate their values. Of the
+            others the last one counts.
+        is_mixed: whether options may follow other words.
+
+    Returns:
+        Values of the options by letter, empty for those without one; the words.
+
+    Raises:
+        UsageError: an option is unknown, or lacks its value.
     """
+    parse = getopt.gnu_getopt if is_mixed else getopt.getopt
+    try:
+        given, words = parse(ctx.arguments, short, list(long))
+    except getopt.GetoptError as error:
+        lacks_value = "requires" in error.msg
+        wrong = (
+            f"Missing argument to -{error.opt}" if lacks_value else f"Unknown option '{error.opt}'"
+        )
+        raise UsageError(f'{wrong} (see "{ctx.name} --help")') from None
     options: dict[str, str] = {}
-    words: list[str] = []
-    arguments = iter(ctx.arguments)
-    for argument in arguments:
-        if argument == "--":
-            return options, [*words, *arguments]
-        if len(argument) < 2 or argument[0] != "-":
-            words.append(argument)
-            continue
-        for at, letter in enumerate(argument[1:], 2):
-            if letter in with_value:
-                value = argument[at:] or next(arguments, "")
-                is_next = letter in joined and letter in options
-                options[letter] = f"{options[letter]}\n{value}" if is_next else value
-                break
-            options[letter] = ""
+    for name, value in given:
+        key = name[2:]
+        key = long.get(key, long.get(f"{key}=", "")) if name.startswith("--") else name[1]
+        options[key] = f"{options[key]}\n{value}" if key in joined and key in options else value
     return options, words
+
+
+def without_user(arguments: Sequence[str]) -> list[str]:
+    """The arguments without `--user N`: the phone has one user."""
+    words = list(arguments)
+    if "--user" in words[:-1]:
+        at = words.index("--user")
+        del words[at : at + 2]
+    return words
+
+
+def number_of(text: str | None) -> int | None:
+    """A count that a client has sent; None if it is not a number."""
+    return int(text) if text and re.fullmatch(r"\d{1,9}", text, re.ASCII) else None

@@ -1,12 +1,11 @@
 """`getevent` and `sendevent`: the phone's input devices, as the kernel describes them."""
 
 import asyncio
-import getopt
 import re
 from collections.abc import Awaitable
 from functools import partial
 
-from virtual_phone.commands.command_table import command
+from virtual_phone.commands.command_table import command, split_options
 from virtual_phone.commands.input_commands import is_taken
 from virtual_phone.input_handler import key_code
 from virtual_phone.shell.interpreter import CommandContext
@@ -17,11 +16,6 @@ from virtual_phone.system.input_devices import (
     input_devices,
 )
 
-_USAGE = (
-    "Usage: getevent [-t] [-n] [-s switchmask] [-S] [-v [mask]] [-d] [-p] [-i] [-l] [-q] "
-    "[-c count] [-r] [device]"
-)
-
 
 @command("getevent")
 def getevent(ctx: CommandContext) -> int | Awaitable[int]:
@@ -30,11 +24,8 @@ def getevent(ctx: CommandContext) -> int | Awaitable[int]:
     As on a real phone, `input` makes no events of these devices. Those of `sendevent` are not
     shown.
     """
-    try:
-        given, words = getopt.gnu_getopt(ctx.arguments, "tns:Sv:dpilqc:rx")
-    except getopt.GetoptError:
-        return ctx.fail(_USAGE)
-    options = {option[1] for option, _ in given}
+    given, words = split_options(ctx, "tnpilqr")
+    options = {*given}
     devices = [
         d for d in input_devices(ctx.phone.geometry.physical) if d.path in words or not words
     ]
@@ -44,7 +35,7 @@ def getevent(ctx: CommandContext) -> int | Awaitable[int]:
         for number, device in reversed(list(enumerate(devices, 1))):
             ctx.print(f"add device {number}: {device.path}")
             _describe(ctx, device, options)
-    return 0 if options & {"p", "i", "S"} else _wait()
+    return 0 if options & {"p", "i"} else _wait()
 
 
 @command("sendevent")

@@ -1,13 +1,13 @@
-"""Commands for processes (kill, pgrep, pkill, top, timeout, wait) and the terminal (stty, tty)."""
+"""Commands for processes (kill, pgrep, pkill, top, timeout, wait) and the terminal (stty)."""
 
 import asyncio
 import re
-from collections.abc import Iterator
 
 from virtual_phone.commands.builtins import duration_s
-from virtual_phone.commands.command_table import command, split_options
-from virtual_phone.commands.process_commands import PhoneProcess, running_processes
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.commands.command_table import command, number_of, split_options
+from virtual_phone.commands.process_commands import running_processes
+from virtual_phone.commands.toybox.grep import compile_pattern
+from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.system.process_table import SIGNALS, signal_number
 
 _TIMED_OUT = 124
@@ -29,9 +29,10 @@ async def kill(ctx: CommandContext) -> int:
         return ctx.fail("sh: kill: Usage: kill [-s signame | -signum | -signame] {job | pid} ...")
     code = 0
     for word in words:
-        if not re.fullmatch(r"\d{1,9}", word, re.ASCII):
+        pid = number_of(word)
+        if pid is None:
             code = ctx.fail(f"sh: kill: {word}: arguments must be jobs or process IDs")
-        elif not await _send(ctx, int(word), signal):
+        elif not await _send(ctx, pid, signal):
             code = ctx.fail(f"sh: kill: {word}: No such process")
     return code
 
@@ -50,14 +51,21 @@ async def _send(ctx: CommandContext, pid: int, signal: int) -> bool:
 
 @command("pgrep", "pkill")
 async def pgrep(ctx: CommandContext) -> int:
-    """`pgrep [-flxn] pattern`, `pkill [-SIGNAL] [-flx] pattern`."""
+    """`pgrep [-flnx] pattern`, `pkill [-SIGNAL] [-fnx] pattern`."""
     words, signal = list(ctx.arguments), 15
     if ctx.name == "pkill" and words and (number := signal_number(words[0][1:])) is not None:
         ctx.arguments, signal = words[1:], number
-    options, patterns = split_options(ctx, "uPtsd")
+    options, patterns = split_options(ctx, "flnx")
     if len(patterns) != 1:
-        return ctx.fail(f"{ctx.name}: Needs 1 argument")
-    found = list(_matching(ctx, patterns[0], options))
+        raise UsageError("Needs 1 argument")
+    pattern = compile_pattern(patterns[0], "E")
+    match = pattern.fullmatch if "x" in options else pattern.search
+    own = ctx.process.pid if ctx.process is not None else 0
+    found = [
+        row
+        for row in running_processes(ctx)
+        if row.pid != own and match(row.line if "f" in options else row.name)
+    ]
     for row in found[-1:] if "n" in options else found:
         if ctx.name == "pkill":
             await _send(ctx, row.pid, signal)
@@ -67,25 +75,11 @@ async def pgrep(ctx: CommandContext) -> int:
     return int(not found)
 
 
-def _matching(ctx: CommandContext, pattern: str, options: dict[str, str]) -> Iterator[PhoneProcess]:
-    try:
-        compiled = re.compile(pattern)
-    except re.error:
-        return
-    match = compiled.fullmatch if "x" in options else compiled.search
-    own = ctx.process.pid if ctx.process is not None else 0
-    for row in running_processes(ctx):
-        if row.pid != own and match(row.line if "f" in options else row.name):
-            yield row
-
-
 @command("top")
 async def top(ctx: CommandContext) -> int:
     """`top [-b] [-n count] [-d seconds] [-m rows]`: once, unless `-n` says otherwise."""
-    options, _ = split_options(ctx, "ndmopsuHkO")
-    count = options.get("n", "1")
-    most = int(options["m"][:6]) if options.get("m", "").isdecimal() else 1000
-    for number in range(int(count[:6]) if count.isdecimal() else 1):
+    options, _ = split_options(ctx, "bn:d:m:")
+    for number in range(number_of(options.get("n")) or 1):
         if number:
             await asyncio.sleep(duration_s(options.get("d", "3")) or 0.1)
         rows = running_processes(ctx)
@@ -95,7 +89,7 @@ async def top(ctx: CommandContext) -> int:
         ctx.print(" Swap:        0K total,        0K used,        0K free,  1000000K cached")
         ctx.print("200%cpu   5%user   0%nice   5%sys 190%idle   0%iow   0%irq   0%sirq   0%host")
         ctx.print("  PID USER         PR  NI VIRT  RES  SHR S[%CPU] %MEM     TIME+ ARGS")
-        for row in rows[:most]:
+        for row in rows[: number_of(options.get("m"))]:
             left = f"{row.pid:>5} {row.user:<12} 20   0 1.0G  50M  20M S"
             ctx.print(f"{left}  0.0   1.2   0:00.10 {row.line}")
         await ctx.io.drain()
@@ -105,14 +99,10 @@ async def top(ctx: CommandContext) -> int:
 @command("timeout")
 async def timeout(ctx: CommandContext) -> int:
     """`timeout [-s SIGNAL] [-k seconds] seconds command`: 124 if it takes longer."""
-    words = list(ctx.arguments)
-    while words and words[0][:1] == "-":
-        word = words.pop(0)
-        if word in ("-s", "-k") and words:
-            words.pop(0)
+    _, words = split_options(ctx, "s:k:", is_mixed=False)
     seconds = duration_s(words[0]) if len(words) > 1 else None
     if seconds is None:
-        return ctx.fail("timeout: Needs 2 arguments")
+        raise UsageError("Needs 2 arguments")
     try:
         async with asyncio.timeout(seconds or None):
             return await ctx.shell.execute(words[1:], ctx.io)
@@ -124,9 +114,8 @@ async def timeout(ctx: CommandContext) -> int:
 async def wait(ctx: CommandContext) -> int:
     """`wait [pids]`: the exit code of the last one; without pids, of all jobs, 0."""
     shell, code = ctx.shell.state, 0
-    wanted = ctx.arguments or [str(pid) for pid in shell.own_jobs]
-    for word in wanted:
-        job = shell.jobs.get(int(word)) if re.fullmatch(r"\d{1,9}", word, re.ASCII) else None
+    for word in ctx.arguments or map(str, shell.own_jobs):
+        job = shell.jobs.get(number_of(word) or 0)
         if job is None or job.task is None:
             code = 127
             continue
@@ -148,12 +137,3 @@ def stty(ctx: CommandContext) -> int:
             f"speed 38400 baud; rows {terminal.rows}; columns {terminal.columns}; line = 0;"
         )
     return 0
-
-
-@command("tty")
-def tty(ctx: CommandContext) -> int:
-    """The name of the terminal."""
-    if ctx.io.terminal is None:
-        ctx.print("not a tty")
-        return 1
-    return ctx.print("/dev/pts/0")

@@ -2,17 +2,15 @@
 
 import calendar
 import contextlib
-import getopt
 import re
 import struct
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
-from virtual_phone.commands.command_table import command
+from virtual_phone.commands.command_table import command, number_of, split_options
 from virtual_phone.commands.toybox.grep import compile_pattern
-from virtual_phone.shell.interpreter import CommandContext
-from virtual_phone.system.device_clock import DeviceClock
+from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.system.device_log import BUFFERS, LEVELS, Level, LogEntry
 from virtual_phone.system.file_system import EPOCH_S
 
@@ -26,17 +24,14 @@ _FORMATS: dict[str, Callable[[LogEntry, str], str]] = {
     "threadtime": lambda e, when: f"{when} {e.pid:5d} {e.pid:5d} {e.level} {e.tag:<8}: {e.text}",
     "time": lambda e, when: f"{when} {e.level}/{e.tag:<8}({e.pid:5d}): {e.text}",
 }
-_MODIFIERS = frozenset((
-    "color", "descriptive", "epoch", "monotonic", "nsec", "printable", "uid", "usec",
-    "UTC", "year", "zone",
-))  # fmt: skip
+_MODIFIERS = frozenset(("color", "epoch", "usec", "UTC", "year", "zone"))
 _COLORS = {"V": 231, "D": 75, "I": 40, "W": 166, "E": 196, "F": 196}
 _DEFAULT_BUFFERS = ("main", "system", "crash")
-_SHORT = "b:cde:f:gm:n:pr:st:v:BDLST:"
-_LONG = [
-    "binary", "buffer=", "buffer-size", "clear", "dividers", "dump", "file=", "format=",
-    "max-count=", "pid=", "regex=", "statistics", "tail=", "wrap",
-]  # fmt: skip
+_SHORT = "BDLT:b:cde:gm:st:v:"
+_LONG_NAMES = {
+    "binary": "B", "buffer=": "b", "buffer-size": "g", "clear": "c", "dividers": "D", "dump": "d",
+    "format=": "v", "max-count=": "m", "pid=": "pid", "regex=": "e", "tail=": "t",
+}  # fmt: skip
 _TIMES = ("%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S")
 _ENTRY = struct.Struct("<HHiIIIII")
 """`struct logger_entry` of liblog: length, size of this header, process, thread, time, buffer,
@@ -45,24 +40,15 @@ _SHELL_USER = 2000
 
 
 @dataclass(slots=True, kw_only=True)
-class _LogcatOptions:
-    """Parsed options of `logcat`."""
+class _LogFilter:
+    """Which entries are shown."""
 
-    form: str = "threadtime"
-    modifiers: set[str] = field(default_factory=set)
-    buffers: set[str] = field(default_factory=set)
-    is_binary: bool = False
-    follows: bool = True
-    clears: bool = False
-    sizes: bool = False
-    last: int | None = None
-    since_s: float = 0.0
-    most: int | None = None
-    pid: int | None = None
-    pattern: re.Pattern[str] | None = None
-    file: str | None = None
-    levels: dict[str, str] = field(default_factory=dict)
+    buffers: Collection[str]
+    levels: dict[str, str]
     """Lowest level shown, by tag; `*` for all other tags."""
+    pid: int | None
+    since_s: float
+    pattern: re.Pattern[str] | None
 
     def shows(self, entry: LogEntry) -> bool:
         """Whether an entry is shown."""
@@ -83,68 +69,64 @@ def _rank(level: str) -> int:
 
 @command("logcat")
 async def logcat(ctx: CommandContext) -> int:
-    """`logcat [-d] [-c] [-b BUFFERS] [-B] [-v FORMATS] [-t N] [-s] [-e PATTERN] [TAG:LEVEL]...`.
+    """`logcat [-d] [-c] [-g] [-b BUFFERS] [-B] [-v FORMATS] [-t N] [-s] [-e PATTERN] [TAG:LEVEL]`.
 
     Without -d, -t or -m it prints new entries until the client disconnects.
     """
-    log = ctx.phone.log
-    try:
-        options = _read(ctx)
-    except ValueError as error:
-        return ctx.fail(f"logcat: {error}")
-    if options.clears:
-        log.clear(options.buffers)
+    options, filters = split_options(ctx, _SHORT, _LONG_NAMES, joined="bv")
+    log, buffers = ctx.phone.log, _buffers(options.get("b", "default"))
+    form, modifiers = _format(options.get("v", "threadtime"))
+    if "c" in options:
+        log.clear(buffers)
         return 0
-    if options.sizes:
-        return _print_sizes(ctx, options)
-    seen, left, begun = log.num_written, options.most, set[str]()
-    shown = [entry for entry in list(log.entries) if options.shows(entry)]
-    shown = shown if options.last is None else shown[max(0, len(shown) - options.last) :]
+    if "g" in options:
+        return _print_sizes(ctx, buffers)
+    tail = options.get("t", options.get("T"))
+    last = number_of(tail)
+    chosen = _LogFilter(
+        buffers=buffers,
+        levels=_levels(ctx, filters, is_silent="s" in options),
+        pid=number_of(options.get("pid")),
+        since_s=0.0 if tail is None or last is not None else _since_s(tail),
+        pattern=_pattern(options["e"]) if "e" in options else None,
+    )
+    follows = options.keys().isdisjoint("dLt")
+    seen, left, begun = log.num_written, number_of(options.get("m")), set[str]()
+    shown = [entry for entry in list(log.entries) if chosen.shows(entry)]
+    shown = shown if last is None else shown[max(0, len(shown) - last) :]
     while True:
         output = bytearray()
         for entry in shown if left is None else shown[:left]:
-            if entry.buffer not in begun and not options.is_binary:
+            if "B" in options:
+                output += _packed(entry)
+                continue
+            if entry.buffer not in begun:
                 output += f"--------- beginning of {entry.buffer}\n".encode()
             begun.add(entry.buffer)
-            output += _packed(entry) if options.is_binary else _line(options, entry, ctx)
-        if options.file is not None:
-            files = ctx.phone.files
-            old = b"" if files.find(options.file) is None else files.read(options.file)
-            files.write(options.file, old + output)
-        elif output:
-            ctx.out(bytes(output))
+            line = _FORMATS[form](entry, _when(entry.time_s, modifiers))
+            if "color" in modifiers:
+                line = f"\x1b[38;5;{_COLORS[entry.level]}m{line}\x1b[0m"
+            output += f"{line}\n".encode("utf-8", "surrogateescape")
+        ctx.out(bytes(output))
         left = None if left is None else left - len(shown)
-        if not options.follows or (left is not None and left <= 0):
+        if not follows or (left is not None and left <= 0):
             return 0
         await ctx.io.drain()
         await log.wait(seen)
-        shown = [entry for entry in log.since(seen) if options.shows(entry)]
+        shown = [entry for entry in log.since(seen) if chosen.shows(entry)]
         seen = log.num_written
 
 
-def _line(options: _LogcatOptions, entry: LogEntry, ctx: CommandContext) -> bytes:
-    """An entry as text, with the end of its line."""
-    given = options.modifiers
-    line = _FORMATS[options.form](entry, _when(entry.time_s, given, ctx.phone.clock))
-    if "printable" in given:
-        line = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02X}" for c in line)
-    if "color" in given:
-        line = f"\x1b[38;5;{_COLORS[entry.level]}m{line}\x1b[0m"
-    return f"{line}\n".encode("utf-8", "surrogateescape")
-
-
-def _when(time_s: float, given: set[str], clock: DeviceClock) -> str:
+def _when(time_s: float, modifiers: Collection[str]) -> str:
     """The time of an entry; the phone's time zone is GMT."""
-    if "monotonic" in given:
-        time_s -= clock.now_s() - clock.uptime_s()
     seconds, rest_s = divmod(time_s, 1)
-    digits = 9 if "nsec" in given else 6 if "usec" in given else 3
-    if "epoch" in given or "monotonic" in given:
-        shown = f"{int(seconds):{6 if 'monotonic' in given else 19}d}"
+    digits = 6 if "usec" in modifiers else 3
+    if "epoch" in modifiers:
+        shown = f"{int(seconds):19d}"
     else:
-        shown = time.strftime(_TIMES["year" in given], time.gmtime(seconds))
+        shown = time.strftime(_TIMES["year" in modifiers], time.gmtime(seconds))
     shown += f".{int(rest_s * 10**digits):0{digits}d}"
-    return f"{shown} +0000" if "zone" in given else shown
+    return f"{shown} +0000" if "zone" in modifiers else shown
 
 
 def _packed(entry: LogEntry) -> bytes:
@@ -156,8 +138,8 @@ def _packed(entry: LogEntry) -> bytes:
     return _ENTRY.pack(*header, BUFFERS.index(entry.buffer), _SHELL_USER) + payload
 
 
-def _print_sizes(ctx: CommandContext, options: _LogcatOptions) -> int:
-    for buffer in sorted(options.buffers, key=BUFFERS.index):
+def _print_sizes(ctx: CommandContext, buffers: Collection[str]) -> int:
+    for buffer in sorted(buffers, key=BUFFERS.index):
         used = sum(len(_packed(e)) for e in ctx.phone.log.entries if e.buffer == buffer)
         kib = -(-used // 1024)
         ctx.print(
@@ -167,65 +149,43 @@ def _print_sizes(ctx: CommandContext, options: _LogcatOptions) -> int:
     return 0
 
 
-def _read(ctx: CommandContext) -> _LogcatOptions:
-    """Parse the arguments."""
-    options = _LogcatOptions()
-    try:
-        given, filters = getopt.gnu_getopt(ctx.arguments, _SHORT, _LONG)
-    except getopt.GetoptError as error:
-        raise ValueError(error.msg) from error
+def _format(text: str) -> tuple[str, set[str]]:
+    """The format and its modifiers in the values of `-v`."""
+    form, modifiers = "threadtime", set[str]()
+    for word in re.split("[,\n]", text):
+        if word in _FORMATS:
+            form = word
+        elif word in _MODIFIERS:
+            modifiers.add(word)
+        else:
+            raise UsageError(f"Invalid parameter {word!r} to -v")
+    return form, modifiers
+
+
+def _levels(ctx: CommandContext, filters: Sequence[str], *, is_silent: bool) -> dict[str, str]:
+    """The lowest level by tag, as `TAG:LEVEL` says; with `-s` no other tags are shown."""
+    levels = {"*": "S"} if is_silent else {}
     tags = ctx.environment.get("ANDROID_LOG_TAGS", "").strip("'\"").split()
-    for option, value in given:
-        _read_option(ctx, options, option, value)
-    options.buffers = options.buffers or set(_DEFAULT_BUFFERS)
     for spec in (*tags, *filters):
         tag, _, level = spec.partition(":")
-        options.levels[tag] = (level or "V").upper()[:1]
-    return options
+        levels[tag] = (level or "V").upper()[:1]
+    return levels
 
 
-def _read_option(ctx: CommandContext, options: _LogcatOptions, option: str, value: str) -> None:
-    number = int(value[-9:]) if value.isascii() and value.isdecimal() else None
-    match option:
-        case "-d" | "--dump" | "-L":
-            options.follows = False
-        case "-c" | "--clear":
-            options.clears = True
-        case "-g" | "--buffer-size" | "-S" | "--statistics" | "-p":
-            options.sizes = True
-        case "-B" | "--binary":
-            options.is_binary = True
-        case "-s":
-            options.levels["*"] = "S"
-        case "-b" | "--buffer":
-            options.buffers |= _buffers(value)
-        case "-v" | "--format":
-            for word in value.split(","):
-                if word not in _FORMATS and word not in _MODIFIERS:
-                    raise ValueError(f"Invalid parameter {word!r} to -v")
-                options.form = word if word in _FORMATS else options.form
-                options.modifiers |= {word} & _MODIFIERS
-        case "-e" | "--regex":
-            options.pattern = compile_pattern(value, "E")
-        case "-f" | "--file":
-            options.file = ctx.path(value)
-        case "-m" | "--max-count":
-            options.most = number
-        case "--pid":
-            options.pid = number
-        case "-t" | "--tail" | "-T":
-            options.last = number
-            options.since_s = _since_s(value) if number is None else 0.0
-            options.follows = options.follows and option == "-T"
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return compile_pattern(text, "E")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _buffers(names: str) -> set[str]:
-    """The buffers of a list such as `main,crash`."""
+    """The buffers of lists such as `main,crash`."""
     wanted: set[str] = set()
-    for name in names.split(","):
-        if name not in (*BUFFERS, "all", "default"):
-            raise ValueError(f"Unknown -b buffer {name!r}.")
-        several = {"all": BUFFERS, "default": _DEFAULT_BUFFERS}
+    several = {"all": BUFFERS, "default": _DEFAULT_BUFFERS}
+    for name in re.split("[,\n]", names):
+        if name not in (*BUFFERS, *several):
+            raise UsageError(f"Unknown -b buffer {name!r}.")
         wanted.update(several.get(name, (name,)))
     return wanted
 
@@ -239,16 +199,14 @@ def _since_s(text: str) -> float:
     for dated in (whole, f"{time.gmtime(EPOCH_S).tm_year}-{whole}"):
         with contextlib.suppress(ValueError):
             return calendar.timegm(time.strptime(dated, _TIMES[1])) + fraction
-    raise ValueError(f"-t {text!r} not in time format")
+    raise UsageError(f"-t {text!r} not in time format")
 
 
 @command("log")
 def log_(ctx: CommandContext) -> int:
     """`log [-p LEVEL] [-t TAG] message`: write a log entry."""
-    words, tag, priority = list(ctx.arguments), "log", "I"
-    while len(words) > 1 and words[0] in ("-p", "-t"):
-        option, value, *words = words
-        tag, priority = (value, priority) if option == "-t" else (tag, value.upper()[:1])
-    level: Level = next((known for known in LEVELS if known == priority), "I")
-    ctx.phone.log.add(tag, " ".join(words), level)
+    options, words = split_options(ctx, "p:t:", is_mixed=False)
+    wanted = options.get("p", "I").upper()[:1]
+    level: Level = next((known for known in LEVELS if known == wanted), "I")
+    ctx.phone.log.add(options.get("t", "log"), " ".join(words), level)
     return 0

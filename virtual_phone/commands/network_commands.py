@@ -1,224 +1,94 @@
-"""Commands for the network: curl, wget, nc, ip, ifconfig."""
+"""Commands for the network: curl, nc, ip, ifconfig."""
 
 import asyncio
 import contextlib
-import getopt
 
-from virtual_phone.commands.command_table import command
-from virtual_phone.shell.interpreter import CommandContext
-from virtual_phone.shell.redirects import Input
-from virtual_phone.system.network import (
-    LOOPBACK_HOSTS,
-    PageUnreachable,
-    PortListener,
-    Request,
-    fetch,
-)
-from virtual_phone.system.pipe import Channel, connected_sockets
+from virtual_phone.commands.command_table import command, number_of, split_options
+from virtual_phone.shell.interpreter import CommandContext, UsageError
+from virtual_phone.system.network import LOOPBACK_HOSTS, PageUnreachable, Request, fetch
 
-_SHORT = "o:OsSfLkiI#w:H:X:d:A:m:"
-_LONG = [
-    "output=", "remote-name", "silent", "show-error", "fail", "location", "insecure", "include",
-    "head", "write-out=", "header=", "request=", "data=", "user-agent=", "max-time=",
-    "connect-timeout=", "progress-bar",
-]  # fmt: skip
-_NAMES = {
-    "--output": "-o", "--remote-name": "-O", "--fail": "-f", "--location": "-L", "--head": "-I",
-    "--include": "-i", "--write-out": "-w", "--header": "-H", "--request": "-X", "--data": "-d",
-    "--user-agent": "-A", "--max-time": "-m", "--connect-timeout": "-m",
+_LONG_NAMES = {
+    "output=": "o", "remote-name": "O", "fail": "f", "location": "L", "head": "I", "include": "i",
+    "write-out=": "w", "max-time=": "m", "connect-timeout=": "m", "silent": "s", "show-error": "S",
+    "insecure": "k", "progress-bar": "#",
 }  # fmt: skip
 _MAX_REDIRECTS = 10
 
 
 @command("curl")
 async def curl(ctx: CommandContext) -> int:
-    """`curl [-o FILE | -O] [-f] [-i | -I] [-L] [-X METHOD] [-H HEADER] [-d DATA] [-w FORMAT] URL`.
+    """`curl [-o FILE | -O] [-f] [-i | -I] [-L] [-w FORMAT] [-m SECONDS] URL`.
 
     Only the phone's own ports can be reached, for example reversed ones.
     """
     try:
-        given, urls = getopt.gnu_getopt(ctx.arguments, _SHORT, _LONG)
-    except getopt.GetoptError as error:
-        return ctx.fail(f"curl: option {error.opt}: is unknown or needs a value", 2)
+        options, urls = split_options(ctx, "OsSfLkiI#o:w:m:", _LONG_NAMES)
+    except UsageError as error:
+        return ctx.fail(f"curl: {error}", 2)
     if len(urls) != 1:
         return ctx.fail("curl: (2) no URL specified", 2)
-    options = {_NAMES.get(option, option): value for option, value in given}
-    headers = [value for option, value in given if _NAMES.get(option, option) == "-H"]
-    headers += ["User-Agent: " + options["-A"]] if "-A" in options else []
-    method = "HEAD" if "-I" in options else "POST" if "-d" in options else "GET"
     try:
         request = Request(
             url=urls[0],
-            method=options.get("-X", method),
-            headers=tuple(headers),
-            body=options.get("-d", "").encode("utf-8", "surrogateescape"),
-            num_redirects=_MAX_REDIRECTS * ("-L" in options),
+            method="HEAD" if "I" in options else "GET",
+            num_redirects=_MAX_REDIRECTS * ("L" in options),
             max_bytes=ctx.phone.files.num_free,
-            deadline_s=float(options.get("-m", "300")),
+            deadline_s=float(options.get("m", "300")),
         )
         answer = await fetch(ctx.phone.network, request)
     except (PageUnreachable, ValueError) as error:
         return ctx.fail(f"curl: (7) {error}", 7)
-    if "-f" in options and answer.status >= 400:
+    if "f" in options and answer.status >= 400:
         return ctx.fail(f"curl: (22) The requested URL returned error: {answer.status}", 22)
-    head = answer.head + b"\r\n\r\n" if "-i" in options or "-I" in options else b""
-    target = options.get("-o", _file_name(urls[0]) if "-O" in options else "-")
-    _save(ctx, target, head + answer.body)
-    shown = options.get("-w", "").replace("%{http_code}", f"{answer.status:03d}")
+    head = answer.head + b"\r\n\r\n" if options.keys() & {"i", "I"} else b""
+    name = urls[0].partition("://")[2].partition("?")[0].partition("/")[2].rpartition("/")[2]
+    target = options.get("o", (name or "index.html") if "O" in options else "-")
+    if target == "-":
+        ctx.out(head + answer.body)
+    else:
+        ctx.phone.files.write(ctx.path(target), head + answer.body)
+    shown = options.get("w", "").replace("%{http_code}", f"{answer.status:03d}")
     shown = shown.replace("%{size_download}", str(len(answer.body)))
     ctx.out(shown.replace("\\n", "\n").encode("utf-8", "surrogateescape"))
     return 0
 
 
-@command("wget")
-async def wget(ctx: CommandContext) -> int:
-    """`wget [-q] [-O FILE] URL`: download into a file; `-O -` prints it."""
-    try:
-        given, urls = getopt.gnu_getopt(ctx.arguments, "qO:", ["output-document="])
-    except getopt.GetoptError as error:
-        return ctx.fail(f"wget: {error.msg}")
-    if len(urls) != 1:
-        return ctx.fail("wget: Needs 1 argument")
-    url = urls[0] if "://" in urls[0] else f"http://{urls[0]}"
-    files = ctx.phone.files
-    request = Request(url=url, num_redirects=_MAX_REDIRECTS, max_bytes=files.num_free)
-    try:
-        answer = await fetch(ctx.phone.network, request)
-    except PageUnreachable as error:
-        return ctx.fail(f"wget: {error}")
-    if answer.status >= 400:
-        return ctx.fail(f"wget: bad status {answer.status}")
-    targets = [value for option, value in given if option != "-q"]
-    _save(ctx, targets[-1] if targets else _file_name(url), answer.body)
-    return 0
-
-
-def _file_name(url: str) -> str:
-    """The last part of an URL's path."""
-    return url.partition("://")[2].partition("?")[0].partition("/")[2].rpartition("/")[2] or (
-        "index.html"
-    )
-
-
-def _save(ctx: CommandContext, target: str, content: bytes) -> None:
-    if target == "-":
-        ctx.out(content)
-    else:
-        ctx.phone.files.write(ctx.path(target), content)
-
-
 @command("nc", "netcat")
 async def nc(ctx: CommandContext) -> int:
-    """`nc [-w S] [-W S] [-q S] HOST PORT`, `nc -U PATH`, `nc -l|-L [-p PORT] [COMMAND]`.
+    """`nc [-w S] [-W S] [-q S] HOST PORT`, `nc -U PATH`: a connection within the phone.
 
-    As for curl, only the phone's own ports can be reached. With -L, one connection at a time is
-    served.
+    Standard input is sent and what comes is printed, until the other side ends or a time is up.
     """
-    try:
-        given, words = getopt.getopt(ctx.arguments, "46ElLnUw:W:p:q:s:")
-    except getopt.GetoptError as error:
-        wrong = f"Unknown option '{error.opt}'"
-        if "requires" in error.msg:
-            wrong = f"Missing argument to -{error.opt}"
-        return ctx.fail(f'nc: {wrong} (see "nc --help")')
-    options = dict(given)
-    seconds: dict[str, float | None] = {}
-    for name in ("-w", "-W", "-q", "-p"):
-        text = options.get(name)
-        if text is not None and not text.isdecimal():
-            return ctx.fail(f"nc: not integer: {text}")
-        seconds[name] = float(text[:9]) if text else None
-    listens = "-l" in options or "-L" in options
-    if not listens and len(words) != (1 if "-U" in options else 2):
-        return ctx.fail('nc: bad argument count (see "nc --help")')
-    if listens:
-        return await _listen(ctx, options, words, seconds)
-    channel, refusal = _connect(ctx, words, is_local="-U" in options)
+    options, words = split_options(ctx, "46nUw:W:q:", is_mixed=False)
+    seconds = {name: number_of(options.get(name)) for name in "wWq"}
+    for name, count in seconds.items():
+        if name in options and count is None:
+            raise UsageError(f"not integer: {options[name]}")
+    if len(words) != (1 if "U" in options else 2):
+        raise UsageError('bad argument count (see "nc --help")')
+    host, port = words[0], words[-1]
+    if "U" in options:
+        channel = ctx.phone.network.connect(f"localfilesystem:{host}")
+        refusal = "connect: No such file or directory"
+    elif host in LOOPBACK_HOSTS:
+        channel = ctx.phone.network.connect(f"tcp:{port}")
+        refusal = "connect: Connection refused"
+    else:
+        is_address, channel = host.replace(".", "").isdecimal(), None
+        unknown = f"{host}:{port}: No address associated with hostname"
+        refusal = "connect: Network is unreachable" if is_address else unknown
     if channel is None:
         return ctx.fail(f"nc: {refusal}")
-    await _exchange(ctx, channel, seconds)
-    return 0
-
-
-def _connect(
-    ctx: CommandContext, words: list[str], *, is_local: bool
-) -> tuple[Channel | None, str]:
-    """The connection to a socket of the phone, or None and why there is none."""
-    network = ctx.phone.network
-    if is_local:
-        return network.connect(f"localfilesystem:{words[0]}"), "connect: No such file or directory"
-    host, port = words
-    if host in LOOPBACK_HOSTS:
-        return network.connect(f"tcp:{port}"), "connect: Connection refused"
-    if host.replace(".", "").isdecimal():
-        return None, "connect: Network is unreachable"
-    return None, f"{host}:{port}: No address associated with hostname"
-
-
-async def _listen(
-    ctx: CommandContext, options: dict[str, str], words: list[str], seconds: dict[str, float | None]
-) -> int:
-    """Serve connections: by a command, or from standard input to standard output."""
-    accepted: asyncio.Queue[Channel] = asyncio.Queue()
-
-    def accept() -> Channel:
-        theirs, ours = connected_sockets()
-        accepted.put_nowait(ours)
-        return theirs
-
-    network, port = ctx.phone.network, options.get("-p", "0")
-    try:
-        address = network.listen(f"tcp:{port}", PortListener(owner=ctx, accept=accept))
-    except OSError as error:
-        return ctx.fail(f"nc: bind: {error.strerror}")
-    if port == "0":
-        ctx.print(address.removeprefix("tcp:"))
-        await ctx.io.drain()
-    try:
-        channel = await asyncio.wait_for(accepted.get(), seconds["-w"])
-        await _serve(ctx, channel, words, options, seconds)
-        while "-L" in options:
-            await _serve(ctx, await accepted.get(), words, options, seconds)
-    except TimeoutError:
-        return ctx.fail("nc: Timeout")
-    finally:
-        network.close(address)
-        while not accepted.empty():
-            accepted.get_nowait().close()
-    return 0
-
-
-async def _serve(
-    ctx: CommandContext,
-    channel: Channel,
-    words: list[str],
-    options: dict[str, str],
-    seconds: dict[str, float | None],
-) -> None:
-    if not words:
-        await _exchange(ctx, channel, seconds)
-        return
-    io = ctx.io._replace(out=channel.write, read=Input(channel.read), drain=channel.drain)
-    try:
-        await ctx.shell.execute(words, io._replace(err=channel.write) if "-E" in options else io)
-    finally:
-        channel.close()
-
-
-async def _exchange(
-    ctx: CommandContext, channel: Channel, seconds: dict[str, float | None]
-) -> None:
-    """Send standard input and print what comes, until the other side ends or a time is up."""
 
     async def send() -> None:
         while chunk := await ctx.io.read():
             channel.write(chunk)
             await channel.drain()
         channel.write_eof()
-        await asyncio.wait_for(asyncio.Event().wait(), seconds["-q"])
+        await asyncio.wait_for(asyncio.Event().wait(), seconds["q"])
 
     async def receive() -> None:
-        while chunk := await asyncio.wait_for(channel.read(), seconds["-W"]):
+        while chunk := await asyncio.wait_for(channel.read(), seconds["W"]):
             ctx.out(chunk)
             await ctx.io.drain()
 
@@ -232,6 +102,7 @@ async def _exchange(
         for task in tasks:
             task.cancel()
         channel.close()
+    return 0
 
 
 @command("ip", "ifconfig")

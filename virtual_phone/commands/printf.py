@@ -1,8 +1,8 @@
-"""echo, print and printf."""
+"""echo and printf."""
 
 import re
 
-from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.commands.command_table import command
 from virtual_phone.shell.interpreter import CommandContext
 from virtual_phone.shell.lexer import C_ESCAPES
 
@@ -46,14 +46,6 @@ def echo(ctx: CommandContext) -> int:
         newline = newline and "\\c" not in text
         text = _unescaped(text)
     return _write(ctx, text + "\n" * newline)
-
-
-@command("print")
-def print_(ctx: CommandContext) -> int:
-    """`print [-nr] [--] words`."""
-    options, words = split_options(ctx, "u")
-    text = " ".join(words)
-    return _write(ctx, (text if "r" in options else _unescaped(text)) + "\n" * ("n" not in options))
 
 
 @command("printf")

@@ -1,12 +1,11 @@
 """Commands for processes: ps, pidof."""
 
-import getopt
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from virtual_phone.commands.command_table import command
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.shell.interpreter import CommandContext, UsageError
 
 _SYSTEM = (
     (1, 0, "root", "init", "/system/bin/init second_stage"),
@@ -101,17 +100,13 @@ def ps(ctx: CommandContext) -> int:
     """`ps [-A | -e] [-f] [-p PIDS] [-u USERS] [-o COLUMNS]`; without -A those of this shell."""
     if "--help" in ctx.arguments:
         return ctx.print(_HELP)
-    try:
-        given, words = getopt.gnu_getopt(ctx.arguments, "AaefldnwTZM:p:P:u:U:o:k:O:s:")
-    except getopt.GetoptError as error:
-        return ctx.fail(f"ps: {error.msg}")
-    options = {option[1]: value for option, value in given}
+    options, words = split_options(ctx, "Aaefnwp:u:o:")
     names = options.get("o", _FULL if "f" in options else _COLUMNS).upper().split(",")
     columns = [_SAME.get(title.partition("=")[0].split(":")[0], title) for title in names]
     unknown = [name for name in columns if name not in _FIELDS]
     if unknown:
-        return ctx.fail(f"ps: bad -o {unknown[0][:40]}")
-    wanted = {*words, *(word for o in "puU" if o in options for word in options[o].split(","))}
+        raise UsageError(f"bad -o {unknown[0][:40]}")
+    wanted = {*words, *(word for o in "pu" if o in options for word in options[o].split(","))}
     shown = [
         process
         for process in running_processes(ctx)
@@ -139,10 +134,10 @@ def _row(cells: list[str], widths: list[int]) -> str:
 @command("pidof")
 def pidof(ctx: CommandContext) -> int:
     """`pidof [-s] names`."""
-    names = [name for name in ctx.arguments if not name.startswith("-")]
+    options, names = split_options(ctx, "s")
     found = [
         str(process.pid)
         for process in running_processes(ctx)
         if process.line.partition(" ")[0].rpartition("/")[2] in names
     ]
-    return ctx.print(" ".join(found[: 1 if "-s" in ctx.arguments else None])) if found else 1
+    return ctx.print(" ".join(found[: 1 if "s" in options else None])) if found else 1

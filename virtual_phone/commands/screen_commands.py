@@ -1,12 +1,11 @@
 """Commands for the screen: screencap, screenrecord, wm."""
 
 import asyncio
-import getopt
 
 from virtual_phone import screen_capture
-from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.commands.command_table import command, number_of, split_options
 from virtual_phone.phone_display import DISPLAY_ID
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.shell.redirects import Write
 from virtual_phone.system.screen_frame import KNOWN_SCREEN, SENT, black
 from virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder
@@ -25,14 +24,17 @@ If FILENAME is not given, the results will be printed to stdout."""
 _MAX_S = 180.0
 _BIT_RATE = 20_000_000
 _SIDES = range(16, 4097)
-_RECORDING = ["size=", "bit-rate=", "time-limit=", "output-format=", "display-id="]
-_RECORDING += ["verbose", "rotate", "bugreport", "show-frame-time"]
+_RECORDING = {
+    "size=": "size", "bit-rate=": "bit-rate", "time-limit=": "time-limit",
+    "output-format=": "output-format", "display-id=": "", "verbose": "", "rotate": "",
+    "bugreport": "", "show-frame-time": "",
+}  # fmt: skip
 
 
 @command("screencap")
 def screencap(ctx: CommandContext) -> int:
     """`screencap [-p] [-d DISPLAY] [FILE]`."""
-    options, files = split_options(ctx, "d")
+    options, files = split_options(ctx, "hpd:")
     if "h" in options:
         return ctx.fail(_USAGE)
     is_png = "p" in options or any(file.endswith(".png") for file in files)
@@ -90,8 +92,9 @@ def _size(ctx: CommandContext, arguments: list[str]) -> int:
         width, _, height = arguments[0].partition("x")
         if not (width and height):
             return ctx.fail(f"Error: bad size {arguments[0]}", 255)
-        if bad := [side for side in (width, height) if not _is_number(side)]:
-            return ctx.fail(_bad_number(bad[0]), 255)
+        for side in (width, height):
+            if number_of(side) is None:
+                return ctx.fail(_bad_number(side), 255)
         geometry.set_size((int(width), int(height)))
     ctx.phone.display.show_now()
     return 0
@@ -103,15 +106,11 @@ def _density(ctx: CommandContext, arguments: list[str]) -> int:
         ctx.print(f"Physical density: {geometry.physical_density}")
         override = geometry.density_override
         return ctx.print(f"Override density: {override}") if override else 0
-    if arguments[0] != "reset" and not _is_number(arguments[0]):
+    density = number_of(arguments[0])
+    if arguments[0] != "reset" and density is None:
         return ctx.fail(_bad_number(arguments[0]), 255)
-    geometry.density_override = None if arguments[0] == "reset" else int(arguments[0])
+    geometry.density_override = density
     return 0
-
-
-def _is_number(text: str) -> bool:
-    """Whether it is a positive integer of a size that Java's `Integer.parseInt` takes."""
-    return text.isascii() and text.isdigit() and len(text) <= 9
 
 
 def _bad_number(text: str) -> str:
@@ -146,7 +145,10 @@ def _by(size: tuple[int, int]) -> str:
 async def screenrecord(ctx: CommandContext) -> int:
     """`screenrecord [--output-format=h264] [--size WxH] [--bit-rate N] [--time-limit N] FILE|-`."""
     try:
-        options, target = _recording_options(ctx.arguments)
+        options, words = split_options(ctx, "", _RECORDING)
+        if len(words) != 1:
+            raise UsageError("Must specify output file (see --help)")
+        target = words[0]
         size = _video_size(options.get("size"), ctx.phone.geometry.size)
         limit_s = min(float(options.get("time-limit", _MAX_S)), _MAX_S)
         bit_rate = _bit_rate(options.get("bit-rate"))
@@ -182,17 +184,6 @@ async def _record(ctx: CommandContext, recorder: ScreenRecorder, write: Write) -
             last = frame
         await ctx.io.drain()
         await phone.display.wait_for_change(shown)
-
-
-def _recording_options(arguments: list[str]) -> tuple[dict[str, str], str]:
-    """Parse the arguments into options and the output file."""
-    try:
-        given, words = getopt.gnu_getopt(arguments, "", _RECORDING)
-    except getopt.GetoptError as error:
-        raise ValueError(f"unrecognized option: {error.msg[:100]}") from error
-    if len(words) != 1:
-        raise ValueError("Must specify output file (see --help)")
-    return {option.removeprefix("--"): value for option, value in given}, words[0]
 
 
 def _video_size(option: str | None, size: tuple[int, int]) -> tuple[int, int]:

@@ -8,9 +8,14 @@ import time
 from collections.abc import Awaitable
 
 from virtual_phone import snapshot
-from virtual_phone.commands.command_table import COMMANDS, command, split_options
+from virtual_phone.commands.command_table import (
+    COMMANDS,
+    command,
+    split_options,
+    without_user,
+)
 from virtual_phone.faults import faults
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.system.phone_settings import NAMESPACES
 from virtual_phone.virtual_phone import QUICK_REBOOT_S
 
@@ -76,11 +81,7 @@ def setprop(ctx: CommandContext) -> int:
 @command("settings")
 def settings(ctx: CommandContext) -> int:
     """`settings get|put|delete|list|reset namespace [key [value]]`."""
-    words = list(ctx.arguments)
-    if "--user" in words[:-1]:
-        at = words.index("--user")
-        del words[at : at + 2]
-    verb, *rest = words or [""]
+    verb, *rest = without_user(ctx.arguments) or [""]
     phone = ctx.phone
     if rest and rest[0] not in NAMESPACES:
         return ctx.fail(f"Invalid namespace '{rest[0][:100]}'", 255)
@@ -162,7 +163,7 @@ def locksettings(ctx: CommandContext) -> int:
 @command("date")
 def date(ctx: CommandContext) -> int:
     """`date [-u] [-I | -R] [-r FILE] [-d @SECONDS] [+FORMAT]`, by the phone's own clock."""
-    options, words = split_options(ctx, "rdsD")
+    options, words = split_options(ctx, "uIRr:d:s:")
     now_s = ctx.phone.clock.now_s()
     if "r" in options:
         node = ctx.phone.files.find(ctx.path(options["r"]))
@@ -171,8 +172,8 @@ def date(ctx: CommandContext) -> int:
         now_s = node.mtime
     elif "d" in options:
         given = options["d"].removeprefix("@")
-        if not (given.isascii() and given.isdecimal() and len(given) < 12):
-            return ctx.fail(f"date: bad date {options['d']!r}")
+        if not re.fullmatch(r"\d{1,11}", given, re.ASCII):
+            raise UsageError(f"bad date {options['d']!r}")
         now_s = int(given)
     elif "s" in options or (words and not words[0].startswith("+")):
         return ctx.fail("date: cannot set date: Operation not permitted")

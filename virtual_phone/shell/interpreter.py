@@ -1,26 +1,25 @@
 """The phone's shell: runs scripts, and passes each command its context."""
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
-from virtual_phone.shell.conditions import tokens_hold
-from virtual_phone.shell.expansion import MAX_LENGTH, compile_glob
-from virtual_phone.shell.pipelines import BROKEN_PIPE, run_pipe
+from virtual_phone.shell.arithmetic import ArithmeticFailure
+from virtual_phone.shell.compound_commands import CompoundCommands
+from virtual_phone.shell.expansion import MAX_LENGTH
+from virtual_phone.shell.pipelines import BROKEN_PIPE, Pipelines
 from virtual_phone.shell.redirects import CommandIO, Read, Redirects
 from virtual_phone.shell.shell_parser import parse
-from virtual_phone.shell.shell_state import BUILTINS, ShellExit, ShellFailure, ShellState
+from virtual_phone.shell.shell_state import (
+    BUILTINS,
+    FunctionReturn,
+    LoopJump,
+    ShellExit,
+    ShellFailure,
+    ShellState,
+)
 from virtual_phone.shell.syntax_tree import (
     MAX_NESTING,
-    Case,
-    Conditional,
-    For,
-    FunctionDefinition,
-    Group,
-    If,
-    Loop,
     Pipeline,
     Script,
     ShellCommand,
@@ -40,27 +39,12 @@ _MAX_IN_MEMORY = 64 << 20
 _PROGRAM_FOLDERS = frozenset((
     "/bin", "/system/bin", "/system/xbin", "/product/bin", "/vendor/bin", "/odm/bin",
 ))  # fmt: skip
-_SPECIAL = BUILTINS - {"cd", "command", "let", "local", "read", "source", "type", "wait"}
+_SPECIAL = BUILTINS - {"cd", "command", "local", "read", "source", "type", "wait"}
 """Builtins that keep the assignments before them, as POSIX demands."""
-_FILTERS = frozenset(("grep", "head", "wc"))
-"""Commands that end as soon as their input does."""
 
 
-class LoopJump(Exception):
-    """Raised by `break` and `continue`."""
-
-    def __init__(self, levels: int, is_break: bool) -> None:
-        super().__init__(levels)
-        self.levels = levels
-        self.is_break = is_break
-
-
-class FunctionReturn(Exception):
-    """Raised by `return`."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
+class UsageError(ValueError):
+    """Raised by a command whose options are wrong; the message follows its name."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,6 +113,10 @@ class ShellInterpreter:
         self.state = state
         self.commands = commands
         self.words = WordExpander(state, self._output_of)
+        self._pipelines = Pipelines(state, commands, self._run_command, self._run_command_apart)
+        self._compounds = CompoundCommands(
+            state, self.words, self._run_list, self._run_apart, self._end_round
+        )
         self._substituted = 0
         """Exit code of the last `$(...)` of the current command."""
         self._num_commands = 0
@@ -293,7 +281,7 @@ class ShellInterpreter:
                 self._start_job(pipeline)
             else:
                 if pipeline.negated or len(pipeline.commands) > 1:
-                    state.code = await self._run_pipeline(pipeline)
+                    state.code = await self._pipelines.run(pipeline)
                 else:
                     state.code = await self._run_command(pipeline.commands[0], state.io)
                 if state.code and "e" in state.options and not pipeline.negated:
@@ -309,6 +297,19 @@ class ShellInterpreter:
         self._num_commands += 1
         if self._num_commands % _COMMANDS_PER_TURN == 0:
             await asyncio.sleep(0)
+
+    async def _end_round(self) -> None:
+        await self._take_turns()
+        await self.state.io.drain()
+
+    async def _run_apart(self, script: Script) -> int:
+        """Run a script in a shell of its own, `( ... )`."""
+        shell = self.inner(self.state.io)
+        await shell._run_parsed(script)
+        return await shell._run_exit_trap()
+
+    async def _run_command_apart(self, command: ShellCommand, io: CommandIO) -> int:
+        return await self.inner(io)._run_command(command, io)
 
     def _start_job(self, pipeline: Pipeline) -> None:
         """Run a pipeline in the background."""
@@ -334,87 +335,36 @@ class ShellInterpreter:
         state.own_jobs.append(process.pid)
         state.code = 0
 
-    async def _run_pipeline(self, pipeline: Pipeline) -> int:
-        """Run a pipeline in the foreground; returns its exit code."""
-        state, commands = self.state, pipeline.commands
-        was_condition = state.is_condition
-        state.is_condition |= pipeline.negated
-        try:
-            if len(commands) == 1:
-                code = await self._run_command(commands[0], state.io)
-            else:
-                in_turn = self._never_waits(pipeline)
-                stages = [self._stage(command, in_turn=in_turn) for command in commands]
-                codes = await run_pipe(stages, state.io, in_turn=in_turn)
-                failed = [code for code in codes if code] if "pipefail" in state.options else []
-                code = failed[-1] if failed else codes[-1]
-        finally:
-            state.is_condition = was_condition
-        return int(not code) if pipeline.negated else code
-
-    def _stage(
-        self, command: ShellCommand, *, in_turn: bool
-    ) -> Callable[[CommandIO], Awaitable[int]]:
-        async def run(io: CommandIO) -> int:
-            # A program that runs alone changes nothing of this shell.
-            is_program = in_turn and command.texts and command.texts[0] not in BUILTINS
-            shell = self if is_program else self.inner(io)
-            try:
-                return await shell._run_command(command, io)
-            except (ShellExit, FunctionReturn) as end:
-                return end.code
-            except LoopJump:
-                return shell.state.code
-
-        return run
-
-    def _never_waits(self, pipeline: Pipeline) -> bool:
-        """Whether the commands of a pipe surely wait for nothing but each other."""
-        if pipeline.never_waits is None:
-            pipeline.never_waits = not pipeline.background and all(
-                self._returns_at_once(command, is_first=not number)
-                for number, command in enumerate(pipeline.commands)
-            )
-        return pipeline.never_waits and not self.state.functions
-
-    def _returns_at_once(self, command: ShellCommand, *, is_first: bool) -> bool:
-        compound = command.compound
-        if isinstance(compound, Group) and is_first and not command.redirects:
-            return all(map(self._never_waits, compound.body))
-        if not command.texts or command.redirects:
-            return False
-        name = command.texts[0]
-        known = self.commands.get(name)
-        is_function = known is not None and not inspect.iscoroutinefunction(known)
-        return is_function or (name in _FILTERS and not is_first)
-
     async def _run_command(self, command: ShellCommand, io: CommandIO) -> int:
         """Run a command with these streams; returns its exit code."""
-        state = self.state
-        redirects = Redirects(state.phone.files, state.environment["PWD"])
+        state, redirects = self.state, None
         try:
-            for redirect in command.redirects:
-                if redirect.operator in ("<<", "<<-", "<<<"):
-                    target = await self.words.text_of(redirect.target)
-                else:
-                    target = " ".join(await self.words.expanded([redirect.target]))
-                io = redirects.apply(redirect, target, io)
+            if command.redirects:
+                redirects = Redirects(state.phone.files, state.environment["PWD"])
+                for redirect in command.redirects:
+                    if redirect.operator in ("<<", "<<-", "<<<"):
+                        target = await self.words.text_of(redirect.target)
+                    else:
+                        target = " ".join(await self.words.expanded([redirect.target]))
+                    io = redirects.apply(redirect, target, io)
             if command.compound is None:
                 code = await self._run_words(command, io)
             else:
                 outer, state.io = state.io, io
                 try:
-                    code = await self._run_compound(command)
+                    code = await self._compounds.run(command.compound)
                 finally:
                     state.io = outer
-            redirects.write()
+            if redirects is not None:
+                redirects.write()
         except BrokenPipeError:
             raise
         except OSError as error:  # in a redirection, or a value is too long
             io.err(f"sh: {error.filename}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
             return 1
         finally:
-            redirects.close()
+            if redirects is not None:
+                redirects.close()
         return code
 
     async def _run_words(self, command: ShellCommand, io: CommandIO) -> int:
@@ -471,6 +421,8 @@ class ShellInterpreter:
             return ctx.fail(f"{ctx.name}: {where}{error.strerror}")
         except ArithmeticFailure as error:
             return ctx.fail(f"sh: {ctx.name}: {error}")
+        except UsageError as error:
+            return ctx.fail(f"{ctx.name}: {error}")
 
     async def _await(self, ctx: CommandContext, result: Awaitable[int]) -> int:
         """Wait for a command that can be listed and killed meanwhile."""
@@ -527,111 +479,6 @@ class ShellInterpreter:
                     state.environment[name] = value
             self._num_calls -= 1
             state.positional, state.num_loops = positional, num_loops
-
-    async def _run_compound(self, command: ShellCommand) -> int:
-        """Run a compound command; returns its exit code."""
-        state, compound = self.state, command.compound
-        match compound:
-            case Group(is_subshell=True):
-                shell = self.inner(state.io)
-                await shell._run_parsed(compound.body)
-                return await shell._run_exit_trap()
-            case Group():
-                return await self._run_list(compound.body)
-            case If():
-                for condition, body in compound.branches:
-                    if not condition or await self._holds(condition):
-                        return await self._run_list(body)
-                return 0
-            case Loop():
-                return await self._run_loop(compound)
-            case For():
-                return await self._run_for(compound)
-            case Case():
-                return await self._run_case(compound)
-            case FunctionDefinition():
-                state.functions[compound.name] = compound.body
-                return 0
-            case Conditional():
-                try:
-                    return int(not await tokens_hold(state, self.words, compound.tokens))
-                except (ValueError, ArithmeticFailure) as error:
-                    state.complain(f"[[: {error}: unexpected operator/operand")
-                    return 2
-        assert compound is not None
-        try:
-            return int(
-                not evaluate(await self.words.text_of(compound.expression), state.environment)
-            )
-        except ArithmeticFailure as error:
-            state.complain(str(error))
-            return 2
-
-    async def _holds(self, condition: Script) -> bool:
-        was_condition, self.state.is_condition = self.state.is_condition, True
-        try:
-            return not await self._run_list(condition)
-        finally:
-            self.state.is_condition = was_condition
-
-    async def _run_loop(self, loop: Loop) -> int:
-        code = 0
-        self.state.num_loops += 1
-        try:
-            while await self._holds(loop.condition) != loop.is_until:
-                if await self._is_broken(loop.body):
-                    break
-                code = self.state.code
-        except LoopJump as jump:  # in the condition
-            self._leave(jump)
-        finally:
-            self.state.num_loops -= 1
-        return code
-
-    async def _run_for(self, loop: For) -> int:
-        state, values = self.state, list(self.state.positional)
-        if loop.words is not None:
-            values = await self.words.expanded(loop.words)
-        state.code = 0
-        state.num_loops += 1
-        try:
-            for value in values:
-                state.assign(loop.name, value)
-                if await self._is_broken(loop.body):
-                    break
-        finally:
-            state.num_loops -= 1
-        return state.code
-
-    async def _is_broken(self, body: Script) -> bool:
-        """Run the body of a loop once; returns whether it has ended the loop."""
-        try:
-            await self._run_list(body)
-        except LoopJump as jump:
-            return self._leave(jump)
-        await self._take_turns()
-        await self.state.io.drain()
-        return False
-
-    def _leave(self, jump: LoopJump) -> bool:
-        self.state.code = 0
-        if jump.levels > 1:
-            raise LoopJump(jump.levels - 1, jump.is_break)
-        return jump.is_break
-
-    async def _run_case(self, clause: Case) -> int:
-        value = await self.words.text_of(clause.word)
-        self.state.code, falls = 0, False
-        for patterns, body, end in clause.arms:
-            for pattern in () if falls else patterns:
-                glob = compile_glob((await self.words.field_of(pattern)).pattern)
-                if falls := glob.match(value) is not None:
-                    break
-            if falls:
-                await self._run_list(body)
-                if end != ";&":
-                    break
-        return self.state.code
 
 
 def _die(process: Process) -> int:

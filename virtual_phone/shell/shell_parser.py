@@ -284,7 +284,7 @@ class _Parser:
         self._skip_newlines()
         self.expect("in")
         self._skip_newlines()
-        arms: list[tuple[Sequence[Word], Script, str]] = []
+        arms: list[tuple[Sequence[Word], Script]] = []
         while self._reserved != "esac":
             if self._token == "(":
                 self._advance()
@@ -293,14 +293,12 @@ class _Parser:
                 self._advance()
                 patterns.append(self._word())
             self.expect(")")
-            body = self.script(";;", ";&", "esac")
-            end = self._reserved
-            if end in (";;", ";&"):
+            arms.append((patterns, self.script(";;", "esac")))
+            if self._reserved == ";;":
                 self._advance()
                 self._skip_newlines()
-            elif end != "esac":
+            elif self._reserved != "esac":
                 raise self._unexpected()
-            arms.append((patterns, body, end))
         self.expect("esac")
         return Case(word=word, arms=arms)
 

@@ -25,7 +25,7 @@ _ENVIRONMENT = {
     "USER": "shell",
 }
 BUILTINS = frozenset((
-    ".", ":", "break", "cd", "command", "continue", "eval", "exec", "exit", "export", "let",
+    ".", ":", "break", "cd", "command", "continue", "eval", "exec", "exit", "export",
     "local", "read", "readonly", "return", "set", "shift", "source", "trap", "type", "typeset",
     "unset", "wait",
 ))  # fmt: skip
@@ -45,6 +45,23 @@ class ShellExit(Exception):
 
 class ShellFailure(ShellExit):
     """Raised by an error that ends a script, but not a shell that somebody types into."""
+
+
+class FunctionReturn(Exception):
+    """Raised by `return`."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class LoopJump(Exception):
+    """Raised by `break` and `continue`."""
+
+    def __init__(self, levels: int, is_break: bool) -> None:
+        super().__init__(levels)
+        self.levels = levels
+        self.is_break = is_break
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,6 +150,9 @@ class ShellState:
         value = self.environment.get(name)
         if value is None and name in ("COLUMNS", "LINES") and (terminal := self.io.terminal):
             return str(terminal.columns if name == "COLUMNS" else terminal.rows)
+        if value is None and name in ("LINENO", "PPID"):
+            self.complain(f"${name} is not supported")
+            raise ShellFailure(1)
         if value is not None or name[0].isalpha() or name[0] == "_":
             return value
         if name.isdecimal():

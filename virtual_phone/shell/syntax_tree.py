@@ -92,10 +92,10 @@ class For:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Case:
-    """`case word in pattern | pattern) body ;; esac`; an arm ends with `;;` or `;&`."""
+    """`case word in pattern | pattern) body ;; esac`."""
 
     word: Word
-    arms: "Sequence[tuple[Sequence[Word], Script, str]]"
+    arms: "Sequence[tuple[Sequence[Word], Script]]"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -91,8 +91,6 @@ class Request:
 
     url: str
     method: str = "GET"
-    headers: tuple[str, ...] = ()
-    body: bytes = b""
     num_redirects: int = 0
     """Redirections to follow."""
     max_bytes: int = 16 << 20
@@ -125,8 +123,7 @@ async def fetch(network: PhoneNetwork, request: Request) -> Response:
             raise PageUnreachable(f"Failed to connect to {host} port {port}: Connection refused")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         lines = [f"{request.method} {path} HTTP/1.0", f"Host: {host}:{port}", "Connection: close"]
-        lines += [*request.headers, *[f"Content-Length: {len(request.body)}"] * bool(request.body)]
-        channel.write("\r\n".join([*lines, "", ""]).encode("ascii", "replace") + request.body)
+        channel.write("\r\n".join([*lines, "", ""]).encode("ascii", "replace"))
         response = await _read_response(channel, request)
         moved = _LOCATION.search(response.head)
         if response.status not in _MOVED or moved is None:

@@ -270,9 +270,9 @@ async def test_downloads_of_any_size_are_saved() -> None:
         done = await run_later(curl + "http://localhost/big", phone)
         assert done.out == f"200 {len(BODY)}"
         assert (await run_later("cat /data/local/tmp/a", phone)).out_bytes == BODY
-        await run_later("cd /data/local/tmp; wget -q -O b http://localhost/moved", phone)
+        await run_later("cd /data/local/tmp; curl -Lo b http://localhost/moved", phone)
         assert phone.files.read("/data/local/tmp/b") == BODY
-        await run_later("cd /data/local/tmp; wget http://localhost/big", phone)
+        await run_later("cd /data/local/tmp; curl --remote-name http://localhost/big", phone)
         assert phone.files.read("/data/local/tmp/big") == BODY
         assert (await run_later("curl http://localhost/moved", phone)).out == ""
         assert (await run_later("curl -L http://localhost/moved", phone)).out_bytes == BODY

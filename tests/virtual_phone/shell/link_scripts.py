@@ -24,7 +24,7 @@ ln -s d k; [[ -h d ]]; echo $?
 ln -s d k; readlink -f k/e.txt | sed 's|.*/d|d|'; readlink -f k/no | sed 's|.*/d|d|'
 ln -s d k; readlink -e k/no
 readlink -f no/x; echo $?; ln -s a.txt l; readlink -n l; readlink l a.txt l; echo $?; du l
-ln -s d k; find . -type l; find k; find k/; find . -lname 'd*'; find . -type f | wc -l
+ln -s d k; find . -type l; find k; find k/; find . -type f | wc -l
 ln -s d k; grep -r deep k; true
 ln -s a.txt l; chmod 600 l; stat -c %a a.txt; ln -s new m; touch m; ls; rm l; ls a.txt
 ln -s a.txt l; ln -s new m; rm -f m new; ls

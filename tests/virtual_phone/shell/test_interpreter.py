@@ -144,6 +144,26 @@ def test_a_script_with_a_syntax_error_runs_nothing(script: str) -> None:
     assert not list(phone.command_history)
 
 
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ("echo $LINENO", "sh: $LINENO is not supported"),
+        ("set -Q", "set: -Q: unknown option"),
+        ("trap 'echo no' INT", "trap: INT: a virtual phone runs the action of EXIT only"),
+        ("read -t 1 x", "read: Unknown option 't' (see \"read --help\")"),
+        ("typeset -i x=1", "typeset: Unknown option 'i' (see \"typeset --help\")"),
+        ("ls -Q /", "ls: Unknown option 'Q' (see \"ls --help\")"),
+        ("head -n x", "head: not integer: x"),
+        ("case a in a) ;& esac", "sh: syntax error: unexpected ';&'"),
+        ("cat <> x", "sh: syntax error: unexpected '>'"),
+        ("find / -foo", "find: bad arg '-foo'"),
+    ],
+)
+def test_what_is_not_supported_is_an_error(script: str, error: str) -> None:
+    done = run(script)
+    assert (done.out, done.err, done.code) == ("", f"{error}\n", 1)
+
+
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
 

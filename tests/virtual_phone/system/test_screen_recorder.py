@@ -114,7 +114,7 @@ def test_a_recorded_file_is_a_video(phone: VirtualPhone) -> None:
         ("--size 5x5 -", "Invalid size 5x5"),
         ("--size x -", "invalid literal"),
         ("--bit-rate 5 -", "Bit rate 5 outside"),
-        ("--wrong -", "option --wrong not recognized"),
+        ("--wrong -", "Unknown option 'wrong'"),
         ("--time-limit x -", "could not convert"),
     ],
 )

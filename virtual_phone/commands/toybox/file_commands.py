@@ -5,7 +5,7 @@ import hashlib
 import re
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from virtual_phone.commands.command_table import command, split_options
 from virtual_phone.shell.interpreter import CommandContext
@@ -24,7 +24,11 @@ _MOUNTS = {
 
 
 def each(
-    ctx: CommandContext, paths: Sequence[str], act: Callable[[str], None], *, spelled: bool = False
+    ctx: CommandContext,
+    paths: Sequence[str],
+    act: Callable[[str], object],
+    *,
+    spelled: bool = False,
 ) -> int:
     """Apply a function to every path; print an error for each one that fails."""
     code = 0
@@ -40,7 +44,7 @@ def each(
 async def cat(ctx: CommandContext) -> int:
     """`cat [files]`; `-` is standard input."""
     code = 0
-    for path in split_options(ctx, "")[1] or ["-"]:
+    for path in split_options(ctx, "u")[1] or ["-"]:
         if path == "-":
             while chunk := await ctx.io.read():
                 ctx.out(chunk)
@@ -59,19 +63,19 @@ async def cat(ctx: CommandContext) -> int:
 
 @command("ls")
 def ls(ctx: CommandContext) -> int:
-    """`ls [-l] [-a] [-A] [-d] [-R] [-1] [-p] [-F] [-L] [paths]`, one name per line."""
-    options, paths = split_options(ctx, "")
-    files = ctx.phone.files
+    """`ls [-lnhaAdRpFLrtS1] [paths]`, one name per line; names are sorted."""
+    options, paths = split_options(ctx, "1ACFLRSadhlnprt")
+    files, is_long = ctx.phone.files, not options.keys().isdisjoint("ln")
     folders: list[str] = []
 
     def entry(name: str, node: FileNode) -> None:
-        shown = f"{name} -> {node.target}" if node.is_link and "l" in options else name
+        shown = f"{name} -> {node.target}" if node.is_link and is_long else name
         shown += "/" * (("p" in options or "F" in options) and node.is_folder)
         shown += "@" * ("F" in options and node.is_link)
-        ctx.print(_line(shown, node) if "l" in options else shown)
+        ctx.print(_line(shown, node, options) if is_long else shown)
 
     def sort_out(path: str) -> None:
-        follow = options.keys().isdisjoint("dFl") or "L" in options or path.endswith("/")
+        follow = options.keys().isdisjoint("dFln") or "L" in options or path.endswith("/")
         full = ctx.path(path)
         # A link that leads nowhere is listed itself.
         node = files.find(files.resolve(full)) if follow else None
@@ -86,14 +90,19 @@ def ls(ctx: CommandContext) -> int:
         names = [n for n in files.names(full) if n[0] != "." or "a" in options or "A" in options]
         if len(paths) > 1 or "R" in options:
             ctx.print(f"{path}:")
-        if "l" in options:
+        if is_long:
             ctx.print(f"total {len(names) * _BLOCK // 1024}")
-        for name in ([".", ".."] if "a" in options else []) + names:
-            inside = files.find(f"{full}/{name}", follow="L" in options)
-            if inside is not None:
-                entry(name, inside)
-                if inside.is_folder and "R" in options and name.strip("."):
-                    folders.append(f"{path.rstrip('/')}/{name}")
+        names += [".", ".."] if "a" in options else []
+        found = [(name, files.find(f"{full}/{name}", follow="L" in options)) for name in names]
+        listed = sorted((name, node) for name, node in found if node is not None)
+        if "t" in options:
+            listed.sort(key=lambda pair: -pair[1].mtime)
+        elif "S" in options:
+            listed.sort(key=lambda pair: -size_of(pair[1]))
+        for name, inside in reversed(listed) if "r" in options else listed:
+            entry(name, inside)
+            if inside.is_folder and "R" in options and name.strip("."):
+                folders.append(f"{path.rstrip('/')}/{name}")
 
     code = each(ctx, paths or ["."], sort_out, spelled=True)
     for number, path in enumerate(folders):  # grows meanwhile
@@ -104,11 +113,11 @@ def ls(ctx: CommandContext) -> int:
 
 @command("ln")
 def ln(ctx: CommandContext) -> int:
-    """`ln -s [-f] [-n] [-T] [-v] targets [link]`; the link is a path or a folder.
+    """`ln -s [-fnTv] targets [link]`; the link is a path or a folder.
 
     As on a phone, the shell may not make hard links.
     """
-    options, words = split_options(ctx, "t")
+    options, words = split_options(ctx, "Tfnsv")
     if not words:
         return ctx.fail("ln: Needs 1 argument")
     targets, goal = (words[:-1], words[-1]) if len(words) > 1 else (words, ".")
@@ -136,7 +145,7 @@ def ln(ctx: CommandContext) -> int:
 @command("rm")
 def rm(ctx: CommandContext) -> int:
     """`rm [-r] [-f] paths`."""
-    options, paths = split_options(ctx, "")
+    options, paths = split_options(ctx, "Rfrv")
     files = ctx.phone.files
 
     def remove(path: str) -> None:
@@ -149,7 +158,7 @@ def rm(ctx: CommandContext) -> int:
 @command("mkdir")
 def mkdir(ctx: CommandContext) -> int:
     """`mkdir [-p] paths`."""
-    options, paths = split_options(ctx, "m")
+    options, paths = split_options(ctx, "m:pv")
     files = ctx.phone.files
     return each(ctx, paths, files.make_folders if "p" in options else files.make_folder)
 
@@ -157,7 +166,7 @@ def mkdir(ctx: CommandContext) -> int:
 @command("cp", "mv")
 def cp(ctx: CommandContext) -> int:
     """`cp [-r] paths target`, `mv paths target`; the target is a file or a folder."""
-    options, paths = split_options(ctx, "")
+    options, paths = split_options(ctx, "HLPRadfnprv")
     if len(paths) < 2:
         return ctx.fail(f"{ctx.name}: Needs 2 arguments")
     files, goal = ctx.phone.files, ctx.path(paths[-1])
@@ -198,13 +207,13 @@ def touch(ctx: CommandContext) -> int:
         if files.find(path) is None:
             files.write(path, b"")
 
-    return each(ctx, split_options(ctx, "td")[1], make)
+    return each(ctx, split_options(ctx, "acd:hmr:t:")[1], make)
 
 
 @command("chmod")
 def chmod(ctx: CommandContext) -> int:
     """`chmod MODE paths`: MODE is octal, or symbolic as in `u+x,go-w`."""
-    words = [word for word in ctx.arguments if word not in ("-R", "-f", "-v")]
+    words = [word for word in ctx.arguments if not re.fullmatch("-[Rfv]+", word)]
     if len(words) < 2:
         return ctx.fail("chmod: Needs 2 arguments")
     mode, files = words[0], ctx.phone.files
@@ -240,18 +249,19 @@ def size_of(node: FileNode) -> int:
     return _BLOCK if node.content is None else len(node.content)
 
 
-def _line(name: str, node: FileNode) -> str:
+def _line(name: str, node: FileNode, options: Mapping[str, str]) -> str:
     """A line of `ls -l`."""
     when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(node.mtime))
-    return f"{stat.filemode(node.mode)} 1 shell shell {size_of(node):>8} {when} {name}"
+    owner = "2000 2000" if "n" in options else "shell shell"
+    size = human_size(size_of(node)) if "h" in options else str(size_of(node))
+    return f"{stat.filemode(node.mode)} 1 {owner} {size:>8} {when} {name}"
 
 
 @command("md5sum", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum")
 async def md5sum(ctx: CommandContext) -> int:
     """`md5sum [files]`."""
     name = ctx.name.removesuffix("sum")
-    paths = split_options(ctx, "")[1]
-
+    paths = split_options(ctx, "b")[1]
     if not paths:
         ctx.print(f"{await _digest(name, await ctx.read_all())}  -")
     contents: list[tuple[str, bytes]] = []
@@ -275,14 +285,16 @@ async def _digest(name: str, content: bytes) -> str:
 
 @command("df")
 def df(ctx: CommandContext) -> int:
-    """`df [-h] [paths]`: sizes in blocks of 1024 bytes."""
-    options, paths = split_options(ctx, "")
-    is_human = "h" in options
+    """`df [-hk] [paths]`: sizes in blocks of 1024 bytes."""
+    options, paths = split_options(ctx, "Phk")
+    is_human, files = "h" in options, ctx.phone.files
     size = "     Size" if is_human else "1K-blocks"
     ctx.print(f"Filesystem       {size}      Used Available Use% Mounted on")
 
     def show(mount: str) -> None:
-        total, free = _space(ctx, mount)
+        total, free = files.capacity, files.num_free
+        if mount in ("/", "/dev"):
+            total, free = (_SYSTEM_BYTES, 0) if mount == "/" else (total // 2, total // 2)
         numbers = (total, total - free, free)
         shown = [human_size(n) if is_human else str(n // 1024) for n in numbers]
         share = f"{-(-100 * (total - free) // max(1, total))}%"
@@ -290,27 +302,16 @@ def df(ctx: CommandContext) -> int:
         ctx.print(f"{_MOUNTS[mount]:<16} {columns} {share:>4} {mount}")
 
     def show_of(path: str) -> None:
-        ctx.phone.files.stat(path)
-        show(_mount_of(ctx.phone.files.resolve(path)))
+        files.stat(path)
+        path = f"{files.resolve(path)}/"
+        path = "/storage/emulated/" if path.startswith("/sdcard/") else path
+        show(max((m for m in _MOUNTS if path.startswith(f"{m.rstrip('/')}/")), key=len))
 
     if paths:
         return each(ctx, paths, show_of)
     for mount in _MOUNTS:
         show(mount)
     return 0
-
-
-def _mount_of(path: str) -> str:
-    path = "/storage/emulated" if f"{path}/".startswith("/sdcard/") else path
-    return max((m for m in _MOUNTS if f"{path}/".startswith(f"{m.rstrip('/')}/")), key=len)
-
-
-def _space(ctx: CommandContext, mount: str) -> tuple[int, int]:
-    """Total and free bytes of a mounted file system."""
-    files = ctx.phone.files
-    if mount == "/":
-        return _SYSTEM_BYTES, 0
-    return (files.capacity, files.num_free) if mount != "/dev" else (files.capacity // 2,) * 2
 
 
 def human_size(num_bytes: float) -> str:

@@ -1,4 +1,4 @@
-"""Programs that examine and change files: stat, du, dd, base64 and others."""
+"""Programs that examine files: stat, du, readlink, base64 and others."""
 
 import base64
 import itertools
@@ -7,11 +7,10 @@ import re
 import stat
 import time
 
-from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.commands.command_table import command, number_of, split_options
 from virtual_phone.commands.toybox.file_commands import each, human_size, size_of
 from virtual_phone.shell.interpreter import CommandContext
 
-_MAX_SIZE = 64 << 20
 SIZE_UNITS = {"": 1, "c": 1, "b": 512, "w": 2, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TYPES = {
     stat.S_IFDIR: "directory", stat.S_IFREG: "regular file", stat.S_IFLNK: "symbolic link",
@@ -25,25 +24,16 @@ def children_of(ctx: CommandContext, path: str) -> list[str]:
     return [f"{path.rstrip('/')}/{name}" if path != "/" else f"/{name}" for name in names]
 
 
-def number_of(text: str) -> int:
-    """A size such as `4k` or `1M`, in bytes."""
-    found = re.fullmatch(r"(\d{1,12})([cbwkmg]?)b?", text.lower())
-    if found is None:
-        raise OSError(22, "Invalid argument", text)
-    return int(found[1]) * SIZE_UNITS[found[2]]
-
-
 @command("base64")
 async def base64_(ctx: CommandContext) -> int:
     """`base64 [-d] [-w columns] [file]`."""
-    options, paths = split_options(ctx, "w")
+    options, paths = split_options(ctx, "dw:")
     content = ctx.phone.files.read(ctx.path(paths[0])) if paths else await ctx.read_all()
     if "d" in options:
         letters = bytes(c for c in content if not chr(c).isspace())
         ctx.out(base64.b64decode(letters + b"=" * (-len(letters) % 4)))
         return 0
-    text, width = base64.b64encode(content).decode(), options.get("w", "76")
-    columns = int(width[:6]) if width.isdecimal() else 76
+    text, columns = base64.b64encode(content).decode(), number_of(options.get("w", "76")) or 0
     lines = [text[at : at + columns] for at in range(0, len(text), columns)] if columns else [text]
     ctx.out(("\n".join(lines) + "\n" * bool(columns and text)).encode())
     return 0
@@ -52,7 +42,7 @@ async def base64_(ctx: CommandContext) -> int:
 @command("stat")
 def stat_(ctx: CommandContext) -> int:
     """`stat [-L] [-c FORMAT] paths`."""
-    options, paths = split_options(ctx, "c")
+    options, paths = split_options(ctx, "Lc:")
     form = options.get("c") or (
         "  File: %N\n  Size: %s\t Blocks: %b\t IO Blocks: 512\t%F\nAccess: (0%a/%A)\tUid: "
         "( 2000/   shell)\tGid: ( 2000/   shell)\nModify: %y"
@@ -78,8 +68,8 @@ def stat_(ctx: CommandContext) -> int:
 @command("du")
 def du(ctx: CommandContext) -> int:
     """`du [-sahkmb] [-d depth] [paths]`: sizes in blocks of 1024 bytes."""
-    options, paths = split_options(ctx, "d")
-    most = 0 if "s" in options else int(options.get("d", "1000")[:4])
+    options, paths = split_options(ctx, "abd:hkms")
+    most = 0 if "s" in options else number_of(options.get("d")) or 1000
 
     def show(num_bytes: int, path: str) -> None:
         unit = 1 if "b" in options else 1 << 20 if "m" in options else 1024
@@ -97,36 +87,13 @@ def du(ctx: CommandContext) -> int:
             show(size, path)
         return size
 
-    code = 0
-    for path in paths or ["."]:
-        try:
-            measure(path, 0)
-        except OSError as error:
-            code = ctx.fail(f"du: {path}: {error.strerror}")
-    return code
-
-
-@command("basename", "dirname")
-def basename(ctx: CommandContext) -> int:
-    """`basename path [suffix]`, `dirname path`."""
-    options, words = split_options(ctx, "s")
-    if not words:
-        return ctx.fail(f"{ctx.name}: Needs 1 argument")
-    if ctx.name == "dirname":
-        for path in words:
-            ctx.print(posixpath.dirname(path.rstrip("/")) or ("/" if path[:1] == "/" else "."))
-        return 0
-    suffix = options.get("s", words[1] if len(words) > 1 else "")
-    for path in words if "s" in options or "a" in options else words[:1]:
-        name = path.rstrip("/").rpartition("/")[2] or path[:1]
-        ctx.print(name.removesuffix(suffix) if suffix != name else name)
-    return 0
+    return each(ctx, paths or ["."], lambda path: measure(path, 0), spelled=True)
 
 
 @command("realpath", "readlink")
 def readlink(ctx: CommandContext) -> int:
     """`readlink links`: where they lead; `readlink -f|-e|-m paths`, `realpath paths`."""
-    options, words = split_options(ctx, "")
+    options, words = split_options(ctx, "efmnq")
     if not words:
         return ctx.fail(f"{ctx.name}: Needs 1 argument")
     files, code = ctx.phone.files, 0
@@ -154,7 +121,7 @@ def readlink(ctx: CommandContext) -> int:
 @command("mktemp")
 def mktemp(ctx: CommandContext) -> int:
     """`mktemp [-d] [-p folder] [template]`."""
-    options, words = split_options(ctx, "p")
+    options, words = split_options(ctx, "dp:qtu")
     template = (words or ["tmp.XXXXXXXXXX"])[0]
     folder = options.get("p") or ("" if words else ctx.environment.get("TMPDIR", "/data/local/tmp"))
     files, stem = ctx.phone.files, template.rstrip("X")
@@ -181,20 +148,4 @@ def rmdir(ctx: CommandContext) -> int:
             raise OSError(39, "Directory not empty")
         files.remove(path, recursive=True)
 
-    return each(ctx, split_options(ctx, "")[1], remove)
-
-
-@command("truncate")
-def truncate(ctx: CommandContext) -> int:
-    """`truncate -s SIZE files`."""
-    options, paths = split_options(ctx, "s")
-    size, files = number_of(options.get("s", "")), ctx.phone.files
-
-    def change(path: str) -> None:
-        node = files.find(path)
-        content = (node.content or b"") if node is not None else b""
-        if size > files.num_free + len(content):
-            raise OSError(28, "No space left on device")
-        files.write(path, content[:size].ljust(size, b"\0"))
-
-    return each(ctx, paths, change)
+    return each(ctx, split_options(ctx, "p")[1], remove)

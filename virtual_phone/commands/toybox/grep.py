@@ -8,11 +8,12 @@ import re
 from collections import deque
 from functools import lru_cache
 
-from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.commands.command_table import command, number_of, split_options
 from virtual_phone.commands.toybox.text_commands import sliced_lines
 from virtual_phone.shell.expansion import CLASSES
 from virtual_phone.shell.interpreter import CommandContext
 
+_NO_EFFECT = {"color": "", "line-buffered": ""}
 _SWAPPED = frozenset("+?|(){}")
 _SAME = {"<": r"\b(?=\w)", ">": r"\b(?<=\w)", **{c: f"\\{c}" for c in "bBwWsSdD"}}
 _TOKEN = re.compile(r"\\(.)|(\[\^?\]?+(?:\[:\w+:\]|[^]])*+(\]|\Z))|(.)", re.DOTALL)
@@ -79,8 +80,9 @@ def _bracket(text: str) -> str:
 
 @command("grep", "egrep", "fgrep")
 async def grep(ctx: CommandContext) -> int:
-    """`grep [-EFHLchilnoqrvwxs] [-e PATTERN] [-f FILE] [-m N] [-A|-B|-C N] pattern [files]`."""
-    options, words = split_options(ctx, "emABCf", joined="e")
+    """`grep [-EFHLRchilnoqrsvwx] [-e PATTERN] [-f FILE] [-m N] [-A|-B|-C N] pattern [files]`."""
+    short = "EFHILRachilnoqrsvwxe:f:m:A:B:C:"
+    options, words = split_options(ctx, short, _NO_EFFECT, joined="e")
     lines = options["e"].split("\n") if "e" in options else []
     if "f" in options:
         try:
@@ -145,17 +147,12 @@ class _Search:
         self._match = pattern.fullmatch if "x" in options else pattern.search
         self._options = options
         self._number = 0
-        self._most = self._count("m")
-        around = self._count("C") or 0
-        before, after = self._count("B"), self._count("A")
+        self._most, before, after = (number_of(options.get(letter)) for letter in "mBA")
+        around = number_of(options.get("C")) or 0
         self._after = around if after is None else after
         self._num_left = 0
         self._last_shown = 0
         self._before: deque[str] = deque(maxlen=around if before is None else before)
-
-    def _count(self, letter: str) -> int | None:
-        text = self._options.get(letter, "")
-        return int(text[-9:]) if text.isascii() and text.isdecimal() else None
 
     async def stream(self) -> None:
         """Search standard input."""

@@ -1,16 +1,14 @@
-"""Text filters that are asked for often: head, tail, wc, tee, seq."""
+"""Text filters that are asked for often: head, tail, wc, tee."""
 
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from decimal import Decimal
+from collections.abc import AsyncIterator, Collection, Iterator
 
-from virtual_phone.commands.command_table import command, split_options
-from virtual_phone.shell.interpreter import CommandContext
+from virtual_phone.commands.command_table import command, number_of, split_options
+from virtual_phone.shell.interpreter import CommandContext, UsageError
 
 _SLICE_BYTES = 1 << 16
-_LINES_PER_TURN = 256
 
 
 async def sliced_lines(content: bytes) -> AsyncIterator[list[str]]:
@@ -35,9 +33,9 @@ def _contents(
             ctx.fail(f"{ctx.name}: {path}: {error.strerror}")
 
 
-def _title(ctx: CommandContext, path: str, number: int, num_files: int) -> None:
+def _title(ctx: CommandContext, options: Collection[str], path: str, number: int, of: int) -> None:
     """The line above each of several files in the output of head and tail."""
-    if num_files > 1:
+    if "v" in options or (of > 1 and "q" not in options):
         ctx.print(f"{chr(10) * bool(number)}==> {path} <==")
 
 
@@ -45,14 +43,14 @@ def _title(ctx: CommandContext, path: str, number: int, num_files: int) -> None:
 async def head(ctx: CommandContext) -> int:
     """`head [-n count | -count | -c bytes] [files]`; it stops reading when it has enough."""
     ctx.arguments = _spelled_out(ctx.arguments)
-    options, files = split_options(ctx, "nc")
+    options, files = split_options(ctx, "c:n:qv")
     bytes_wanted = _count(options["c"]) if "c" in options else None
     lines_wanted = _count(options.get("n", "10"))
     if files:
         size = 1 << 20 if bytes_wanted is None else min(bytes_wanted, 1 << 28)
         contents = list(_contents(ctx, files, size))
         for number, (path, content) in enumerate(contents):
-            _title(ctx, path, number, len(files))
+            _title(ctx, options, path, number, len(files))
             ctx.out(_start(content, lines_wanted, bytes_wanted))
         return int(len(contents) < len(files))
     read = b""
@@ -71,12 +69,12 @@ async def head(ctx: CommandContext) -> int:
 async def tail(ctx: CommandContext) -> int:
     """`tail [-n [+]count | -count | -c [+]bytes] [files]`."""
     ctx.arguments = _spelled_out(ctx.arguments)
-    options, files = split_options(ctx, "nc")
+    options, files = split_options(ctx, "c:n:qv")
     contents = list(_contents(ctx, files)) if files else [("", await ctx.read_all())]
     wanted = options.get("c", options.get("n", "10"))
     count = _count(wanted.lstrip("+-"))
     for number, (path, content) in enumerate(contents):
-        _title(ctx, path, number, len(files))
+        _title(ctx, options, path, number, len(files))
         if "c" in options:
             at = count - 1 if wanted.startswith("+") else len(content) - count
         elif wanted.startswith("+"):
@@ -95,7 +93,7 @@ async def tail(ctx: CommandContext) -> int:
 @command("wc")
 async def wc(ctx: CommandContext) -> int:
     """`wc [-l] [-w] [-c] [-m] [files]`."""
-    options, files = split_options(ctx, "")
+    options, files = split_options(ctx, "clmw")
     columns = [letter for letter in "lwcm" if letter in options] or list("lwc")
     contents = list(_contents(ctx, files)) if files else [("", await ctx.read_all())]
     total: Counter[str] = Counter()
@@ -121,7 +119,7 @@ async def wc(ctx: CommandContext) -> int:
 @command("tee")
 async def tee(ctx: CommandContext) -> int:
     """`tee [-a] files`: copy standard input to standard output and to files."""
-    options, paths = split_options(ctx, "")
+    options, paths = split_options(ctx, "ai")
     files, chunks, num_bytes = ctx.phone.files, list[bytes](), 0
     kept: dict[str, bytes] = {}
     for path in map(ctx.path, paths):
@@ -141,55 +139,16 @@ async def tee(ctx: CommandContext) -> int:
     return 0
 
 
-@command("seq")
-async def seq(ctx: CommandContext) -> int:
-    """`seq [-s SEPARATOR] [-w] [-f FORMAT] [FIRST [STEP]] LAST`."""
-    options, words = _seq_options(ctx)
-    try:
-        numbers = [Decimal(word) for word in words]
-        first, step, last = (Decimal(1), Decimal(1), *numbers)[-3:] if len(numbers) == 1 else (
-            numbers[0], numbers[1] if len(numbers) == 3 else Decimal(1), numbers[-1])  # fmt: skip
-        places = max(0, *(-int(n.as_tuple().exponent) for n in (first, step)))
-    except (ArithmeticError, IndexError, ValueError):
-        return ctx.fail("seq: needs numbers")
-    if not all(n.is_finite() for n in (first, step, last)) or not step:
-        return ctx.fail("seq: needs numbers, and a step that is not 0")
-    width = max(len(f"{n:.{places}f}") for n in (first, last)) if "w" in options else 0
-    form, separator = options.get("f"), options.get("s", "\n")
-    num, at = 0, first
-    while at <= last if step > 0 else at >= last:
-        text = form % float(at) if form else f"{at:.{places}f}".zfill(width)
-        _write(ctx, f"{separator if num else ''}{text}")
-        num, at = num + 1, at + step
-        if num % _LINES_PER_TURN == 0:
-            await ctx.io.drain()
-            await asyncio.sleep(0)
-    _write(ctx, "\n" if num else "")
-    return 0
-
-
-def _seq_options(ctx: CommandContext) -> tuple[dict[str, str], list[str]]:
-    """Like `split_options`, but a negative number is no option."""
-    options: dict[str, str] = {}
-    words = list(ctx.arguments)
-    while words and re.match("-[swf]", words[0]):
-        word = words.pop(0)
-        value = word[2:] or (words.pop(0) if word[1] != "w" and words else "")
-        options[word[1]] = value
-    return options, words
-
-
-def _write(ctx: CommandContext, text: str) -> None:
-    ctx.out(text.encode("utf-8", "surrogateescape"))
-
-
 def _spelled_out(arguments: list[str]) -> list[str]:
     """Normalize `-5` to `-n5`."""
     return [re.sub(r"^-(\d+)$", r"-n\1", argument) for argument in arguments]
 
 
 def _count(text: str) -> int:
-    return int(text[-9:]) if text.isascii() and text.isdecimal() else 0
+    count = number_of(text)
+    if count is None:
+        raise UsageError(f"not integer: {text[:100]}")
+    return count
 
 
 def _start(content: bytes, num_lines: int, num_bytes: int | None) -> bytes:

@@ -1,4 +1,4 @@
-"""sed, awk, sort and other filters, run by Bashkit: an interpreter with an in-memory file system.
+"""sed, awk, sort, seq and others, run by Bashkit: an interpreter with an in-memory file system.
 
 Bashkit (https://github.com/everruns/bashkit) never touches this machine's files, network or
 processes, matches patterns in linear time, and limits what loops can do. A program gets copies of
@@ -51,6 +51,9 @@ _PROGRAMS = {
     "sort": _Usage("ktoST"),
     "uniq": _Usage("fsw"),
     "tr": _Usage(num_words=-1),
+    "basename": _Usage(num_words=-1, reads_input=False),
+    "dirname": _Usage(num_words=-1, reads_input=False),
+    "seq": _Usage(num_words=-1, reads_input=False),
     "cut": _Usage("dfcb"),
     "expr": _Usage(num_words=-1, reads_input=False),
     "factor": _Usage(num_words=-1, reads_input=False),
