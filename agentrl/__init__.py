@@ -56,9 +56,7 @@ if TYPE_CHECKING:
     from agentrl.replay import Run
     from agentrl.training.evaluation.evaluate import Evaluation, evaluate
     from agentrl.training.inference.batch_inference import infer
-    from agentrl.training.offline.dpo import dpo
-    from agentrl.training.offline.reward_model_training import train_reward_model
-    from agentrl.training.offline.sft import sft
+    from agentrl.training.offline.finetuning import dpo, sft, train_reward_model
     from agentrl.training.pipeline import run_pipeline
     from agentrl.training.trainer.train import train
     from agentrl.types import Episode, Message, Observation, Outcome, ScoredEpisode, Turn
@@ -109,9 +107,7 @@ _MODULES = {
     "agentrl.errors": ("ActionError", "AgentRLError", "ConfigError", "WorldError"),
     "agentrl.replay": ("Run",),
     "agentrl.training.evaluation.evaluate": ("Evaluation", "evaluate"),
-    "agentrl.training.offline.dpo": ("dpo",),
-    "agentrl.training.offline.reward_model_training": ("train_reward_model",),
-    "agentrl.training.offline.sft": ("sft",),
+    "agentrl.training.offline.finetuning": ("dpo", "sft", "train_reward_model"),
     "agentrl.training.inference.batch_inference": ("infer",),
     "agentrl.training.pipeline": ("run_pipeline",),
     "agentrl.training.trainer.train": ("train",),

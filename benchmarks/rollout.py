@@ -31,6 +31,7 @@ from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.offline import warm_start
 from agentrl.training.offline.supervised_dataset import Demonstration, SupervisedDataset
+from agentrl.training.stop_signals import Stopping
 from agentrl.types import Prompt, Turn
 
 
@@ -115,7 +116,9 @@ async def _clone_expert(
         config.seed,
     )
     deadline_s = config.rollout.deadline_s
-    await warm_start.train_on_demonstrations(warm, dataset, learner, lambda *_: None, deadline_s)
+    await warm_start.train_on_demonstrations(
+        warm, dataset, learner, lambda *_: None, deadline_s, Stopping()
+    )
     learner.save_weights(weights)
     learner.close()
     await rollouts.engines.load_weights(weights, 1)

@@ -30,10 +30,10 @@ def sft(
 
     Example: agentrl sft my_sft.yaml sft.train.data=chats.jsonl optim.lr=1e-5
     """
-    from agentrl.training.offline.sft import SupervisedFinetuning
+    from agentrl.training.offline.finetuning import SupervisedFinetuning
 
     options = JobOptions.of(config, overrides, resume=resume)
-    if (path := _run(SupervisedFinetuning(), options, dry_run, print_config)) is not None:
+    if (path := _run(SupervisedFinetuning, options, dry_run, print_config)) is not None:
         suggest(("merge", path, "my-model"), ("train", "CONFIG", f"model.path={path}/model"))
 
 
@@ -48,10 +48,10 @@ def dpo(
 
     Example: agentrl dpo my_dpo.yaml dpo.train.data=pairs.jsonl dpo.beta=0.1
     """
-    from agentrl.training.offline.dpo import PreferenceTraining
+    from agentrl.training.offline.finetuning import PreferenceTraining
 
     options = JobOptions.of(config, overrides, resume=resume)
-    if (path := _run(PreferenceTraining(), options, dry_run, print_config)) is not None:
+    if (path := _run(PreferenceTraining, options, dry_run, print_config)) is not None:
         suggest(("merge", path, "my-model"), ("train", "CONFIG", f"model.path={path}/model"))
 
 
@@ -66,16 +66,16 @@ def train_reward_model(
 
     Example: agentrl train-reward-model my.yaml reward_model.train.data=pairs.jsonl
     """
-    from agentrl.training.offline.reward_model_training import RewardModelTraining
+    from agentrl.training.offline.finetuning import RewardModelTraining
 
     options = JobOptions.of(config, overrides, resume=resume)
-    if (path := _run(RewardModelTraining(), options, dry_run, print_config)) is not None:
+    if (path := _run(RewardModelTraining, options, dry_run, print_config)) is not None:
         reward = f"rewards=[{{function: model, kwargs: {{path: {path}}}}}]"
         suggest(("train", "CONFIG", reward), ("serve-reward", path))
 
 
 def _run(
-    job: "OfflineJob",
+    job: "type[OfflineJob]",
     options: JobOptions,
     dry_run: bool,
     print_config: bool,
@@ -101,11 +101,11 @@ def _run(
     return path
 
 
-def _print_plan(job: "OfflineJob", options: JobOptions) -> None:
+def _print_plan(job: "type[OfflineJob]", options: JobOptions) -> None:
     from agentrl import config as configuration
 
     options.check_folder()
-    plan = job.plan(configuration.load(options.config, options.settings), restored=False)
+    plan = job(configuration.load(options.config, options.settings)).plan(restored=False)
     found = plan.examples
     typer.echo(f"training examples: {len(found.train_indices)}")
     typer.echo(f"held-out examples: {len(found.held_out_indices)}")

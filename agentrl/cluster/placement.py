@@ -11,7 +11,7 @@ from agentrl.errors import ConfigError
 from agentrl.text import pluralize
 
 if TYPE_CHECKING:
-    from agentrl.config import Config, RolloutConfig, TrainConfig
+    from agentrl.config import RolloutConfig, TrainConfig
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -79,15 +79,17 @@ class Layout:
         """The number of nodes with an engine or a rank."""
         return len({slot.node for slot in (*self.engines, *self.ranks)})
 
-    def applied_to(self, config: Config) -> Config:
-        """The configuration with the numbers of engines and ranks, and their place, decided."""
-        rollout = config.rollout  # without engines, it does not matter
-        if self.engines:
+    def applied_to(
+        self, rollout: RolloutConfig, train: TrainConfig
+    ) -> tuple[RolloutConfig, TrainConfig]:
+        """Return the sections with the numbers of engines and ranks, and their place, decided."""
+        if self.engines:  # otherwise they do not matter
             rollout = replace(rollout, actors=len(self.engines))
         if self.engines and any(slot.gpus for slot in self.ranks):
             rollout = replace(rollout, place="together" if self.together else "apart")
-        ranks = len(self.ranks) or config.train.ranks  # without a learner, they do not matter
-        return replace(config, rollout=rollout, train=replace(config.train, ranks=ranks))
+        if self.ranks:
+            train = replace(train, ranks=len(self.ranks))
+        return rollout, train
 
     def describe(self) -> dict[str, Any]:
         """Return the processes on each GPU, or on each node without one, for `--dry-run`."""

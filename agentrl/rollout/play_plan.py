@@ -54,8 +54,10 @@ class PlayPlan:
 
     def placed(self, layout: Layout) -> "PlayPlan":
         """Return the plan with the engines and ranks that a layout decides."""
-        placed = layout.applied_to(self.source)
-        return replace(self, source=placed, rollout=placed.rollout, transport=_transport_of(placed))
+        rollout, train = layout.applied_to(self.rollout, self.source.train)
+        transport = TransportChoice(rollout=rollout, train=train, lora=self.model.lora)
+        source = replace(self.source, rollout=rollout, train=train)
+        return replace(self, source=source, rollout=rollout, transport=transport)
 
     def only(self, name: str) -> "PlayPlan":
         """Return the plan of a job that has one of the environments alone."""
@@ -66,6 +68,11 @@ class PlayPlan:
         """The tasks that are trained on: those of `mixture`, or else the job's own."""
         mixture = {name: task for name, task in self.tasks.items() if name}
         return mixture or self.tasks
+
+    @property
+    def env_ids(self) -> list[str]:
+        """The ids of the environments that are trained on."""
+        return sorted({task.train.id for task in self.trained.values()})
 
 
 def plan_play(config: Config) -> PlayPlan:
@@ -87,7 +94,9 @@ def plan_play(config: Config) -> PlayPlan:
         model=config.model,
         devices=config.devices,
         rollout=config.rollout,
-        transport=_transport_of(config),
+        transport=TransportChoice(
+            rollout=config.rollout, train=config.train, lora=config.model.lora
+        ),
         message_s=config.train.deadline_s,
     )
 
@@ -98,7 +107,3 @@ def baseline_players(plan: PlayPlan) -> list[str]:
         return named
     own = [task.train.players for task in plan.trained.values()]
     return [name for name in ("random", "expert") if all(name in one for one in own)]
-
-
-def _transport_of(config: Config) -> TransportChoice:
-    return TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)

@@ -3,10 +3,11 @@
 import logging
 import shlex
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from agentrl import config as configuration
 from agentrl import event_loop, replay
@@ -29,36 +30,42 @@ PlanT = TypeVar("PlanT")
 """The plan of a kind of job: everything it needs, found and checked before any work starts."""
 
 
-class Job(Protocol[PlanT]):
-    """Base class of the kinds of training; `run_job` does the rest."""
+class Job(ABC, Generic[PlanT]):
+    """A kind of training; `run_job` does what all kinds share."""
 
     command: str
     """Command that starts and resumes the job, such as `agentrl train`."""
 
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
     @property
+    @abstractmethod
     def steps_key(self) -> str:
         """The setting of the number of steps."""
 
-    def plan(self, config: Config, *, restored: bool) -> PlanT:
+    @abstractmethod
+    def plan(self, *, restored: bool) -> PlanT:
         """Look up and check everything that the configuration names, before any work starts.
 
         Args:
-            config: the job.
             restored: whether it continues from a checkpoint.
 
         Raises:
             ConfigError: the first thing that is missing or invalid, and what to do.
         """
 
-    def is_finished(self, config: Config, summary: Mapping[str, Any]) -> bool:
+    @abstractmethod
+    def is_finished(self, summary: Mapping[str, Any]) -> bool:
         """Whether a run with this `summary.json` has nothing left to do."""
 
+    @abstractmethod
     async def run(self, plan: PlanT, folder: RunFolder, state: RunState, *, resumed: bool) -> None:
         """Open everything that the job needs, train, and close it in reverse order."""
 
 
 def run_job(
-    job: Job[PlanT],
+    kind: type[Job[PlanT]],
     config: Config | StrPath,
     overrides: Sequence[str],
     resume: StrPath | None,
@@ -75,7 +82,7 @@ def run_job(
         folder.check_trains()
         folder.check_writable()
         started_by = folder.command
-        if started_by not in (None, job.command):
+        if started_by not in (None, kind.command):
             raise ConfigError(
                 f"{folder.path} is a run of {started_by}: resume it with {started_by} --resume "
                 f"{shlex.quote(str(folder.path))}"
@@ -84,9 +91,10 @@ def run_job(
     else:
         settings = configuration.resolve(config, overrides)
     settings = configuration.with_absolute_paths(settings)
+    job = kind(settings)
     if resume is None:
         RunFolder.check_new(settings.run)
-        plan = job.plan(settings, restored=False)
+        plan = job.plan(restored=False)
         folder = RunFolder.create(settings.run, job_name(config, settings))
         folder.save_config(settings.to_dict())
         folder.save_command(job.command)
@@ -95,11 +103,11 @@ def run_job(
     with lock_folder(run):
         if resume is not None:
             summary = folder.final_summary()
-            if summary is not None and job.is_finished(settings, summary):
+            if summary is not None and job.is_finished(summary):
                 log.warning("%s is already finished; raise %s to train longer", run, job.steps_key)
                 return replay.Run(run)
             latest = checkpoint_store.latest(run)
-            plan = job.plan(settings, restored=latest is not None)
+            plan = job.plan(restored=latest is not None)
             _check_model(settings.model, folder)
             if latest is not None:
                 checkpoint_store.check_files(latest)

@@ -23,16 +23,18 @@ from agentrl.rollout.environments.resolved_env import history_of, resolve_env
 from agentrl.runs.run_folder import RunFolder
 from agentrl.text import did_you_mean, known_names, quoted
 from agentrl.training.job import Job, run_job
-from agentrl.training.offline.dpo import PreferenceTraining
-from agentrl.training.offline.reward_model_training import RewardModelTraining
-from agentrl.training.offline.sft import SupervisedFinetuning
+from agentrl.training.offline.finetuning import (
+    PreferenceTraining,
+    RewardModelTraining,
+    SupervisedFinetuning,
+)
 from agentrl.training.pipeline_results import stage_row
 from agentrl.training.plan.job_plan import check_learner
 from agentrl.training.trainer.train import Reinforcement
 
 log = logging.getLogger(__name__)
 
-JOBS: dict[str, Callable[[], Job[Any]]] = {
+JOBS: dict[str, type[Job[Any]]] = {
     "train": Reinforcement,
     "sft": SupervisedFinetuning,
     "dpo": PreferenceTraining,
@@ -219,7 +221,7 @@ class StagedRun:
             checked[stage.name] = config
             try:
                 if not stage.follows:
-                    JOBS[stage.job]().plan(config, restored=False)
+                    JOBS[stage.job](config).plan(restored=False)
                     continue
                 if _EARLIER not in _as_text(stage.settings.get("model")):
                     check_learner(config)
@@ -277,18 +279,16 @@ class StagedRun:
             run = runs[stage.name]
             if not (run / "config.yaml").is_file():
                 shutil.rmtree(run, ignore_errors=True)  # of a process killed while it was created
-            job = JOBS[stage.job]()
-            if not _is_finished(job, run):
+            if not _is_finished(JOBS[stage.job], run):
                 begun(stage, run)
-                self._run(stage, job, run, runs, model)
+                self._run(stage, run, runs, model)
                 write_json(folder / _SUMMARY, self.report(folder))
             if stage.job != "train-reward-model":
                 model = run / "model"
         return self.report(folder)
 
-    def _run(
-        self, stage: Stage, job: Job[Any], run: Path, runs: Mapping[str, Path], model: Path | None
-    ) -> None:
+    def _run(self, stage: Stage, run: Path, runs: Mapping[str, Path], model: Path | None) -> None:
+        job = JOBS[stage.job]
         if (run / "config.yaml").is_file():
             run_job(job, "", (), run, lambda _: None, is_stage=True)
             return
@@ -436,11 +436,13 @@ def _write_data(stage: Stage, run: replay.Run, file: Path) -> None:
     preference_pairs.write(run, file, replay.Filter(held_out=False), history, data.pairs)
 
 
-def _is_finished(job: Job[Any], run: Path) -> bool:
+def _is_finished(job: type[Job[Any]], run: Path) -> bool:
     if not (run / "config.yaml").is_file():
         return False
     summary = RunFolder(run).final_summary()
-    return summary is not None and job.is_finished(configuration.load(run / "config.yaml"), summary)
+    if summary is None:
+        return False
+    return job(configuration.load(run / "config.yaml")).is_finished(summary)
 
 
 def _with_results(settings: Any, runs: Mapping[str, Path]) -> Any:

@@ -106,14 +106,16 @@ class Stopping:
 
 
 @contextmanager
-def acknowledge_stop_signals(*more: signal.Signals, grace_s: float = 0.0) -> Iterator[Stopping]:
+def acknowledge_stop_signals(
+    stop_signal: str | None = None, grace_s: float = 0.0
+) -> Iterator[Stopping]:
     """Log Ctrl-C, SIGTERM and SIGHUP at once: what is in progress takes a while to stop.
 
     Enter it in the main task of the event loop, which a signal cancels, so that everything is
     closed in order.
 
     Args:
-        more: further signals that are handled like SIGTERM.
+        stop_signal: name of a further signal that is handled like SIGTERM (`run.stop_signal`).
         grace_s: see `Stopping`.
 
     Raises:
@@ -124,7 +126,9 @@ def acknowledge_stop_signals(*more: signal.Signals, grace_s: float = 0.0) -> Ite
         yield Stopping()  # only the main thread can handle signals
         return
     stopping = Stopping(asyncio.current_task(), grace_s)
-    numbers = [signal.SIGTERM, *more]
+    numbers = [signal.SIGTERM]
+    if stop_signal is not None:
+        numbers.append(signal.Signals[stop_signal])
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # ignored under nohup
         numbers.append(signal.SIGHUP)
     if callable(signal.getsignal(signal.SIGINT)):  # ignored in what a script starts with &

@@ -19,7 +19,7 @@ from agentrl.cluster.node_survey import ask_nodes
 from agentrl.cluster.placement import Node, plan_layout, unused_gpus
 from agentrl.cluster.ray_cluster import await_result
 from agentrl.cluster.reservation import Reservation
-from agentrl.config import Config, RolloutConfig, TrainConfig
+from agentrl.config import RolloutConfig, TrainConfig
 from agentrl.errors import ClusterError, ConfigError, WorkerLost
 
 TOGETHER = ["rank 0, engine 0", "rank 1, engine 1", "rank 2, engine 2", "rank 3, engine 3"]
@@ -129,8 +129,8 @@ def test_what_does_not_fit_is_refused_with_the_arithmetic(gpus, settings, said):
 def test_without_gpus_nodes_share_the_work_evenly():
     layout = plan([0, 0], ranks=2)
     assert layout.describe() == {"10.0.0.1": "rank 0, engine 0", "10.0.0.2": "rank 1, engine 1"}
-    config = layout.applied_to(Config())
-    assert (config.rollout.actors, config.train.ranks) == (2, 2)
+    rollout, train = layout.applied_to(RolloutConfig(), TrainConfig())
+    assert (rollout.actors, train.ranks) == (2, 2)
 
 
 def test_evaluation_uses_every_gpu_for_engines():

@@ -18,25 +18,23 @@ from agentrl.errors import (
     LearnerLost,
     RewardError,
 )
-from agentrl.training.job import run_job
+from agentrl.training.job import Job, run_job
 from agentrl.runs.job_failure import may_pass, read_failure
 from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_state import RunState
 from agentrl.runs.run_summary import job_state, summarize
 
 
-class FailingJob:
+class FailingJob(Job[None]):
     """A job that works for a step, and then ends with an error."""
 
     command, steps_key = "agentrl train", "train.steps"
+    error: BaseException | None = None
 
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-
-    def plan(self, config, *, restored):
+    def plan(self, *, restored):
         return None
 
-    def is_finished(self, config, summary):
+    def is_finished(self, summary):
         return False
 
     async def run(self, plan: None, folder: RunFolder, state: RunState, *, resumed: bool):
@@ -47,10 +45,14 @@ class FailingJob:
             raise self.error
 
 
+def failing_with(error: BaseException | None) -> type[FailingJob]:
+    return type("Failing", (FailingJob,), {"error": error})
+
+
 def fail(tmp_path: Path, error: BaseException | None, resume: Path | None = None) -> Path:
     settings = Config(run=RunConfig(dir=str(tmp_path), name="one"))
     with suppress(BaseException):
-        run_job(FailingJob(error), settings, (), resume, lambda job: None)
+        run_job(failing_with(error), settings, (), resume, lambda job: None)
     return tmp_path / "one"
 
 
@@ -116,7 +118,7 @@ def test_an_existing_name_is_refused_before_the_job_is_checked(tmp_path):
     (tmp_path / "one").mkdir()
     settings = Config(run=RunConfig(dir=str(tmp_path), name="one"))
     with pytest.raises(ConfigError, match="one exists: resume it with agentrl train --resume"):
-        run_job(Unchecked(None), settings, (), None, lambda job: None)
+        run_job(Unchecked, settings, (), None, lambda job: None)
 
 
 def test_a_job_that_cannot_begin_leaves_no_folder(tmp_path):
@@ -126,5 +128,5 @@ def test_a_job_that_cannot_begin_leaves_no_folder(tmp_path):
 
     settings = Config(run=RunConfig(dir=str(tmp_path), name="one"))
     with pytest.raises(ConfigError):
-        run_job(Refused(None), settings, (), None, lambda job: None)
+        run_job(Refused, settings, (), None, lambda job: None)
     assert not (tmp_path / "one").exists()

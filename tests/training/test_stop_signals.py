@@ -14,7 +14,7 @@ from agentrl.training.stop_signals import acknowledge_stop_signals
 
 
 async def stopped_in_a_block(number, block_s, grace_s, done):
-    with acknowledge_stop_signals(signal.SIGUSR1, grace_s=grace_s) as stopping:
+    with acknowledge_stop_signals("SIGUSR1", grace_s=grace_s) as stopping:
         async with stopping.completed_first():
             os.kill(os.getpid(), number)
             await asyncio.sleep(block_s)

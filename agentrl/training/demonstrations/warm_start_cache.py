@@ -16,7 +16,6 @@ from agentrl import env, registry
 from agentrl._version import __version__
 from agentrl.config import (
     DevicesConfig,
-    EnvConfig,
     ModelConfig,
     WarmStartConfig,
     extend_record,
@@ -28,7 +27,7 @@ from agentrl.rollout.environments.load_translator_and_players import (
     instructions_for,
     open_translator,
 )
-from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.training.demonstrations.demonstration_filter import (
     SelectedEpisode,
     demonstrations_digest,
@@ -47,7 +46,7 @@ log = logging.getLogger(__name__)
 def cache_folder(
     warm: WarmStartConfig,
     model: ModelConfig,
-    environments: Sequence[EnvConfig],
+    environments: Sequence[ResolvedEnv],
     mixture: Mapping[str, float],
     devices: DevicesConfig,
     run_seed: int,
@@ -62,7 +61,7 @@ def cache_folder(
         warm: the warm start.
         model: the model that it trains.
         environments: where its demonstrations are played.
-        mixture: how much of them is played in each (`Config.mixture_weights`).
+        mixture: how much of them is played in each (`JobPlan.weights`).
         devices: the phones that they are played on.
         run_seed: seed of the whole run.
         recorded: its recorded demonstrations.
@@ -72,32 +71,33 @@ def cache_folder(
     parts = {
         "seed": run_seed,
         "model": asdict(model),
-        "env": [asdict(one) for one in environments],
+        "env": [asdict(one.settings) for one in environments],
         "mixture": mixture,
         "warm_start": asdict(warm),
         "version": __version__,  # stands for our own code
         "devices": [devices.tempo, devices.effect_delay_ms, devices.size],
         "files": [_files_digest(one, model, warm) for one in environments],
-        "instructions": [_instructions(one) for one in environments],
+        "instructions": [
+            instructions_for(one.settings.prompt, open_translator(one)) for one in environments
+        ],
         "recorded": demonstrations_digest(recorded),
     }
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     return Path(warm.cache).expanduser() / "warm" / digest[:16]
 
 
-def _files_digest(config: EnvConfig, model: ModelConfig, warm: WarmStartConfig) -> str:
+def _files_digest(env: ResolvedEnv, model: ModelConfig, warm: WarmStartConfig) -> str:
     """A digest of the user's files that the warm start depends on.
 
     These are the files that the environment's arguments name (such as a data set), those of a
     model that is a local folder, and the folders of modules outside the package, whose code the
     package's version does not identify.
     """
-    env = resolve_env(config)
     named = [env.registration.translator, env.players.get(warm.player or ""), env.app]
     modules = {reference.rpartition(":")[0] for reference in named if reference}
     modules.add(env.entry_point.__module__)
-    if config.dialect is not None:
-        modules.add(DIALECT.resolve(config.dialect).__module__)
+    if env.settings.dialect is not None:
+        modules.add(DIALECT.resolve(env.settings.dialect).__module__)
     # Our own modules change with the package's version only.
     foreign = {one for one in modules if not one.startswith("agentrl.")}
     files = {registry.import_module(one).__file__ for one in foreign}
@@ -105,7 +105,7 @@ def _files_digest(config: EnvConfig, model: ModelConfig, warm: WarmStartConfig) 
     folders.add(Path(model.path).expanduser())
     digest = hashlib.sha256()
     beside = sorted(f for folder in folders for f in folder.glob("*") if f.is_file())
-    for file in (*beside, *_named_files(config.kwargs)):
+    for file in (*beside, *_named_files(env.settings.kwargs)):
         # Large files (weights) count by size and time: reading gigabytes here would take too long.
         large = file.stat().st_size > _LARGE
         digest.update(str(file.stat()[-4:]).encode() if large else file.read_bytes())
@@ -127,10 +127,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # text that cannot be a path
         return False
-
-
-def _instructions(config: EnvConfig) -> str:
-    return instructions_for(config.prompt, open_translator(resolve_env(config)))
 
 
 def save_to_cache(

@@ -20,7 +20,6 @@ from agentrl.child_process import free_port
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.node_report import cores
 from agentrl.cluster.reservation import Reservation
-from agentrl.config import Config
 from agentrl.errors import AgentRLError, LearnerError, LearnerLost
 from agentrl.rollout.nodes.job_files import JobFiles, JobOnNode
 from agentrl.rollout.nodes.recorded_run import RecordedRun, RunOnNodes
@@ -44,11 +43,17 @@ R = TypeVar("R")
 def _on_all(
     method: Callable[Concatenate[Learner, P], R],
 ) -> Callable[Concatenate["LearnerGroup", P], R]:
-    """Make a call on every rank, and return rank 0's result."""
+    """Make a call on every rank, and return rank 0's result; paths are made absolute."""
 
     @functools.wraps(method)
     def call(group: "LearnerGroup", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        result: R = group.call(method.__name__, *args, **kwargs)
+        import ray
+
+        # Samples with their images are stored once, not once for every rank.
+        shared = [ray.put(arg.absolute() if isinstance(arg, Path) else arg) for arg in args]
+        actors = group._actors
+        calls = [actor.call.remote(method, *shared, **kwargs) for actor in actors]
+        result: R = group._wait(calls)[0]
         return result
 
     return call
@@ -121,57 +126,58 @@ class LearnerGroup:
 
     def load_weights(self, path: Path) -> None:
         """See Learner.load_weights; every rank gets the file."""
-        self._read("load_weights", path)
+        self._read(Learner.load_weights, path)
 
     def restore(self, folder: Path) -> None:
         """See Learner.restore; every rank gets the folder."""
-        self._read("restore", folder)
+        self._read(Learner.restore, folder)
 
     def export(self, folder: Path) -> None:
         """See Learner.export; the folder is written on this process's node."""
-        self._write("export", folder)
+        self._bring_back(*self._begin_write(Learner.export, folder))
 
     def save_state(self, folder: Path) -> None:
         """See Learner.save_state; what ranks write on other nodes is brought to this one."""
-        self._write("save_state", folder)
+        self._bring_back(*self._begin_write(Learner.save_state, folder))
 
     def begin_save_state(self, folder: Path) -> None:
         """See Learner.begin_save_state."""
-        self._saving = self._begin_write("begin_save_state", folder)
+        self._saving = self._begin_write(Learner.begin_save_state, folder)
 
     def is_state_saved(self) -> bool:
         """See Learner.is_state_saved; brings what ranks wrote on other nodes to this one.
 
         An update of the ranks has to end first.
         """
-        if not all(self._call_each("is_state_saved", [() for _ in self._actors])):
+        calls = [actor.call.remote(Learner.is_state_saved) for actor in self._actors]
+        if not all(self._wait(calls)):
             return False
         if self._saving is not None:
             self._bring_back(*self._saving)
             self._saving = None
         return True
 
-    def _read(self, method: str, path: Path) -> None:
+    def _read(self, method: Callable[[Learner, Path], None], path: Path) -> None:
         shared = self._reservation.share(path, keep=True)
         try:
-            self._call_each(method, [(shared.on(node),) for node in self._nodes])
+            self._call_each(method, [shared.on(node) for node in self._nodes])
         finally:
             self._reservation.forget(shared)
 
-    def _write(self, method: str, folder: Path) -> None:
-        self._bring_back(*self._begin_write(method, folder))
-
-    def _begin_write(self, method: str, folder: Path) -> tuple[Path, Path]:
-        """Let each rank write.
-
-        Returns:
-            Where ranks on other nodes write, and the folder.
-        """
+    def _begin_write(
+        self, method: Callable[[Learner, Path], None], folder: Path
+    ) -> tuple[Path, Path]:
+        """Let each rank write; return where ranks on other nodes write, and the folder."""
         folder = folder.absolute()
         outbox = Path(tempfile.gettempdir()) / f"agentrl-outbox-{uuid.uuid4().hex}"
         paths = [outbox if self._run.is_away(node) else folder for node in self._nodes]
-        self._call_each(method, [(path,) for path in paths])
+        self._call_each(method, paths)
         return outbox, folder
+
+    def _call_each(self, method: Callable[[Learner, Path], None], paths: Sequence[Path]) -> None:
+        """Call a method on every rank with a path of its own."""
+        ranks = zip(self._actors, paths, strict=True)
+        self._wait([actor.call.remote(method, path) for actor, path in ranks])
 
     def _bring_back(self, outbox: Path, folder: Path) -> None:
         for node in {n.id: n for n in self._nodes if self._run.is_away(n)}.values():
@@ -190,33 +196,13 @@ class LearnerGroup:
         self._actors.clear()
         self._run.close()
 
-    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the learner on every rank; paths are made absolute.
-
-        Returns:
-            Rank 0's result.
+    def _wait(self, references: list[Any]) -> list[Any]:
+        """All results; the first failure is raised at once, as other ranks may block on it.
 
         Raises:
             LearnerLost: a rank died, or did not answer in time.
             LearnerError: a rank failed.
         """
-        import ray
-
-        shared = [ray.put(arg.absolute() if isinstance(arg, Path) else arg) for arg in args]
-        calls = [actor.call.remote(method, *shared, **kwargs) for actor in self._actors]
-        return self._wait(calls)[0]
-
-    def _call_each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Call a method on every rank with arguments of its own."""
-        return self._wait(
-            [
-                actor.call.remote(method, *own)
-                for actor, own in zip(self._actors, arguments, strict=True)
-            ]
-        )
-
-    def _wait(self, references: list[Any]) -> list[Any]:
-        """All results; the first failure is raised at once, as other ranks may block on it."""
         import ray
 
         deadline = time.monotonic() + self._deadline_s
@@ -325,9 +311,11 @@ class LearnerActor:
             LearnerSettings.of(job.open()), folder, rank, world_size, rendezvous, wrap
         )
 
-    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    def call(
+        self, method: Callable[Concatenate[Learner, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         """Call a method of the learner."""
-        return getattr(self._learner, method)(*args, **kwargs)
+        return method(self._learner, *args, **kwargs)
 
     def close(self) -> None:
         """Deliver the rest of the logs."""
@@ -356,18 +344,20 @@ AnyLearner = Learner | LearnerGroup
 
 
 def open_learner(
-    config: Config,
+    settings: LearnerSettings,
     folder: Path,
     reservation: Reservation,
+    files: JobFiles,
     run: Path | None = None,
     wrap: type[Backbone] = LogprobModel,
 ) -> AnyLearner:
     """Start the learner in this process or in Ray actors, by `rollout.launcher`.
 
     Args:
-        config: job configuration, as `Layout.applied_to` returns it.
+        settings: those of the ranks; with as many as the reservation has.
         folder: the model to start from, in the Hugging Face format.
         reservation: where the ranks run.
+        files: the job's, from which ranks on other nodes take their settings.
         run: the run's folder, for the logs of the ranks; None keeps no logs.
         wrap: see `Learner`.
 
@@ -375,16 +365,16 @@ def open_learner(
         ConfigError: the model cannot be loaded.
         LearnerError: a rank did not start.
     """
-    if config.rollout.launcher == "local":
-        return Learner(LearnerSettings.of(config), folder, wrap=wrap)
+    if settings.rollout.launcher == "local":
+        return Learner(settings, folder, wrap=wrap)
     ray = ray_cluster.join_cluster()
     remote = ray.remote(LearnerActor)
     actors = [
         remote.options(**reservation.options(slot)).remote() for slot in reservation.layout.ranks
     ]
-    group = LearnerGroup(actors, config.train.deadline_s, reservation, run)
+    group = LearnerGroup(actors, settings.train.deadline_s, reservation, run)
     try:
-        group.start(JobFiles(config, reservation), folder.absolute(), wrap)
+        group.start(files, folder.absolute(), wrap)
     except BaseException:
         group.close()
         raise

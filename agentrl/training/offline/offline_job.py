@@ -2,26 +2,29 @@
 
 import asyncio
 import math
-import signal
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from agentrl.cluster import ray_cluster
+from agentrl.cluster.placement import Layout
 from agentrl.config import Config, FinetuningConfig, algorithm_defaults
 from agentrl.data.conversations import OfflineRow, ReadRow
 from agentrl.errors import ConfigError
-from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.models.model_source import check_policy, resolve_model
 from agentrl.policies.open_model import open_encoder
+from agentrl.rollout.nodes.job_files import JobFiles
 from agentrl.rollout.workers.open_rollouts import reserve
 from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_state import RunState
+from agentrl.training.job import Job
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.offline.offline_dataset import (
@@ -34,7 +37,10 @@ from agentrl.training.plan.disk_space import DiskPlan
 from agentrl.training.plan.host_memory_plan import check_host_memory
 from agentrl.training.plan.job_plan import check_learner
 from agentrl.training.plan.job_size import JobSize
-from agentrl.training.stop_signals import acknowledge_stop_signals
+from agentrl.training.stop_signals import Stopping, acknowledge_stop_signals
+
+if TYPE_CHECKING:
+    from agentrl.training.learner.learner_group import AnyLearner
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -51,14 +57,28 @@ class Examples:
 class OfflinePlan:
     """A job of training on a data set, checked, with its examples read."""
 
-    settings: Config
+    source: Config
+    """The configuration, as the user wrote it."""
+    settings: FinetuningConfig
+    """The section of this kind of training."""
     examples: Examples
 
+    def learns_on(self, layout: Layout) -> Config:
+        """Return the job of a learner that only trains, with the ranks of a reservation."""
+        rollout, train = layout.applied_to(self.source.rollout, self.source.train)
+        # An algorithm of reinforcement learning might need further models.
+        return replace(
+            self.source,
+            rollout=rollout,
+            train=train,
+            algorithm=algorithm_defaults(),
+            warm_start=None,
+        )
 
-class OfflineJob(ABC):
-    """A kind of training on a data set; see `Job`."""
 
-    command: str
+class OfflineJob(Job[OfflinePlan]):
+    """A kind of training on a data set."""
+
     section: str
     """The section of its settings."""
     stage: str
@@ -67,31 +87,46 @@ class OfflineJob(ABC):
     """Whether a reward model is trained, and not a policy."""
 
     @property
+    @abstractmethod
+    def form(self) -> tuple[ReadRow[OfflineRow], Encode]:
+        """How rows are read, and how they become token sequences."""
+
+    @property
     def steps_key(self) -> str:
         """See `Job`."""
         return f"{self.section}.epochs or {self.section}.steps"
 
-    @abstractmethod
-    def form(self, settings: FinetuningConfig) -> tuple[ReadRow[OfflineRow], Encode]:
-        """How rows are read, and how they become token sequences."""
+    @property
+    def settings(self) -> FinetuningConfig:
+        """The section of this kind of training.
 
-    def plan(self, config: Config, *, restored: bool) -> OfflinePlan:
+        Raises:
+            ConfigError: the configuration has none.
+        """
+        settings: FinetuningConfig | None = getattr(self.config, self.section)
+        if settings is None:
+            raise ConfigError(
+                f"{self.section}: the configuration has no such section; set "
+                f"{self.section}.train.data to the data set to train on"
+            )
+        return settings
+
+    def plan(self, *, restored: bool) -> OfflinePlan:
         """See `Job.plan`."""
-        check_learner(config)
+        check_learner(self.config)
         if not self.is_reward_model:
-            check_policy(config.model)
-        return OfflinePlan(settings=config, examples=self.open_data(config))
+            check_policy(self.config.model)
+        return OfflinePlan(source=self.config, settings=self.settings, examples=self.open_data())
 
-    def open_data(self, config: Config) -> Examples:
+    def open_data(self) -> Examples:
         """Read the examples; every row and image is checked.
 
         Raises:
             ConfigError: see `open_rows`; the section is missing, or nothing is left to learn from.
         """
-        settings, section = self._settings(config), self.section
-        read, _ = self.form(settings)
+        settings, section, (read, _) = self.settings, self.section, self.form
         rows = open_rows(settings.train, read, settings.on_bad, f"{section}.train")
-        order = np.random.default_rng((config.seed, 1)).permutation(len(rows)).tolist()
+        order = np.random.default_rng((self.config.seed, 1)).permutation(len(rows)).tolist()
         kept = math.ceil(settings.hold_out * len(rows))
         if kept >= len(rows):
             raise ConfigError(
@@ -107,18 +142,9 @@ class OfflineJob(ABC):
             train=rows, train_indices=order[kept:], held_out=held_out, held_out_indices=indices
         )
 
-    def _settings(self, config: Config) -> FinetuningConfig:
-        settings: FinetuningConfig | None = getattr(config, self.section)
-        if settings is None:
-            raise ConfigError(
-                f"{self.section}: the configuration has no such section; set "
-                f"{self.section}.train.data to the data set to train on"
-            )
-        return settings
-
-    def is_finished(self, config: Config, summary: Mapping[str, Any]) -> bool:
+    def is_finished(self, summary: Mapping[str, Any]) -> bool:
         """See `Job.is_finished`; a run that has stopped early is."""
-        return summary.get("schedule") == self._schedule(self._settings(config))
+        return summary.get("schedule") == self._schedule(self.settings)
 
     def _schedule(self, settings: FinetuningConfig) -> str:
         """The settings that decide when a run is finished."""
@@ -126,84 +152,83 @@ class OfflineJob(ABC):
         return " ".join(f"{self.section}.{name}={getattr(settings, name)}" for name in names)
 
     async def run(
-        self,
-        plan: OfflinePlan,
-        folder: RunFolder,
-        state: RunState,
-        *,
-        resumed: bool,
+        self, plan: OfflinePlan, folder: RunFolder, state: RunState, *, resumed: bool
     ) -> None:
         """See `Job.run`."""
-        config = plan.settings
-        # These import torch, which may be missing; the check has reported that by now.
-        from agentrl.training.learner.learner_group import open_learner
-        from agentrl.training.learner.network.logprob_model import LogprobModel
-        from agentrl.training.learner.network.reward_model import RewardModel
-        from agentrl.training.offline.offline_trainer import OfflineTrainer, Schedule
+        # Imports torch, which may be missing; the plan has reported that by now.
+        from agentrl.training.offline.offline_trainer import LearningRates, OfflineTrainer
 
-        settings = self._settings(config)
+        written, settings, started = plan.source, plan.settings, time.perf_counter()
         async with AsyncExitStack() as opened:
-            more = [signal.Signals[config.run.stop_signal]] if config.run.stop_signal else []
             stopping = opened.enter_context(
-                acknowledge_stop_signals(*more, grace_s=config.run.grace_s)
+                acknowledge_stop_signals(written.run.stop_signal, written.run.grace_s)
             )
-            started = time.perf_counter()
             start = folder.start
             if not start.is_dir():
-                start = resolve_model(config.model, config.seed, folder.start)
-            encoder = open_encoder(config.model, start)
-            train, held_out = await asyncio.to_thread(self._encoded, plan.examples, encoder, config)
-            schedule = Schedule(
-                steps=settings.steps or math.ceil(settings.epochs * len(train) / settings.batch),
-                batch=settings.batch,
-                eval_every=settings.eval_every,
-                patience=settings.patience,
-            )
-            size = JobSize.of(start, config.model, config.optim, config.train.master_dtype)
+                start = resolve_model(written.model, written.seed, folder.start)
+            train, held_out = await asyncio.to_thread(self._encoded, plan, start)
+            steps = settings.steps or math.ceil(settings.epochs * len(train) / settings.batch)
+            size = JobSize.of(start, written.model, written.optim, written.train.master_dtype)
             disk = DiskPlan.of(
-                size, config.checkpoint, config.run, schedule.steps, evaluates=len(held_out) > 0
+                size, written.checkpoint, written.run, steps, evaluates=len(held_out) > 0
             )
             disk.check(folder.path)
-            amounts = PlannedWork(steps=schedule.steps)
-            reporter = opened.enter_context(closing(Reporter(folder.path, config.logging, amounts)))
+            amounts = PlannedWork(steps=steps)
+            reporter = opened.enter_context(
+                closing(Reporter(folder.path, written.logging, amounts))
+            )
             reporter.stage("start")
             opened.callback(ray_cluster.leave_cluster)
-            # An algorithm of reinforcement learning might need further models.
-            job = replace(config, algorithm=algorithm_defaults(), warm_start=None)
-            reservation = reserve(job.rollout, job.train, plays=False)
-            opened.callback(reservation.release)
-            job = reservation.layout.applied_to(job)
-            await asyncio.to_thread(check_host_memory, job, size, disk, folder.path, reservation)
-            wrap = RewardModel if self.is_reward_model else LogprobModel
-            with stopping.interrupting():
-                learner = opened.enter_context(
-                    closing(open_learner(job, start, reservation, folder.path, wrap))
-                )
+            learner = await self._open_learner(plan, start, size, disk, folder, stopping, opened)
             trainer = OfflineTrainer(
-                self.stage, settings, train, held_out, schedule, config.optim, folder, state,
-                learner, reporter, stopping, config.checkpoint, config.train.deadline_s,
+                self.stage, settings, train, held_out,
+                LearningRates(optim=written.optim, steps=steps), folder, state, learner, reporter,
+                stopping, written.checkpoint, written.train.deadline_s,
             )  # fmt: skip
             opened.push_async_callback(trainer.close)
             trainer.restore()
             state.add_seconds("start", time.perf_counter() - started)
             if resumed:
-                folder.save_config(config.to_dict())
+                folder.save_config(written.to_dict())
             await trainer.run({"schedule": self._schedule(settings)})
 
-    def _encoded(
-        self, examples: Examples, encoder: ChatEncoder, config: Config
-    ) -> tuple[OfflineDataset, OfflineDataset]:
+    async def _open_learner(
+        self,
+        plan: OfflinePlan,
+        start: Path,
+        size: JobSize,
+        disk: DiskPlan,
+        folder: RunFolder,
+        stopping: Stopping,
+        opened: AsyncExitStack,
+    ) -> "AnyLearner":
+        """Reserve GPUs, compare the memory of their nodes, and start the ranks there."""
+        from agentrl.training.learner.learner_group import open_learner
+        from agentrl.training.learner.network.logprob_model import LogprobModel
+        from agentrl.training.learner.network.reward_model import RewardModel
+
+        reservation = reserve(plan.source.rollout, plan.source.train, plays=False)
+        opened.callback(reservation.release)
+        job = plan.learns_on(reservation.layout)
+        await asyncio.to_thread(check_host_memory, job, size, disk, folder.path, reservation)
+        wrap = RewardModel if self.is_reward_model else LogprobModel
+        with stopping.interrupting():
+            settings, files = LearnerSettings.of(job), JobFiles(job, reservation)
+            learner = open_learner(settings, start, reservation, files, folder.path, wrap)
+            return opened.enter_context(closing(learner))
+
+    def _encoded(self, plan: OfflinePlan, start: Path) -> tuple[OfflineDataset, OfflineDataset]:
         """The examples to learn from and the held-out ones, without those that are too long.
 
         Raises:
             ConfigError: some are too long and may not be skipped, or none is left.
         """
-        settings, seed = self._settings(config), config.seed
-        _, encode = self.form(settings)
+        examples, seed, (_, encode) = plan.examples, plan.source.seed, self.form
+        encoder = open_encoder(plan.source.model, start)
         train = OfflineDataset(examples.train, examples.train_indices, encoder, encode, seed)
         held_out = OfflineDataset(
             examples.held_out, examples.held_out_indices, encoder, encode, seed
         )
         for part in (train, held_out):
-            part.drop_unusable(settings, self.section)
+            part.drop_unusable(plan.settings, self.section)
         return train, held_out

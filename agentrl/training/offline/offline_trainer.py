@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,36 +19,79 @@ from agentrl.training.learner.optimizer import learning_rate
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.offline.offline_dataset import OfflineDataset
 from agentrl.training.stop_signals import Stopping
+from agentrl.types import TokenSequence
 
 log = logging.getLogger(__name__)
 
 LOSS = "loss"
 """The metric that decides which model is best."""
 
+Draw = Callable[[int], Awaitable[list[TokenSequence]]]
+"""Takes a step, from 1; returns the examples that it trains on."""
+Report = Callable[[int, Mapping[str, float]], None]
+"""Takes a step and its metrics."""
+
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Schedule:
-    """How long to train, and when to evaluate."""
+class LearningRates:
+    """The learning rate of each optimizer step: linear warmup, then decay until the last one."""
 
+    optim: OptimConfig
     steps: int
-    batch: int
-    """Examples per optimizer step."""
-    eval_every: int
-    """Steps between evaluations; 0 evaluates before and after training only."""
-    patience: int | None
-    """Evaluations without a lower loss before training stops; None never stops early."""
+    constant_steps: int = 1
+    """Steps, the warmup among them, before the decay begins."""
+
+    def after(self, taken: int) -> float:
+        """Return the rate of the step after so many, not counting those that were skipped."""
+        past = max(0, taken + 1 - self.constant_steps) / max(1, self.steps - self.constant_steps)
+        return learning_rate(self.optim, min(1.0, past), taken)
+
+
+async def train_on_examples(
+    draw: Draw,
+    learner: AnyLearner,
+    rates: LearningRates,
+    state: RunState,
+    stopping: Stopping,
+    report: Report,
+    *,
+    stage: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ends: Callable[[], Awaitable[bool]] | None = None,
+) -> None:
+    """Take all optimizer steps of a warm start, or of a job on a data set.
+
+    Args:
+        draw: chooses the examples.
+        learner: is trained; has begun offline training.
+        rates: of all steps.
+        state: counts the steps, and those of them that were skipped.
+        stopping: a signal to stop, which waits for the step in progress.
+        report: called after every step.
+        stage: entered for every step, to show and time it.
+        ends: called after every step, such as to evaluate and save; True ends the training early.
+    """
+    while state.step < rates.steps:
+        with stage():
+            step, lr = state.step + 1, rates.after(state.step - state.skipped)
+            examples = await draw(step)
+            async with stopping.completed_first():
+                metrics = await asyncio.to_thread(learner.offline_step, examples, lr)
+                state.step = step
+                state.skipped += int(metrics["skipped"])
+                report(step, metrics)
+        if ends is not None and await ends():
+            return
 
 
 class OfflineTrainer:
-    """Trains on a data set.
+    """Trains on a data set as a job of its own: evaluates, saves, and exports the model.
 
     Args:
         stage: name of the training, one of `TRAINING_STAGES`.
-        settings: what is trained.
+        settings: what is trained, and when it is evaluated.
         train: examples to learn from.
         held_out: examples that are only measured.
-        schedule: how long.
-        optim: the learning rates.
+        rates: learning rates of all steps.
         folder: the run's folder.
         state: the progress of the run.
         learner: is trained.
@@ -64,8 +107,7 @@ class OfflineTrainer:
         settings: FinetuningConfig,
         train: OfflineDataset,
         held_out: OfflineDataset,
-        schedule: Schedule,
-        optim: OptimConfig,
+        rates: LearningRates,
         folder: RunFolder,
         state: RunState,
         learner: AnyLearner,
@@ -76,7 +118,7 @@ class OfflineTrainer:
     ) -> None:
         self.state, self._training_stage = state, stage
         self._settings, self._train, self._held_out = settings, train, held_out
-        self._schedule, self._optim = schedule, optim
+        self._rates = rates
         self._folder, self._learner, self._reporter = folder, learner, reporter
         self._stopping, self._every = stopping, checkpoint.every
         self._checkpoints = CheckpointWriter(folder.path, learner, checkpoint, deadline_s)
@@ -117,13 +159,16 @@ class OfflineTrainer:
         """
         try:
             is_best = await self._evaluate("before")
-            if is_best and self._schedule.patience is not None:  # training may only hurt
+            if is_best and self._settings.patience is not None:  # training may only hurt
                 await self._save(best=True)
             step = self.state.step
             if step and self._evaluation_is_due and f"step {step}" not in self.state.results:
                 await self._end_step()  # the run was stopped before it
-            while self.state.step < self._schedule.steps and not self._is_stale:
-                await self._step(self.state.step + 1)
+            if not self._is_stale:
+                await train_on_examples(
+                    self._draw, self._learner, self._rates, self.state, self._stopping, self._log,
+                    stage=lambda: self._stage(self._training_stage), ends=self._end_step,
+                )  # fmt: skip
             await self._finish(about)
         except LearnerLost:
             raise
@@ -135,44 +180,36 @@ class OfflineTrainer:
                 await self._checkpoints.wait()
             raise
 
-    async def _step(self, step: int) -> None:
+    async def _draw(self, step: int) -> list[TokenSequence]:
         await self._checkpoints.check()
-        batch, steps = self._schedule.batch, self._schedule.steps
-        with self._stage(self._training_stage):
-            taken = step - 1 - self.state.skipped
-            lr = learning_rate(self._optim, min(1.0, taken / max(1, steps - 1)), taken)
-            async with self._stopping.completed_first():
-                metrics = await asyncio.to_thread(self._update, step, lr)
-                self.state.step = step
-                self.state.skipped += int(metrics["skipped"])
-                logged = {f"learner/{name}": value for name, value in metrics.items()}
-                self._reporter.log(step, logged | {"epoch": step * batch / len(self._train)})
-        self._reporter.progress(step, steps, "")
-        await self._end_step()
+        batch = self._settings.batch
+        return await asyncio.to_thread(self._train.sequences, (step - 1) * batch, step * batch)
+
+    def _log(self, step: int, metrics: Mapping[str, float]) -> None:
+        epoch = step * self._settings.batch / len(self._train)
+        learner = {f"learner/{name}": value for name, value in metrics.items()}
+        self._reporter.log(step, learner | {"epoch": epoch})
 
     @property
     def _evaluation_is_due(self) -> bool:
-        every = self._schedule.eval_every
+        every = self._settings.eval_every
         return bool(every) and self.state.step % every == 0
 
-    async def _end_step(self) -> None:
-        """Evaluate and save when due."""
+    async def _end_step(self) -> bool:
+        """Evaluate and save when due; whether the loss has not fallen for too long."""
         step, is_best = self.state.step, False
+        self._reporter.progress(step, self._rates.steps, "")
         if self._evaluation_is_due:
             is_best = await self._evaluate(f"step {step}")
-        is_last = step == self._schedule.steps
+        is_last = step == self._rates.steps
         if is_best or is_last or step % self._every == 0 or self._is_stale:
             await self._save(best=is_best)
-
-    def _update(self, step: int, lr: float) -> dict[str, float]:
-        batch = self._schedule.batch
-        examples = self._train.sequences((step - 1) * batch, step * batch)
-        return self._learner.offline_step(examples, lr)
+        return self._is_stale
 
     async def _measure(self) -> dict[str, float]:
         """Metrics over all held-out examples."""
         sums = dict[str, float]()
-        batches = self._held_out.batches(self._schedule.batch)
+        batches = self._held_out.batches(self._settings.batch)
         while examples := await asyncio.to_thread(next, batches, None):
             async with self._stopping.completed_first():  # or a checkpoint is saved meanwhile
                 found = await asyncio.to_thread(self._learner.offline_loss, examples)
@@ -184,7 +221,7 @@ class OfflineTrainer:
 
     @property
     def _is_stale(self) -> bool:
-        patience = self._schedule.patience
+        patience = self._settings.patience
         return patience is not None and self.state.stale >= patience
 
     async def _evaluate(self, name: str) -> bool:

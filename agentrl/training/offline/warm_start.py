@@ -1,25 +1,120 @@
-"""Warm start: behavior cloning on demonstrations."""
+"""Warm start: behavior cloning on demonstrations before reinforcement learning."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
 from agentrl.config import OptimConfig, WarmStartConfig
 from agentrl.errors import EnvError
 from agentrl.event_loop import Worker
+from agentrl.policies.chat.chat_encoder import ChatEncoder
+from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.runs.run_state import RunState
 from agentrl.training import env_seeds
-from agentrl.training.learner.optimizer import learning_rate
-from agentrl.training.offline.supervised_dataset import Demonstration, SupervisedDataset
+from agentrl.training.demonstrations import warm_start_cache
+from agentrl.training.learner.learner_group import AnyLearner
+from agentrl.training.monitoring.run_progress import RunProgress
+from agentrl.training.offline.offline_trainer import LearningRates, Report, train_on_examples
+from agentrl.training.offline.supervised_dataset import (
+    Demonstration,
+    SupervisedDataset,
+    rerender_demonstrations,
+)
+from agentrl.training.plan.job_plan import JobPlan
+from agentrl.training.stop_signals import Stopping
+from agentrl.types import TokenSequence
 
-if TYPE_CHECKING:
-    from agentrl.training.learner.learner_group import AnyLearner
+log = logging.getLogger(__name__)
 
-Report = Callable[[int, dict[str, float], int], None]
-"""Takes a step, its metrics and the total number of steps."""
+
+async def warm_start(
+    plan: JobPlan,
+    warm: WarmStartConfig,
+    start: Path,
+    rollouts: Rollouts,
+    learner: AnyLearner,
+    progress: RunProgress,
+    stopping: Stopping,
+) -> None:
+    """Train on demonstrations, or load the cached result.
+
+    Args:
+        plan: the job.
+        warm: the job's warm start.
+        start: the folder of the model that the run starts from.
+        rollouts: play the demonstrations.
+        learner: is trained.
+        progress: shows and times the stages.
+        stopping: a signal to stop, which waits for the step in progress.
+    """
+    settings = plan.settings
+    envs = {name: task.train for name, task in plan.play.trained.items()}
+    ids = plan.play.env_ids
+    if all(warm_start_cache.has_warm_start(start, warm, one) for one in ids):
+        log.warning(
+            "warm start skipped: %s already had one for %s (warm_start.repeat=true repeats it)",
+            start,
+            " and ".join(ids),
+        )
+        return
+    cached = warm_start_cache.cache_folder(
+        warm, settings.model, [*envs.values()], plan.weights, settings.devices, settings.seed,
+        plan.demonstrations.episodes,
+    )  # fmt: skip
+    if cached is not None and cached.is_dir():
+        log.warning("warm start loaded from %s (warm_start.cache=null repeats it)", cached)
+        learner.load_weights(cached / "model.safetensors")
+        return
+    with progress.stage("demonstrations"):
+        encoder = await asyncio.to_thread(open_encoder, settings.model, start)
+        demonstrations = await _demonstrations(plan, warm, rollouts, encoder, progress)
+    with progress.stage("warm start"):
+        players = {
+            name: load_player(
+                env, warm.player, lambda dialect: resize_for(dialect, settings.model, encoder)
+            )
+            for name, env in envs.items()
+            if warm.player is not None
+        }
+        dataset = SupervisedDataset(demonstrations, warm, players, encoder, settings.seed)
+
+        def report(step: int, metrics: Mapping[str, float]) -> None:
+            progress.reporter.warm_start(step, metrics, warm.steps)
+
+        deadline_s = settings.rollout.deadline_s
+        await train_on_demonstrations(warm, dataset, learner, report, deadline_s, stopping)
+    if cached is not None and warm_start_cache.save_to_cache(cached, warm, ids, learner):
+        # The same weights that later runs load from the cache, rounded to `model.dtype`.
+        learner.load_weights(cached / "model.safetensors")
+
+
+async def _demonstrations(
+    plan: JobPlan,
+    warm: WarmStartConfig,
+    rollouts: Rollouts,
+    encoder: ChatEncoder,
+    progress: RunProgress,
+) -> list[Demonstration]:
+    """The recorded demonstrations, followed by those of the scripted player."""
+    demonstrations = await asyncio.to_thread(
+        rerender_demonstrations,
+        plan.demonstrations.episodes,
+        plan.play.tasks[""].train,
+        encoder,
+        plan.play.rollout.max_new_tokens,
+        progress.reporter.progress,
+    )
+    if warm.player is not None:
+        async with progress.watched(warm.episodes):
+            seed = plan.play.seed
+            demonstrations += await play_demonstrations(warm, plan.weights, seed, rollouts)
+    return demonstrations
 
 
 async def play_demonstrations(
@@ -29,7 +124,7 @@ async def play_demonstrations(
 
     Args:
         warm: the warm start.
-        mixture: how much of them is played in each environment (`Config.mixture_weights`).
+        mixture: how much of them is played in each environment (`JobPlan.weights`).
         run_seed: seed of the whole run.
         rollouts: play them.
 
@@ -52,9 +147,10 @@ async def play_demonstrations(
 async def train_on_demonstrations(
     warm: WarmStartConfig,
     dataset: SupervisedDataset,
-    learner: "AnyLearner",
+    learner: AnyLearner,
     report: Report,
     deadline_s: float,
+    stopping: Stopping,
 ) -> None:
     """Train the learner on demonstrations.
 
@@ -64,30 +160,28 @@ async def train_on_demonstrations(
         learner: is trained in place.
         report: called after every step.
         deadline_s: for the player to relabel one batch (`rollout.deadline_s`).
+        stopping: a signal to stop, which waits for the step in progress.
 
     Raises:
         EnvError: the player did not answer in time.
     """
-    learner.begin_offline(warm)
-    schedule = OptimConfig(
+    optim = OptimConfig(
         lr=warm.lr,
         lr_schedule="cosine",
         lr_warmup_steps=warm.lr_warmup_steps,
         lr_final_ratio=warm.lr_final_ratio,
     )
-    decay_steps = max(1, warm.steps - warm.lr_warmup_steps)  # decay begins after the warmup
+    rates = LearningRates(optim=optim, steps=warm.steps, constant_steps=warm.lr_warmup_steps)
     relabeler = Worker("relabeler")  # the player relabels samples, and may hang
-    skipped = 0
+
+    async def draw(step: int) -> list[TokenSequence]:
+        async with asyncio.timeout(deadline_s):
+            return await relabeler.call(dataset.draw, warm.batch)
+
+    learner.begin_offline(warm)
     try:
-        for step in range(1, warm.steps + 1):
-            async with asyncio.timeout(deadline_s):
-                samples = await relabeler.call(dataset.draw, warm.batch)
-            taken = step - 1 - skipped
-            past = max(0, taken + 1 - warm.lr_warmup_steps) / decay_steps
-            lr = learning_rate(schedule, past, taken)
-            metrics = await asyncio.to_thread(learner.offline_step, samples, lr)
-            skipped += int(metrics["skipped"])
-            report(step, metrics, warm.steps)
+        # With counters of its own: a warm start that is interrupted begins again.
+        await train_on_examples(draw, learner, rates, RunState(), stopping, report)
     except TimeoutError:
         raise EnvError(
             f"the player {warm.player!r} did not answer within rollout.deadline_s={deadline_s:g} s"

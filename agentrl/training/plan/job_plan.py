@@ -19,6 +19,7 @@ from agentrl.training.demonstrations.demonstration_filter import (
     select_demonstrations,
 )
 from agentrl.training.env_seeds import check_evaluation_seeds, check_run_seeds
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.monitoring.logger import check_loggers
 from agentrl.training.plan.environment_checks import (
     check_environments,
@@ -53,6 +54,11 @@ class JobPlan:
     """The tasks of each environment, which the sampler chooses from."""
     demonstrations: DemonstrationSelection
     """The recorded episodes of a warm start that is still to come; otherwise none."""
+
+    @property
+    def learner(self) -> LearnerSettings:
+        """The settings of the learner's ranks."""
+        return LearnerSettings.of(self.settings)
 
     @property
     def baselines(self) -> Sequence[str]:

@@ -8,7 +8,7 @@ import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -183,7 +183,9 @@ class MemoryPlanner:
     """
 
     def __init__(self, config: Config, layout: Layout, folder: Path) -> None:
-        self._config, self._layout, self._folder = layout.applied_to(config), layout, folder
+        rollout, train = layout.applied_to(config.rollout, config.train)
+        self._config = replace(config, rollout=rollout, train=train)
+        self._layout, self._folder = layout, folder
         self._text = _text_config(folder)
 
     def plan(self, card: float | None, memory: RankMemory, host: float | None = None) -> MemoryPlan:

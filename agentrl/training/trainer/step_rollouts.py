@@ -16,6 +16,8 @@ from agentrl.config import RolloutConfig
 from agentrl.errors import LearnerError, boundary
 from agentrl.rollout.collector import CollectionProgress, requests_of_step
 from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.training.evaluation.evaluate import mean_metrics
+from agentrl.training.monitoring.training_health import repetition_share
 from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskSampler, chosen_tasks
 from agentrl.types import ScoredEpisode
 
@@ -39,6 +41,35 @@ class StepEpisodes:
     dropped: int
     """Groups without a learning signal, which were replaced."""
     seconds: float
+
+    def metrics(self) -> dict[str, float]:
+        """Return rewards, void episodes and throughput; of a mixture, also by environment."""
+        episodes = [one for group in self.groups for one in group if not one.replayed]
+        turns = [turn for one in episodes for turn in one.episode.turns]
+        tokens = sum(len(turn.reply_ids) for turn in turns)
+        return {
+            **{f"train/{k}": v for k, v in mean_metrics(episodes).items()},
+            **{f"train/{k}": v for k, v in self.progress.unscored_metrics().items()},
+            **{f"rollout/{k}": v for k, v in self.progress.void_metrics().items()},
+            "rollout/missing": sum(one.episode.outcome.void for one in episodes),
+            "rollout/dropped_groups": float(self.dropped),
+            "rollout/tokens_per_turn": tokens / max(1, len(turns)),
+            "rollout/repetition": repetition_share(turn.reply_ids for turn in turns),
+            "rollout/turns_per_s": len(turns) / self.seconds,
+            "rollout/tokens_per_s": tokens / self.seconds,
+            "rollout/episodes_per_s": len(episodes) / self.seconds,
+            **self._metrics_by_environment(),
+        }
+
+    def _metrics_by_environment(self) -> dict[str, float]:
+        """The metrics of each environment of a mixture, and its number of groups."""
+        metrics: dict[str, float] = {}
+        for name in dict.fromkeys(one.task.env for one in self.played if one.task.env):
+            groups = [one.episodes for one in self.played if one.task.env == name]
+            own = mean_metrics([episode for group in groups for episode in group])
+            own = {"groups": float(len(groups)), **own}
+            metrics |= {f"env/{name}/{key}": value for key, value in own.items()}
+        return metrics
 
 
 class StepCollector:

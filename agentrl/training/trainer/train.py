@@ -2,17 +2,16 @@
 
 import asyncio
 import logging
-import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, closing
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentrl import replay
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.reservation import Reservation
-from agentrl.config import Config, ModelConfig, RunConfig
+from agentrl.config import Config, ModelConfig
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.files import StrPath
 from agentrl.policies.chat.template_probe import check_template
@@ -20,20 +19,24 @@ from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.replay.pruning import BackgroundPruner
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.nodes.job_files import user_files
+from agentrl.rollout.nodes.job_files import JobFiles, user_files
 from agentrl.rollout.play_plan import baseline_players, plan_play
 from agentrl.rollout.workers.open_rollouts import open_rollouts, reserve
 from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_state import RunState
-from agentrl.training.job import run_job
+from agentrl.training.job import Job, run_job
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
+from agentrl.training.monitoring.run_progress import RunProgress
 from agentrl.training.plan.disk_space import DiskPlan
 from agentrl.training.plan.host_memory_plan import check_host_memory
 from agentrl.training.plan.job_plan import JobPlan, plan_training
 from agentrl.training.plan.job_size import JobSize
-from agentrl.training.stop_signals import Stopping, acknowledge_stop_signals
+from agentrl.training.stop_signals import acknowledge_stop_signals
 from agentrl.weight_sync import weight_files
+
+if TYPE_CHECKING:
+    from agentrl.training.trainer.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -66,59 +69,89 @@ def train(
         LearnerError: training diverged, or ranks died more often than `run.restarts` allows.
         SystemExit: after SIGTERM or `run.stop_signal`, with status 128 + its number.
     """
-    return run_job(Reinforcement(), config, overrides, resume, begun)
+    return run_job(Reinforcement, config, overrides, resume, begun)
 
 
-class Reinforcement:
+class Reinforcement(Job[JobPlan]):
     """Warm start, evaluation, reinforcement learning, evaluation."""
 
     command, steps_key = "agentrl train", "train.steps"
 
-    def plan(self, config: Config, *, restored: bool) -> JobPlan:
+    def plan(self, *, restored: bool) -> JobPlan:
         """See `Job.plan`."""
-        if (given := config.only_learns_from) is not None:
+        if (given := self.config.only_learns_from) is not None:
             command = given.replace("reward_model", "train-reward-model")
             raise ConfigError(
                 f"{given}: there is such a section, but no environment (env); did you mean "
                 f"agentrl {command}?"
             )
-        return plan_training(config, warm_start_pending=not restored)
+        return plan_training(self.config, warm_start_pending=not restored)
 
-    def is_finished(self, config: Config, summary: Mapping[str, Any]) -> bool:
+    def is_finished(self, summary: Mapping[str, Any]) -> bool:
         """See `Job.is_finished`."""
-        played = {*baseline_players(plan_play(config)), "before", "after"}
-        return played <= summary.keys() and bool(summary.get("steps", 0) >= config.train.steps)
+        played = {*baseline_players(plan_play(self.config)), "before", "after"}
+        return played <= summary.keys() and bool(summary.get("steps", 0) >= self.config.train.steps)
 
     async def run(
-        self,
-        plan: JobPlan,
-        folder: RunFolder,
-        state: RunState,
-        *,
-        resumed: bool,
+        self, plan: JobPlan, folder: RunFolder, state: RunState, *, resumed: bool
     ) -> None:
         """See `Job.run`."""
-        await _train(plan, folder, state, resumed=resumed)
+        began = time.perf_counter()
+        async with _opened_trainer(plan, folder, state) as trainer:
+            trainer.restore()
+            _warn_of_edits(state, user_files(plan.settings.to_dict()))
+            state.add_seconds("start", time.perf_counter() - began)
+            if resumed:
+                # Only now: settings that the checkpoint rejects must not be stored with the run.
+                folder.save_config(plan.settings.to_dict())
+            await trainer.run()
 
 
-def _place_weights(plan: JobPlan, size: JobSize, reservation: Reservation) -> None:
-    """Find room for the weights that the learner will publish, in memory or else on disk.
+@asynccontextmanager
+async def _opened_trainer(
+    plan: JobPlan, folder: RunFolder, state: RunState
+) -> AsyncIterator["Trainer"]:
+    """Open everything that training needs, and close it in reverse order."""
+    # Both import torch, which may be missing; the plan has reported that by now.
+    from agentrl.training.learner.learner_group import open_learner
+    from agentrl.training.trainer.trainer import Trainer
 
-    Raises:
-        ConfigError: there is none.
-    """
-    needs, folder = plan.play.transport.transport_class().needs, None
-    if needs.memory_copies:
-        copies = needs.memory_copies
-        what = f"{copies} x the weights in {plan.settings.model.dtype}"
-        folder = reservation.place_weights(copies * size.model, what)
-    if folder is not None and needs.backend is not None:
-        named = plan.settings.train.weight_transfer
-        raise ConfigError(
-            f"train.weight_transfer={named}: has no room in shared memory; set "
-            "train.weight_transfer=file"
+    path, run = folder.path, plan.settings.run
+    async with AsyncExitStack() as opened:
+        stopping = opened.enter_context(acknowledge_stop_signals(run.stop_signal, run.grace_s))
+        reporter = opened.enter_context(closing(_reporter(plan, path)))
+        opened.callback(ray_cluster.leave_cluster)
+        reporter.stage("start")
+        start = _start_model(plan.settings.model, plan.settings.seed, folder.start)
+        size, disk = _check_disk(plan, start, path)
+        plan = plan.without_long_prompts(start)
+        reservation = reserve(plan.play.rollout, plan.settings.train, plan.play.devices.hosts)
+        opened.callback(reservation.release)
+        plan = plan.placed(reservation.layout)
+        await asyncio.to_thread(_place_weights, plan, size, reservation)
+        await asyncio.to_thread(check_host_memory, plan.settings, size, disk, path, reservation)
+        rollouts = await open_rollouts(plan.play, start, path, reservation=reservation)
+        opened.push_async_callback(rollouts.close)
+        with stopping.interrupting():
+            files = JobFiles(plan.settings, reservation)
+            learner = open_learner(plan.learner, start, reservation, files, path)
+            opened.enter_context(closing(learner))
+        pruner = BackgroundPruner(path, run.keep_gb, plan.play.rollout)
+        recorder = opened.enter_context(closing(Recorder(path, frames="none", writer="trainer")))
+        progress = RunProgress(state, reporter, rollouts)
+        trainer = Trainer(
+            plan, folder, start, progress, rollouts, learner, recorder, pruner, stopping
         )
-    weight_files.use_folder(folder)
+        opened.push_async_callback(trainer.close)
+        yield trainer
+    pruner.close()  # after the last recorder has stopped
+
+
+def _reporter(plan: JobPlan, folder: Path) -> Reporter:
+    settings, by_state = plan.settings, plan.algorithm.compares == "states"
+    # The evaluation after training is played twice: sampled and greedy.
+    amounts = PlannedWork(steps=settings.train.steps, games_after=2 * settings.eval.episodes)
+    return Reporter(folder, settings.logging, amounts, compares_states=by_state)
 
 
 def _start_model(model: ModelConfig, seed: int, start: Path) -> Path:
@@ -153,63 +186,29 @@ def _check_disk(plan: JobPlan, start: Path, folder: Path) -> tuple[JobSize, Disk
     return size, disk
 
 
-async def _train(plan: JobPlan, folder: RunFolder, state: RunState, *, resumed: bool) -> None:
-    """Open everything that training needs, train, and close it in reverse order."""
-    # Both import torch, which may be missing; the plan has reported that by now.
-    from agentrl.training.learner.learner_group import open_learner
-    from agentrl.training.trainer.trainer import Trainer
+def _place_weights(plan: JobPlan, size: JobSize, reservation: Reservation) -> None:
+    """Find room for the weights that the learner will publish, in memory or else on disk.
 
-    written, path, began = plan.settings, folder.path, time.perf_counter()
-    async with AsyncExitStack() as opened:
-        stopping = opened.enter_context(_stop_signals(written.run))
-        reporter = opened.enter_context(closing(_reporter(plan, path)))
-        opened.callback(ray_cluster.leave_cluster)
-        reporter.stage("start")
-        start = _start_model(written.model, written.seed, folder.start)
-        size, disk = _check_disk(plan, start, path)
-        plan = plan.without_long_prompts(start)
-        settings = plan.settings
-        reservation = reserve(settings.rollout, settings.train, settings.devices.hosts)
-        opened.callback(reservation.release)
-        plan = plan.placed(reservation.layout)
-        await asyncio.to_thread(_place_weights, plan, size, reservation)
-        await asyncio.to_thread(check_host_memory, plan.settings, size, disk, path, reservation)
-        rollouts = await open_rollouts(plan.play, start, path, reservation=reservation)
-        opened.push_async_callback(rollouts.close)
-        pruner = BackgroundPruner(path, written.run.keep_gb, written.rollout)
-        with stopping.interrupting():
-            learner = open_learner(plan.settings, start, reservation, path)
-            opened.enter_context(closing(learner))
-        recorder = opened.enter_context(closing(Recorder(path, frames="none", writer="trainer")))
-        trainer = Trainer(
-            plan, folder, start, state, rollouts, learner, reporter, recorder, pruner, stopping
+    Raises:
+        ConfigError: there is none.
+    """
+    needs, folder = plan.play.transport.transport_class().needs, None
+    if needs.memory_copies:
+        copies = needs.memory_copies
+        what = f"{copies} x the weights in {plan.settings.model.dtype}"
+        folder = reservation.place_weights(copies * size.model, what)
+    if folder is not None and needs.backend is not None:
+        named = plan.settings.train.weight_transfer
+        raise ConfigError(
+            f"train.weight_transfer={named}: has no room in shared memory; set "
+            "train.weight_transfer=file"
         )
-        opened.push_async_callback(trainer.close)
-        trainer.restore()
-        _warn_of_edits(state, written)
-        state.add_seconds("start", time.perf_counter() - began)
-        if resumed:
-            # Only now: settings that the checkpoint rejects must not be stored with the run.
-            folder.save_config(written.to_dict())
-        await trainer.run()
-    pruner.close()  # after the last recorder has stopped
+    weight_files.use_folder(folder)
 
 
-def _stop_signals(run: RunConfig) -> AbstractContextManager[Stopping]:
-    more = () if run.stop_signal is None else (signal.Signals[run.stop_signal],)
-    return acknowledge_stop_signals(*more, grace_s=run.grace_s)
-
-
-def _reporter(plan: JobPlan, folder: Path) -> Reporter:
-    settings, by_state = plan.settings, plan.algorithm.compares == "states"
-    # The evaluation after training is played twice: sampled and greedy.
-    amounts = PlannedWork(steps=settings.train.steps, games_after=2 * settings.eval.episodes)
-    return Reporter(folder, settings.logging, amounts, compares_states=by_state)
-
-
-def _warn_of_edits(state: RunState, written: Config) -> None:
+def _warn_of_edits(state: RunState, digests: Mapping[str, str]) -> None:
     """Record the user's files of code, and warn of those that were edited since the last start."""
-    for file in state.record_files(user_files(written.to_dict())):
+    for file in state.record_files(digests):
         log.warning(
             "%s was edited since this run last used it; the new version counts from step %d on "
             "(recorded in state.json)",

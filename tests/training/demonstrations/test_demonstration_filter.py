@@ -450,7 +450,13 @@ async def test_cache_depends_on_the_recorded_episodes(tmp_path):
         job = recorded_by(lake(tmp_path), run, cache=str(tmp_path), **changes)
         episodes, mixture = selected(job).episodes, job.mixture_weights()
         return warm_start_cache.cache_folder(
-            job.warm_start, job.model, [job.env], mixture, job.devices, job.seed, episodes
+            job.warm_start,
+            job.model,
+            [resolve_env(job.env)],
+            mixture,
+            job.devices,
+            job.seed,
+            episodes,
         )
 
     run, _ = await played(lake(tmp_path, "warm_start.player=random"), None)

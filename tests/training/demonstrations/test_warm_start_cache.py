@@ -1,9 +1,15 @@
 import json
+from pathlib import Path
 
 import pytest
 
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
+from agentrl.rollout.environments.load_translator_and_players import (
+    instructions_for,
+    open_translator,
+)
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training.demonstrations import warm_start_cache
 
@@ -13,7 +19,7 @@ def settings(*overrides):
 
 
 def cached(config):
-    envs = [job.env for job in config.environments().values()]
+    envs = [resolve_env(job.env) for job in config.environments().values()]
     mixture = config.mixture_weights()
     return warm_start_cache.cache_folder(
         config.warm_start, config.model, envs, mixture, config.devices, config.seed
@@ -59,8 +65,27 @@ def test_cache_depends_on_the_content_of_a_data_set(tmp_path):
     assert folder() != before
 
 
-def test_cache_ignores_what_does_not_affect_the_warm_start():
-    same = settings("optim.lr=1", "train.steps=3", "rollout.engine=hf")
+def test_cache_depends_on_the_code_of_the_user(tmp_path, monkeypatch):
+    example = Path(__file__).parents[3] / "examples" / "own_environment.py"
+    code = example.read_text().replace("own_environment", "own_button").replace("Lit", "Own")
+    (tmp_path / "own_button.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    job = {"env": {"id": "own_button:OwnButton-v0"}, "warm_start": {"player": "guesser"}}
+    config = configuration.from_dict(job)
+    before = cached(config)
+    assert cached(config) == before
+    (tmp_path / "own_button.py").write_text(f"{code}\n# plays differently now")
+    assert cached(config) != before
+
+
+def test_cache_depends_on_the_version_of_the_package(monkeypatch):
+    before = cached(settings())
+    monkeypatch.setattr(warm_start_cache, "__version__", "99.0")
+    assert cached(settings()) != before
+
+
+def test_cache_ignores_what_does_not_affect_the_warm_start(tmp_path):
+    same = settings("optim.lr=1", "train.steps=3", "rollout.engine=hf", f"run.dir={tmp_path}")
     assert cached(settings()) == cached(same)
 
 
@@ -77,7 +102,8 @@ def test_warm_start_of_a_4_bit_model_is_not_cached():
 
 def test_run_keeps_a_copy_of_its_prompt(tmp_path):
     def instructions(folder):
-        return warm_start_cache._instructions(configuration.load(folder.path / "config.yaml").env)
+        env = configuration.load(folder.path / "config.yaml").env
+        return instructions_for(env.prompt, open_translator(resolve_env(env)))
 
     template = tmp_path / "mine.jinja"
     template.write_text("Play well. {{ instructions }}")

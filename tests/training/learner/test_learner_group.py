@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from agentrl.cluster import ray_cluster
 from agentrl.config import Config
 from agentrl.errors import ConfigError, LearnerLost
+from agentrl.rollout.nodes.job_files import JobFiles
 from agentrl.rollout.workers.open_rollouts import reserve
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_group import open_learner
@@ -25,7 +26,9 @@ def two_ranks(tiny_vlm):
     config = settings()
     config.rollout.launcher = "ray"
     config.train.ranks = 2
-    group = open_learner(config, tiny_vlm, reserve(config.rollout, config.train))
+    reservation = reserve(config.rollout, config.train)
+    files = JobFiles(config, reservation)
+    group = open_learner(LearnerSettings.of(config), tiny_vlm, reservation, files)
     yield group
     group.close()
     ray_cluster.leave_cluster()

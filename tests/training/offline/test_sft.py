@@ -20,12 +20,12 @@ from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.optimizer import Optimizer
+from agentrl.training.offline.finetuning import SupervisedFinetuning
 from agentrl.training.offline.offline_dataset import (
     OfflineDataset,
     encode_learned,
     encode_pair,
 )
-from agentrl.training.offline.sft import SupervisedFinetuning
 from tests.data.rows import picture, png, write_jsonl
 from tests.data.test_conversations import MS_SWIFT, SHARE_GPT, TRL
 from tests.training.offline import jobs
@@ -98,7 +98,7 @@ def test_only_replies_of_the_assistant_are_learned(tmp_path, tiny_vlm, origin):
     path = write_jsonl(tmp_path / "rows.jsonl", [row])
     config = configuration.Config()
     config.sft = configuration.SFTConfig(train=configuration.DataConfig(data=str(path)))
-    found = SupervisedFinetuning().open_data(config)
+    found = SupervisedFinetuning(config).open_data()
     encoder = ChatEncoder(tiny_vlm)
     (sequence,) = opened(found, encoder).sequences(0, 1)
     learned = [sequence.token_ids[place] for place in sequence.sampled_positions]
@@ -109,7 +109,7 @@ def test_only_replies_of_the_assistant_are_learned(tmp_path, tiny_vlm, origin):
 def test_the_loss_is_that_of_transformers(tmp_path, tiny_vlm, chats):
     config = configuration.Config()
     config.sft = configuration.SFTConfig(train=configuration.DataConfig(data=str(chats)))
-    found = SupervisedFinetuning().open_data(config)
+    found = SupervisedFinetuning(config).open_data()
     encoder = ChatEncoder(tiny_vlm)
     rows = opened(found, encoder).sequences(0, 6)
     learner = Learner(LearnerSettings.of(config), tiny_vlm)

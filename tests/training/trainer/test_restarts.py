@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentrl import replay
+from agentrl.config import Config
 from agentrl.errors import ClusterError, ConfigError, LearnerError, LearnerLost
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training.checkpoints import checkpoint_store
@@ -50,9 +51,8 @@ def failing(tmp_path, monkeypatch):
 
     def run(restarts, *failures):
         job = Failures(folder, list(failures))
-        monkeypatch.setattr(train, "_train", job)
-        reinforcement = train.Reinforcement()
-        run_with_restarts(reinforcement, None, folder, restarts, resumed=False)
+        monkeypatch.setattr(train.Reinforcement, "run", job)
+        run_with_restarts(train.Reinforcement(Config()), None, folder, restarts, resumed=False)
         return job.attempts
 
     run.folder = folder

@@ -29,6 +29,7 @@ from agentrl.runs.run_state import RunState
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
+from agentrl.training.monitoring.run_progress import RunProgress
 from agentrl.training.plan.job_plan import make_plan
 from agentrl.training.plan.work_estimate import estimate_work
 from agentrl.training.stop_signals import Stopping
@@ -253,7 +254,7 @@ def test_finished_run_continues_with_more_steps(tmp_path):
     ):  # fmt: skip
         config.train.steps, config.eval.baselines = steps, players
         summary = folder.final_summary()
-        assert train.Reinforcement().is_finished(config, summary) == finished
+        assert train.Reinforcement(config).is_finished(summary) == finished
     for broken in ("{", "[]"):
         (tmp_path / "summary.json").write_text(broken)
         assert folder.final_summary() is None
@@ -353,8 +354,9 @@ def test_job_without_a_warm_start_leaves_no_marker(override, tmp_path, tiny_vlm,
     with Reporter(tmp_path, [], PlannedWork()) as reporter:
         rollouts, learner = RolloutWorker(plan_play(config), None, None), make_learner(config)
         plan = make_plan(config, warm_start_pending=False, rewards=False)
+        progress = RunProgress(RunState(), reporter, rollouts)
         Trainer(
-            plan, folder, tiny_vlm, RunState(), rollouts, learner, reporter, None, None, Stopping()
+            plan, folder, tiny_vlm, progress, rollouts, learner, None, None, Stopping()
         ).finish()
     assert (folder.model / "model.safetensors").is_file()
     record = json.loads((folder.model / "agentrl.json").read_text())
@@ -380,10 +382,10 @@ def test_settings_that_a_checkpoint_rejects_are_not_saved(whole_run, caplog):
 def test_run_resumes_with_its_start_model(tmp_path, tiny_vlm, monkeypatch):
     went_on = []
 
-    async def go_on(plan, *_, **__):
+    async def go_on(job, plan, *_, **__):
         went_on.append(plan.settings.model.tiny)
 
-    monkeypatch.setattr(train, "_train", go_on)
+    monkeypatch.setattr(train.Reinforcement, "run", go_on)
     settings = ["warm_start=null", "model.tiny.layers=4", f"run.dir={tmp_path}"]
     config = configuration.load(EXAMPLE, settings)
     folder = RunFolder.create(config.run, "run")

@@ -1,0 +1,125 @@
+"""The kinds of training on a data set: supervised fine-tuning, preferences and reward models."""
+
+from collections.abc import Callable, Sequence
+
+from agentrl import replay
+from agentrl.config import Config, DPOConfig, RewardModelConfig
+from agentrl.data.conversations import (
+    OfflineRow,
+    ReadRow,
+    read_chat,
+    read_labeled,
+    read_preference,
+)
+from agentrl.errors import ConfigError, with_short_mistakes
+from agentrl.files import StrPath
+from agentrl.training.job import run_job
+from agentrl.training.offline.offline_dataset import (
+    Encode,
+    encode_compared,
+    encode_labeled,
+    encode_learned,
+    encode_pair,
+)
+from agentrl.training.offline.offline_job import Examples, OfflineJob, OfflinePlan
+
+
+@with_short_mistakes
+def sft(
+    config: Config | StrPath,
+    *,
+    overrides: Sequence[str] = (),
+    resume: StrPath | None = None,
+    begun: Callable[[OfflinePlan], None] = lambda plan: None,
+) -> replay.Run:
+    """Fine-tune a model on conversations; or resume a run; the arguments are those of `train`.
+
+    Returns:
+        The run: its summary, checkpoints and model.
+
+    Raises:
+        ConfigError: something that the configuration names does not exist, or another process
+            is working on this run.
+        LearnerError: training diverged, or ranks died more often than `run.restarts` allows.
+        SystemExit: after SIGTERM or `run.stop_signal`, with status 128 + its number.
+    """
+    return run_job(SupervisedFinetuning, config, overrides, resume, begun)
+
+
+@with_short_mistakes
+def dpo(
+    config: Config | StrPath,
+    *,
+    overrides: Sequence[str] = (),
+    resume: StrPath | None = None,
+    begun: Callable[[OfflinePlan], None] = lambda plan: None,
+) -> replay.Run:
+    """Train a model on pairs of answers (DPO, IPO or SimPO); or resume a run.
+
+    Arguments, result and errors are those of `agentrl.sft`.
+    """
+    return run_job(PreferenceTraining, config, overrides, resume, begun)
+
+
+@with_short_mistakes
+def train_reward_model(
+    config: Config | StrPath,
+    *,
+    overrides: Sequence[str] = (),
+    resume: StrPath | None = None,
+    begun: Callable[[OfflinePlan], None] = lambda plan: None,
+) -> replay.Run:
+    """Train a reward model; or resume a run.
+
+    Arguments, result and errors are those of `agentrl.sft`.
+    """
+    return run_job(RewardModelTraining, config, overrides, resume, begun)
+
+
+class SupervisedFinetuning(OfflineJob):
+    """The likelihood of the replies in conversations."""
+
+    command, section, stage = "agentrl sft", "sft", "fine-tuning"
+
+    @property
+    def form(self) -> tuple[ReadRow[OfflineRow], Encode]:
+        """See `OfflineJob.form`."""
+        return read_chat, encode_learned
+
+
+class PreferenceTraining(OfflineJob):
+    """The preference for the better answer over the worse one."""
+
+    command, section, stage = "agentrl dpo", "dpo", "preference training"
+
+    @property
+    def form(self) -> tuple[ReadRow[OfflineRow], Encode]:
+        """See `OfflineJob.form`."""
+        return read_preference, encode_pair
+
+    def open_data(self) -> Examples:
+        """See `OfflineJob.open_data`."""
+        examples, settings = super().open_data(), self.settings
+        assert isinstance(settings, DPOConfig)
+        if settings.loss == "ipo" and examples.train.has("margin"):
+            raise ConfigError(
+                f"dpo.loss=ipo: the margins of {examples.train.title} have no effect on it; remove "
+                "the column, or set dpo.loss=dpo"
+            )
+        return examples
+
+
+class RewardModelTraining(OfflineJob):
+    """A number that is higher for better answers, of pairs or of labeled replies."""
+
+    command, section = "agentrl train-reward-model", "reward_model"
+    stage = "reward model training"
+    is_reward_model = True
+
+    @property
+    def form(self) -> tuple[ReadRow[OfflineRow], Encode]:
+        """See `OfflineJob.form`."""
+        assert isinstance(self.settings, RewardModelConfig)
+        if self.settings.per_turn:
+            return read_labeled, encode_labeled
+        return read_preference, encode_compared

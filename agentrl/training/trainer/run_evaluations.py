@@ -1,0 +1,133 @@
+"""Evaluations of a run on held-out seeds: scripted players, before, during and after training."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from agentrl.algorithms.core.advantages import check_state_keys
+from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.runs.run_folder import RunFolder
+from agentrl.training import env_seeds
+from agentrl.training.evaluation.evaluate import Evaluation, play_held_out
+from agentrl.training.monitoring.run_progress import RunProgress
+from agentrl.training.monitoring.training_health import invalid_replies_warning
+from agentrl.training.plan.job_plan import JobPlan
+from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask
+from agentrl.types import ScoredEpisode
+
+log = logging.getLogger(__name__)
+
+
+class RunEvaluations:
+    """Plays and reports the evaluations of a run that are not in its state yet.
+
+    Args:
+        plan: the job.
+        folder: the run's folder.
+        rollouts: play the episodes.
+        progress: shows and times the stages.
+        playing: held while an evaluation plays; the steps of training hold it, too.
+        needs_success: whether the sampler needs `sampling.success_at` of every episode.
+    """
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        folder: RunFolder,
+        rollouts: Rollouts,
+        progress: RunProgress,
+        playing: asyncio.Lock,
+        *,
+        needs_success: bool,
+    ) -> None:
+        self._plan, self._folder, self._rollouts = plan, folder, rollouts
+        self._progress, self._state, self._reporter = progress, progress.state, progress.reporter
+        self._playing, self._needs_success = playing, needs_success
+        self.best_step: int | None = None
+        """The step with the best evaluation so far, if this process played it."""
+
+    async def play_baselines(self) -> None:
+        """Play the held-out seeds with the scripted players, for comparison with the model."""
+        for player in self._plan.baselines:
+            if player not in self._state.results:
+                with self._progress.stage(f"baseline {player}"):
+                    found = await self._play(player, player=player)
+                self._keep(player, found.summary())
+
+    async def play_sampled_and_greedy(self, when: str) -> None:
+        """Evaluate with sampling, as in rollouts, and greedily."""
+        if when in self._state.results:
+            return
+        found = {}
+        for name, greedy in (("sampled", False), ("greedy", True)):
+            with self._progress.stage(f"evaluation {when}, {name}"):
+                evaluation = await self._play(f"{when} {name}", greedy=greedy)
+                found[name] = evaluation.summary()
+        self._keep(when, found)
+        warning = invalid_replies_warning(found["sampled"])
+        if when == "before" and warning is not None:
+            log.warning("%s", warning)
+
+    @property
+    def is_due(self) -> bool:
+        """Every `eval.every` steps and after the last one.
+
+        The last step is included because the evaluation after training plays more episodes and
+        is therefore not comparable with those during training.
+        """
+        settings, step = self._plan.settings, self._state.step
+        every = settings.eval.every
+        return bool(every and step) and (step % every == 0 or step == settings.train.steps)
+
+    async def play_step(self) -> None:
+        """Evaluate the weights of the last step, with fewer episodes than before and after."""
+        step = self._state.step
+        with self._progress.stage("evaluation during"):
+            episodes = self._plan.settings.eval.episodes_during
+            found = await self._play(f"step {step}", episodes=episodes, note=f"step {step}")
+        self._reporter.evaluation(step, found.metrics)
+        reward = found.metrics["reward"]
+        if self._state.best is None or reward > self._state.best:
+            self._state.best, self.best_step = reward, step
+
+    async def _play(
+        self,
+        name: str,
+        *,
+        episodes: int | None = None,
+        note: str = "",
+        player: str | None = None,
+        greedy: bool = False,
+    ) -> Evaluation:
+        settings, mixture = self._plan.settings.eval, self._plan.weights
+        count = settings.episodes if episodes is None else episodes
+        async with self._playing, self._progress.watched(count * len(mixture), note):
+            found = await play_held_out(
+                self._rollouts,
+                env_seeds.evaluation_seeds(settings, count),
+                name=name,
+                step=self._state.step,
+                player=player,
+                greedy=greedy,
+                mixture=mixture,
+                check=self._check,
+            )
+        self._folder.add_evaluation(found.record(name, self._state.step))
+        return found
+
+    def _check(self, played: Sequence[ScoredEpisode]) -> None:
+        """Fail in the first evaluation instead of after the first training step.
+
+        Raises:
+            ConfigError: the environment does not provide what algorithm or sampler require.
+        """
+        check_state_keys([played], self._plan.algorithm)
+        if self._needs_success:
+            group = PlayedTask(task=GroupTask(env="", seed=0), episodes=played)
+            group.successes(self._plan.settings.sampling.success_at)
+
+    def _keep(self, name: str, result: dict[str, Any]) -> None:
+        self._state.results[name] = result
+        self._reporter.result(name, result)
+        self._folder.save_state(self._state)
