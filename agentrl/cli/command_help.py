@@ -2,7 +2,7 @@
 
 import glob
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -162,14 +162,8 @@ def settings() -> dict[str, Any]:
         RewardModelConfig,
         SFTConfig,
         WarmStartConfig,
+        flat_settings,
     )
-
-    def flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-        for key, value in tree.items():
-            if isinstance(value, dict) and value:
-                yield from flat(value, f"{prefix}{key}.")
-            else:
-                yield prefix + key, value
 
     whole = Config(
         warm_start=WarmStartConfig(),
@@ -178,4 +172,4 @@ def settings() -> dict[str, Any]:
         reward_model=RewardModelConfig(),
         reward_audit=RewardAuditConfig(),
     )
-    return dict(flat(whole.to_dict()))
+    return flat_settings(whole.to_dict())

@@ -12,7 +12,7 @@ from agentrl.config.algorithm_settings import (
     OverlongConfig,
     SamplingConfig,
 )
-from agentrl.config.changed_settings import changed_settings
+from agentrl.config.changed_settings import changed_settings, flat_settings
 from agentrl.config.device_settings import DeadlinesConfig, DevicesConfig
 from agentrl.config.env_settings import (
     EnvConfig,
@@ -112,6 +112,7 @@ __all__ = [
     "changed_settings",
     "extend_record",
     "find",
+    "flat_settings",
     "from_dict",
     "is_packaged",
     "known_models",

@@ -1,5 +1,6 @@
 """The settings of a job that differ from the defaults."""
 
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
@@ -26,6 +27,17 @@ def changed_settings(config: Config) -> dict[str, Any]:
     if name != DEFAULT_ALGORITHM:
         algorithm = {"name": name, **algorithm}
     return {**changed, "algorithm": algorithm} if algorithm else changed
+
+
+def flat_settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by their dotted keys; an empty section stays, as `{}`."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flat_settings(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def _difference(section: Any, default: Any) -> dict[str, Any]:

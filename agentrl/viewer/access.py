@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.responses import RedirectResponse
 
 from agentrl.errors import AgentRLError
@@ -45,7 +45,8 @@ class AccessGuard:
         self.cookie = f"agentrl-{port}"
 
     def refusal(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> str | None:
-        """The reason for refusing a request; None to accept it."""
+        """Return the reason for refusing a request; None to accept it."""
+        # Beyond loopback, reading needs the token, too, which the browser keeps as a cookie.
         if (why := foreign_request(headers, self._host)) is not None:
             return why
         if not self.is_loopback and not self.knows(cookies.get(self.cookie, "")):
@@ -81,11 +82,16 @@ class TokenMissing(AgentRLError):
     """A request that changes something came without the token."""
 
 
-def check_token(guard: AccessGuard, request: Request) -> None:
-    """Require the token for a request that changes something.
+def require_token(request: Request) -> None:
+    """Refuse a request without the token; a dependency of FastAPI.
 
     Raises:
         TokenMissing: the request does not bring it.
     """
+    guard: AccessGuard = request.app.state.guard
     if not guard.knows(request.headers.get(_TOKEN_HEADER, "")):
         raise TokenMissing(_NO_TOKEN)
+
+
+CHANGES = (Depends(require_token),)
+"""Dependencies of each request that changes something."""

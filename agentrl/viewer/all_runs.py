@@ -5,12 +5,13 @@ import json
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agentrl.config import flat_settings
 from agentrl.errors import ConfigError
 from agentrl.files import is_locked, lock_folder
 from agentrl.runs.annotations import TAGS_FILE, write_tags
@@ -75,6 +76,7 @@ class AllRuns:
         self._reading = BackgroundReading("runs", self._read, self._share)
         self._curves_of = frozenset[str]()
         self._reading_curves: BackgroundReading | None = None
+        # Raises if there is no such folder.
         find_runs(folder)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -134,7 +136,7 @@ class AllRuns:
         parts = address.split("/")
         for length in (1, 2):
             name = "/".join(parts[:length])
-            if len(parts) >= length and (self.folder / name / "config.yaml").is_file():
+            if len(parts) >= length and (self.folder / name / CONFIG_FILE).is_file():
                 try:
                     return self._name(self.path(name)), address[len(name) :]
                 except ConfigError:
@@ -147,7 +149,7 @@ class AllRuns:
         """The curves of one metric of several runs, and the settings in which the runs differ.
 
         Args:
-            names: of the runs.
+            names: the names of the runs.
             metric: one of `metrics.jsonl`; None chooses one that the runs have.
             axis: what the curves are drawn over.
 
@@ -167,11 +169,12 @@ class AllRuns:
             reading = self._reading_of(histories)
         reading.require()
         logged = dict.fromkeys(key for history in histories.values() for key in history.names())
+        axes = [history.axes() for history in histories.values()]
         chosen = metric if metric in logged else _first(logged, [rows[name] for name in names])
         return {
             "metrics": sorted(logged),
             "metric": chosen,
-            "axes": _shared_axes(histories.values()),
+            "axes": [axis for axis in AXES if all(axis in own for own in axes)],
             "curves": [
                 {"run": name, "group": rows[name]["group"], "points": history.points(chosen, axis)}
                 for name, history in histories.items()
@@ -244,7 +247,8 @@ class AllRuns:
             if place.exists():
                 raise ConfigError(f"{place} exists; rename one of the two")
             place.parent.mkdir(exist_ok=True)
-            if path.is_symlink():  # A relative link would lead elsewhere.
+            # A relative link would lead elsewhere from there.
+            if path.is_symlink():
                 place.symlink_to(path.resolve())
                 path.unlink()
             else:
@@ -265,11 +269,12 @@ class AllRuns:
 
 
 def _untouched(run: Path) -> AbstractContextManager[None]:
-    """Keeps jobs off a run; without a lock, which would look like a job's, if none worked there.
+    """Keep jobs off a run.
 
     Raises:
         ConfigError: a job works in it.
     """
+    # Where none has worked, a new lock would look like that of a job that was stopped.
     return nullcontext() if is_locked(run) is None else lock_folder(run)
 
 
@@ -282,27 +287,16 @@ def group_of(config: Mapping[str, Any]) -> str:
 
 def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The settings in which runs differ, as texts by run; a run without the setting has none."""
-    flat = {name: dict(_settings(tree)) for name, tree in configs.items()}
+    flat = {
+        name: {key: json.dumps(value, default=str) for key, value in flat_settings(tree).items()}
+        for name, tree in configs.items()
+    }
     keys = dict.fromkeys(key for own in flat.values() for key in own)
     return [
         {"key": printable(key), "values": {n: own[key] for n, own in flat.items() if key in own}}
         for key in keys
         if not key.startswith("run.") and len({own.get(key) for own in flat.values()}) > 1
     ]
-
-
-def _settings(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from _settings(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", json.dumps(value, default=str)
-
-
-def _shared_axes(histories: Iterable[MetricHistory]) -> list[Axis]:
-    """The axes that all of these curves can be drawn over."""
-    offered = [one.axes() for one in histories]
-    return [axis for axis in AXES if all(axis in own for own in offered)]
 
 
 def _first(logged: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str | None:

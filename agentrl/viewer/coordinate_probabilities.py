@@ -43,8 +43,8 @@ def coordinates_of(turn: Turn, word: Callable[[int], str]) -> list[dict[str, Any
     """The distribution of each coordinate of a touch; empty if the reply does not spell them.
 
     Args:
-        turn: with recorded alternatives.
-        word: the text of a token.
+        turn: a turn with recorded alternatives.
+        word: returns the text of a token.
 
     Returns:
         Two entries for a tap, four for a swipe: `axis` (`x` or `y`), `end` (whether it is the end
@@ -123,7 +123,8 @@ def _candidates(
     for token in tokens:
         if token.end <= number.start():
             continue
-        lead = text[token.start : number.start()]  # of a token that begins before the number
+        # A token may begin before the number, with a space or a bracket.
+        lead = text[token.start : number.start()]
         before = text[number.start() : token.start]
         for id, logprob in token.top:
             other = word(id)

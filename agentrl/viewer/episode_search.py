@@ -100,7 +100,8 @@ class EpisodeSearch:
         with self._lock:
             try:
                 return database.execute(query, values).fetchall()
-            except sqlite3.OperationalError as error:  # such as a full disk
+            # Such as a full disk.
+            except sqlite3.OperationalError as error:
                 log.info("search for %r failed: %s", values, error)
                 return []
 
@@ -112,8 +113,9 @@ class EpisodeSearch:
     def close(self) -> None:
         """Stop reading."""
         self._closing.set()
+        # The thread may wait for a search that is running.
         if self._reading is not None:
-            self._reading.join(_STOP_S)  # it waits for a search that is running
+            self._reading.join(_STOP_S)
 
     def _start_reading(self) -> sqlite3.Connection:
         """Start a thread that reads new episodes, unless one is running."""
@@ -140,7 +142,11 @@ class EpisodeSearch:
 
     def _read(self, database: sqlite3.Connection) -> None:
         episodes = self._run.episodes()
-        self._forget(database, self._known.keys() - {s.id for s in episodes if self._has_read(s)})
+        # Those that are gone, or that a resumed job has recorded again.
+        stale = self._known.keys() - {s.id for s in episodes if self._has_read(s)}
+        rows_of_stale = [(self._known.pop(id)[1],) for id in stale]
+        with self._lock, database:
+            database.executemany("DELETE FROM words WHERE rowid = ?", rows_of_stale)
         new = [summary for summary in episodes if not self._has_read(summary)]
         for first in range(0, len(new), _BATCH):
             if self._closing.is_set():
@@ -153,11 +159,6 @@ class EpisodeSearch:
                 )
             row_of = {id: row for row, id, _ in rows}
             self._known |= {s.id: (s.time, row_of.get(s.id, 0)) for s in batch}
-
-    def _forget(self, database: sqlite3.Connection, ids: Iterable[str]) -> None:
-        rows = [(self._known.pop(id)[1],) for id in list(ids)]
-        with self._lock, database:
-            database.executemany("DELETE FROM words WHERE rowid = ?", rows)
 
     def _rows(self, batch: Iterable[Summary]) -> Iterator[tuple[int, str, str]]:
         for summary in batch:
@@ -206,10 +207,8 @@ def _fold_character(character: str) -> str:
 
 
 def _snippet(content: str, pattern: re.Pattern[str]) -> str:
-    """The part of a text with the most different terms, with markers around the matches.
-
-    FTS5's own snippets take time quadratic in the number of matches.
-    """
+    """Return the part of a text with the most different terms, and markers around its matches."""
+    # FTS5's own snippets take time quadratic in the number of matches.
     matches = list(islice(pattern.finditer(_fold(content)), _MAX_MATCHES))
 
     def count(first: int) -> int:
@@ -230,11 +229,9 @@ def _snippet(content: str, pattern: re.Pattern[str]) -> str:
 
 
 def _apart(text: str) -> str:
-    """Separate the characters of scripts that have no spaces between words.
-
-    The index has no dictionary and would treat a whole sentence as one word; this way each
-    character is a word, and a search term becomes a phrase of such words.
-    """
+    """Separate the characters of scripts that have no spaces between words."""
+    # The index has no dictionary and would treat a whole sentence as one word. This way each
+    # character is a word, and a search term becomes a phrase of such words.
     return text if text.isascii() else _GAP.sub(_APART, text)
 
 

@@ -268,7 +268,7 @@ class LiveEpisode:
         with self._lock:
             if reason := refusal(self._shown):
                 raise ConfigError(reason)
-            # One request per turn.
+            # The page can send one request per turn: what it asks for next would surprise.
             self._shown = replace(self._shown, awaits_input=False, awaits_game=False)
             self.version += 1
         self._requests.put(request)

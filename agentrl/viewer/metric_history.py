@@ -139,7 +139,8 @@ class MetricHistory:
                     if self._stages[line] in stages and where(line)
                 }
                 if values:
-                    return self._along(axis, _thinned(sorted(values.items())))
+                    points = sorted(values.items())
+                    return self._along(axis, points[:: max(1, -(-len(points) // _MAX_POINTS))])
             return []
 
     def _values(self, name: str) -> Iterable[tuple[int, float]]:
@@ -194,7 +195,3 @@ class MetricHistory:
             times = [time for line, time in lines if self._stages[line] in TRAINING_STAGES]
         took = [after - before for before, after in pairwise(times[-_RECENT:])]
         return steps * median(took) if took else None
-
-
-def _thinned(points: list[Point]) -> list[Point]:
-    return points[:: max(1, -(-len(points) // _MAX_POINTS))]

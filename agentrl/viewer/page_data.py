@@ -75,6 +75,7 @@ def listing(
     """
     everything = run.episodes()
     matching = where.of(everything)
+    # The index is in the order of time.
     if sort != "time" or down:
         matching.sort(key=lambda s: (getattr(s, sort), s.time, s.id), reverse=down)
     return {
@@ -285,7 +286,8 @@ class FrameImages:
         """A frame as WebP of at most this width; None if it is missing or damaged."""
         try:
             return self._scaled(frame_id, width)
-        except LookupError:  # not cached, because the frame may still be queued for the disk
+        # An exception is not cached: the frame may still be queued for the disk.
+        except LookupError:
             return None
 
     def _scale(self, frame_id: str, width: int) -> bytes:

@@ -37,18 +37,17 @@ class PhoneWall:
 
     def phones(self) -> list[dict[str, Any]]:
         """The state of each phone, with its latest screen that is on disk."""
-        return [self._now(phone) for phone in read_live_phones(self._run.path)]
-
-    def _now(self, phone: dict[str, Any]) -> dict[str, Any]:
-        name, frame = _name(phone), phone["frame"]
-        if frame is not None and self._run.has_frame(frame):
-            self._frames[name] = frame
-        return {
-            **{key: value for key, value in phone.items() if key != "serial"},
-            "name": name,
-            "frame": self._frames.get(name),
-            "battery": self._batteries.get(phone["serial"], (0.0, None))[1],
-        }
+        shown = []
+        for phone in read_live_phones(self._run.path):
+            name, serial, frame = _name(phone), phone.pop("serial"), phone["frame"]
+            # The latest frame may still be queued for the disk.
+            if frame is not None and self._run.has_frame(frame):
+                self._frames[name] = frame
+            battery = self._batteries.get(serial, (0.0, None))[1]
+            shown.append(
+                {**phone, "name": name, "frame": self._frames.get(name), "battery": battery}
+            )
+        return shown
 
     def screen(self, name: str) -> Image:
         """The current screen of a free phone, uint8[H, W, 3].
@@ -90,7 +89,8 @@ class PhoneWall:
             raise ConfigError(f"no running job reports a phone {name!r}")
         if phone["state"] != FREE:
             raise ConfigError(f"{name} is not free: it is {phone['state'] or 'in use'}")
-        if phone["host"] is not None:  # here, adb may know another phone with the same serial
+        # Here, adb may know another phone with the same serial.
+        if phone["host"] is not None:
             raise ConfigError(
                 f"{name} is a phone of {phone['host']}, out of reach from here; use agentrl "
                 "devices on that host"

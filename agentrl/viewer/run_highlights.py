@@ -34,10 +34,9 @@ class LastScreens:
             if key not in self._kept:
                 self._kept[key] = self._read(summary)
             return self._kept[key]
-        except EpisodeRemoved:
-            return {"frame": None, "shown": "", "lost": "pruned"}
-        except AgentRLError:
-            return {"frame": None, "shown": "", "lost": "cannot be read"}
+        except AgentRLError as error:
+            why = "pruned" if isinstance(error, EpisodeRemoved) else "cannot be read"
+            return {"frame": None, "shown": "", "lost": why}
 
     def _read(self, summary: Summary) -> dict[str, str | None]:
         episode = self._run.read(summary).episode
@@ -60,6 +59,7 @@ def highlights(run: Run, screens: LastScreens) -> dict[str, Any]:
     before = _first_by_seed([one for one in valid if one.label == _BEFORE])
     latest = [*after.values()] or _latest(valid)
     ranked = sorted(latest, key=lambda one: (one.reward, one.id), reverse=True)
+    # No episode is both among the best and among the worst.
     half = min(_SHOWN, (len(ranked) + 1) // 2)
     best = ranked[:half]
     worst = [one for one in ranked[half:][::-1][:half] if one.reward < best[0].reward]
@@ -123,4 +123,5 @@ def log_tail(run: Run, name: str) -> str:
         size = file.seek(0, 2)
         file.seek(max(0, size - _TAIL))
         text = file.read().decode(errors="replace")
+    # The first line is cut off.
     return text if size <= _TAIL else text.partition("\n")[2]

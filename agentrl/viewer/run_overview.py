@@ -62,15 +62,12 @@ def overview(run: Run) -> dict[str, Any]:
 
 
 def _sampled_tokens(episodes: Sequence[Summary], config: Mapping[str, Any]) -> int:
-    """The tokens that a model sampled: not those of people, demonstrations and scripted players."""
-    named = _names(config, "env", "players") | _names(config, "eval", "baselines")
-    scripted = {"human", "demo", "random", "expert"} | named
+    """Count the tokens that a model sampled, not those of people and of scripted players."""
+    scripted = {"human", "demo", "random", "expert"}
+    for section, key in (("env", "players"), ("eval", "baselines")):
+        names = as_object(config.get(section)).get(key)
+        scripted |= set(map(str, names)) if isinstance(names, list | dict) else set()
     return sum(s.tokens for s in episodes if s.label not in scripted)
-
-
-def _names(config: Mapping[str, Any], section: str, key: str) -> set[str]:
-    names = as_object(config.get(section)).get(key)
-    return {str(name) for name in names} if isinstance(names, list | dict) else set()
 
 
 def rows_by_label(run: Run) -> list[dict[str, Any]]:
@@ -78,19 +75,19 @@ def rows_by_label(run: Run) -> list[dict[str, Any]]:
     by_play: dict[tuple[str, str, int], list[Summary]] = defaultdict(list)
     for s in run.episodes():
         by_play[s.split, s.label, -1 if s.split == "train" else s.step].append(s)
-    return [_play(episodes) for episodes in by_play.values()]
-
-
-def _play(episodes: Sequence[Summary]) -> dict[str, Any]:
-    first, last = min(s.step for s in episodes), max(s.step for s in episodes)
-    return {
-        "label": episodes[0].label, "split": episodes[0].split, "step": last,
-        "steps": str(last) if first == last else f"{first} to {last}",
-        "count": len(episodes), "void": sum(s.outcome.void for s in episodes),
-        "reward": _mean([s.reward for s in episodes if not s.outcome.void]),
-        "success": _mean([float(s.success) for s in episodes if s.success is not None]),
-        "unscored": sum(s.cause == RewardError.__name__ for s in episodes) / len(episodes),
-    }  # fmt: skip
+    rows = []
+    for episodes in by_play.values():
+        first, last = min(s.step for s in episodes), max(s.step for s in episodes)
+        row = {
+            "label": episodes[0].label, "split": episodes[0].split, "step": last,
+            "steps": str(last) if first == last else f"{first} to {last}",
+            "count": len(episodes), "void": sum(s.outcome.void for s in episodes),
+            "reward": _mean([s.reward for s in episodes if not s.outcome.void]),
+            "success": _mean([float(s.success) for s in episodes if s.success is not None]),
+            "unscored": sum(s.cause == RewardError.__name__ for s in episodes) / len(episodes),
+        }  # fmt: skip
+        rows.append(row)
+    return rows
 
 
 def devices(run: Run) -> list[dict[str, Any]]:
@@ -117,13 +114,14 @@ def audits(run: Run) -> list[dict[str, Any]]:
     found = audit_file(run.path, "*").parent.glob("[!.]*.json")
     files = [file for file in found if file.is_file()]
     latest = sorted(files, key=lambda file: file.stat().st_mtime)[-_MAX_AUDITS:]
-    named = ((file.stem, read_object(file)) for file in sorted(latest))
-    return [{**report, "name": name} for name, report in named if _is_audit(report)]
-
-
-def _is_audit(report: dict[str, Any]) -> bool:
-    cases = report.get("cases")
-    return isinstance(cases, list) and all(isinstance(case, dict) for case in cases)
+    reports = []
+    for file in sorted(latest):
+        report = read_object(file)
+        # The file may be somebody else's.
+        cases = report.get("cases")
+        if isinstance(cases, list) and all(isinstance(case, dict) for case in cases):
+            reports.append({**report, "name": file.stem})
+    return reports
 
 
 def _shown(file: Path) -> str | None:
@@ -280,11 +278,9 @@ class MetricCurves:
 
 
 def _curves(spec: _ChartSpec, history: MetricHistory, axis: Axis) -> list[Curve]:
-    """Evaluations during training are separate curves: they play fewer episodes.
-
-    The last step has both an evaluation during training and one after it.
-    """
-    # The number of episodes is logged only before and after training.
+    """Return the curves of a chart: training, and evaluations during, before and after it."""
+    # Evaluations during training play fewer episodes, and the last step has both kinds. The number
+    # of episodes is logged only before and after training.
     whole = {decoding: history.lines_with(f"{decoding}/episodes") for decoding in _DECODINGS}
 
     def evaluated(decoding: str, where: Callable[[int], bool]) -> Sequence[Point]:

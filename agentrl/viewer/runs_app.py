@@ -4,18 +4,18 @@ import threading
 from collections.abc import MutableMapping
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, Query, Response
 
 from agentrl import replay
 from agentrl.errors import AgentRLError, ConfigError
-from agentrl.viewer.access import AccessGuard, check_token, guard_requests
+from agentrl.viewer.access import CHANGES, AccessGuard
 from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.metric_history import Axis
 from agentrl.viewer.server_app import (
     add_files,
-    add_refusals,
     application,
     as_json,
+    new_application,
     static_files,
 )
 
@@ -29,19 +29,16 @@ def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
         runs: the folder.
         guard: decides which requests are answered.
     """
-    app = FastAPI(title="agentrl", openapi_url=None)
-    files = static_files()
-    pages = _PagesOfRuns(runs, guard, files["runs.html"])
-    app.state.guard, app.state.close = guard, pages.close
-    app.state.closing = pages.closing
-    app.middleware("http")(guard_requests)
-    add_files(app, files, "runs.html", ("/",))
 
     def message(error: AgentRLError) -> str:
         has_place = len(runs.folder.parts) > 1
         return str(error).replace(str(runs.folder), runs.folder.name) if has_place else str(error)
 
-    add_refusals(app, message)
+    app, files = new_application(guard, message), static_files()
+    pages = _PagesOfRuns(runs, guard, app.state.closing, files["runs.html"])
+    app.state.close = pages.close
+    add_files(app, files, "runs.html", ("/",))
+    app.mount(_PREFIX, pages)
 
     @app.get("/api/runs")
     def listing() -> Response:
@@ -53,47 +50,41 @@ def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
     ) -> Response:
         return as_json(runs.curves(run, metric, axis))
 
-    @app.post("/api/runs/archive")
-    def archive(run: str, request: Request) -> Response:
-        check_token(guard, request)
+    @app.post("/api/runs/archive", dependencies=CHANGES)
+    def archive(run: str) -> Response:
         pages.drop(run)
         runs.archive(run)
         return as_json({})
 
-    @app.post("/api/runs/delete")
-    def delete(run: str, request: Request) -> Response:
-        check_token(guard, request)
+    @app.post("/api/runs/delete", dependencies=CHANGES)
+    def delete(run: str) -> Response:
         pages.drop(run)
         runs.delete(run)
         return as_json({})
 
-    @app.post("/api/runs/rename")
-    def rename(run: str, name: str, request: Request) -> Response:
-        check_token(guard, request)
+    @app.post("/api/runs/rename", dependencies=CHANGES)
+    def rename(run: str, name: str) -> Response:
         pages.drop(run)
         runs.rename(run, name)
         return as_json({})
 
-    @app.post("/api/runs/tag")
-    def tag(
-        run: str, request: Request, tags: Annotated[list[str] | None, Query()] = None
-    ) -> Response:
-        check_token(guard, request)
+    @app.post("/api/runs/tag", dependencies=CHANGES)
+    def tag(run: str, tags: Annotated[list[str] | None, Query()] = None) -> Response:
         runs.tag(run, tags or [])
         return as_json({})
 
-    app.mount(_PREFIX, pages)
     return app
 
 
 class _PagesOfRuns:
     """Passes `/runs/NAME/...` to the application of that run, which is created when first asked."""
 
-    def __init__(self, runs: AllRuns, guard: AccessGuard, listing: bytes) -> None:
-        self._runs, self._guard, self._list = runs, guard, listing
+    def __init__(
+        self, runs: AllRuns, guard: AccessGuard, closing: threading.Event, listing: bytes
+    ) -> None:
+        self._runs, self._guard, self._closing, self._list = runs, guard, closing, listing
         self._apps: dict[str, FastAPI] = {}
         self._lock = threading.Lock()
-        self.closing = threading.Event()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Answer a request (ASGI)."""
@@ -105,7 +96,7 @@ class _PagesOfRuns:
             await as_json({"error": str(error)}, 404)(scope, receive, send)
             return
         if found is None or app is None:
-            # The list of runs, which says so.
+            # The list of runs says that there is no such run.
             await Response(self._list, 404, media_type="text/html")(scope, receive, send)
             return
         await app({**scope, "root_path": f"{root}/{found[0]}"}, receive, send)
@@ -115,15 +106,15 @@ class _PagesOfRuns:
             if name not in self._apps:
                 run = replay.open(self._runs.path(name), may_be_unplayed=True)
                 self._apps[name] = application(run, self._guard)
-                self._apps[name].state.closing = self.closing
+                # Event streams of all runs end together.
+                self._apps[name].state.closing = self._closing
             return self._apps[name]
 
     def drop(self, name: str) -> None:
-        """Close the application of a run that is about to go."""
+        """Close the application of a run that is about to be moved or deleted."""
         with self._lock:
             if (app := self._apps.pop(name, None)) is not None:
-                app.state.search.close()
-                app.state.wall.close()
+                app.state.close()
 
     def close(self) -> None:
         """Close the applications of all runs."""

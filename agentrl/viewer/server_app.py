@@ -22,11 +22,12 @@ from agentrl.replay import Filter, Run, preference_pairs
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.live_phones import read_live_phones
 from agentrl.runs.annotations import star, write_note
+from agentrl.runs.metrics_file import METRICS_FILE
 from agentrl.runs.run_layout import is_frame
 from agentrl.runs.run_summary import job_stage, job_state
 from agentrl.text import known_names, quoted
 from agentrl.viewer import page_data
-from agentrl.viewer.access import AccessGuard, TokenMissing, check_token, guard_requests
+from agentrl.viewer.access import CHANGES, AccessGuard, TokenMissing, guard_requests
 from agentrl.viewer.background_reading import BackgroundReading, StillReading
 from agentrl.viewer.episode_search import EpisodeSearch
 from agentrl.viewer.live_episode import LiveEpisode
@@ -62,7 +63,7 @@ _MEDIA_TYPES = {
     "woff2": "font/woff2",
 }
 _WRITTEN_S = 2.0
-"""How long a frame may be missing while a job runs: it is written shortly after its episode."""
+"""How long a frame may be missing while a job runs."""
 _POLL_S = 0.5
 """How often the event stream looks for changes."""
 _MAX_ROWS = 500
@@ -71,7 +72,7 @@ _MAX_ROWS = 500
 def application(
     run: Run, guard: AccessGuard, stage: LiveEpisode | None = None, other: Run | None = None
 ) -> FastAPI:
-    """Create the ASGI application; the caller closes its `state.wall` and `state.search`.
+    """Create the ASGI application; the caller calls its `state.close`.
 
     Args:
         run: the recorded run; it may still be growing.
@@ -79,28 +80,38 @@ def application(
         stage: an episode that is played in the browser; None for none.
         other: a run whose episodes can be compared with those of `run`; None for none.
     """
-    app = FastAPI(title="agentrl", openapi_url=None)
-    app.state.guard, app.state.stage = guard, stage
-    app.state.closing = threading.Event()
-    app.middleware("http")(guard_requests)
-    add_refusals(app, lambda error: page_data.without_place(error, run))
+    app = new_application(guard, lambda error: page_data.without_place(error, run))
+    search, wall = EpisodeSearch(run), PhoneWall(run)
+
+    def close() -> None:
+        search.close()
+        wall.close()
+
+    app.state.close = close
     add_files(app, static_files())
     _add_frames(app, run)
-    _add_views(app, run, other)
-    _add_news(app, run)
-    app.state.wall = PhoneWall(run)
-    _add_wall(app, app.state.wall, guard)
-    _add_stage(app, stage, guard)
+    _add_views(app, run, other, search, is_playable=stage is not None)
+    _add_wall(app, wall)
+    if stage is not None:
+        _add_stage(app, stage)
+
+    @app.get("/api/news")
+    async def news(request: Request) -> Response:
+        return StreamingResponse(_news(request, run), media_type="text/event-stream")
+
     return app
 
 
-def add_refusals(app: FastAPI, message: Callable[[AgentRLError], str] = str) -> None:
-    """Answer a request that fails with one line: `{"error": ...}`.
+def new_application(guard: AccessGuard, message: Callable[[AgentRLError], str] = str) -> FastAPI:
+    """Create an application without pages, which answers what it refuses with one line.
 
     Args:
-        app: the application.
-        message: of an error.
+        guard: decides which requests are answered.
+        message: the text of an error.
     """
+    app = FastAPI(title="agentrl", openapi_url=None)
+    app.state.guard, app.state.closing = guard, threading.Event()
+    app.middleware("http")(guard_requests)
 
     @app.exception_handler(StillReading)
     async def wait(_: Request, state: StillReading) -> Response:
@@ -115,9 +126,11 @@ def add_refusals(app: FastAPI, message: Callable[[AgentRLError], str] = str) -> 
     async def refuse_values(_: Request, error: RequestValidationError) -> Response:
         return as_json({"error": "; ".join(map(_invalid_value, error.errors()))}, 422)
 
+    return app
+
 
 def _invalid_value(error: Mapping[str, Any]) -> str:
-    """A parameter, its value and what is allowed, of an error of FastAPI's."""
+    """Describe an error of FastAPI's: a parameter, its value and what is allowed."""
     name = error["loc"][-1]
     if error["type"] == "missing":
         return f"{name}= is missing"
@@ -183,6 +196,7 @@ def _add_frames(app: FastAPI, run: Run) -> None:
     def frame(frame_id: str, width: int | None = None) -> Response:
         if not is_frame(frame_id) or width not in (None, *WIDTHS):
             return Response("no such frame\n", 404, media_type="text/plain")
+        # A frame is written shortly after the episode that shows it.
         end = time.monotonic() + _WRITTEN_S
         while (image := read(frame_id, width)) is None and time.monotonic() < end:
             if job_state(run.path) != "running":
@@ -206,8 +220,9 @@ def _only_known(request: Request) -> None:
             )
 
 
-def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
-    app.state.search = EpisodeSearch(run)
+def _add_views(
+    app: FastAPI, run: Run, other: Run | None, search: EpisodeSearch, *, is_playable: bool
+) -> None:
     runs = [run] if other is None else [run, other]
     readings = [BackgroundReading("episodes", one.episodes, one.share_read) for one in runs]
 
@@ -218,16 +233,14 @@ def _add_views(app: FastAPI, run: Run, other: Run | None) -> None:
             reading.require()
 
     api = APIRouter(dependencies=[Depends(_only_known), Depends(exists)])
-    _add_run_views(app, api, run, other)
-    _add_list_view(api, run, app.state.search)
+    _add_run_views(api, run, other, is_playable=is_playable)
+    _add_list_view(api, run, search)
     _add_episode_views(api, run)
-    _add_comparison_view(api, run, other)
-    _add_choices(api, run, app.state.guard)
-    _add_notes(api, run, app.state.guard)
+    _add_comparisons(api, run, other)
     app.include_router(api)
 
 
-def _add_run_views(app: FastAPI, api: APIRouter, run: Run, other: Run | None) -> None:
+def _add_run_views(api: APIRouter, run: Run, other: Run | None, *, is_playable: bool) -> None:
     curves, screens = MetricCurves(run.path), LastScreens(run)
     history = curves.history
     metrics_reading = BackgroundReading("metrics", history.read, history.share)
@@ -235,7 +248,6 @@ def _add_run_views(app: FastAPI, api: APIRouter, run: Run, other: Run | None) ->
     @api.get("/api/run/name")
     def name() -> Response:
         news = _state(run)
-        is_playable = app.state.stage is not None
         found = {"phones": bool(read_live_phones(run.path)), "logs": bool(log_files(run))}
         return as_json(
             {"name": run.name, "plays": is_playable, "job": news[-1], "news": news} | found
@@ -292,7 +304,7 @@ def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
     ) -> Response:
         if sort not in page_data.SORTS:
             raise ConfigError(f"sort={sort!r}: must be one of {', '.join(page_data.SORTS)}")
-        # Progress before the search: episodes read in between may be missing from the result.
+        # Before the search, because episodes read in between may be missing from its result.
         progress = search.progress() if text else None
         asked = parse_query(query, run.episodes()) if query else None
         where = replace(where, among=search.find(text) if text else None, query=asked)
@@ -314,16 +326,23 @@ def _add_episode_views(api: APIRouter, run: Run) -> None:
 
     @api.get("/api/episodes/{episode_id}/row")
     def row(episode_id: str) -> Response:
-        found = run.episodes(Filter(id=episode_id))
-        if not found:
-            raise ConfigError(f"{run.path} has no episode {episode_id!r}")
-        return as_json(page_data.row(found[0]))
+        return as_json(page_data.row(run.find(episode_id)))
 
     @api.get("/api/episodes/{episode_id}/turns/{number}")
     def tokens(episode_id: str, number: int) -> Response:
         episode = run.episode(episode_id).episode
         advantages = run.token_advantages(episode)
         return as_json(turn_tokens(episode, number, vocabulary, advantages))
+
+    @api.post("/api/episodes/{episode_id}/star", dependencies=CHANGES)
+    def mark(episode_id: str, starred: bool) -> Response:
+        star(run.path, run.find(episode_id), starred=starred)
+        return as_json({})
+
+    @api.post("/api/episodes/{episode_id}/note", dependencies=CHANGES)
+    def note(episode_id: str, note: str, seen: str) -> Response:
+        write_note(run.path, run.find(episode_id), note, seen=seen)
+        return as_json({})
 
     @api.get("/api/groups/{name}")
     def group(name: str) -> Response:
@@ -333,7 +352,7 @@ def _add_episode_views(api: APIRouter, run: Run) -> None:
         return as_json(page)
 
 
-def _add_comparison_view(api: APIRouter, run: Run, other: Run | None) -> None:
+def _add_comparisons(api: APIRouter, run: Run, other: Run | None) -> None:
     @api.get("/api/compare")
     def compare(
         a: str, a_step: int, b: str, b_step: int, a_other: bool = False, b_other: bool = False
@@ -343,8 +362,6 @@ def _add_comparison_view(api: APIRouter, run: Run, other: Run | None) -> None:
         run_a, run_b = (other if is_other and other else run for is_other in (a_other, b_other))
         return as_json(page_data.comparison((run_a, a, a_step), (run_b, b, b_step)))
 
-
-def _add_choices(api: APIRouter, run: Run, guard: AccessGuard) -> None:
     @api.get("/api/choices")
     def pair() -> Response:
         pairs, done = preference_pairs.open_choices(run)
@@ -353,24 +370,9 @@ def _add_choices(api: APIRouter, run: Run, guard: AccessGuard) -> None:
         shown = next(([page_data.episode(one) for one in both] for both in whole), None)
         return as_json({"pair": shown, "left": len(pairs), "done": done})
 
-    @api.post("/api/choices")
-    def choose(better: str, worse: str, request: Request, skipped: bool = False) -> Response:
-        check_token(guard, request)
+    @api.post("/api/choices", dependencies=CHANGES)
+    def choose(better: str, worse: str, skipped: bool = False) -> Response:
         preference_pairs.choose(run, better, worse, skipped=skipped)
-        return as_json({})
-
-
-def _add_notes(api: APIRouter, run: Run, guard: AccessGuard) -> None:
-    @api.post("/api/episodes/{episode_id}/star")
-    def mark(episode_id: str, starred: bool, request: Request) -> Response:
-        check_token(guard, request)
-        star(run.path, run.find(episode_id), starred=starred)
-        return as_json({})
-
-    @api.post("/api/episodes/{episode_id}/note")
-    def note(episode_id: str, note: str, seen: str, request: Request) -> Response:
-        check_token(guard, request)
-        write_note(run.path, run.find(episode_id), note, seen=seen)
         return as_json({})
 
 
@@ -392,7 +394,7 @@ def _filter_of_query(
     return Filter(**locals())
 
 
-def _add_wall(app: FastAPI, wall: PhoneWall, guard: AccessGuard) -> None:
+def _add_wall(app: FastAPI, wall: PhoneWall) -> None:
     @app.get("/api/phones")
     def phones() -> Response:
         return as_json(wall.phones())
@@ -402,17 +404,13 @@ def _add_wall(app: FastAPI, wall: PhoneWall, guard: AccessGuard) -> None:
         shown = webp(wall.screen(name), WIDTHS[-1])
         return Response(shown, media_type="image/webp", headers={"Cache-Control": "no-store"})
 
-    @app.post("/api/phones/{name}/tap")
-    def tap(name: str, x: float, y: float, request: Request) -> Response:
-        check_token(guard, request)
+    @app.post("/api/phones/{name}/tap", dependencies=CHANGES)
+    def tap(name: str, x: float, y: float) -> Response:
         wall.tap(name, x, y)
         return as_json({})
 
 
-def _add_stage(app: FastAPI, stage: LiveEpisode | None, guard: AccessGuard) -> None:
-    if stage is None:
-        return
-
+def _add_stage(app: FastAPI, stage: LiveEpisode) -> None:
     @app.get("/api/play")
     def now() -> Response:
         return as_json(stage.now())
@@ -422,21 +420,18 @@ def _add_stage(app: FastAPI, stage: LiveEpisode | None, guard: AccessGuard) -> N
         shown = stage.picture(number)
         return Response(shown, media_type="image/png", headers={"Cache-Control": "no-store"})
 
-    @app.post("/api/play/answer")
-    def answer(request: Request, text: str | None = None) -> Response:
-        check_token(guard, request)
+    @app.post("/api/play/answer", dependencies=CHANGES)
+    def answer(text: str | None = None) -> Response:
         stage.answer(text)
         return as_json({})
 
-    @app.post("/api/play/undo")
-    def undo(request: Request) -> Response:
-        check_token(guard, request)
+    @app.post("/api/play/undo", dependencies=CHANGES)
+    def undo() -> Response:
         stage.undo()
         return as_json({})
 
-    @app.post("/api/play/game")
-    def game(request: Request, seed: int) -> Response:
-        check_token(guard, request)
+    @app.post("/api/play/game", dependencies=CHANGES)
+    def game(seed: int) -> Response:
         stage.start_game(seed)
         return as_json({})
 
@@ -464,12 +459,6 @@ def status_of(error: AgentRLError) -> int:
     return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
 
 
-def _add_news(app: FastAPI, run: Run) -> None:
-    @app.get("/api/news")
-    async def news(request: Request) -> Response:
-        return StreamingResponse(_news(request, run), media_type="text/event-stream")
-
-
 async def _news(request: Request, run: Run) -> AsyncIterator[str]:
     """Send an event when something was recorded or logged, or the job began, moved on or ended."""
     sent: tuple[Any, ...] = ()
@@ -477,7 +466,8 @@ async def _news(request: Request, run: Run) -> AsyncIterator[str]:
     while not closing.is_set() and not await request.is_disconnected():
         try:
             now = await asyncio.to_thread(_state, run)
-        except AgentRLError as error:  # the page then reloads its data, and shows the error
+        # The page then reloads its data, and shows the error.
+        except AgentRLError as error:
             now = page_data.without_place(error, run), None
         if now != sent:
             sent = now
@@ -486,7 +476,7 @@ async def _news(request: Request, run: Run) -> AsyncIterator[str]:
 
 
 def _state(run: Run) -> tuple[Any, ...]:
-    metrics = run.path / "metrics.jsonl"
+    metrics = run.path / METRICS_FILE
     size = metrics.stat().st_size if metrics.is_file() else 0
     return (run.version(), size, job_stage(run.path), job_state(run.path))
 

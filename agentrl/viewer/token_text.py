@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agentrl.errors import ConfigError, describe_error
 from agentrl.files import open_regular
 from agentrl.runs.run_files import as_object
-from agentrl.runs.run_folder import RunFolder
+from agentrl.runs.run_folder import CONFIG_FILE, RunFolder
 from agentrl.text import pluralize
 from agentrl.types import Episode
 from agentrl.viewer.coordinate_probabilities import coordinates_of
@@ -70,60 +70,43 @@ class TokenVocabulary:
 
 
 def _places(run: Path) -> Iterator[Path]:
-    """Candidate files for the tokenizer.
-
-    The recording may come from somebody else and name any path. So a path counts only if it leads
-    to a folder with a `config.yaml`, and only `tokenizer.json` is read there.
-    """
-    runs = (run, *(other for other in _others(run) if _is_file(other / "config.yaml")))
-    return (folder / name / _TOKENIZER for folder in runs for name in _MODELS)
-
-
-def _others(run: Path) -> Iterator[Path]:
-    """Runs whose model this one may have played: next to it (if both were moved), or as named."""
-    for name in (_model_of(run), _target_of(run)):
-        if name is not None and name.name:
-            yield run.absolute().parent / name.name
-            yield name
-
-
-def _model_of(run: Path) -> Path | None:
-    """The run whose model the configuration names."""
-    name = as_object(RunFolder(run).read_config().get("model")).get("path")
-    path = Path(name) if isinstance(name, str) else Path()
-    return path.parent if path.is_absolute() and path.name in _MODELS else None
-
-
-def _target_of(run: Path) -> Path | None:
-    """The run that was evaluated."""
-    name = RunFolder(run).read_summary().get("target")
-    return Path(name) if isinstance(name, str) else None
-
-
-def _read(file: Path) -> str:
-    with open(file, encoding="utf-8", opener=open_regular) as opened:
-        text = opened.read(_MAX_TOKENIZER + 1)
-    if len(text) > _MAX_TOKENIZER:
-        raise ValueError(f"more than {_MAX_TOKENIZER:,} characters")
-    return text
+    """Yield possible tokenizer files: of this run, and of the run whose model it played."""
+    files, named = RunFolder(run), list[Path]()
+    path = as_object(files.read_config().get("model")).get("path")
+    if isinstance(path, str) and Path(path).is_absolute() and Path(path).name in _MODELS:
+        named.append(Path(path).parent)
+    if isinstance(target := files.read_summary().get("target"), str):
+        named.append(Path(target))
+    # Both may have been moved, so the other run is first looked for beside this one.
+    others = [p for name in named if name.name for p in (run.absolute().parent / name.name, name)]
+    # The recording may come from a stranger and name any path. So a path counts only if it leads
+    # to a folder with a `config.yaml`, and only `tokenizer.json` is read there.
+    for folder in (run, *(other for other in others if _is_file(other / CONFIG_FILE))):
+        yield from (folder / name / _TOKENIZER for name in _MODELS)
 
 
 def _is_file(path: Path) -> bool:
+    # The name may be too long, or a folder not be readable.
     try:
         return path.is_file()
-    except OSError:  # the name is too long, or a folder is not readable
+    except OSError:
         return False
 
 
 def _opened(file: Path) -> "tuple[Tokenizer | None, str | None]":
-    """The tokenizer, or why it cannot be loaded."""
+    """Load the tokenizer; without one, say why."""
     try:
         from tokenizers import Tokenizer
 
-        return Tokenizer.from_str(_read(file)), None
+        with open(file, encoding="utf-8", opener=open_regular) as opened:
+            text = opened.read(_MAX_TOKENIZER + 1)
+        if len(text) > _MAX_TOKENIZER:
+            raise ValueError(f"more than {_MAX_TOKENIZER:,} characters")
+        return Tokenizer.from_str(text), None
     except ImportError:
         return None, "`tokenizers` is not installed (pip install 'agentrl-screens[train]')"
-    except Exception as error:  # a broken file: show ids instead
+    # The library raises plain exceptions at a broken file.
+    except Exception as error:
         log.warning("%s: tokens appear as ids: %s", file, describe_error(error))
         return None, f"{file.parent.name}/{file.name} cannot be read"
 
@@ -138,8 +121,8 @@ def turn_tokens(
 
     Args:
         episode: the recorded episode.
-        number: of the turn, from 1.
-        words: vocabulary of its model.
+        number: the turn, from 1.
+        words: the vocabulary of its model.
         advantages: [T][R] per token; None if the tokens of a turn share one advantage.
 
     Raises:

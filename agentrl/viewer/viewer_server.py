@@ -26,8 +26,7 @@ from agentrl.types import ScoredEpisode
 from agentrl.viewer.access import AccessGuard
 from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.background_reading import BackgroundReading, StillReading
-from agentrl.viewer.chat_app import chat_application
-from agentrl.viewer.live_chat import LiveChat
+from agentrl.viewer.chat_app import LiveChat, chat_application
 from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.runs_app import runs_application
 from agentrl.viewer.server_app import application
@@ -70,7 +69,8 @@ def serve(
         server = RunsServer(path_of(str(run), "run"), host=host, port=port)
     else:
         recorded = replay.open(run, may_be_unplayed=True)
-        with suppress(StillReading):  # of a long run, pages show how far it has come
+        # Pages show the progress if reading a long run takes longer than a moment.
+        with suppress(StillReading):
             BackgroundReading("episodes", recorded.episodes, recorded.share_read).require()
         beside = None if other is None else replay.open(other)
         server = ViewerServer(recorded, host=host, port=port, other=beside)
@@ -137,7 +137,6 @@ def serve_chat(
     except KeyboardInterrupt:
         pass
     finally:
-        chat.stop()
         server.close()
 
 
@@ -258,7 +257,8 @@ class WebServer:
         self._thread.start()
         try:
             self._wait_for_start()
-        except BaseException:  # Ctrl-C too: the process would wait for the thread forever
+        # Ctrl-C, too: the process would wait for the thread forever.
+        except BaseException:
             self._server.should_exit = True
             raise
 
@@ -288,9 +288,11 @@ class WebServer:
 
     def close(self) -> None:
         """Stop the server; may be called twice."""
-        self._pages.state.closing.set()  # ends event streams, which would delay the shutdown
+        # Ends event streams, which would delay the shutdown.
+        self._pages.state.closing.set()
         self._server.should_exit = True
         self._thread.join(_STOP_S)
+        self._pages.state.close()
 
 
 class RunsServer(WebServer):
@@ -308,11 +310,6 @@ class RunsServer(WebServer):
     def __init__(self, folder: Path, *, host: str = "127.0.0.1", port: int | None = 0) -> None:
         runs = AllRuns(folder)
         super().__init__(lambda guard: runs_application(runs, guard), host, port)
-
-    def close(self) -> None:
-        """Stop the server; may be called twice."""
-        super().close()
-        self._pages.state.close()
 
 
 class ViewerServer(WebServer):
@@ -340,20 +337,15 @@ class ViewerServer(WebServer):
     ) -> None:
         super().__init__(lambda guard: application(run, guard, stage, other), host, port)
 
-    def close(self) -> None:
-        """Stop the server; may be called twice."""
-        super().close()
-        self._pages.state.search.close()
-        self._pages.state.wall.close()
-
 
 def _listen(host: str, port: int, *, next_ports: int = 0) -> socket.socket:
-    """A socket at a port, or at the first free one of as many that follow it."""
+    """Open a socket at a port; if it is taken, at the first free one of those that follow."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except (OSError, TypeError, ValueError) as error:  # the last two for malformed host names
+    # The last two are raised for malformed host names.
+    except (OSError, TypeError, ValueError) as error:
         listener.close()
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         if taken and next_ports:

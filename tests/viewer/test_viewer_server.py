@@ -37,8 +37,7 @@ from agentrl.training.evaluation.interactive_play import PlayInterface, play
 from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.inference_model import open_chat_target
 from agentrl.training.inference.model_thread import ModelThread
-from agentrl.viewer.chat_app import chat_application
-from agentrl.viewer.live_chat import LiveChat
+from agentrl.viewer.chat_app import LiveChat, chat_application
 from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.viewer_server import WebServer, play_in_browser
 from tests.data.rows import png

@@ -72,6 +72,10 @@ def episode_page(run: Run, recorded: RecordedEpisode) -> bytes:
 def _turn(recorded: RecordedEpisode, number: int, pictures: EmbeddedFrames) -> Mapping[str, Any]:
     """One turn as the template needs it."""
     turn, summary = recorded.episode.turns[number], recorded.summary
+    # Whatever else was timed is a part of `act` that the environment measured.
+    timings = turn.timings
+    stages = {name: timings[name] for name in ("generate", "act") if name in timings}
+    inner = {f"act: {name}": timings[name] for name in timings if name not in stages}
     return {
         "number": number + 1,
         "screens": [pictures.uri(frame) for frame in turn.frames],
@@ -87,15 +91,8 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: EmbeddedFrames) -> M
         "logprob": sum(turn.reply_logprobs),
         "state_key": turn.state_key,
         "info": _shortened(json.dumps(turn.info, indent=1, ensure_ascii=False)),
-        "timings": _timings(turn.timings),
+        "timings": stages | inner,
     }
-
-
-def _timings(timings: Mapping[str, float]) -> dict[str, float]:
-    """The stages of a turn, followed by the parts of `act` that the environment measured."""
-    stages = {name: timings[name] for name in ("generate", "act") if name in timings}
-    inner = {f"act: {name}": timings[name] for name in timings if name not in stages}
-    return stages | inner
 
 
 def group_page(run: Run, group: str) -> bytes:
@@ -181,7 +178,7 @@ def render(template: str, **values: Any) -> bytes:
     style = tokens + environment.get_template("single.css.jinja").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template(template).render(
-        # Inserted into <style> unescaped: it is our own file, and the content security policy
+        # Inserted into <style> unescaped, as it is our own file. The content security policy
         # admits nothing but its hash.
         style=style,
         policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; "

@@ -5,7 +5,6 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from types import ModuleType
 
 import numpy as np
 from PIL import Image as Pillow
@@ -84,7 +83,10 @@ def mp4(run: Run, recorded: RecordedEpisode) -> bytes:
     Raises:
         ConfigError: PyAV is not installed.
     """
-    av = _load_av()
+    try:
+        import av
+    except ImportError as error:
+        raise ConfigError(f"an .mp4 needs PyAV, not installed: {extras.GET_STREAM}") from error
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as container:
         rate = Fraction(1 / Fraction(str(_TURN_S)))
@@ -95,7 +97,8 @@ def mp4(run: Run, recorded: RecordedEpisode) -> bytes:
                 stream.width, stream.height = picture.size
                 stream.pix_fmt = "yuv420p"
                 stream.options = {"crf": "20", "preset": "veryfast"}
-            for packet in stream.encode(av.VideoFrame.from_image(picture)):
+            frame = av.VideoFrame.from_image(picture)  # type: ignore[no-untyped-call]
+            for packet in stream.encode(frame):
                 container.mux(packet)
         assert stream is not None, "an episode has an end"
         for packet in stream.encode():
@@ -120,14 +123,6 @@ def _hold_last(pictures: Iterator[Pillow.Image]) -> Iterator[Pillow.Image]:
     for _ in range(_LAST_TURNS - 1):
         assert last is not None, "an episode has an end"
         yield last
-
-
-def _load_av() -> ModuleType:
-    try:
-        import av
-    except ImportError as error:
-        raise ConfigError(f"an .mp4 needs PyAV, not installed: {extras.GET_STREAM}") from error
-    return av
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -174,10 +169,6 @@ def _plain(words: str) -> str:
     return printable(without_placeholders(words))
 
 
-def _cut(line: str, columns: int) -> list[str]:
-    return [line[first : first + columns] for first in range(0, len(line), columns)] or [""]
-
-
 class TurnPainter:
     """Draws the shots of one episode, all with the aspect ratio of its first frame.
 
@@ -201,35 +192,37 @@ class TurnPainter:
         self._small = ImageFont.load_default(12)
 
     def pictures(self) -> Iterator[Pillow.Image]:
-        """One image per shot; width and height are even, as video formats require."""
+        """Return one image per shot."""
         return map(self._drawn, self.shots)
 
     def _frame(self, shot: TurnShot) -> Image | None:
         return None if shot.frame is None else self._run.frame(shot.frame)
 
     def _drawn(self, shot: TurnShot) -> Pillow.Image:
+        # Video formats require even sizes.
         height = (self._height + _CAPTION + 1) // 2 * 2
         picture = Pillow.new("RGB", (self._width, height), _PAPER)
-        frame = self._frame(shot)
-        if frame is not None:
-            picture.paste(self._screen(frame))
         draw = ImageDraw.Draw(picture, "RGBA")
-        if frame is None:
+        if (frame := self._frame(shot)) is None:
             self._write(draw, self._lines(shot))
-        if frame is not None and shot.mark is not None:
-            self._touch(draw, shot.mark)
+        else:
+            whole = Pillow.fromarray(np.ascontiguousarray(frame))
+            size = (self._width, self._height)
+            picture.paste(whole.resize(size, Pillow.Resampling.LANCZOS))
+            if shot.mark is not None:
+                self._touch(draw, shot.mark)
         self._caption(draw, shot)
         return picture
-
-    def _screen(self, frame: Image) -> Pillow.Image:
-        whole = Pillow.fromarray(np.ascontiguousarray(frame))
-        return whole.resize((self._width, self._height), Pillow.Resampling.LANCZOS)
 
     def _lines(self, shot: TurnShot) -> list[str]:
         """The text of a screen, cut into lines that fit before they are enlarged."""
         words = shot.words or ("this frame was not recorded" if shot.frame else "")
         columns = max(1, (self._width - 2 * _MARGIN) // _COLUMN)
-        return [part for line in words.splitlines() for part in _cut(line, columns)]
+        return [
+            line[first : first + columns]
+            for line in words.splitlines()
+            for first in range(0, len(line) or 1, columns)
+        ]
 
     def _fit_text(self) -> int:
         """Enlarge and center the text; all screens alike, so that a board does not move.
@@ -250,12 +243,10 @@ class TurnPainter:
         return height
 
     def _write(self, draw: ImageDraw.ImageDraw, lines: list[str]) -> None:
-        """Write text in a fixed grid, because text environments draw boards with characters.
-
-        Pillow's own font is not monospaced, so each character is drawn in its cell.
-        """
+        """Write text in a fixed grid, because text environments draw boards with characters."""
+        # Pillow's own font is not monospaced, so each character is drawn in its cell.
         column_width, row_height = _COLUMN * self._text_scale, _ROW * self._text_scale
-        # A little more: scaled to fill the height, the last row must not be lost to rounding.
+        # Text that fills the height must not lose its last row to rounding.
         most_rows = max(1, int((self._height - 2 * _MARGIN) / row_height + 0.01))
         for row, line in enumerate(lines[:most_rows]):
             for column, character in enumerate(line):

@@ -7,6 +7,7 @@ from typing import Any
 
 from agentrl import config as configuration
 from agentrl.intervals import Estimate
+from agentrl.runs.run_folder import CONFIG_FILE
 from agentrl.text import format_duration
 from agentrl.training.evaluation.suite_table import with_interval
 from agentrl.training.pipeline import stored_pipeline
@@ -53,17 +54,11 @@ def _outcome(row: Mapping[str, Any] | None) -> dict[str, Any]:
     """Steps, time and results of a stage; of one that has not finished, steps is None."""
     if row is None:
         return {"steps": None, "took": "", "results": []}
-    took = format_duration(60 * row["minutes"])
-    return {"steps": row["steps"], "took": took, "results": _results(row)}
-
-
-def _results(row: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Each metric of a stage as texts: before, after, and the difference."""
-    found = []
+    results = []
     for name, value in row["after"].items():
         ends, before = row["intervals"].get(name, {}), row["before"].get(name)
         change = None if before is None else value - before
-        found.append(
+        results.append(
             {
                 "name": name,
                 "before": _text(before, ends.get("before")),
@@ -71,7 +66,8 @@ def _results(row: Mapping[str, Any]) -> list[dict[str, str]]:
                 "difference": _text(change, ends.get("difference"), signed=True),
             }
         )
-    return found
+    took = format_duration(60 * row["minutes"])
+    return {"steps": row["steps"], "took": took, "results": results}
 
 
 def _text(mean: float | None, ends: Sequence[float] | None, *, signed: bool = False) -> str:
@@ -84,8 +80,10 @@ def _text(mean: float | None, ends: Sequence[float] | None, *, signed: bool = Fa
 def _differing(runs: Mapping[str, Path], folder: Path) -> list[tuple[str, list[str]]]:
     """The settings that are not the same in all stages that have started, a text per stage."""
     by_stage = [
-        _flat(configuration.changed_settings(configuration.load(run / "config.yaml")))
-        if (run / "config.yaml").is_file()
+        configuration.flat_settings(
+            configuration.changed_settings(configuration.load(run / CONFIG_FILE))
+        )
+        if (run / CONFIG_FILE).is_file()
         else None
         for run in runs.values()
     ]
@@ -99,14 +97,6 @@ def _differing(runs: Mapping[str, Path], folder: Path) -> list[tuple[str, list[s
         for key in keys
         if any(one.get(key) != started[0].get(key) for one in started)
     ]
-
-
-def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        is_section = isinstance(value, dict) and value
-        found |= _flat(value, f"{above}{key}.") if is_section else {f"{above}{key}": value}
-    return found
 
 
 def _shown(value: Any, folder: Path) -> str:

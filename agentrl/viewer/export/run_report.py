@@ -72,27 +72,21 @@ def _examples(run: Run) -> list[_Row]:
         "median": sorted(ranked, key=lambda s: abs(ranked.index(s) - middle)),
         "worst": ranked,
     }
-    pictures = EmbeddedFrames(run, _WIDEST)
-    examples = (_example(run, name, nearest, pictures) for name, nearest in chosen.items())
-    return [example for example in examples if example is not None]
+    pictures, examples = EmbeddedFrames(run, _WIDEST), []
+    for name, nearest in chosen.items():
+        for damaged, summary in enumerate(nearest[:_MAX_ATTEMPTS]):
+            # The page says how many damaged episodes were skipped.
+            with suppress(ConfigError):
+                episode = run.episode(summary.id).episode
+                examples.append(_example(name, summary, episode, damaged, pictures))
+                break
+    return examples
 
 
 def _example(
-    run: Run, name: str, nearest: Sequence[Summary], pictures: EmbeddedFrames
-) -> _Row | None:
-    """The first readable episode; the page says how many were skipped."""
-    for damaged, summary in enumerate(nearest[:_MAX_ATTEMPTS]):
-        try:
-            episode = run.episode(summary.id).episode
-        except ConfigError:
-            continue
-        return _row(name, summary, episode, damaged, pictures)
-    return None
-
-
-def _row(
     name: str, summary: Summary, episode: Episode, damaged: int, pictures: EmbeddedFrames
 ) -> _Row:
+    # Evenly spaced turns of a long episode.
     stride = -(-len(episode.turns) // _SCREENS)
     shown = [
         {
@@ -113,7 +107,8 @@ def _job(run: Run, about: Mapping[str, Any]) -> str | None:
     if about["job"] is None or not isinstance(state, dict):
         return None
     done = str(state.get("step", 0))
-    with suppress(ConfigError):  # a configuration of another version: the total is unknown
+    # The number of steps is unknown if the configuration is of another version.
+    with suppress(ConfigError):
         done += f" of {configuration.load(run.path / 'config.yaml').train.steps}"
     status = {"running": "running, at", "finished": "finished after", "failed": "failed after"}.get(
         about["job"], "stopped after"
@@ -130,6 +125,7 @@ def _drawn(chart: Chart) -> SvgChart:
     xs = [x for curve in chart.curves for x, _ in curve.points]
     ys = [y for curve in chart.curves for _, y in curve.points]
     low, high = min(0.0, *ys), max(ys)
+    # All values are zero.
     high = high if high > low else 1.0
     first, last = min(xs), max(xs)
     span = (last - first) or 1
