@@ -121,12 +121,6 @@ def _wheel(phone: VirtualPhone, values: list[str]) -> Gesture:
     return partial(phone.input.swipe, (x, y), (x, min(max(end, 0.0), height - 1.0)), 0), 0
 
 
-def _trackball(phone: VirtualPhone, values: list[str]) -> Gesture:
-    """`press`, `roll DX DY`: apps do not use trackballs."""
-    _numbers(values, 0, 2)
-    return lambda: None, 0
-
-
 def _numbers(values: list[str], least: int = 2, most: int = 2) -> list[float]:
     """Parse finite numbers."""
     if not least <= len(values) <= most:
@@ -150,8 +144,6 @@ _VERBS: dict[str, Callable[[VirtualPhone, list[str]], Gesture]] = {
     "keyevent": _keys,
     "keycombination": _keys,
     "scroll": _wheel,
-    "press": _trackball,
-    "roll": _trackball,
 }
 
 

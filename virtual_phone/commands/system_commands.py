@@ -162,27 +162,20 @@ def locksettings(ctx: CommandContext) -> int:
 
 @command("date")
 def date(ctx: CommandContext) -> int:
-    """`date [-u] [-I | -R] [-r FILE] [-d @SECONDS] [+FORMAT]`, by the phone's own clock."""
-    options, words = split_options(ctx, "uIRr:d:s:")
+    """`date [-u] [-d @SECONDS] [+FORMAT]`, by the phone's own clock; only the system may set it."""
+    options, words = split_options(ctx, "ud:s:")
     now_s = ctx.phone.clock.now_s()
-    if "r" in options:
-        node = ctx.phone.files.find(ctx.path(options["r"]))
-        if node is None:
-            return ctx.fail(f"date: {options['r']}: No such file or directory")
-        now_s = node.mtime
-    elif "d" in options:
+    if "d" in options:
         given = options["d"].removeprefix("@")
         if not re.fullmatch(r"\d{1,11}", given, re.ASCII):
             raise UsageError(f"bad date {options['d']!r}")
         now_s = int(given)
     elif "s" in options or (words and not words[0].startswith("+")):
         return ctx.fail("date: cannot set date: Operation not permitted")
-    named = {"I": "%Y-%m-%d", "R": "%a, %d %b %Y %H:%M:%S +0000"}
-    form = next((named[o] for o in options if o in named), "%a %b %e %H:%M:%S GMT %Y")
-    form = words[0][1:] if words else form
+    form = words[0][1:].replace("\0", "") if words else "%a %b %e %H:%M:%S GMT %Y"
     values = {"%": "%%", "s": str(int(now_s)), "N": f"{int(now_s % 1 * 1e9):09d}", "Z": "GMT"}
     values |= {"z": "+0000"}
-    form = re.sub(r"%([%sNZz])", lambda found: values[found[1]], form.replace("\0", ""))
+    form = re.sub(r"%([%sNZz])", lambda found: values[found[1]], form)
     return ctx.print(time.strftime(form, time.gmtime(now_s)))
 
 

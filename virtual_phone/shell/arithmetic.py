@@ -1,4 +1,4 @@
-"""Evaluates the integer expressions of `$((...))`, `((...))` and `let`."""
+"""Evaluates the integer expressions of `$((...))` and `((...))`."""
 
 import operator
 import re

@@ -21,8 +21,8 @@ _TEXTUAL: dict[str, Callable[[str, str], bool]] = {
     "=": operator.eq, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
 _OF_FILES: dict[str, Callable[[FileNode], bool]] = {
-    **dict.fromkeys(("-e", "-a", "-r", "-w", "-O", "-G"), lambda node: True),
-    **dict.fromkeys(("-b", "-p", "-S", "-u", "-g"), lambda node: False),
+    **dict.fromkeys(("-e", "-r", "-w"), lambda node: True),
+    **dict.fromkeys(("-b", "-p", "-S"), lambda node: False),
     **dict.fromkeys(("-h", "-L"), lambda node: node.is_link),
     "-c": lambda node: stat.S_ISCHR(node.mode),
     "-f": lambda node: not node.is_folder,
@@ -30,7 +30,7 @@ _OF_FILES: dict[str, Callable[[FileNode], bool]] = {
     "-s": lambda node: node.is_folder or bool(node.content),
     "-x": lambda node: bool(node.mode & 0o111),
 }
-_UNARY = frozenset((*_OF_FILES, "-z", "-n", "-t", "-o", "-v"))
+_UNARY = frozenset((*_OF_FILES, "-z", "-n", "-t"))
 """Operators before one operand."""
 _FIRST = _UNARY | {"!", "("}
 _BINARY = frozenset((*_NUMERIC, *_TEXTUAL, "-nt", "-ot", "-ef"))
@@ -124,8 +124,6 @@ class _Conditions:
             return bool(operand) == (operator == "-n")
         if operator == "-t":
             return self._is_terminal
-        if operator == "-v":
-            return operand in self._variables
         follow = operator not in ("-h", "-L")
         node = self._node(operand, follow=follow) if operand else None
         return node is not None and operator in _OF_FILES and _OF_FILES[operator](node)

@@ -1,20 +1,20 @@
-"""Turns the words of a script into text: parameters, splitting, braces, file name patterns."""
+"""Turns the words of a script into text: parameters, splitting, file name patterns."""
 
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import pairwise
 
-from virtual_phone.shell.syntax_tree import Word, WordPart
+from virtual_phone.shell.syntax_tree import WordPart
 from virtual_phone.system.file_system import FileSystem, normalize_path
 
 PATTERN_CHARACTERS = frozenset("*?[")
 """Characters that make an unquoted word a pattern."""
-_SPECIAL = re.compile(r"[*?\[{~]")
+BRACES = re.compile(r"\{.*,.*\}", re.DOTALL)
+"""`{a,b}`, which mksh would expand."""
+_SPECIAL = re.compile(rf"[*?\[~]|{BRACES.pattern}", re.DOTALL)
 DEFAULT_IFS = " \t\n"
 MAX_LENGTH = 1 << 20
 """Longest text that a word or a variable may hold."""
-_MAX_WORDS = 1024
 Piece = tuple[str, bool, bool]
 """Text, whether it is quoted, and whether it is split into fields."""
 _BRACKET = re.compile(r"\[(!?)(\]?(?:\[:\w+:\]|[^]])*)\]")
@@ -164,49 +164,6 @@ def trim(value: str, operator: str, pattern: str) -> str:
     glob = compile_glob(pattern, "$").pattern
     found = re.match(f"(.*{'?' if longest else ''})(?:{glob})", value, re.DOTALL)
     return found[1] if found else value
-
-
-def braces(word: Word) -> list[Word]:
-    """`{a,b}c` as the words `ac` and `bc`; any other word is alone."""
-    open_at, depth, commas = None, 0, list[tuple[int, int]]()
-    for number, part in enumerate(word):
-        if part.kind != "text" or part.quoted:
-            continue
-        for at, character in enumerate(part.text):
-            if character == "{":
-                depth += 1
-                if depth == 1:
-                    open_at, commas = (number, at), []
-            elif character == "," and depth == 1:
-                commas.append((number, at))
-            elif character == "}" and depth:
-                depth -= 1
-                if not depth and open_at is not None and commas:
-                    cuts = [open_at, *commas, (number, at)]
-                    return _braced(word, cuts)
-    return [word]
-
-
-def _braced(word: Word, cuts: list[tuple[int, int]]) -> list[Word]:
-    """The words of a brace expansion whose separators are at these parts and characters."""
-    head, tail = _between(word, (0, -1), cuts[0]), _between(word, cuts[-1], None)
-    words: list[Word] = []
-    for start, end in pairwise(cuts):
-        words += braces((*head, *_between(word, start, end), *tail))
-        if len(words) > _MAX_WORDS:
-            raise OSError(7, "Argument list too long", "{")
-    return words
-
-
-def _between(word: Word, start: tuple[int, int], end: tuple[int, int] | None) -> list[WordPart]:
-    parts: list[WordPart] = []
-    for number, part in enumerate(word):
-        first = start[1] + 1 if number == start[0] else 0
-        last = end[1] if end is not None and number == end[0] else None
-        if number >= start[0] and (end is None or number <= end[0]):
-            is_cut = part.kind == "text" and not part.quoted
-            parts.append(part._replace(text=part.text[first:last]) if is_cut else part)
-    return parts
 
 
 def _matching(pattern: str, files: FileSystem, folder: str) -> list[str]:

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from virtual_phone.shell.arithmetic import ArithmeticFailure, evaluate
 from virtual_phone.shell.expansion import (
+    BRACES,
     DEFAULT_IFS,
     MAX_LENGTH,
     Field,
     Piece,
-    braces,
     compile_glob,
     fields_of,
     is_literal,
@@ -35,14 +35,15 @@ class WordExpander:
                 texts.append(text)
                 continue
             first, num_before = word[0], len(texts)
-            has_brace = any(p.kind == "text" and not p.quoted and "{" in p.text for p in word)
-            for each in braces(word) if has_brace else [word]:
-                pieces = await self._pieces(each)
-                for field in fields_of(pieces, state.environment.get("IFS", DEFAULT_IFS)):
-                    if "f" in state.options:
-                        texts.append(field.text)
-                    else:
-                        texts += field.paths(state.phone.files, state.environment["PWD"])
+            if BRACES.search("".join(p.text for p in word if p.kind == "text" and not p.quoted)):
+                state.complain("{...,...}: brace expansion is not supported")
+                raise ShellFailure(1)
+            pieces = await self._pieces(word)
+            for field in fields_of(pieces, state.environment.get("IFS", DEFAULT_IFS)):
+                if "f" in state.options:
+                    texts.append(field.text)
+                else:
+                    texts += field.paths(state.phone.files, state.environment["PWD"])
             is_tilde = first.kind == "text" and not first.quoted and first.text[:1] == "~"
             if is_tilde and len(texts) > num_before and texts[num_before][1:2] in ("", "/"):
                 home = state.environment.get("HOME", "").rstrip("/")

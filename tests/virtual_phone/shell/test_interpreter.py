@@ -148,6 +148,8 @@ def test_a_script_with_a_syntax_error_runs_nothing(script: str) -> None:
     ("script", "error"),
     [
         ("echo $LINENO", "sh: $LINENO is not supported"),
+        ("echo {a,b}", "sh: {...,...}: brace expansion is not supported"),
+        ("echo {a,$PWD}", "sh: {...,...}: brace expansion is not supported"),
         ("set -Q", "set: -Q: unknown option"),
         ("trap 'echo no' INT", "trap: INT: a virtual phone runs the action of EXIT only"),
         ("read -t 1 x", "read: Unknown option 't' (see \"read --help\")"),

@@ -1,7 +1,6 @@
 """Programs that examine files: stat, du, readlink, base64 and others."""
 
 import base64
-import itertools
 import posixpath
 import re
 import stat
@@ -116,24 +115,6 @@ def readlink(ctx: CommandContext) -> int:
             continue
         ctx.out((found + "\n" * ("n" not in options)).encode("utf-8", "surrogateescape"))
     return code
-
-
-@command("mktemp")
-def mktemp(ctx: CommandContext) -> int:
-    """`mktemp [-d] [-p folder] [template]`."""
-    options, words = split_options(ctx, "dp:qtu")
-    template = (words or ["tmp.XXXXXXXXXX"])[0]
-    folder = options.get("p") or ("" if words else ctx.environment.get("TMPDIR", "/data/local/tmp"))
-    files, stem = ctx.phone.files, template.rstrip("X")
-    width = len(template) - len(stem)
-    names = (f"{stem}{number:0{width}d}" for number in itertools.count())
-    paths = (f"{folder.rstrip('/')}/{name}" if folder else name for name in names)
-    path = next(path for path in paths if files.find(ctx.path(path)) is None)
-    if "d" in options:
-        files.make_folder(ctx.path(path))
-    elif "u" not in options:
-        files.write(ctx.path(path), b"", mode=0o600)
-    return ctx.print(path)
 
 
 @command("rmdir")
