@@ -13,7 +13,6 @@ import asyncio
 import functools
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl import config as configuration
+from agentrl.child_process import free_port
 from agentrl.config import Config, ModelConfig
 from agentrl.devices.adb import find_adb
 from agentrl.devices.adb_phone import AdbPhone
@@ -289,9 +289,7 @@ async def play(case: Case, model: Path) -> Result:
 @contextmanager
 def adb_server() -> Iterator[int]:
     """The port of an adb server of our own, which is started by the phones and ended here."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     os.environ["ANDROID_ADB_SERVER_PORT"] = str(port)
     try:
         yield port

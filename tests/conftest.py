@@ -1,6 +1,5 @@
 import gc
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import Phase, settings
 
+from agentrl.child_process import free_port
 from agentrl.devices import Device
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.device_opener import DeviceOpener
@@ -43,9 +43,7 @@ settings.load_profile("patient")
 @pytest.fixture(scope="session")
 def adb_server() -> Iterator[AdbServer]:
     """A real adb server of our own, on a free port, that every program started here uses."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     old = os.environ.get("ANDROID_ADB_SERVER_PORT")
     os.environ["ANDROID_ADB_SERVER_PORT"] = str(port)
     server = AdbServer(port=port)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from agentrl import cli, replay
+from agentrl.child_process import free_port
 from agentrl.cluster.reservation import find_nodes
 from agentrl.config import Config, DevicesConfig, EnvConfig, RolloutConfig
 from agentrl.devices.adb import AdbServer, find_adb
@@ -31,9 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.adb, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def ports(adb_server):
     """The adb servers of the two hosts."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        second = AdbServer(port=free.getsockname()[1])
+    second = AdbServer(port=free_port())
     second.ensure(20)
     yield adb_server.port, second.port
     subprocess.run([find_adb(), "-P", str(second.port), "kill-server"], timeout=20, check=True)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from agentrl.child_process import free_port
 from agentrl.policies.engines.vllm_environment import ONE_PROCESS, vllm_environment
 
 _START_S = 150.0
@@ -29,9 +29,7 @@ def vllm_serving(model: Path, log: Path, *arguments: str) -> Iterator[str]:
     Yields:
         The URL, once it answers.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [
         sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
         "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port),

@@ -11,6 +11,7 @@ import adbutils.binaries
 import pytest
 
 from agentrl.check import install
+from agentrl.child_process import free_port
 from agentrl.devices import check_source, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
 from agentrl.devices.adb.adb_socket import Deadline
@@ -140,9 +141,7 @@ def programs() -> dict[str, str]:
 @contextlib.contextmanager
 def server_that_is_not_running(**options: str) -> Iterator[AdbServer]:
     """A server on a free port, which is stopped at the end: it belongs to this test."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        server = AdbServer(port=free.getsockname()[1], **options)  # type: ignore[arg-type]
+    server = AdbServer(port=free_port(), **options)  # type: ignore[arg-type]
     try:
         yield server
     finally:

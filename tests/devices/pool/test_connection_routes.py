@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
+from agentrl.child_process import free_port
 from agentrl.devices import Deadlines, DevicePool, PoolOptions, open_source
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb.adb_socket import Deadline
@@ -30,9 +30,7 @@ HASTY = PoolOptions(quarantine_s=0.2)
 @pytest.fixture(scope="module")
 def server() -> Iterator[AdbServer]:
     """A server that knows no other phones, and that all that is opened uses."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = AdbServer(port=port)
     server.ensure(PATIENCE_S)
     with pytest.MonkeyPatch.context() as patch:

@@ -3,13 +3,13 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
 
+from agentrl.child_process import free_port
 from agentrl.devices import (
     Action,
     Deadlines,
@@ -255,9 +255,7 @@ def kill(server: AdbServer) -> None:
 
 @pytest.mark.adb
 async def test_an_adb_server_killed_by_another_tool_costs_no_episode() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = AdbServer(port=port)
     with spawn(2, tempo="quick") as phones:
         try:

@@ -1,7 +1,6 @@
 """Two ranks over gloo learn what one rank learns, step after step, whatever the algorithm."""
 
 import json
-import socket
 from pathlib import Path
 
 import psutil
@@ -10,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed.fsdp import FSDPModule
 
+from agentrl.child_process import free_port
 from agentrl.config import Config, LoraConfig, ModelConfig, algorithm_config
 from agentrl.policies.models import adapter_for
 from agentrl.training.learner.learner import Learner
@@ -128,9 +128,7 @@ def join_on_loopback(out: Path, port: int, rank: int) -> None:
 
 def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path, monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     run_ranks(2, join_on_loopback, tmp_path, port)
     for rank in range(2):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
