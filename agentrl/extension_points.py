@@ -313,6 +313,11 @@ ENGINE = ExtensionPoint(
 TRANSPORT = ExtensionPoint(
     kind="transport",
     setting="train.weight_transfer",
-    builtin="agentrl.weight_sync.transports",
+    builtin={
+        "file": "agentrl.weight_sync.file_transport:FileTransport",
+        "shared": "agentrl.weight_sync.vllm_transport:SharedMemoryTransport",
+        "ipc": "agentrl.weight_sync.vllm_transport:IpcTransport",
+        "nccl": "agentrl.weight_sync.vllm_transport:NcclTransport",
+    },
     base="agentrl.weight_sync.weight_transport:WeightTransport",
 )

@@ -27,7 +27,7 @@ from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.types import Message, Prompt
 from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.engine_link import LocalLink
-from agentrl.weight_sync.transports.shared import SharedMemoryTransport
+from agentrl.weight_sync.vllm_transport import SharedMemoryTransport
 
 _RANK = 8
 _TOKENS = 32

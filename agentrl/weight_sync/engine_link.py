@@ -36,13 +36,7 @@ class EngineLink(ABC):
 
 
 class LocalLink(EngineLink):
-    """A link to the engine of this process, used from a thread other than the engine's.
-
-    Args:
-        receive: called with each message, on the event loop that creates this object.
-        workers_per_engine: see `EngineLink`.
-        deadline_s: for each message.
-    """
+    """A link to the engine of this process, used from a thread other than the engine's."""
 
     def __init__(
         self, receive: Callable[[Any], Awaitable[None]], workers_per_engine: int, deadline_s: float

@@ -15,13 +15,7 @@ class SleepingEngines(UpdatedEngines, Protocol):
 
 
 class Publisher:
-    """Publishes the learner's weights to the engines.
-
-    Args:
-        choice: how weights get to the engines.
-        learner: the source of the weights.
-        engines: receive the weights.
-    """
+    """Publishes the learner's weights to the engines."""
 
     def __init__(
         self, choice: TransportChoice, learner: PublishingLearner, engines: SleepingEngines
@@ -32,12 +26,7 @@ class Publisher:
         self._sleeps = choice.sleeps()
 
     async def publish(self, version: int) -> None:
-        """Update all engines: everything sampled afterwards uses the learner's weights.
-
-        Raises:
-            EngineError: an engine rejected them.
-            LearnerError: the learner failed.
-        """
+        """Update all engines: everything sampled afterwards uses the learner's weights."""
         update = Update(
             version=version,
             transport=self._name,

@@ -27,13 +27,10 @@ class TransportChoice:
     lora: LoraConfig
 
     def check(self) -> None:
-        """Check that weights can be published as configured, as far as known before the start.
-
-        Raises:
-            ConfigError: they cannot.
-        """
+        """Raise ConfigError unless weights can be published, as far as known before the start."""
         self._check_adapters()
         gpus = self._gpu_counter()
+        # `auto` always finds one: a file reaches every engine.
         if not self._is_automatic:
             problem = self._problem(transport_class(self.train.weight_transfer), gpus)
             if problem is not None:
@@ -51,8 +48,10 @@ class TransportChoice:
         if self.serves_adapters and not transport.carries_adapters:
             return ": model.lora.serve=adapter needs train.weight_transfer=file or auto"
         if not issubclass(self._engine, needs.engine):
+            able = [n for n, one in _built_in_engines().items() if issubclass(one, needs.engine)]
+            names = " or ".join(able) or needs.engine.__name__
             return (
-                f" needs rollout.engine={_names_of(needs.engine)}; for {self.rollout.engine} set "
+                f" needs rollout.engine={names}; for {self.rollout.engine} set "
                 "train.weight_transfer=file"
             )
         if needs.gpus is not None and gpus() == 0:
@@ -76,11 +75,11 @@ class TransportChoice:
 
     def _alternative(self, gpus: str) -> str:
         """Suggest a transport for engines on the same GPUs as the learner, or on different ones."""
-        names = [
+        fits = (
             name for name, one in built_in().items()
             if one.needs.gpus == gpus and issubclass(self._engine, one.needs.engine)
-        ]  # fmt: skip
-        return f"set train.weight_transfer={(names or ['file'])[0]}"
+        )  # fmt: skip
+        return f"set train.weight_transfer={next(fits, 'file')}"
 
     def _check_adapters(self) -> None:
         if not self.serves_adapters:
@@ -103,10 +102,7 @@ class TransportChoice:
 
     def _check_sleep(self, gpus: Callable[[], int]) -> None:
         if not self._engine.capabilities.sleeps or gpus() == 0:
-            able = [
-                one.name for one in ENGINE.extensions()
-                if one.origin == "agentrl" and ENGINE.resolve(one.name).capabilities.sleeps
-            ]  # fmt: skip
+            able = [name for name, one in _built_in_engines().items() if one.capabilities.sleeps]
             raise ConfigError(
                 f"rollout.sleep=true: only engines such as {', '.join(able)} can sleep, and only "
                 "on a GPU; remove rollout.sleep"
@@ -122,11 +118,7 @@ class TransportChoice:
             )
 
     def transport(self, gpus: int | None = None) -> str:
-        """The setting that names the transport; the same in every process of a job.
-
-        Args:
-            gpus: number of GPUs that the job can use; None counts them.
-        """
+        """The setting that names the transport, the same in every process of a job."""
         if not self._is_automatic:
             return self.train.weight_transfer
         counted = self._gpu_counter() if gpus is None else lambda: gpus
@@ -176,11 +168,7 @@ class TransportChoice:
 
 
 def transport_class(name: str) -> type[WeightTransport]:
-    """The class that a value of `train.weight_transfer` other than `auto` names.
-
-    Raises:
-        ConfigError: there is no such transport.
-    """
+    """The class that a value of `train.weight_transfer` other than `auto` names."""
     found: type[WeightTransport] = TRANSPORT.resolve(name)
     return found
 
@@ -191,13 +179,9 @@ def built_in() -> dict[str, type[WeightTransport]]:
     return {name: transport_class(name) for name in names}
 
 
-def _names_of(engine: type[Engine]) -> str:
-    """The built-in engines that are of a class."""
-    names = [
-        one.name for one in ENGINE.extensions()
-        if one.origin == "agentrl" and issubclass(ENGINE.resolve(one.name), engine)
-    ]  # fmt: skip
-    return " or ".join(names) or engine.__name__
+def _built_in_engines() -> dict[str, type[Engine]]:
+    names = [one.name for one in ENGINE.extensions() if one.origin == "agentrl"]
+    return {name: ENGINE.resolve(name) for name in names}
 
 
 def num_gpus(rollout: RolloutConfig) -> int:

@@ -1,4 +1,4 @@
-"""vLLM's own weight transfer, which the transports `shared`, `ipc` and `nccl` use."""
+"""The transports `shared`, `ipc` and `nccl`, by vLLM's own weight transfer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import pickle
 from abc import abstractmethod
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from agentrl.policies.engines.vllm_engine import VLLMEngine
+from agentrl.weight_sync import weight_files
 from agentrl.weight_sync.engine_link import EngineLink
-from agentrl.weight_sync.weight_transport import StreamedTransport, WeightSource
+from agentrl.weight_sync.weight_transport import StreamedTransport, TransportNeeds, WeightSource
 
 _Call = tuple[str, tuple[Any, ...]]
 """A method of vLLM's weight-transfer API, and its arguments."""
@@ -24,13 +25,7 @@ class VLLMTransport(StreamedTransport):
 
     @abstractmethod
     def trainer_info(self, rank: int, host: str, workers: int) -> Any:
-        """VLLM's settings of the learner's end.
-
-        Args:
-            rank: rank of this process; rank 0 sends.
-            host: address of this machine.
-            workers: worker processes of all engines together.
-        """
+        """VLLM's settings of the learner's end; `workers` are those of all engines together."""
 
     def send(self, weights: WeightSource, link: EngineLink, rank: int, host: str) -> None:
         """See `StreamedTransport.send`."""
@@ -65,12 +60,48 @@ class VLLMTransport(StreamedTransport):
         await engine.finish_weight_update(version, names, digest)
 
 
-class VLLMClient:
-    """All engines, as vLLM's trainer side calls them.
+class SharedMemoryTransport(VLLMTransport):
+    """Sends one chunk after the other as a file in shared memory; needs no GPU."""
 
-    Args:
-        link: carries the calls.
-    """
+    needs = TransportNeeds(engine=VLLMEngine, backend="shared", one_node=True, memory_copies=1)
+
+    def trainer_info(self, rank: int, host: str, workers: int) -> Any:
+        """See `VLLMTransport.trainer_info`."""
+        # Imported here, as only a learner's rank with this transport needs vLLM.
+        from agentrl.policies.engines.vllm_transfer import shared_trainer_info
+
+        return shared_trainer_info(rank, weight_files.shared_folder())
+
+
+class IpcTransport(VLLMTransport):
+    """Sends handles of the learner's GPU memory, within a GPU that engine and learner share."""
+
+    # Handles of one GPU: an engine on several would need those of the other ranks, too.
+    needs = TransportNeeds(engine=VLLMEngine, gpus="same", max_workers=1, backend="ipc")
+    preference: ClassVar[int | None] = 1
+
+    def trainer_info(self, rank: int, host: str, workers: int) -> Any:
+        """See `VLLMTransport.trainer_info`."""
+        from agentrl.policies.engines.vllm_transfer import ipc_trainer_info
+
+        return ipc_trainer_info(rank)
+
+
+class NcclTransport(VLLMTransport):
+    """Broadcasts weights between GPUs, from rank 0 to all workers of all engines."""
+
+    needs = TransportNeeds(engine=VLLMEngine, gpus="different", backend="nccl")
+    preference: ClassVar[int | None] = 1
+
+    def trainer_info(self, rank: int, host: str, workers: int) -> Any:
+        """See `VLLMTransport.trainer_info`."""
+        from agentrl.policies.engines.vllm_transfer import nccl_trainer_info
+
+        return nccl_trainer_info(rank, host, workers)
+
+
+class VLLMClient:
+    """All engines, as vLLM's trainer side calls them over a link."""
 
     def __init__(self, link: EngineLink) -> None:
         self._link = link
@@ -79,6 +110,7 @@ class VLLMClient:
         """Connect each engine to the learner; for NCCL, engines get consecutive ranks."""
         first = init_info.get("rank_offset")
         infos = [dict(init_info) for _ in range(self._link.engines)]
+        # vLLM knows one engine, whose workers begin at this rank.
         if first is not None:
             for k, info in enumerate(infos):
                 info["rank_offset"] = first + k * self._link.workers_per_engine
@@ -90,7 +122,8 @@ class VLLMClient:
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Send one chunk of the weights; returns when the engines have loaded it."""
-        if "ipc_handles" in update_info:  # vLLM's utility calls accept plain values only
+        # vLLM's utility calls accept plain values only.
+        if "ipc_handles" in update_info:
             plain = {name: value for name, value in update_info.items() if name != "ipc_handles"}
             packed = b64encode(pickle.dumps(update_info["ipc_handles"])).decode()
             update_info = plain | {"ipc_handles_pickled": packed}

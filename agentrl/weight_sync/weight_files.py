@@ -55,10 +55,6 @@ class SavesAdapters(Protocol):
 def publish(learner: SavesWeights, version: int) -> Path:
     """Write the weights where engines on this machine can map them, and remove older versions.
 
-    Args:
-        learner: writes the weights.
-        version: version of the weights; names the file.
-
     Returns:
         A safetensors file in shared memory, or in the temporary folder if there is none. It exists
         until the next version or the end of this process.
@@ -66,6 +62,7 @@ def publish(learner: SavesWeights, version: int) -> Path:
     folder = shared_folder()
     path = folder / f"version-{version:06d}.safetensors"
     learner.save_weights(path)
+    # An engine that still maps an older one keeps its memory until it lets go.
     for other in folder.glob("version-*.safetensors"):
         if other != path:
             other.unlink()
@@ -107,6 +104,7 @@ def shared_folder() -> Path:
 def _shared_folder(pid: int, root: Path | None) -> Path:
     """The folder of this process; a forked child gets its own."""
     root = root or _default_root()
+    # Exit handlers do not run after kill -9, and shared memory outlives processes.
     remove_stale_folders(root)
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{pid}-", dir=root))
     atexit.register(_remove, folder, pid)
@@ -114,7 +112,7 @@ def _shared_folder(pid: int, root: Path | None) -> Path:
 
 
 def _remove(folder: Path, pid: int) -> None:
-    if os.getpid() == pid:
+    if os.getpid() == pid:  # a forked child inherits the exit handler
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -124,11 +122,7 @@ def _default_root() -> Path:
 
 
 def remove_stale_folders(root: Path | None = None) -> None:
-    """Remove folders of killed processes, whose exit handlers never ran.
-
-    Args:
-        root: the folder that holds them; None for shared memory.
-    """
+    """Remove folders of killed processes, whose exit handlers never ran."""
     for folder in (root or _default_root()).glob(f"{_PREFIX}*-*"):
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdigit() and not is_alive(int(pid)):
@@ -136,16 +130,7 @@ def remove_stale_folders(root: Path | None = None) -> None:
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], *, checked: bool = False) -> None:
-    """Write a safetensors file atomically.
-
-    Args:
-        path: path of the file; its folder is created if needed.
-        tensors: by name.
-        checked: whether to add a checksum, which engines verify.
-
-    Raises:
-        OSError: the disk is full or not writable.
-    """
+    """Write a safetensors file atomically; see `write_stream`."""
     write_stream(path, tensors, tensors.items(), checked=checked)
 
 
@@ -164,9 +149,6 @@ def write_stream(
             order; may be on the meta device.
         tensors: with their names.
         checked: whether to add a checksum, which engines verify.
-
-    Raises:
-        OSError: the disk is full or not writable.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # The checksum is known at the end, but its length, and so that of the header, at once.
@@ -205,11 +187,7 @@ def _header(layout: Mapping[str, Tensor], about: Mapping[str, str]) -> bytes:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, or of all safetensors files in a folder.
-
-    Raises:
-        ConfigError: there is none, or it is broken.
-    """
+    """The tensors of a safetensors file, or of all safetensors files in a folder."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -240,9 +218,6 @@ def export(
         tensors: the full weights, with their names.
         max_bytes: a larger model is written as several files with an index; a single tensor may be
             larger.
-
-    Raises:
-        OSError: the disk is full or not writable.
     """
     with replacing_folder(folder) as partial:
         for file in source.iterdir():
@@ -250,6 +225,7 @@ def export(
                 shutil.copyfile(file, partial / file.name)
         _update_config(partial / "config.json", layout)
         parts = _split(layout, max_bytes)
+        # Named as transformers names them.
         if len(parts) == 1:
             write_stream(partial / "model.safetensors", layout, tensors)
             return
@@ -291,9 +267,18 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     partial.mkdir(parents=True)
+    old = folder.with_name(f".{folder.name}.old")
     try:
         yield partial
-        _rename_into_place(partial, folder)
+        # On disk before it has its name: after a power cut it is complete, or not there.
+        for path in (*partial.rglob("*"), partial):
+            sync(path)
+        shutil.rmtree(old, ignore_errors=True)
+        if folder.exists():
+            move_into_place(folder, old)
+        move_into_place(partial, folder)
+        shutil.rmtree(old, ignore_errors=True)
+        sync(folder.parent)
     except OSError:
         shutil.rmtree(partial, ignore_errors=True)  # to free space if the disk is full
         raise
@@ -308,6 +293,8 @@ def _update_config(file: Path, tensors: Mapping[str, Tensor]) -> None:
     if not file.is_file() or len(dtypes) != 1:
         return
     config = json.loads(file.read_text(encoding="utf-8"))
+    # Models of several parts (text_config, vision_config) name it in each, older ones as
+    # torch_dtype.
     for part in (config, *config.values()):
         for name in ("dtype", "torch_dtype"):
             if isinstance(part, dict) and name in part:
@@ -319,16 +306,3 @@ def _update_config(file: Path, tensors: Mapping[str, Tensor]) -> None:
             for name in config.get("architectures") or ()
         ]
     file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-
-
-def _rename_into_place(partial: Path, folder: Path) -> None:
-    """Sync a complete folder to disk and give it its final name, replacing an older one."""
-    for path in (*partial.rglob("*"), partial):
-        sync(path)
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        move_into_place(folder, old)
-    move_into_place(partial, folder)
-    shutil.rmtree(old, ignore_errors=True)
-    sync(folder.parent)

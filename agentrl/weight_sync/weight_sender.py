@@ -15,15 +15,7 @@ if TYPE_CHECKING:
 
 
 class WeightSender:
-    """Sends a model's weights; stays connected between publishes.
-
-    Args:
-        transport: this rank's end of it.
-        model: the source of the weights.
-        link: connects rank 0 to the engines.
-        rank: rank of this process.
-        host: address of this machine.
-    """
+    """Sends a model's weights from one rank; stays connected between publishes."""
 
     def __init__(
         self,
@@ -40,14 +32,8 @@ class WeightSender:
         self.members = link.members
 
     def send(self, *, checked: bool) -> str | None:
-        """Send all weights; a collective call.
-
-        Args:
-            checked: whether to compute a checksum, on rank 0.
-
-        Returns:
-            The checksum, None if not computed.
-        """
+        """Send all weights, a collective call; returns their checksum on rank 0, if `checked`."""
+        # Every rank sees all weights; one checksum is enough.
         checked = checked and self._rank == 0
         self._source.begin(checked=checked)
         self._transport.send(self._source, self._link, self._rank, self._host)

@@ -135,6 +135,7 @@ class StreamedTransport(WeightTransport):
         self, learner: PublishingLearner, engines: UpdatedEngines, update: Update
     ) -> None:
         """See `WeightTransport.publish`."""
+        # In threads, as the learner's calls block while the engines answer on this event loop.
         shapes = await asyncio.to_thread(learner.shapes)
         await engines.begin_weight_update(update.version, shapes, update.checked)
         digest = await asyncio.to_thread(learner.send_weights, update.transport, engines.link())
