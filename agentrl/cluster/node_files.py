@@ -103,13 +103,13 @@ class NodeFiles:
             if not keep:
                 self._ask({source.id: self._actor(source.id).own.remote(path)})
             asked = [n for n in self._nodes if to is None or n in to or n == source.id]
-            listings = {
-                n: listing if weights else _without_weights(listing)
-                for n, listing in self._list(path, asked, names).items()
-            }
+            listings = self._list(path, asked, names)
+            if not weights:
+                listings = {n: _without_weights(listing) for n, listing in listings.items()}
             wanted = listings.get(source.id)
             if wanted is None:
                 raise ClusterError(f"{path} does not exist on node {source.name}")
+            # Nodes with a common disk have it already, under the same path.
             places = {n: path for n, listing in listings.items() if listing == wanted}
             copies = {n: self._actor(n) for n in listings if n not in places}
             found = self._ask(
@@ -118,6 +118,7 @@ class NodeFiles:
                     for n, actor in copies.items()
                 }
             )
+            # What is kept may be there from an earlier job.
             missing = {n: copies[n] for n, (_, complete) in found.items() if not complete}
             if missing:
                 if names is not None:
@@ -152,9 +153,6 @@ class NodeFiles:
         Returns:
             By node id, for each that does not have all of them under the same paths: a folder
             below which it does.
-
-        Raises:
-            ClusterError: as `share`.
         """
         places = {
             folder: self.share(folder, source, keep=True, to=to, names=names)
@@ -170,24 +168,14 @@ class NodeFiles:
         return roots
 
     def bring(self, path: Path, source: Node, target: Node, to: Path) -> None:
-        """Move the files of a folder to another node, into a folder that may have others already.
-
-        Args:
-            path: a folder on `source`; nothing happens if it does not exist.
-            source: the node where it is.
-            target: the node that gets it.
-            to: absolute path of the folder there.
-
-        Raises:
-            ClusterError: as `share`.
-        """
+        """Move the files of a folder, if it exists, into a folder of another node."""
         with self._lock:
-            giver, taker = self._actor(source.id), {target.id: self._actor(target.id)}
+            giver, taker = self._actor(source.id), self._actor(target.id)
             names = self._ask({"": giver.list.remote(path)})[""]
             if names is not None:
-                self._ask({n: actor.prepare_into.remote(to) for n, actor in taker.items()})
-                self._send(path, names, giver, taker)
-                self._ask({n: actor.finish_into.remote() for n, actor in taker.items()})
+                self._ask({target.id: taker.prepare_into.remote(to)})
+                self._send(path, names, giver, {target.id: taker})
+                self._ask({target.id: taker.finish_into.remote()})
                 self.remove({source.id: path})
 
     def remove(self, copies: Mapping[str, Path]) -> None:
@@ -250,7 +238,7 @@ class NodeFiles:
                 raise ClusterError(
                     f"files of the job were not copied to all nodes within {self._deadline_s:g} s"
                 ) from error
-            except ray.exceptions.RayError as error:
+            except ray.exceptions.RayError as error:  # the actor or its node has died
                 if node_id not in self._nodes:
                     raise ClusterError(f"files of the job could not be copied: {error}") from error
                 node = self._nodes.pop(node_id)
@@ -274,11 +262,7 @@ class NodeFiles:
 
 
 class FilesOfNode:
-    """Reads and writes files of the node on which it runs.
-
-    Args:
-        weights: the folder for new weights; None for shared memory if there is any.
-    """
+    """Reads and writes files of its node; keeps new weights in `weights`, else in shared memory."""
 
     def __init__(self, weights: Path | None = None) -> None:
         self._weights = weights
@@ -289,12 +273,7 @@ class FilesOfNode:
         self._digests = FileDigests(kept_folder() / "digests.json")
 
     def list(self, path: Path, names: Sequence[str] | None = None) -> Listing | None:
-        """Sizes and digests of a file or of the files in a folder; None if there is none.
-
-        Args:
-            path: of the file or folder.
-            names: the files of the folder that matter; all must be there. None for all files.
-        """
+        """Size and digest of a file or of files in a folder, by name; None if one is missing."""
         if path.is_file():
             return self._digests.of({".": path})
         if not path.is_dir():
@@ -345,6 +324,7 @@ class FilesOfNode:
 
     def write(self, name: str, data: bytes) -> None:
         """Append a chunk to a file of the copy."""
+        # Names come from another node.
         file = self._partial / name
         if not file.resolve().is_relative_to(self._partial.resolve()):
             raise ValueError(f"{name!r} leaves the folder")
@@ -408,9 +388,6 @@ class FileDigests:
     """Digests of whole files, remembered for later jobs as long as the files are unchanged.
 
     A write changes the time of a file's status, even if it restores the time of its content.
-
-    Args:
-        store: the JSON file that remembers them.
     """
 
     def __init__(self, store: Path) -> None:
@@ -426,6 +403,7 @@ class FileDigests:
         """The size and digest of each file, by the same keys."""
         before = dict(self._known)
         found = {key: self._size_and_digest(file) for key, file in files.items()}
+        # Without files that are gone, or the store would only grow.
         if self._known != before:
             self._known = {path: own for path, own in self._known.items() if Path(path).exists()}
             with atomic_replace(self._store) as partial:
@@ -439,6 +417,7 @@ class FileDigests:
             if self._known.get(path, [])[:-1] == state:
                 return f"{state[0]} {self._known[path][-1]}"
             digest = hashlib.file_digest(opened, xxhash.xxh3_128).hexdigest()
+            # A write within the clock's resolution, or while it was read, would go unnoticed.
             is_settled = time.time_ns() - max(state[1:3]) > _SETTLED_S * 1e9
             if state[0] >= _SMALL and is_settled and _state(opened.fileno()) == state:
                 self._known[path] = [*state, digest]
@@ -452,11 +431,7 @@ def _state(file: int) -> list[int]:
 
 
 def kept_folder() -> Path:
-    """The folder of copies that outlive jobs, in that of temporary files.
-
-    Raises:
-        PermissionError: it belongs to another user.
-    """
+    """The folder of copies that outlive jobs, in that of temporary files."""
     folder = Path(tempfile.gettempdir()) / f"agentrl-models-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():

@@ -94,11 +94,16 @@ class Clock:
 
 def examine(question: ReportRequest) -> NodeReport:
     """Report on the machine that this process runs on."""
-    found_room = room()
+    found_room, sees_runs = room(), False
     try:
         found: MachineAccelerators | str = accelerators.of_machine(question.deadline_s)
     except RuntimeError as error:
         found = str(error)
+    # The content, as a node may have another folder under the same path.
+    if question.nonce is not None:
+        path, content = question.nonce
+        with suppress(OSError):
+            sees_runs = Path(path).read_text() == content
     return NodeReport(
         versions=_versions(),
         cores=cores(),
@@ -108,7 +113,7 @@ def examine(question: ReportRequest) -> NodeReport:
         temporary=found_room.temporary,
         temporary_folder=found_room.temporary_folder,
         model_bytes=weight_bytes(question.model) if question.model else None,
-        sees_runs=question.nonce is not None and _reads(*question.nonce),
+        sees_runs=sees_runs,
     )
 
 
@@ -125,10 +130,8 @@ def room() -> WeightSpace:
 def _versions() -> dict[str, str]:
     found = {"Python": platform.python_version()}
     for name in _PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -138,23 +141,15 @@ def _space(folder: str | Path) -> Space:
 
 
 def cores(proc: Path = Path("/proc")) -> int:
-    """The number of cores that this process may use: its container may have time on a few only.
-
-    Args:
-        proc: stands in for `/proc` of a process in other control groups.
-    """
-    has_affinity = hasattr(os, "sched_getaffinity")
+    """The number of cores that this process may use: its container may have time on a few only."""
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
     count = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     quotas = (quota for group in _groups("cpu", proc) if (quota := _cpu_quota(group)) is not None)
     return max(1, math.ceil(min([count, *quotas])))
 
 
 def host_memory(proc: Path = Path("/proc")) -> Space:
-    """Memory of the machine, or of the container or batch job with less that this process is in.
-
-    Args:
-        proc: stands in for `/proc` of a process in other control groups.
-    """
+    """Memory of the machine, or of the container or batch job with less that this process is in."""
     machine = psutil.virtual_memory()
     total, free = machine.total, machine.available
     for group in _groups("memory", proc):
@@ -213,6 +208,7 @@ def _limit_and_use(group: Path) -> tuple[int | None, int]:
             sizes = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         except (OSError, ValueError):  # another version, the root, or no limit ("max")
             continue
+        # The kernel drops these before it kills anything for want of memory.
         caches = sum(int(sizes[f"{prefix}{kind}_file"]) for kind in ("active", "inactive"))
         return most, size - caches
     return None, 0
@@ -224,22 +220,12 @@ def machine_id() -> int:
         booted = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:  # not Linux
         booted = ""
+    # Containers of one machine have the same boot, but different names and memory of their own.
     return xxhash.xxh3_64_intdigest(f"{platform.node()} {booted}".encode()) >> 1
 
 
-def _reads(path: str, content: str) -> bool:
-    try:
-        return Path(path).read_text() == content
-    except OSError:
-        return False
-
-
 def weight_bytes(model: str) -> int | None:
-    """The size of a model's weights on this machine; None if it has none.
-
-    Args:
-        model: a folder, or an id on the Hugging Face Hub that may be in the local cache.
-    """
+    """The bytes of a model's weights in a folder or the Hub's cache; None if there are none."""
     given = Path(model).expanduser()
     folder = given if given.is_dir() else _cached(model)
     if folder is None:

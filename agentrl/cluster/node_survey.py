@@ -53,6 +53,7 @@ def ask_nodes(
     asked = list(zip(nodes, calls, strict=True))
     if ray is None or not all(node.id for node in nodes):
         return [NodeReply(node=node, result=call()) for node, call in asked]
+    # All are asked before the first answer is waited for.
     ends = time.monotonic() + deadline_s
     references = [_on(ray, node, call) for node, call in asked]
     ray.wait(references, num_returns=len(references), timeout=deadline_s)
@@ -67,12 +68,7 @@ def ask_nodes(
 
 
 def smallest_gpu(nodes: Sequence[Node], deadline_s: float) -> int | None:
-    """Bytes of memory of the smallest accelerator of some nodes; None if that is not known.
-
-    Args:
-        nodes: as for `ask_nodes`.
-        deadline_s: for their answers.
-    """
+    """Bytes of memory of the smallest accelerator of some nodes; None if that is not known."""
     examine = partial(accelerators.of_machine, _OF_DEADLINE * deadline_s)
     try:
         answers = ask_nodes(nodes, examine, deadline_s)

@@ -99,6 +99,7 @@ def _log_messages_of_raylets() -> None:
 
 def _start_reaper() -> None:
     global _reaper
+    # Not by `child_process`, which would end it with this process: only then its work begins.
     if _reaper is None and sys.platform == "linux":
         script = str(Path(__file__).with_name("ray_reaper.py"))
         _reaper = subprocess.Popen(
@@ -128,8 +129,14 @@ def _check_reachable(address: str | None) -> None:
         return
     try:
         with socket.create_connection((found[1], int(found[2])), timeout=_CONNECT_S) as connection:
+            # A server of gRPC begins an HTTP/2 connection (RFC 9113, section 3.4), so that nothing
+            # else is taken for Ray, which would then try for minutes.
             if os.environ.get("RAY_USE_TLS") != "1":
-                _check_grpc(connection)
+                connection.sendall(_HTTP2_PREFACE)
+                with connection.makefile("rb") as answer:
+                    header = answer.read(9)  # of its SETTINGS frame: length, type, flags, stream
+                if header[3:4] != _SETTINGS:
+                    raise OSError("what listens there is not Ray")
     except (OSError, OverflowError, UnicodeError) as error:
         why = f"no answer within {_CONNECT_S:g} s" if isinstance(error, TimeoutError) else error
         raise ClusterError(
@@ -137,19 +144,6 @@ def _check_reachable(address: str | None) -> None:
             "that its head node runs (ray start --head), or unset RAY_ADDRESS to start Ray on this "
             "machine"
         ) from error
-
-
-def _check_grpc(connection: socket.socket) -> None:
-    """Check that a server begins an HTTP/2 connection, as those of Ray do (RFC 9113, section 3.4).
-
-    Raises:
-        OSError: it does not, or not in time.
-    """
-    connection.sendall(_HTTP2_PREFACE)
-    with connection.makefile("rb") as answer:
-        header = answer.read(9)  # of its SETTINGS frame: length, type, flags, stream
-    if header[3:4] != _SETTINGS:
-        raise OSError("what listens there is not Ray")
 
 
 @contextmanager
@@ -166,6 +160,7 @@ def _own_sigterm_handler() -> Iterator[None]:
 def leave_cluster() -> None:
     """Undo `join_cluster`; a session that was there before it stays."""
     global _joined_here, _reaper
+    # Not imported here: that takes seconds in a process that never joined.
     ray = sys.modules.get("ray")
     if _joined_here and ray is not None and ray.is_initialized():
         ray.shutdown()
@@ -192,16 +187,12 @@ def redirect_output(run: Path, name: str, serials: Sequence[str] = ()) -> None:
     """Redirect the output of this process and its children to `RUN/logs/NAME.log`.
 
     An actor has no terminal: without this, the reason why an engine died would be lost.
-
-    Args:
-        run: the run's folder.
-        name: name of the log file.
-        serials: serials of phones, which are shortened in the log, as is every address.
     """
     path = run / "logs" / f"{name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
+    # The descriptors, as native code and child processes do not write through sys.stdout.
     with path.open("ab") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
@@ -221,12 +212,7 @@ def serials_in(tree: Mapping[str, Any]) -> list[str]:
 
 
 async def await_result(reference: Any, who: str, deadline_s: float | None) -> Any:
-    """Wait for the result of a call to an actor.
-
-    Args:
-        reference: object reference of the call.
-        who: the actor's name in messages.
-        deadline_s: for the result; None waits as long as the actor lives.
+    """Wait for the result of a call to an actor; without a deadline, as long as the actor lives.
 
     Raises:
         WorkerLost: the actor died, or did not answer in time.
@@ -237,7 +223,7 @@ async def await_result(reference: Any, who: str, deadline_s: float | None) -> An
     try:
         async with asyncio.timeout(deadline_s):
             return await asyncio.wrap_future(reference.future())
-    except ray.exceptions.RayTaskError as error:
+    except ray.exceptions.RayTaskError as error:  # as raised there, with its type
         raise error.cause from None
     except ray.exceptions.RayError as error:  # also if its node or the result is lost
         raise WorkerLost(f"{who} died: {short_reason(error)}") from None

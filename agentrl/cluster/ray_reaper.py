@@ -24,12 +24,9 @@ _SCAN_S = 1.0
 
 
 def main(driver: str) -> None:
-    """Wait for the end of standard input, then kill them.
-
-    Args:
-        driver: the process id, which is part of the name of Ray's session.
-    """
+    """Wait for the end of standard input, then kill what that driver's Ray has left."""
     sys.stdin.read()
+    # Several times, as workers that were just starting appear later.
     for _ in range(_SCANS):
         for pid in _find(driver):
             with contextlib.suppress(ProcessLookupError):

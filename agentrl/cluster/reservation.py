@@ -30,9 +30,6 @@ def find_nodes(launcher: str) -> list[Node]:
 
     Args:
         launcher: `rollout.launcher`; `local` uses one GPU of this machine.
-
-    Raises:
-        ClusterError: the cluster cannot be joined.
     """
     ray = sys.modules.get("ray")
     joined = ray is not None and ray.is_initialized()
@@ -48,6 +45,7 @@ def find_nodes(launcher: str) -> list[Node]:
     ray = ray_cluster.join_cluster()
     here = ray.get_runtime_context().get_node_id()
     alive = [one for one in ray.nodes() if one["Alive"]]
+    # Several nodes of one machine, as in tests, have one address, which then names none of them.
     counts = Counter(one["NodeManagerAddress"] for one in alive)
     found = [_node(one, shared=counts[one["NodeManagerAddress"]] > 1) for one in alive]
     return sorted(found, key=lambda node: (node.id != here, node.address, node.id))
@@ -77,11 +75,7 @@ class SharedPath:
     """Paths of copies by node id; nodes that are missing have it under `path`."""
 
     def on(self, node: Node) -> Path:
-        """Return the path on a node.
-
-        Raises:
-            WorkerLost: the node did not get it.
-        """
+        """Return the path on a node; WorkerLost if the node did not get it."""
         if self.copies and node.id not in self.copies:
             raise WorkerLost(f"{node.name} died before it had {self.path.name}")
         return self.copies.get(node.id, self.path)
@@ -114,13 +108,14 @@ class Reservation:
     def _reserve(self, slots: Sequence[Slot]) -> None:
         from ray.util.placement_group import placement_group, remove_placement_group
 
+        # Labels pin each bundle to its node: strategies such as PACK only prefer one.
         started = time.monotonic()
         group = placement_group(
             [{slot.node.resource: len(slot.gpus)} for slot in slots],
             bundle_label_selector=[{"ray.io/node-id": slot.node.id} for slot in slots],
         )
         if not group.wait(self._deadline_s):
-            remove_placement_group(group)
+            remove_placement_group(group)  # or it would take the GPUs once they are free
             cards = sum(len(slot.gpus) for slot in slots)
             waited = time.monotonic() - started
             raise ClusterError(
@@ -132,11 +127,7 @@ class Reservation:
         self._bundles |= {slot: (group, index) for index, slot in enumerate(slots)}
 
     def find_again(self, node: Node) -> Node | None:
-        """A node of the layout as it is in the cluster now: after a restart it has another id.
-
-        Returns:
-            The node with its id, or else one with its address; None if there is none.
-        """
+        """Find a node of the layout by its id, else by its address: a restart changes the id."""
         found = {one.id: one for one in find_nodes("ray") if one.address == node.address}
         if node.id in found:
             return node
@@ -144,20 +135,13 @@ class Reservation:
         return next((one for one in found.values() if one.id not in planned), None)
 
     def readmit(self, old: Node, node: Node) -> None:
-        """Give the engines and phones of a node that has come back their places there.
-
-        Args:
-            old: the node as it is in the layout, or was before another call.
-            node: as `find_again` returns it.
-
-        Raises:
-            ClusterError: the node's GPUs are in use.
-        """
+        """Give the engines and phones of a node that `find_again` found their places there."""
         if self._files is not None:
             self._files.add(node)
         layout = self.layout
         if node.id == old.id or old not in layout.nodes:
             return
+        # The old bundles ended with the node's id, so that new ones are reserved.
         slots = {slot: replace(slot, node=node) for slot in layout.engines if slot.node == old}
         if with_gpus := [slot for slot in slots.values() if slot.gpus]:
             self._users |= Counter(with_gpus)
@@ -177,6 +161,7 @@ class Reservation:
             return ray_cluster.on_node(slot.node.id)
         group, index = self._bundles[slot]
         strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
+        # A rank and an engine that share a card have one bundle, and half of it each.
         share = len(slot.gpus) / self._users[slot]
         wanted: dict[str, Any] = {"resources": {slot.node.resource: share}}
         if slot.node.resource == "GPU":
@@ -203,12 +188,6 @@ class Reservation:
             source: the node where it is; None for this process's.
             keep: see `NodeFiles.share`.
             without_weights: share it with these nodes instead, and without its weights.
-
-        Returns:
-            Without nodes that have died.
-
-        Raises:
-            ClusterError: see `NodeFiles.share`.
         """
         path, source = path.absolute(), source or self.layout.nodes[0]
         files = self._files_beyond(source)
@@ -220,19 +199,7 @@ class Reservation:
         return SharedPath(path, files.share(path, source, keep=keep, to=to, weights=weights))
 
     def place_weights(self, needed: int, what: str) -> Path | None:
-        """Find room for new weights on the nodes of rank 0 and of all engines.
-
-        Args:
-            needed: bytes on each node.
-            what: needs them, for messages.
-
-        Returns:
-            Where rank 0 must write them, if not in shared memory.
-
-        Raises:
-            ConfigError: see `weights_folder`.
-            ClusterError: a node did not answer.
-        """
+        """Find room for new weights; returns the folder of rank 0, None for shared memory."""
         slots = (*self.layout.ranks[:1], *self.layout.engines)
         nodes = list(dict.fromkeys(slot.node for slot in slots))
         for reply in ask_nodes(nodes, room, self._deadline_s):
@@ -248,17 +215,7 @@ class Reservation:
         return node.id not in self._weight_folders
 
     def mirror(self, folders: Mapping[Path, Sequence[str]]) -> dict[str, Path]:
-        """Let the nodes of engines, ranks and phones have files of this process's node.
-
-        Args:
-            folders: absolute, with the names of their files.
-
-        Returns:
-            By its id, for each node that lacks some: a folder below which all have their paths.
-
-        Raises:
-            ClusterError: see `NodeFiles.mirror`.
-        """
+        """Let all nodes in use have files of this process's node; see `NodeFiles.mirror`."""
         here = self.layout.nodes[0]
         files = self._files_beyond(here)
         return {} if files is None else files.mirror(folders, here, self._nodes_in_use())
@@ -270,26 +227,13 @@ class Reservation:
             self._files.remove(copies)
 
     def bring_back(self, path: Path, node: Node, to: Path) -> None:
-        """Move the files of a node's folder into a folder of this process's node.
-
-        Args:
-            path: the folder on the node; nothing happens if it does not exist.
-            node: another node.
-            to: absolute.
-
-        Raises:
-            ClusterError: see `NodeFiles.bring`.
-        """
+        """Move the files of another node's folder, if it exists, into a folder of this node."""
         files = self._files_beyond(self.layout.nodes[0])
         assert files is not None, "another node has engines or ranks"
         files.bring(path, node, self.layout.nodes[0], to)
 
     def nodes_without(self, folder: Path) -> set[str]:
-        """The ids of the nodes that do not see a folder of this process's node.
-
-        Args:
-            folder: absolute; exists.
-        """
+        """The ids of the nodes that do not see a folder of this process's node."""
         here = self.layout.nodes[0]
         if (files := self._files_beyond(here)) is None:
             return set()
@@ -320,24 +264,14 @@ class Reservation:
         if files is not None:
             files.close()
         groups, self._groups = self._groups, []
-        for group in groups:
+        for group in groups:  # none without Ray
             from ray.util.placement_group import remove_placement_group
 
             remove_placement_group(group)
 
 
 def weights_folder(node: Node, room: WeightSpace, needed: int, what: str) -> Path | None:
-    """Return the folder for a node's new weights, or None if they fit into its shared memory.
-
-    Args:
-        node: as Ray knows it.
-        room: its free space.
-        needed: bytes.
-        what: needs them, for messages.
-
-    Raises:
-        ConfigError: they do not fit into the folder of temporary files either.
-    """
+    """The folder for a node's new weights; None if they fit into its shared memory."""
     if room.shm is not None and room.shm.free >= needed:
         return None
     shm = "there is no /dev/shm" if room.shm is None else f"{_megabytes(room.shm)} in /dev/shm"

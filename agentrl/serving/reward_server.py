@@ -8,8 +8,8 @@
     GET  /health                                 ->   {"function": "..."}
 
 The row of an episode that could not be scored is `{"error": "why"}`, and `{}` if the function does
-not apply to it. `/get_reward` is for
-OpenRLHF's `--remote_rm_url`, which has no such rows: it answers 500.
+not apply to it. `/get_reward` is for OpenRLHF's `--remote_rm_url`, which has no such rows: it
+answers 500.
 """
 
 import asyncio
@@ -54,14 +54,7 @@ class _Refused(Exception):
 
 
 class RewardServer:
-    """Calls one batch function in a process of its own.
-
-    Args:
-        name: name of the function.
-        pool: of the function.
-        host: the address that the server listens on.
-        token: token that requests must send; None accepts every request.
-    """
+    """Serves one batch function, to requests with the token if there is one."""
 
     def __init__(self, name: str, pool: RewardPool, host: str, token: str | None = None) -> None:
         self._name, self._pool, self._host, self._token = name, pool, host, token
@@ -79,6 +72,7 @@ class RewardServer:
     async def _guard(
         self, request: Request, answer: Callable[[Request], Awaitable[Response]]
     ) -> Response:
+        # A web page that the user happens to open must not use a server of this machine.
         if (why := foreign_request(request.headers, self._host)) is not None:
             return JSONResponse({"error": why}, status_code=403)
         return await answer(request)
@@ -97,8 +91,15 @@ class RewardServer:
 
     async def _get_reward(self, request: Request) -> JSONResponse:
         try:
-            inputs = await asyncio.to_thread(_openrlhf_inputs, await self._body(request))
+            body = await self._body(request)
+            try:
+                inputs = await asyncio.to_thread(
+                    lambda: openrlhf_rewards.inputs_of_request(_parsed(body))
+                )
+            except ValueError as error:
+                raise _Refused(400, str(error)) from None
             rows = await self._rows(inputs)
+            # A reward that is made up would be trained on: OpenRLHF knows no row without one.
             failed = [row.get("error", "returned None") for row in rows if OVERALL not in row]
             if failed:
                 raise _Refused(500, f"{len(failed)} of {len(rows)} failed: {failed[0]}")
@@ -109,8 +110,10 @@ class RewardServer:
     async def _body(self, request: Request) -> bytes:
         if self._token is not None:
             given = request.headers.get("authorization", "")
+            # In constant time: an ordinary comparison lets a client find it character by character.
             if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
                 raise _Refused(401, "the token is missing or wrong; set AGENTRL_REWARD_TOKEN")
+        # Counted while it arrives, as a length in the headers is the client's word.
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
@@ -151,11 +154,7 @@ class RewardServer:
 
 
 def _inputs(body: bytes) -> tuple[list[RewardInputs], int]:
-    """The episodes of a request, with images as data URIs, and how many pixels these have.
-
-    Raises:
-        _Refused: it is not a valid request.
-    """
+    """The episodes of a request, with images as data URIs, and how many pixels these have."""
     inputs = _parsed(body).get("inputs")
     if not isinstance(inputs, list) or not all(isinstance(episode, dict) for episode in inputs):
         raise _Refused(400, 'must be {"inputs": [{...}, ...]}')
@@ -184,13 +183,6 @@ def _pixels(images: Sequence[Any]) -> int:
             " at once (max_batch_size), or smaller images",
         )  # fmt: skip
     return pixels
-
-
-def _openrlhf_inputs(body: bytes) -> list[RewardInputs]:
-    try:
-        return openrlhf_rewards.inputs_of_request(_parsed(body))
-    except ValueError as error:
-        raise _Refused(400, str(error)) from None
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
