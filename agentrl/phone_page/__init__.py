@@ -44,7 +44,7 @@ class PageAssigner:
     """
 
     def __init__(self, apps: Sequence[AppSpec], delivery: AppDelivery = "auto") -> None:
-        """Serves nothing yet.
+        """Choose apps; nothing is served yet.
 
         Args:
             apps: each phone gets its own instances.
@@ -57,16 +57,12 @@ class PageAssigner:
         self._lock = threading.Lock()
 
     def wrap(self, device: LeasableDevice) -> LeasableDevice:
-        """The phone itself if it has the apps, else the phone with their pages.
-
-        Raises:
-            DeviceError: the phone failed.
-            ConfigError: an app does not exist, or `agentrl-screens[page]` is not installed.
-        """
+        """The phone itself if it has the apps, else the phone with their pages."""
         if self._delivery == "installed":
             return device
         with phone_errors():
             apps = make_apps(self._apps, registry.load)
+        # Asked of each phone: a virtual one has them, and an owner may have installed them.
         if self._delivery == "auto" and all(has_package(device, app.package) for app in apps):
             return device
         paged_device: type[PagedDevice] = _load("PagedDevice")

@@ -26,11 +26,7 @@ class AppSession:
         self._touches = self._launches = 0
 
     def launch(self, extras: Mapping[str, str]) -> None:
-        """(Re)start the app.
-
-        Raises:
-            ValueError: an extra that the app does not accept.
-        """
+        """(Re)start the app; ValueError for an extra that it does not accept."""
         self.app.launch(extras)
         self._launches += 1
         self.running = True

@@ -64,12 +64,8 @@ def pattern(width: int, height: int, number: int) -> Image:
 
 
 def find_pattern(capture: Image, expected: Image) -> PagePosition | None:
-    """Locate a pattern in a capture, at any scale; None if it is not there, or not yet.
-
-    Args:
-        capture: of the whole screen, uint8[H, W, 3].
-        expected: the pattern as the page shows it.
-    """
+    """Locate a pattern in a capture, at any scale; None if it is not there, or not yet."""
+    # The edge is the largest connected area of its color, at whatever scale the page is shown.
     low, high = (tuple(c + d for c in _FRAME) for d in (-_CLOSE, _CLOSE))
     edge = cv2.inRange(capture, low, high)
     count, labels, found, _ = cv2.connectedComponentsWithStats(edge, connectivity=8)
@@ -85,6 +81,7 @@ def find_pattern(capture: Image, expected: Image) -> PagePosition | None:
     difference = cv2.absdiff(part, scaled.astype(np.uint8, copy=False)).max(axis=2)
     if np.count_nonzero(difference > _CLOSE) > _COVERED * difference.size:
         return None
+    # What a round corner covers is no deviation of the phone's colors.
     deviation = float(np.percentile(difference, 100 * (1 - _COVERED)))
     return PagePosition(left=left, top=top, width=width, height=height, deviation=deviation)
 
@@ -102,11 +99,6 @@ def find_moved_page(capture: Image, page: Image, deviation: float) -> PagePositi
     """Locate a page that has moved by its content; None if it is not there.
 
     This only works for an unscaled page.
-
-    Args:
-        capture: of the whole screen, uint8[H, W, 3].
-        page: what the page shows.
-        deviation: color deviation when the pattern was found.
     """
     height, width = page.shape[:2]
     if height > capture.shape[0] or width > capture.shape[1]:

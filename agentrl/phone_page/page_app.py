@@ -55,11 +55,12 @@ class PagedApp:
     """One app and the page that shows it; thread-safe.
 
     It publishes like a virtual phone: a state is published once its picture is on the screen,
-    which is when the page reports that it has painted it.
+    which is when the page reports that it has painted it. Every call raises DeviceTimeout while
+    the app hangs.
     """
 
     def __init__(self, app: App, *, deadline_s: float = 5.0) -> None:
-        """The app is not launched and the page not open.
+        """Take over an app that is not launched, and whose page is not open.
 
         Args:
             app: the app; nothing else may call it.
@@ -83,14 +84,10 @@ class PagedApp:
         """Time up to which the app's clock was advanced; None while it is stopped."""
 
     def launch(self, extras: Mapping[str, str]) -> None:
-        """(Re)start the app; earlier touches that are still on their way are dropped.
-
-        Raises:
-            ValueError: an extra that the app does not accept.
-            DeviceTimeout: the app hangs; every other call may raise this too.
-        """
+        """(Re)start the app; earlier touches that are still on their way are dropped."""
         with self._locked():
             self._session.launch(extras)
+            # A touch belongs to the frame that the finger saw: earlier ones mean the last run.
             self._live_from = self._frames.number + 1
             self._show(redraw=True)
 
@@ -134,16 +131,7 @@ class PagedApp:
     def wait(
         self, enough: Callable[[PageStatus], bool], seconds: float, failure: str
     ) -> PageStatus:
-        """Wait for a status of the page.
-
-        Args:
-            enough: whether a status ends the wait.
-            seconds: deadline.
-            failure: message of the timeout.
-
-        Raises:
-            DeviceTimeout: the status did not come in time.
-        """
+        """Wait for a status that is `enough`; after `seconds`, DeviceTimeout says the `failure`."""
         end = time.monotonic() + seconds
         with self._locked():
             while not enough(status := self._status()):
@@ -156,6 +144,7 @@ class PagedApp:
     def calibrate(self, on: bool) -> None:
         """Show the calibration pattern instead of the app, or the app again."""
         with self._locked():
+            # Touches of the pattern are kept apart: they are not the game's.
             self._probes = [] if on else None
             self._live_from = self._frames.number + 1
             self._show(redraw=True)
@@ -167,11 +156,7 @@ class PagedApp:
                 self._slot.link.end(CloseReason.DROPPED)
 
     def connect(self, link: PageLink, hello: PageHello) -> tuple[int, bool]:
-        """Register a page's connection.
-
-        Returns:
-            The number of its last handled gesture, and whether another page was replaced.
-        """
+        """Register a page; returns its last handled gesture, and whether it replaced a page."""
         with self._locked():
             replaced = self._slot.connect(link, hello)
             self._show(redraw=True)
@@ -179,7 +164,8 @@ class PagedApp:
 
     def disconnect(self, link: PageLink) -> None:
         """Unregister a connection."""
-        with self._changed:  # without a deadline: a hung app must not keep its page
+        # Without a deadline: a hung app must not keep its page.
+        with self._changed:
             self._slot.disconnect(link)
             self._changed.notify_all()
 
@@ -198,28 +184,26 @@ class PagedApp:
                 self._changed.notify_all()
 
     def gesture(self, link: PageLink, gesture: Gesture) -> int:
-        """Handle a gesture once, however often it is sent.
-
-        Returns:
-            The number of the last handled gesture.
-
-        Raises:
-            BadMessage: an earlier gesture is missing.
-        """
+        """Handle a gesture once, however often it is sent; returns the last one's number."""
         with self._locked():
-            if link is self._slot.link and self._slot.is_new(gesture):
-                self._handle_gesture(gesture)
+            # A replaced page may still have something on its way.
+            if link is not self._slot.link or not self._slot.is_new(gesture):
+                return self._slot.handled
+            if self._probes is not None:
+                self._probes.append(gesture)
+                self._changed.notify_all()
+            elif gesture.frame < self._live_from:
+                log.info("%s: dropped a touch from before the launch", self.package)
+            elif gesture.cancelled:
+                self.miss()
+            elif gesture.is_tap:
+                self.touch(gesture.x1, gesture.y1)
+            else:
+                self.swipe(gesture.x1, gesture.y1, gesture.x2, gesture.y2, gesture.ms)
             return self._slot.handled
 
     def pass_time(self, now_s: float) -> float:
-        """Advance the app's clock while its page is visible and not calibrating.
-
-        Args:
-            now_s: by the caller's clock; the app advances by the whole ticks since the last call.
-
-        Returns:
-            Seconds until the next call.
-        """
+        """Advance the clock of an app in view; returns seconds until the next call."""
         with self._locked():
             visible = self._probes is None and self._slot.visibility is PageVisibility.VISIBLE
             tick_ms = self._session.tick_ms() if visible else 0
@@ -227,6 +211,7 @@ class PagedApp:
                 self._passed_s = None
                 return _NO_CLOCK_S
             passed_s = now_s if self._passed_s is None else self._passed_s
+            # Whole ticks only; what is left counts for the next call, so that no time is lost.
             ticks = int((now_s - passed_s) * 1000 / tick_ms)
             self._passed_s = passed_s + ticks * tick_ms / 1000
             if ticks and self._session.tick(ticks * tick_ms):
@@ -261,23 +246,11 @@ class PagedApp:
             self._show(redraw=done)
             return done
 
-    def _handle_gesture(self, gesture: Gesture) -> None:
-        if self._probes is not None:
-            self._probes.append(gesture)
-            self._changed.notify_all()
-        elif gesture.frame < self._live_from:
-            log.info("%s: dropped a touch from before the launch", self.package)
-        elif gesture.cancelled:
-            self.miss()
-        elif gesture.is_tap:
-            self.touch(gesture.x1, gesture.y1)
-        else:
-            self.swipe(gesture.x1, gesture.y1, gesture.x2, gesture.y2, gesture.ms)
-
     def _show(self, *, redraw: bool) -> None:
         """Publish the current state, with a new picture if it changed."""
         ran = self._session.running
         state = self._session.published()
+        # Not running: it may just have crashed, in `published` as well.
         if not self._session.running:
             self._frames.forget()
             redraw = redraw or ran

@@ -86,11 +86,7 @@ PageMessage = PageHello | PageResized | VisibilityChanged | FramePainted | Gestu
 
 
 def parse_message(text: str) -> PageMessage:
-    """Parse one message.
-
-    Raises:
-        BadMessage: not a message, or an invalid value in it.
-    """
+    """Parse one message; BadMessage if no page of ours would send it."""
     if len(text) > LONGEST:
         raise BadMessage(f"{len(text)} characters; at most {LONGEST} are allowed")
     try:
@@ -101,6 +97,7 @@ def parse_message(text: str) -> PageMessage:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise BadMessage("unknown type")
     make, checks = _KINDS[kind]
+    # More fields than ours would be another page's.
     if fields.keys() != checks.keys():
         raise BadMessage(f"{kind} must have exactly the fields {', '.join(checks)}")
     message: PageMessage = make(**{name: check(fields[name]) for name, check in checks.items()})
@@ -118,7 +115,7 @@ def _whole(low: int, high: int) -> Callable[[Any], int]:
 
 def _number(low: float, high: float) -> Callable[[Any], float]:
     def check(value: Any) -> float:
-        # json also parses NaN.
+        # json also parses NaN, and `True` is an int.
         if type(value) not in (int, float) or not math.isfinite(value) or not low <= value <= high:
             raise BadMessage(f"expected a number from {low} to {high}")
         return float(value)

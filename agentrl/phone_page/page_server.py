@@ -49,7 +49,7 @@ class PageServer:
     """
 
     def __init__(self, *, port: int = 0) -> None:
-        """A server that is not running.
+        """Prepare a server that does not run yet.
 
         Args:
             port: to listen on; 0 takes a free one on the first start, and keeps it.
@@ -59,12 +59,7 @@ class PageServer:
         self._running: _Running | None = None
 
     def start(self) -> None:
-        """Listen.
-
-        Raises:
-            DeviceError: the port is taken.
-            DeviceTimeout: the server did not start in time.
-        """
+        """Listen; DeviceError if the port is taken."""
         if self._running is None:
             listener = _listen(self.port)
             self.port = listener.getsockname()[1]
@@ -143,6 +138,7 @@ class _Running(uvicorn.Server):
 
 def _listen(port: int) -> socket.socket:
     listener = socket.socket()
+    # A server that is restarted takes its port again, on which old connections may linger.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((_LOOPBACK, port))
@@ -173,9 +169,8 @@ def _application(apps: dict[str, PagedApp]) -> FastAPI:
         app = apps.get(token)
         if app is None:
             _refuse(f"no page has the token {token[:40]!r}")
-        elif not _is_own(socket.headers, needs_origin=True):
-            pass
-        else:
+        # Browsers name the origin of a WebSocket, which no same-origin policy protects.
+        elif _is_own(socket.headers, needs_origin=True):
             await PageConnection(app, socket).serve()
             return
         await socket.close()

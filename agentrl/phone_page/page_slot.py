@@ -62,14 +62,12 @@ class PageSlot:
         )
 
     def connect(self, link: PageLink, hello: PageHello) -> bool:
-        """Register a new or reconnected page; True if another page was replaced.
-
-        The count of handled gestures belongs to the page and survives reconnects.
-        """
+        """Register a new or reconnected page; True if another page was replaced."""
         old, self.link = self.link, link
         is_new_page = hello.page != self._page
         if old is not None:
             old.end(CloseReason.REPLACED if is_new_page else CloseReason.DROPPED)
+        # The count belongs to the page: gestures are sent again after a reconnect.
         if is_new_page:
             self._page, self.handled = hello.page, 0
         self.size = (hello.width, hello.height)
@@ -82,11 +80,7 @@ class PageSlot:
             self.link = None
 
     def is_new(self, gesture: Gesture) -> bool:
-        """Whether a gesture has not been handled yet; marks it as handled.
-
-        Raises:
-            BadMessage: an earlier gesture is missing.
-        """
+        """Whether a gesture has not been handled yet; marks it as handled."""
         if gesture.number <= self.handled:
             return False
         if gesture.number != self.handled + 1:

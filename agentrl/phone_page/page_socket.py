@@ -65,7 +65,7 @@ class PageConnection:
         self._worker = Worker(f"page of {app.package}")
 
     def wake(self) -> None:
-        """There is something new to show."""
+        """Signal that there is something new to show."""
         self._soon(self._changed.set)
 
     def end(self, why: CloseReason) -> None:
@@ -111,6 +111,7 @@ class PageConnection:
         finally:
             for task in tasks:
                 task.cancel()
+            # Their errors are those of a connection that ends anyway.
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _welcome(self) -> None:
@@ -144,6 +145,7 @@ class PageConnection:
         while True:
             await self._changed.wait()
             await self._idle.wait()
+            # Before it is drawn, so that a change during that is drawn next.
             self._changed.clear()
             drawn = await self._call(self._app.draw)
             frame = await self._call(page_frames.encode_frame, drawn)
@@ -168,6 +170,7 @@ class PageConnection:
         event = await self._socket.receive()
         if event["type"] == "websocket.disconnect":
             code = event.get("code")
+            # The server itself has closed it, by `ws_max_size`.
             if code == 1009:
                 log.warning("%s: page refused: message too long", self._app.package)
             raise WebSocketDisconnect(code or 1005)

@@ -45,13 +45,7 @@ class PagedDevice(ForwardingDevice):
     _device: LeasableDevice
 
     def __init__(self, device: LeasableDevice, server: PageServer, apps: Sequence[App]) -> None:
-        """Does not open the browser yet.
-
-        Args:
-            device: the phone itself; closed with this one.
-            server: running page server, shared by many phones.
-            apps: instances for this phone alone.
-        """
+        """Serve apps, instances for this phone alone; the browser is opened at the first launch."""
         super().__init__(device)
         self._server = server
         self._browser = PhoneBrowser(device, server)
@@ -94,9 +88,10 @@ class PagedDevice(ForwardingDevice):
             return
         if isinstance(action, PointTouch | PathTouch):
             # What counts is where a touch begins: from there on the page receives it.
-            missed = self._app_beside(*action.points[0])
-            if missed is not None:
-                missed.miss()
+            page = self._browser.page_region()
+            is_beside = page is not None and not page.contains(*action.points[0])
+            if is_beside and (app := self._in_front()) is not None:
+                app.miss()
                 return
             action, duration_s = _on_page(action, duration_s)
         self._device.perform(action, duration_s)
@@ -115,6 +110,7 @@ class PagedDevice(ForwardingDevice):
             app.launch(extras)
         except ValueError as error:
             raise DeviceError(f"{self.serial}: {package} refuses its extras: {error}") from error
+        # A page that is in front already shows the app again by itself.
         if self._in_front() is not app:
             self._browser.open(app, end)
         self._wait_until_seen(app, end)
@@ -158,11 +154,7 @@ class PagedDevice(ForwardingDevice):
         return before, self.look(package)
 
     def app_area(self) -> ScreenRegion:
-        """The part of the screen that shows the app launched last; it has no status bar.
-
-        Raises:
-            DeviceError: no app was launched, or its page cannot be located.
-        """
+        """The part of the screen that shows the app launched last; it has no status bar."""
         region = self._browser.app_region()
         if region is None and self._browser.app is not None:
             self.screenshot()  # which finds a page that has moved
@@ -189,7 +181,8 @@ class PagedDevice(ForwardingDevice):
         """Remove the pages and close the phone."""
         for app in self._apps.values():
             self._server.remove(app)
-        with contextlib.suppress(DeviceError):  # a phone that is gone has no tunnel
+        # A phone that is gone has no tunnel.
+        with contextlib.suppress(DeviceError):
             self._browser.close()
         self._device.close()
 
@@ -202,17 +195,8 @@ class PagedDevice(ForwardingDevice):
         app = self._browser.app
         return app if app is not None and self.focus() == app.package else None
 
-    def _app_beside(self, x: float, y: float) -> PagedApp | None:
-        """The app in front, if a position on the screen is outside its page; else None."""
-        page = self._browser.page_region()
-        return None if page is None or page.contains(x, y) else self._in_front()
-
     def _wait_until_seen(self, app: PagedApp, end: float) -> None:
-        """Wait until the app is in front and the screen shows what its page painted.
-
-        Raises:
-            DeviceTimeout: the screen shows something else.
-        """
+        """Wait until the app is in front and the screen shows what its page painted."""
         while True:
             status = app.wait(
                 lambda status: status.settled and status.running,

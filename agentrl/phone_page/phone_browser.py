@@ -23,12 +23,6 @@ class PhoneBrowser:
     """The browser of one phone, showing the page of one app."""
 
     def __init__(self, device: Device, server: PageServer) -> None:
-        """Opens nothing yet.
-
-        Args:
-            device: the phone.
-            server: serves the pages.
-        """
         self.app: PagedApp | None = None
         """The app whose page was opened last."""
         self._device = device
@@ -40,16 +34,7 @@ class PhoneBrowser:
         """The page's own size when it was located."""
 
     def open(self, app: PagedApp, end: float) -> None:
-        """Open the page of an app in full screen, and locate it.
-
-        Args:
-            app: shown by the page.
-            end: deadline, by the monotonic clock.
-
-        Raises:
-            DeviceError: the phone has no browser, or touches arrive at other positions.
-            DeviceTimeout: the page did not appear in time.
-        """
+        """Open the page of an app in full screen and locate it, by `end` (monotonic seconds)."""
         self.app = None
         app.calibrate(True)
         try:
@@ -57,9 +42,15 @@ class PhoneBrowser:
             self._start(app)
             self._find(app, end)
             self._touch(app, end)
-            self._wait_until_at_rest(app, end)
+            # In full screen, bars slide away and the page grows.
+            before = self._find(app, end)
+            while (now := self._find(app, end)) != before:
+                if time.monotonic() >= end:
+                    raise DeviceTimeout(f"{self._device.serial}: its page keeps moving")
+                before = now
         finally:
             app.calibrate(False)
+        # Any browser may have opened it; whichever it is, it is in front now.
         self._package = self._device.focus()
         self.app = app
 
@@ -85,11 +76,8 @@ class PhoneBrowser:
         status = self.app.status()
         if status.visibility is PageVisibility.LOST:
             return None
-        return (
-            self.app.package
-            if status.running and status.visibility is PageVisibility.VISIBLE
-            else front
-        )
+        shows = status.running and status.visibility is PageVisibility.VISIBLE
+        return self.app.package if shows else front
 
     def window(self) -> Window:
         """The window in front; the browser's own window is resolved as in `front`."""
@@ -156,11 +144,7 @@ class PhoneBrowser:
             )
 
     def _find(self, app: PagedApp, end: float) -> PagePosition:
-        """Locate the pattern that the page shows.
-
-        Raises:
-            DeviceTimeout: it is not on the screen.
-        """
+        """Locate the pattern that the page shows."""
         serial = self._device.serial
         while True:
             status = app.wait(
@@ -182,25 +166,9 @@ class PhoneBrowser:
                 )
             time.sleep(_PAUSE_S)
 
-    def _wait_until_at_rest(self, app: PagedApp, end: float) -> None:
-        """Wait until the page no longer moves: bars slide away and it grows.
-
-        Raises:
-            DeviceTimeout: it kept moving.
-        """
-        before = self._find(app, end)
-        while (now := self._find(app, end)) != before:
-            if time.monotonic() >= end:
-                raise DeviceTimeout(f"{self._device.serial}: its page keeps moving")
-            before = now
-
     def _touch(self, app: PagedApp, end: float) -> None:
-        """Touch the middle of the pattern, which lets the page enter full screen.
-
-        Raises:
-            DeviceError: the touch arrived at another position.
-            DeviceTimeout: it did not arrive.
-        """
+        """Touch the middle of the pattern, which lets the page enter full screen."""
+        # Only for the region: until the page is at rest, the phone has no app.
         self.app = app
         middle = self.app_region()
         self.app = None
