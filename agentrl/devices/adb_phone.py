@@ -63,14 +63,7 @@ class AdbPhone:
         deadlines: Deadlines | None = None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Connect the phone, starting the adb server if none runs.
-
-        Args:
-            server: an adb server, running or not; its driver speaks to the phone.
-            serial: as `adb devices` names it, or `host:port`.
-            deadlines: of every call.
-            on_close: called when the device is closed.
-        """
+        """Connect the phone, starting the adb server if none runs."""
         self.serial: str = serial
         self.deadlines: Deadlines = deadlines or Deadlines()
         self.transport = DeviceTransport(server, serial)
@@ -88,12 +81,7 @@ class AdbPhone:
         self.reconnect()
 
     def use(self, *, capture: str = "raw", input: str = "shell") -> None:
-        """Set the capture and the input method.
-
-        Args:
-            capture: as `devices.capture`, but not `auto`.
-            input: one of `INPUTS`.
-        """
+        """Set the capture (`devices.capture`, but not `auto`) and the input method (`INPUTS`)."""
         self.screen.use(CAPTURE.resolve(capture)(self.transport))
         self.internal_shell = self.persistent_shell if input == "shell" else self.one_shot_shell
 

@@ -97,15 +97,12 @@ def screen_toggler(phone: AdbPhone) -> Callable[[], None]:
 def choose_methods(
     phone: AdbPhone, *, capture: str = "auto", input: str = "auto"
 ) -> list[MethodTiming]:
-    """Set a phone's capture and input method; `auto` measures them and takes the fastest.
-
-    Returns:
-        The measurements.
-    """
+    """Set a phone's capture and input method; `auto` measures them and takes the fastest."""
     rows = []
     if input == "auto":
         rows += _inputs(phone, _NOTHING, _ROUNDS, Deadline(BUDGET_S))
     if capture == "auto":
+        # The stream is left out: measuring its lag takes changing the screen.
         trial = CaptureTrial(
             phone.transport, phone.deadlines.frame_s, rounds=_ROUNDS, repeat_s=BUDGET_S
         )
@@ -120,11 +117,7 @@ def choose_methods(
 
 
 def set_methods(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]:
-    """Set a phone's capture and input method; `auto` takes the defaults without measuring.
-
-    Returns:
-        The names of the capture and the input method.
-    """
+    """Set a phone's capture and input method, and return them; `auto` takes the defaults."""
     requested = {"capture": capture, "input": input}
     taken = {kind: _USUAL[kind] if name == "auto" else name for kind, name in requested.items()}
     phone.use(**taken)
@@ -192,20 +185,12 @@ def _why(phone: AdbPhone, error: Exception) -> str:
 
 
 def _marked(rows: Sequence[MethodTiming]) -> list[MethodTiming]:
-    """The rows, with the best of each kind marked as picked."""
-    return [replace(row, picked=row is _best(rows, row.kind)) for row in rows]
-
-
-def _best(rows: Sequence[MethodTiming], kind: str) -> MethodTiming | None:
-    """The fastest that works; the default if it is hardly slower."""
-    sound = [row for row in rows if row.kind == kind and row.median_ms is not None]
-    fastest = min(sound, key=_ms, default=None)
-    for row in sound:
-        if fastest is not None and row.name == _USUAL[kind] and _ms(row) <= _CLEARLY * _ms(fastest):
-            return row
-    return fastest
-
-
-def _ms(row: MethodTiming) -> float:
-    assert row.median_ms is not None
-    return row.median_ms
+    """Mark the fastest of each kind that works; the default if it is hardly slower."""
+    picked = set()
+    for kind, usual in _USUAL.items():
+        works = {r.name: r.median_ms for r in rows if r.kind == kind and r.median_ms is not None}
+        if works:
+            fastest = min(works, key=lambda name: works[name])
+            keeps = usual in works and works[usual] <= _CLEARLY * works[fastest]
+            picked.add((kind, usual if keeps else fastest))
+    return [replace(row, picked=(row.kind, row.name) in picked) for row in rows]

@@ -79,12 +79,7 @@ class DeviceOpener:
         Args:
             serial: as `adb devices` names it, or `host:port`.
             on_close: called when the device is closed.
-            known: skip measuring (`auto` takes the defaults) and wrapping: our own virtual phones
-                are all alike, raw captures are the fastest there, and the app is installed.
-
-        Raises:
-            ConfigError: a public address, or adb is not installed.
-            DeviceError: the phone cannot be connected.
+            known: skip measuring (`auto` takes the defaults) and wrapping.
         """
         remember_serial(serial)
         phone = AdbPhone(self.server, serial, self.deadlines, on_close)
@@ -94,6 +89,7 @@ class DeviceOpener:
             phone.wakes = self.wake
             phone.wake_if_asked()
             phone.transport.display = read_display_id(phone)
+            # Our own virtual phones are all alike, and have the app installed.
             if known:
                 capture_benchmark.set_methods(phone, capture=self.capture, input=self.input)
                 return phone

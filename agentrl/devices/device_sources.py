@@ -240,11 +240,13 @@ def _connect(
         except (DeviceError, ConfigError) as error:
             return error
 
+    # Before the threads, each of which would wait for the server's start within its own deadline.
     opener.server.ensure(opener.deadlines.connect_s)
     with ThreadPoolExecutor(max_workers=min(len(serials), 16)) as threads:
         results = list(threads.map(connect, serials))
     devices = [result for result in results if not isinstance(result, Exception)]
     failures = [f"{result}" for result in results if isinstance(result, Exception)]
+    # All or none: a job must not run on fewer phones than it names without anyone noticing.
     if failures:
         for device in devices:
             device.close()

@@ -12,11 +12,7 @@ T = TypeVar("T")
 
 
 class ForwardingDevice:
-    """Passes every call on to a `Device`, whose methods it has; subclasses override some.
-
-    Args:
-        device: the phone itself.
-    """
+    """Passes every call on to a `Device`, whose methods it has; subclasses override some."""
 
     def __init__(self, device: Device) -> None:
         self.serial: str = device.serial

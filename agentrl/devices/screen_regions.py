@@ -61,7 +61,7 @@ class ScreenComparison:
 
     def matches(self, one: Image, other: Image) -> bool:
         """Whether two screenshots are equal outside the ignored regions, up to noise."""
-        if one is other:
+        if one is other:  # captures return the same array while nothing changes
             return True
         if one.shape != other.shape:
             return False
@@ -86,11 +86,7 @@ class ScreenComparison:
 
 
 def check_frame(frame: Image) -> None:
-    """Check the type and shape of a frame.
-
-    Raises:
-        ValueError: it is not uint8[H, W, 3] with at least one pixel.
-    """
+    """Raise ValueError unless a frame is uint8[H, W, 3] with at least one pixel."""
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8:
         kind = getattr(frame, "dtype", type(frame).__name__)
         raise ValueError(f"a frame must be uint8[H, W, 3], not {kind}")
@@ -99,11 +95,7 @@ def check_frame(frame: Image) -> None:
 
 
 def box_to_pixels(frame: Image, box: Box) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of a box in pixels; it contains at least one pixel.
-
-    Raises:
-        ValueError: an invalid frame or box.
-    """
+    """Left, top, right and bottom of a box in pixels; it contains at least one pixel."""
     check_frame(frame)
     left, top, right, bottom = _checked(box)
     height, width = frame.shape[:2]
@@ -112,11 +104,7 @@ def box_to_pixels(frame: Image, box: Box) -> tuple[int, int, int, int]:
 
 
 def crop(frame: Image, box: Box) -> Image:
-    """The part of a frame in a box, uint8[h, w, 3], not copied.
-
-    Raises:
-        ValueError: an invalid frame or box.
-    """
+    """The part of a frame in a box, uint8[h, w, 3], not copied."""
     left, top, right, bottom = box_to_pixels(frame, box)
     return frame[top:bottom, left:right]
 

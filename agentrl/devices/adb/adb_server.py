@@ -12,8 +12,10 @@ import tempfile
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from shutil import which
 
-from agentrl.devices.adb.adb_program import find_adb
 from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline, to_device_error
 from agentrl.devices.adb.drivers import socket_class
 from agentrl.devices.adb.serial_addresses import check_address, is_mdns_name, is_network_serial
@@ -22,8 +24,6 @@ from agentrl.errors import ConfigError, DeviceError, DeviceOffline, DeviceTimeou
 log = logging.getLogger(__name__)
 
 _starting = threading.Lock()
-"""Many phones may find the server missing at the same moment; only one of them starts it."""
-
 _ASKS = "failed to authenticate"
 _FORGETS = (
     "Android forgets a computer that was away for seven days; settings put global "
@@ -31,26 +31,13 @@ _FORGETS = (
 )
 _LAST_PORT = 65535
 """adb refuses this one too."""
-
-
-def port_in_environment() -> int:
-    """The port of the adb server: ANDROID_ADB_SERVER_PORT, or 5037.
-
-    Raises:
-        ConfigError: adb would not accept the port.
-    """
-    port = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
-    if not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < _LAST_PORT:
-        raise ConfigError(
-            f"ANDROID_ADB_SERVER_PORT is {port!r}; it must be a port number from 1 to "
-            f"{_LAST_PORT - 1}, or unset"
-        )
-    return int(port)
+_WIRELESS = 31
+"""First version of platform-tools that finds phones with wireless debugging by their names."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class AdbServer:
-    """An adb server, running or not."""
+    """An adb server, running or not; calls raise DeviceError, or DeviceTimeout if it hangs."""
 
     host: str = "127.0.0.1"
     port: int = 5037
@@ -65,39 +52,28 @@ class AdbServer:
     def from_environment(
         driver: str = "adbutils", *, public: Iterable[str] = (), port: int | None = None
     ) -> "AdbServer":
-        """The server that adb itself would use, by the ANDROID_ADB_SERVER_* variables.
-
-        Args:
-            driver: the library that speaks to it.
-            public: serials that may be connected even though their address is public.
-            port: instead of ANDROID_ADB_SERVER_PORT.
-
-        Raises:
-            ConfigError: an invalid port, or an unknown driver.
-        """
-        port_there = port_in_environment()  # first, because importing adbutils reads it too
+        """The server that adb itself would use, by the ANDROID_ADB_SERVER_* variables."""
+        # First, because importing adbutils reads the variable, too, as a number.
+        named = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
+        if not re.fullmatch("[0-9]{1,5}", named) or not 0 < int(named) < _LAST_PORT:
+            raise ConfigError(
+                f"ANDROID_ADB_SERVER_PORT is {named!r}; it must be a port number from 1 to "
+                f"{_LAST_PORT - 1}, or unset"
+            )
         socket_class(driver)
         host = os.environ.get("ANDROID_ADB_SERVER_ADDRESS", "127.0.0.1")
-        return AdbServer(host=host, port=port or port_there, driver=driver, public=tuple(public))
+        return AdbServer(host=host, port=port or int(named), driver=driver, public=tuple(public))
 
     def ensure(self, deadline_s: float = 10.0) -> None:
-        """Start the server if none is running.
-
-        Raises:
-            DeviceError: it did not start.
-        """
+        """Start the server if none is running."""
         if not self.is_running(deadline_s):
-            with _starting:  # another thread may have started it in the meantime
+            # Many phones may find it missing at the same moment; only one of them starts it.
+            with _starting:
                 if not self.is_running(deadline_s):
                     self._start(deadline_s)
 
     def is_running(self, deadline_s: float = 5.0) -> bool:
-        """Whether a server answers.
-
-        Raises:
-            DeviceError: something else answers on its port.
-            DeviceTimeout: it does not answer.
-        """
+        """Whether a server answers."""
         try:
             self.query("host:version", Deadline(deadline_s))
         except DeviceError as error:
@@ -107,12 +83,7 @@ class AdbServer:
         return True
 
     def devices(self, deadline_s: float = 5.0) -> dict[str, str]:
-        """State of every phone that the server knows, by serial; `device` means ready.
-
-        Raises:
-            DeviceError: no server is running.
-            DeviceTimeout: it does not answer.
-        """
+        """State of every phone that the server knows, by serial; `device` means ready."""
         lines = self.query("host:devices", Deadline(deadline_s)).splitlines()
         return dict(line.split("\t", 1) for line in lines if "\t" in line)
 
@@ -129,61 +100,59 @@ class AdbServer:
         if state == "device":
             return
         if is_network_serial(serial) or is_mdns_name(serial):
-            if is_network_serial(serial):
-                check_address(serial, deadline, public=self.public)
-            if state is not None:
-                # While it is offline, connect would say "already connected" and change nothing.
-                self.disconnect(serial, deadline)
-            try:
-                answer = self._connect(serial, deadline)
-            except DeviceError:
-                if state is None:
-                    self._forget_offline(serial)
-                raise
-            if answer.startswith(_ASKS):
-                self._wait_until_allowed(serial, answer, deadline)
-                return
-        elif state is None:
+            self._connect_over_network(serial, state, deadline)
+            return
+        if state is None:
             raise DeviceOffline(f"{serial} is not known to adb: check its cable and `adb devices`")
-        elif state == "unauthorized":
+        if state == "unauthorized":
             raise DeviceOffline(
                 f"{serial} is unauthorized: allow debugging on its screen. {_FORGETS}"
             )
         self._wait_until_ready(serial, deadline)
 
-    def _connect(self, serial: str, deadline: Deadline) -> str:
-        answer = self.query(f"host:connect:{serial}", deadline).strip()
-        # The server accepts the request even if connecting fails: only the text shows it.
-        if not answer.startswith(("connected to", "already connected to", _ASKS)):
-            hint = self._wireless_hint(serial, deadline)
-            raise DeviceOffline(f"{serial} cannot be connected: {answer}{hint}")
-        return answer
-
-    def wireless_services(self, deadline: Deadline) -> dict[str, str]:
-        """Phones with wireless debugging that the server has found: `host:port` by name.
-
-        Raises:
-            DeviceError: the server is too old, or does not answer.
-        """
-        lines = self.query("host:mdns:services", deadline).splitlines()
-        rows = [line.split("\t") for line in lines]
-        return {
-            f"{row[0]}.{row[1].strip('.')}": row[2]
-            for row in rows
-            if len(row) == 3 and row[1].startswith("_adb-tls-connect.")
-        }
+    def _connect_over_network(self, serial: str, state: str | None, deadline: Deadline) -> None:
+        if is_network_serial(serial):
+            check_address(serial, deadline, public=self.public)
+        if state is not None:
+            # While it is offline, connect would say "already connected" and change nothing.
+            self.disconnect(serial, deadline)
+        try:
+            answer = self.query(f"host:connect:{serial}", deadline).strip()
+            # The server accepts the request even if connecting fails: only the text shows it.
+            if not answer.startswith(("connected to", "already connected to", _ASKS)):
+                hint = self._wireless_hint(serial, deadline)
+                raise DeviceOffline(f"{serial} cannot be connected: {answer}{hint}")
+        except DeviceError:
+            if state is None:
+                self._forget_offline(serial)
+            raise
+        try:
+            self._wait_until_ready(serial, deadline)
+        except DeviceTimeout as error:
+            if not answer.startswith(_ASKS):
+                raise
+            raise DeviceOffline(
+                f"{serial} cannot be connected: {answer}; allow debugging on its screen. {_FORGETS}"
+            ) from error
 
     def _wireless_hint(self, serial: str, deadline: Deadline) -> str:
         """Suggest a fix for a phone whose wireless debugging is off or on another port."""
         try:
-            found = self.wireless_services(deadline)
+            lines = self.query("host:mdns:services", deadline).splitlines()
         except DeviceError:
             if not is_mdns_name(serial):
                 return ""
             return (
-                "; the running adb server finds no phones by name: it must be of platform-tools 31 "
-                "or later"
+                "; the running adb server finds no phones by name: it must be of platform-tools "
+                f"{_WIRELESS} or later"
             )
+        rows = [line.split("\t") for line in lines]
+        # The address of each phone with wireless debugging, by its name.
+        found = {
+            f"{row[0]}.{row[1].strip('.')}": row[2]
+            for row in rows
+            if len(row) == 3 and row[1].startswith("_adb-tls-connect.")
+        }
         host = serial.rpartition(":")[0]
         for name, address in found.items():
             if is_network_serial(serial) and address.rpartition(":")[0] == host:
@@ -195,15 +164,6 @@ class AdbServer:
             return ""
         known = ", ".join(found) or "none"
         return f"; turn wireless debugging on (phones found by name: {known})"
-
-    def _wait_until_allowed(self, serial: str, answer: str, deadline: Deadline) -> None:
-        """Wait for the owner to press Allow on the phone's screen."""
-        try:
-            self._wait_until_ready(serial, deadline)
-        except DeviceTimeout as error:
-            raise DeviceOffline(
-                f"{serial} cannot be connected: {answer}; allow debugging on its screen. {_FORGETS}"
-            ) from error
 
     def pair(self, address: str, code: str, deadline_s: float = 20.0) -> None:
         """Pair with a phone by the code that it shows, so that it trusts this machine.
@@ -238,12 +198,7 @@ class AdbServer:
             raise DeviceOffline(f"{address} was not paired: {answer}")
 
     def disconnect(self, serial: str, deadline: Deadline | None = None) -> None:
-        """Disconnect a `host:port`; does nothing if it is not known.
-
-        Raises:
-            DeviceError: no server is running.
-            DeviceTimeout: it does not answer.
-        """
+        """Disconnect a `host:port`; does nothing if it is not known."""
         deadline = deadline or Deadline(5.0)
         try:
             self.query(f"host:disconnect:{serial}", deadline)
@@ -261,20 +216,11 @@ class AdbServer:
                 return
 
     def open_socket(self, deadline: Deadline) -> AdbSocket:
-        """A new connection to the server.
-
-        Raises:
-            OSError: no server is running; TimeoutError if it does not answer.
-        """
+        """A new connection to the server; OSError if none is running."""
         return socket_class(self.driver)(self.host, self.port, deadline)
 
     def query(self, service: str, deadline: Deadline) -> str:
-        """Send one request to the server itself and return its answer.
-
-        Raises:
-            DeviceError: it refuses, or no server is running.
-            DeviceTimeout: it does not answer.
-        """
+        """Send one request to the server itself and return its answer."""
         try:
             with self.open_socket(deadline) as link:
                 link.request(service)
@@ -319,3 +265,37 @@ class AdbServer:
             text = output.read().decode(errors="replace").strip()
         if code:
             raise DeviceError(f"{program} start-server on port {self.port} failed: {text}")
+
+
+def find_adb(configured: str | None = None) -> str:
+    """The adb program: the configured one, else the one in PATH, else the one bundled in adbutils.
+
+    If the one in PATH is too old for wireless debugging, the bundled one is preferred.
+    """
+    if configured is not None:
+        if not os.access(configured, os.X_OK):
+            raise ConfigError(f"adb: {configured} is not an executable program")
+        return configured
+    found = which("adb")
+    if found and not (0 < _adb_version(found) < _WIRELESS):
+        return found
+    import adbutils.binaries
+
+    bundled = str(Path(adbutils.binaries.__file__).parent / "adb")
+    is_bundled = os.access(bundled, os.X_OK)  # not for every platform
+    if found and not (is_bundled and _adb_version(bundled) >= _WIRELESS):
+        return found
+    if not is_bundled:
+        raise ConfigError("adb was not found; install Android's platform-tools")
+    return bundled
+
+
+@cache
+def _adb_version(program: str) -> int:
+    """The platform-tools that a program belongs to, such as 36; 0 if it does not say."""
+    try:
+        printed = subprocess.run([program, "version"], capture_output=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    version = re.search(rb"^Version (\d+)\.", printed.stdout, re.MULTILINE)
+    return int(version[1]) if version else 0

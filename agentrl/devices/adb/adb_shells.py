@@ -85,7 +85,7 @@ class PersistentShell:
             return None
         try:
             if self._talk(script, commands, deadline):
-                if script.lost:
+                if script.lost:  # the shell has exited
                     self._drop()
                 return _outputs(self._transport, script)
             self._drop()
@@ -103,6 +103,7 @@ class PersistentShell:
         """Send a script and read until its end; False if the shell ended before that."""
         data = f"{script.text}\n".encode()
         try:
+            # Twice at most: it has just been opened the second time.
             for _ in range(2):
                 link = self._ready(deadline)
                 link.send(_V2.pack(_STDIN, len(data)) + data)
@@ -114,7 +115,7 @@ class PersistentShell:
         except FAILURES as error:
             self._drop()
             raise self._transport.failure(error, _named(commands), deadline.seconds) from error
-        except BaseException:
+        except BaseException:  # the script may still run, and print before the next one
             self._drop()
             raise
         return False
@@ -142,6 +143,7 @@ def packets(link: AdbSocket) -> Iterator[tuple[int, bytes]]:
     """
     pending, large, num_left = b"", _STDIN, 0
     while chunk := link.receive():
+        # The rest of a large packet is passed on without a copy of what has come before.
         if num_left:
             yield large, chunk[:num_left]
             chunk, num_left = chunk[num_left:], max(0, num_left - len(chunk))

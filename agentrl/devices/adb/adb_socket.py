@@ -33,11 +33,7 @@ class Deadline:
         self._end = time.monotonic() + seconds
 
     def left_s(self) -> float:
-        """Remaining seconds, more than 0.
-
-        Raises:
-            TimeoutError: the deadline has passed.
-        """
+        """Remaining seconds, more than 0; TimeoutError if none are left."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -83,14 +79,14 @@ class AdbSocket(ABC):
         """Read the four-letter status of a request.
 
         Raises:
-            Refused: the request was not accepted.
+            AdbRefused: the request was not accepted.
         """
 
     def request(self, service: str) -> None:
         """Send one request and check that it is accepted.
 
         Raises:
-            Refused: it is not accepted, or cannot be sent.
+            AdbRefused: it is not accepted, or cannot be sent.
         """
         try:
             data = service.encode()
@@ -126,10 +122,11 @@ class AdbSocket(ABC):
         """Read a text prefixed with its length as four hex digits.
 
         Raises:
-            Refused: the other side reported a failure, closed, or sent something else.
+            AdbRefused: the other side reported a failure, closed, or sent something else.
         """
         length = self.read(4)
-        if length == b"FAIL":  # slow requests are accepted first, and may fail later
+        # Slow requests are accepted first, and may fail later.
+        if length == b"FAIL":
             raise AdbRefused(self.read_block())
         try:
             return self.read(int(length, 16)).decode("utf-8", "replace")
@@ -137,15 +134,11 @@ class AdbSocket(ABC):
             raise AdbRefused(f"not the length of an answer: {length!r}") from None
 
     def receive(self) -> bytes:
-        """The bytes available next; empty if the other side has closed.
-
-        The adb server does not send a second small packet before the first is acknowledged, and
-        the kernel delays acknowledgments by 40 ms without TCP_QUICKACK.
-        """
+        """The bytes available next; empty if the other side has closed."""
+        # The adb server does not send a second small packet before the first is acknowledged, and
+        # the kernel delays acknowledgments by 40 ms without this, which it forgets at each read.
         if _QUICKACK is not None and self.raw_socket.family != socket.AF_UNIX:
-            self.raw_socket.setsockopt(
-                socket.IPPROTO_TCP, _QUICKACK, 1
-            )  # has to be set before each read
+            self.raw_socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
         self.raw_socket.settimeout(self.deadline.left_s())
         return bytes(self.raw_socket.recv(_CHUNK))
 
@@ -165,7 +158,8 @@ class AdbSocket(ABC):
 
     def close(self) -> None:
         """Close at once; a read in another thread ends."""
-        with contextlib.suppress(OSError):  # the other side may have closed first
+        # `close` alone would not wake a thread that reads; the other side may have closed first.
+        with contextlib.suppress(OSError):
             self.raw_socket.shutdown(socket.SHUT_RDWR)
         self.raw_socket.close()
 
@@ -187,11 +181,7 @@ def connect_tcp(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def run_with_deadline(deadline: Deadline, call: Callable[[], T]) -> T:
-    """Run a call without a deadline of its own in a thread, which is abandoned if it hangs.
-
-    Raises:
-        TimeoutError: the call did not end in time.
-    """
+    """Run a call without a deadline of its own in a thread, which is abandoned if it hangs."""
     done: list[tuple[T | None, BaseException | None]] = []
 
     def work() -> None:
@@ -212,13 +202,7 @@ def run_with_deadline(deadline: Deadline, call: Callable[[], T]) -> T:
 
 
 def to_device_error(error: Exception, what: str, seconds: float) -> DeviceError:
-    """Convert a failure of a link to a typed error.
-
-    Args:
-        error: `TimeoutError`, `OSError` or `AdbRefused`.
-        what: the request and its recipient.
-        seconds: the deadline of the call.
-    """
+    """Convert a failure of a link to a typed error; `what` names the request and its recipient."""
     if isinstance(error, TimeoutError):
         return DeviceTimeout(f"{what}: no answer within {round(seconds, 2):g} s")
     if isinstance(error, ConnectionRefusedError):

@@ -29,6 +29,7 @@ def start_command(package: str, activity: str, extras: Mapping[str, str]) -> Com
     if not _ACTIVITY.fullmatch(activity):
         raise DeviceError(f"{activity[:80]!r} is not an activity name such as .Main")
     options = [word for key, value in extras.items() for word in ("--es", key, value)]
+    # -S stops a running one first, so that it starts afresh; -W waits until it is drawn.
     return ("am", "start", "-S", "-W", "-n", f"{package_name(package)}/{activity}", *options)
 
 
@@ -51,6 +52,7 @@ def parse_counted_state(result: CommandResult) -> AppState | None:
         state = json.loads(result.output) if not result.code else None
     except (ValueError, RecursionError):  # read during a write, or not a state at all
         return None
+    # Without the count, nothing shows whether the app has handled a touch; `True` is no count.
     return state if isinstance(state, dict) and type(state.get("touches")) is int else None
 
 

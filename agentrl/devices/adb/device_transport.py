@@ -53,6 +53,7 @@ class DeviceTransport:
 
     def failure(self, error: Exception, what: str, seconds: float) -> DeviceError:
         """Convert an exception of `FAILURES` to a typed error."""
+        # That the phone has gone says more than a closed connection.
         if not isinstance(error, TimeoutError):
             try:
                 self.check_online()

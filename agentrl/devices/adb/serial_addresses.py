@@ -29,15 +29,16 @@ def check_address(
     serial: str, deadline: Deadline | None = None, *, public: Collection[str] = ()
 ) -> None:
     """Refuse phones on public addresses: adb over TCP is unencrypted and often unauthenticated."""
-    # A DNS lookup may hang for minutes.
     deadline = deadline or Deadline(10.0)
     host = serial.rpartition(":")[0].strip("[]")
     try:
+        # A DNS lookup may hang for minutes.
         entries = run_with_deadline(deadline, lambda: socket.getaddrinfo(host, None))
     except TimeoutError as error:
         raise to_device_error(error, f"{serial}: looking {host!r} up", deadline.seconds) from error
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{serial}: unknown host {host!r}: {error}") from error
+    # Of all addresses of a name, adb may try any; one with a zone (%eth0) is local to a link.
     addresses = {str(entry[4][0]) for entry in entries}
     reachable = sorted(a for a in addresses if ipaddress.ip_address(a.partition("%")[0]).is_global)
     if reachable and serial not in public:

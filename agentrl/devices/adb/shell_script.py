@@ -55,14 +55,6 @@ def claim_command(token: int) -> Command:
     return ("sh", "-c", f"echo {token} >{LEASE_FILE}")
 
 
-def _fence(token: int, mark: str) -> str:
-    """Shell code that ends the script unless the phone is leased under this token.
-
-    It only uses shell builtins: starting a process would cost milliseconds on a phone.
-    """
-    return f'read held <{LEASE_FILE} && test "$held" = {token} || {{ echo {mark}lost; exit 77; }}'
-
-
 def text_results(results: Sequence[BytesResult]) -> list[CommandResult]:
     """The results, with their output decoded as text."""
     return [
@@ -102,7 +94,11 @@ class ShellScript:
         # Without the first mark, a prompt would be taken for output of the first command.
         mark = mark or new_mark()
         begin = [f"echo {mark}0"] if prompted else []
-        begin += [] if token is None else [_fence(token, mark)]
+        if token is not None:
+            # End the script unless the phone is leased under this token. Only by shell builtins:
+            # starting a process costs milliseconds on a phone.
+            held = f'read held <{LEASE_FILE} && test "$held" = {token}'
+            begin.append(f"{held} || {{ echo {mark}lost; exit 77; }}")
         text = ""
         # Built from the end, as each gate encloses all that depends on it.
         for command in reversed(commands):
@@ -126,6 +122,7 @@ class ShellScript:
         """Consume output of the shell; True when the script is complete."""
         start = max(0, len(self._output) - _LONGEST_END)  # everything before was searched already
         self._output += output
+        # Only the shell prints the random mark, so no output of a command can end it early.
         while (at := self._output.find(self._mark, start)) >= 0:
             code = _CODE.match(self._output, at + len(self._mark))
             if code is None:  # the line is not complete yet
@@ -133,7 +130,7 @@ class ShellScript:
             if code[1] == b"lost":
                 self.lost = True
                 return True
-            if self.begun:
+            if self.begun:  # else it was the first mark, after a prompt
                 self._stopped = code[1] == b"no"
                 with memoryview(self._output) as view:
                     output = bytes(view[:at])

@@ -112,6 +112,7 @@ class LastPicture:
             data: a whole picture as it came from the phone.
             convert: returns the picture of `data`, and may raise CaptureError.
         """
+        # The same array also spares comparing it with the last one.
         digest = xxhash.xxh3_128_hexdigest(data)
         if self.picture is None or digest != self.digest:
             picture = convert()
@@ -121,11 +122,7 @@ class LastPicture:
 
 
 def check_sides(serial: str, width: int, height: int, header: bytes) -> None:
-    """Check that a header contains a plausible screen size.
-
-    Raises:
-        CaptureError: it does not.
-    """
+    """Check that a header contains a plausible screen size."""
     if not (0 < width <= _LARGEST_SIDE and 0 < height <= _LARGEST_SIDE):
         raise CaptureError(f"{serial}: the capture is not a frame, it starts with {header!r}")
 
@@ -180,6 +177,7 @@ def block_difference(one: Image, other: Image) -> float:
     """Fraction of blocks that differ by more than compression explains; 1 for different sizes."""
     if one.shape != other.shape:
         return 1.0
+    # Averages of blocks: H.264 changes single pixels near edges, but hardly their mean.
     small = (max(1, one.shape[1] // _BLOCK), max(1, one.shape[0] // _BLOCK))
     blocks = [cv2.resize(picture, small, interpolation=cv2.INTER_AREA) for picture in (one, other)]
     return float(np.mean((cv2.absdiff(*blocks) > _TOLERANCE).any(axis=2)))

@@ -32,7 +32,7 @@ class CaptureTrial:
         change: Callable[[], None] | None = None,
         repeat_s: float = float("inf"),
     ) -> None:
-        """Does not contact the phone yet.
+        """Prepare a trial; the phone is not contacted yet.
 
         Args:
             transport: to the phone.
@@ -131,16 +131,9 @@ def measure_lag_s(
     rounds: int,
     deadline: Deadline,
 ) -> float:
-    """The largest lag of a stream behind raw captures, with a margin.
-
-    Args:
-        transport: to the phone, for the raw captures.
-        stream: of the same phone.
-        change: changes something on the screen.
-        rounds: how often it is changed.
-        deadline: overall deadline.
-    """
+    """The largest lag of a stream behind raw captures, with a margin."""
     stream.frame(deadline)
+    # Or it would hold its pictures back by the lag that it assumes so far.
     stream.lag_s = 0.0
     lags = [_lag_s(transport, stream, change, deadline) for _ in range(rounds)]
     return max(_LEAST_LAG_S, _LAG_MARGIN * max(lags))
@@ -155,6 +148,7 @@ def _lag_s(
     """Seconds from the last raw capture without the change to the stream showing it."""
     watch = _ChangeWatch(transport, deadline)
     before = stream.newest(deadline)
+    # The last change must have arrived before the next one is made.
     while not images_match(before, watch.before):
         time.sleep(min(_STREAM_POLL_S, deadline.left_s()))
         before = stream.newest(deadline)

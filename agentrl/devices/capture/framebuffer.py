@@ -70,6 +70,7 @@ class FramebufferCapture(Capture):
             self._header, self._last = header, LastPicture()
         depth, code = _BYTES[header.form]
         pixels = header.width * header.height * depth
+        # Rows with padding at their ends would shift the picture.
         if header.size != pixels:
             raise CaptureError(
                 f"{serial}: framebuffer announced {header.size} bytes for "
@@ -103,5 +104,6 @@ def _read_header(link: AdbSocket, serial: str) -> _Header:
     bits, *numbers = _BODIES[version].unpack(body)
     size, width, height, *channels = numbers[version - 1 :]
     check_sides(serial, width, height, start + body)
+    # In this order in adbd's header, and each as offset and length in bits.
     red, blue, green = (tuple(channels[at : at + 2]) for at in (0, 2, 4))
     return _Header(size=size, width=width, height=height, form=(bits, red, green, blue))

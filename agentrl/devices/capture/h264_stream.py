@@ -17,7 +17,6 @@ Its pictures are compressed: they are close to those of other captures, not equa
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -107,7 +106,8 @@ class StreamCapture(StreamingCapture):
 
     def newest(self, deadline: Deadline) -> Image:
         """See StreamingCapture.newest."""
-        # A recording ends by itself after its time limit: one restart is normal.
+        # A recording ends by itself after its time limit (Android's is 180 s): one restart is
+        # normal.
         asked_s, why = time.monotonic(), ""
         for _ in range(2):
             run = self._run
@@ -237,24 +237,22 @@ class H264Decoder:
 
     def feed(self, data: bytes) -> "VideoFrame | None":
         """The last frame completed by these bytes, if any."""
-        frames = list(self._decoded(data))
-        return frames[-1] if frames else None
-
-    def flush(self) -> "VideoFrame | None":
-        """The pending frame, whose end is only marked by the next one."""
-        return self.feed(_ACCESS_UNIT_DELIMITER)
-
-    def _decoded(self, data: bytes) -> "Iterator[VideoFrame]":
         from av.error import FFmpegError
 
+        last = None
         try:
             for packet in self._codec.parse(data):
                 for frame in self._codec.decode(packet):
                     if frame.is_corrupt:
                         raise CaptureError("the stream contains a damaged frame")
-                    yield frame
+                    last = frame
         except FFmpegError as error:
             raise CaptureError(f"the stream is damaged: {error}") from error
+        return last
+
+    def flush(self) -> "VideoFrame | None":
+        """The pending frame, whose end is only marked by the next one."""
+        return self.feed(_ACCESS_UNIT_DELIMITER)
 
 
 def _sides(picture: Image) -> str:

@@ -49,11 +49,7 @@ class PhoneScreen:
             self.capture = capture
 
     def size(self, deadline: Deadline) -> tuple[int, int]:
-        """Width and height in pixels: of the last capture, else as the phone is rotated.
-
-        Raises:
-            DeviceError: the phone does not report its size.
-        """
+        """Width and height in pixels: of the last capture, else as the phone is rotated."""
         if self._size is None:
             upright = self._read_size(deadline)
             if upright is None:
@@ -149,9 +145,6 @@ def read_display_id(device: Device) -> str:
 
     Without it, `screencap` takes the first of several displays: on a phone that folds, or that
     has a cover screen, that may be the dark one.
-
-    Raises:
-        DeviceError: the phone failed.
     """
     physical, display = device.batch(_PHYSICAL, DISPLAY)
     if len(set(_PHYSICAL_ID.findall(physical.output))) < 2:

@@ -90,6 +90,7 @@ class RawCapture(Capture):
             return self._changed(width, height, memoryview(link.read_all()))
         if form not in (_RGBA_8888, _RGBX_8888):
             raise CaptureError(f"{serial}: screencap returned pixel format {form}, not RGBA")
+        # One buffer for all frames, which have megabytes and mostly one size.
         pixels = width * height * 4
         self._reserve(_LONG_HEADER + pixels)
         view = memoryview(self._buffer)
@@ -140,6 +141,7 @@ class RawCapture(Capture):
         if len(data) - at < pixels:
             raise cut_off(serial, width, height, len(data) - at, pixels)
         picture = np.zeros(shape, np.uint8) if old is None else old
+        # Without changes the last array is returned again, which saves comparing screens.
         if boxes:
             picture = picture.copy()
             for (left, top, right, bottom), size in zip(boxes, sizes, strict=True):
@@ -182,31 +184,16 @@ def screencap_command(transport: DeviceTransport) -> str:
 
 
 def decode_png(data: bytes, serial: str) -> Image:
-    """The picture in a PNG, uint8[H, W, 3].
-
-    OpenCV returns partial pictures of truncated or damaged files, so every chunk is checked first.
-    """
+    """Decode a PNG to uint8[H, W, 3]."""
+    # OpenCV returns partial pictures of truncated or damaged files: each chunk is checked first.
     if not data.startswith(_PNG_SIGNATURE):
         raise no_frame(serial, data[:64])
-    width, height = _png_sides(data, serial)
-    _check_png_chunks(data, serial)
-    rgb = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
-    if rgb is None or rgb.shape != (height, width, 3):
-        raise CaptureError(f"{serial}: the {width}x{height} PNG cannot be decoded")
-    return check_lit(serial, rgb.astype(np.uint8, copy=False))
-
-
-def _png_sides(data: bytes, serial: str) -> tuple[int, int]:
-    header = data[len(_PNG_SIGNATURE) : len(_PNG_SIGNATURE) + 16]
+    at, kind = len(_PNG_SIGNATURE), b""
+    header = data[at : at + 16]
     if len(header) < 16 or header[4:8] != b"IHDR":
         raise CaptureError(f"{serial}: the PNG ended after {len(data)} bytes, in its header")
     width, height = struct.unpack_from(">2I", header, 8)
     check_sides(serial, width, height, header)
-    return width, height
-
-
-def _check_png_chunks(data: bytes, serial: str) -> None:
-    at, kind = len(_PNG_SIGNATURE), b""
     while kind != b"IEND":
         if at + _PNG_CHUNK.size > len(data):
             raise CaptureError(f"{serial}: the PNG ended after {len(data)} bytes, before its end")
@@ -217,3 +204,7 @@ def _check_png_chunks(data: bytes, serial: str) -> None:
                 f"{serial}: the PNG of {len(data)} bytes is truncated or damaged at byte {at}"
             )
         at = end + 4
+    rgb = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB)
+    if rgb is None or rgb.shape != (height, width, 3):
+        raise CaptureError(f"{serial}: the {width}x{height} PNG cannot be decoded")
+    return check_lit(serial, rgb.astype(np.uint8, copy=False))

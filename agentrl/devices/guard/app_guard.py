@@ -178,6 +178,7 @@ class AppGuard:
             assert settled is not None, "without a window in front, the action must have settled"
             return GuardedResult(settled=settled, events=earlier)
         known = settled.state if settled else self._state
+        # The count may arrive after the window, and then the touch was not what led out.
         if (late := self._late_count(window, evidence)) is not None:
             known, evidence = late, replace(evidence, handled=True)
         event = self._exit_event(window, evidence)
@@ -294,6 +295,7 @@ class AppGuard:
                 return left_by_agent
         if below is not None:
             raise self._app_left(event, f"and {below.package or 'nothing'} is in front after it")
+        # A game that went on meanwhile, or took the key, is not the one that the agent saw.
         now = self._device.look(self.package).state
         if known is not None and (now is None or _without_touches(now) != _without_touches(known)):
             raise self._app_left(event, f"and the state of {self.package} changed")

@@ -70,8 +70,14 @@ def attribute_exit(
         return "world", "nothing was touched"
     if window.kind in ("call", "permission", "install", "update"):
         return "world", f"a window of kind {window.kind} comes from outside"
+    # A hang is only seen at the first touch after it: when it began decides.
     if window.kind == "anr":
-        return _attribute_hang(evidence)
+        if evidence.seconds < _ANR_S:
+            why = f"it came sooner than {_ANR_S:g} s after the touch: the app hung before it"
+            return "world", why
+        if handled:
+            return "world", "the app had counted the touch before it hung"
+        return "agent", "the app has not answered since the touch"
     if window.kind != "crash" and (exit := _system_exit(action)):
         return "agent", exit
     if handled:
@@ -82,14 +88,6 @@ def attribute_exit(
     if evidence.seconds <= soon_s:
         return "agent", f"it came soon after the touch, and the app {count}"
     return "world", "it came long after the touch"
-
-
-def _attribute_hang(evidence: ExitEvidence) -> tuple[ExitCause, str]:
-    if evidence.seconds < _ANR_S:
-        return "world", f"it came sooner than {_ANR_S:g} s after the touch: the app hung before it"
-    if evidence.handled:
-        return "world", "the app had counted the touch before it hung"
-    return "agent", "the app has not answered since the touch"
 
 
 def _system_exit(action: Action) -> str | None:

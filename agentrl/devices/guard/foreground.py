@@ -103,6 +103,7 @@ def parse_window(output: str) -> Window:
     if re.match(_FAILURE, title):
         kind: WindowKind = "crash" if title.startswith("Application Error") else "anr"
         return Window(kind=kind, package=title.partition(":")[2].strip())
+    # A popup's title does not name its app; the app that has the focus does not change with it.
     if title.startswith("PopupWindow:") and (owner := _APP.search(output)):
         return Window(kind="foreign_app", package=owner[1], activity=owner[2])
     if not slash:
@@ -146,8 +147,10 @@ def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:
         if is_allowed(front, allowed):
             return None
         window = device.window()
+        # These dialogs hide the package in front, so that `focus` names none.
         if window.kind in ("anr", "crash"):
             return window
+        # The window may have changed since `focus`: it is checked by itself.
         if front is not None and window.kind != "nothing_in_front":
             app = FrontApp(window.package, window.activity)
             return None if is_allowed(app, allowed) else window

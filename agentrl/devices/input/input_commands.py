@@ -62,6 +62,7 @@ def to_pixel(position: float, length: int) -> str:
     """The pixel at a position in [0, 1] along a side, as a command argument."""
     if not 0 <= position <= 1:
         raise ValueError(f"{position} is outside the screen; positions are in [0, 1]")
+    # 1.0 is the last pixel, not the first one beyond the screen.
     return str(min(int(position * length), length - 1))
 
 

@@ -13,6 +13,7 @@ A screen that never rests costs the deadline once: `Settled.moves` reports it, a
 next action does not wait for rest. `AppGuard` does both.
 """
 
+import logging
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -20,12 +21,16 @@ from typing import Any
 
 from agentrl.actions.screen_actions import Action, Wait, touches_nothing
 from agentrl.devices.device import AppState, Device
-from agentrl.devices.input.screen_watch import ScreenWatch
 from agentrl.devices.screen_regions import STATUS_BAR, Box, ScreenComparison
-from agentrl.errors import CaptureError
+from agentrl.errors import CaptureError, DeviceTimeout
 from agentrl.types import Image
 
+log = logging.getLogger(__name__)
+
 _COUNTS = ("touches", "launches")
+"""What an app counts, beside its own state."""
+_FIRST_PAUSE_S = 0.002
+_LONGEST_PAUSE_S = 0.012
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -104,7 +109,7 @@ def act_and_settle(
     """
     settle_s = device.deadlines.settle_s if settle_s is None else settle_s
     waits_s = action.seconds if isinstance(action, Wait) else 0.0
-    watch = ScreenWatch(
+    watch = _ScreenWatch(
         device,
         before,
         waits_s + settle_s,
@@ -126,7 +131,127 @@ def act_and_settle(
     if done.state is None and not (done.left or touches_nothing(action)):
         front = device.focus() if package is not None else None
         done = _Handled(front=front, front_s=watch.elapsed_s())
-    return _settled(watch, frame, done, moves)
+    frame.flags.writeable = False
+    return Settled(
+        frame=frame,
+        changed=watch.differs(frame),
+        state=done.state,
+        front=done.front,
+        front_s=done.front_s,
+        handled=done.handled,
+        seconds=watch.elapsed_s(),
+        effect_s=watch.effect_s,
+        captures=watch.captures,
+        front_at_end=watch.front,
+        moves=moves,
+    )
+
+
+class _ScreenWatch:
+    """The captures of one wait for the screen to settle, and its deadline."""
+
+    def __init__(
+        self,
+        device: Device,
+        before: Image,
+        settle_s: float,
+        *,
+        comparison: ScreenComparison,
+        min_captures: int = 2,
+        asks_front: bool = False,
+    ) -> None:
+        self.device = device
+        self.before = before
+        self.settle_s = settle_s
+        self.captures = 0
+        self.effect_s: float | None = None
+        """Seconds from the start to the first capture that differs from `before`; None if none
+        does."""
+        self._same = comparison.matches
+        self.next_capture: Image | None = None
+        """A capture that has been made already, since the start."""
+        self.is_still = True
+        """Whether the last wait for the screen to rest ended with two equal captures."""
+        self.front: str | None = None
+        """The package in front right after the last capture, if that is known."""
+        # Captures that may be the last ask for the package in front as well, if that is wanted.
+        self._min_captures = min_captures
+        self._asks_front = asks_front
+        self._start = time.monotonic()
+        self._pause_s = _FIRST_PAUSE_S
+
+    def capture(self) -> Image:
+        """One more capture, retried on failure until the deadline."""
+        self.captures += 1
+        while (frame := self._try()) is None:
+            self.pause("")
+        if self.effect_s is None and self.differs(frame):
+            self.effect_s = self.elapsed_s()
+        return frame
+
+    def differs(self, frame: Image) -> bool:
+        """Whether a capture differs from the screen before the action."""
+        return not self._same(self.before, frame)
+
+    def until_still(self, frame: Image, *, or_last: bool = False) -> Image:
+        """The first capture equal to the previous one; with `or_last`, else the last in time."""
+        while True:
+            following = self.capture()
+            still = self.captures >= self._min_captures and self._same(frame, following)
+            if still or (or_last and self.elapsed_s() >= self.settle_s):
+                self.is_still = still
+                return following
+            self.pause(f"{self.device.serial}: the screen did not settle")
+            frame = following
+
+    def until_changed_and_still(self, *, or_last: bool = False) -> Image:
+        """Wait until the screen changes and is still; give up if it does not change in time."""
+        frame = self.capture()
+        while self.effect_s is None:
+            if self.elapsed_s() >= self.settle_s:
+                return frame
+            self.pause("")
+            frame = self.capture()
+        return self.until_still(frame, or_last=or_last)
+
+    def until_quiet(self, frame: Image, quiet_s: float) -> Image:
+        """The screen once it has not changed for `quiet_s`, or at the deadline."""
+        end_s = self.elapsed_s() + quiet_s
+        while self.elapsed_s() < min(end_s, self.settle_s):
+            self.pause("")
+            following = self.capture()
+            # A further effect starts the wait again.
+            if not self._same(frame, following):
+                following = self.until_still(following, or_last=True)
+                end_s = self.elapsed_s() + quiet_s
+            frame = following
+        return frame
+
+    def pause(self, failure: str) -> None:
+        """Pause before the next capture; past the deadline, raise a failure that is not empty."""
+        if failure and self.elapsed_s() >= self.settle_s:
+            raise DeviceTimeout(f"{failure} within {self.settle_s:g} s")
+        time.sleep(self._pause_s)
+        # Most effects come within a few milliseconds; polling for a late one must not cost much.
+        self._pause_s = min(self._pause_s * 1.5, _LONGEST_PAUSE_S)
+
+    def _try(self) -> Image | None:
+        may_be_last = self._asks_front and self.captures >= self._min_captures
+        made, self.next_capture, self.front = self.next_capture, None, None
+        try:
+            if may_be_last:
+                frame, self.front = self.device.screenshot_and_front()
+                return frame
+            return self.device.screenshot() if made is None else made
+        except CaptureError as error:
+            if self.elapsed_s() >= self.settle_s:
+                raise
+            log.info("%s", error)  # black during a transition, or a connection was lost
+            return None
+
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._start
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -145,7 +270,7 @@ class _Handled:
 
 
 def _send_action(
-    watch: ScreenWatch,
+    watch: _ScreenWatch,
     action: Action,
     package: str | None,
     known: AppState | None,
@@ -163,6 +288,7 @@ def _send_action(
         return _Handled(state=now.state, front=now.front, front_s=front_s, changed=changed)
     if before.state is None:
         return _Handled()
+    # The count, not the state, shows that the app is done: many touches change nothing else.
     while now.state is not None and now.state["touches"] <= before.state["touches"]:
         if now.front not in (None, package):
             # Look again: it may have handled the action since the last look.
@@ -173,8 +299,7 @@ def _send_action(
         now = device.look(package)
     if now.state is None:
         return _Handled()
-    changed = _differs(known, now.state)
-    front_s = watch.elapsed_s()
+    changed, front_s = _differs(known, now.state), watch.elapsed_s()
     watch.next_capture = now.screen  # it came with the look
     return _Handled(
         state=now.state, front=now.front, front_s=front_s, handled=True, changed=changed
@@ -182,13 +307,14 @@ def _send_action(
 
 
 def _wait_for_effect(
-    watch: ScreenWatch, action: Action, done: _Handled, quiet_s: float, state_shows: bool
+    watch: _ScreenWatch, action: Action, done: _Handled, quiet_s: float, state_shows: bool
 ) -> Image:
     """The settled screen, by what is known about the action."""
     if done.left:  # the other app may never rest
         return watch.until_changed_and_still(or_last=True)
     if done.state is not None or touches_nothing(action):
         frame = watch.until_still(watch.capture(), or_last=not state_shows)
+        # Two equal captures of before the effect: wait on, as the state says that it must show.
         if state_shows and done.changed and not watch.differs(frame):
             frame = watch.until_changed_and_still()
             if watch.effect_s is None:
@@ -197,6 +323,7 @@ def _wait_for_effect(
                     "s ago but its screen did not change: the captures are stale"
                 )
         return frame
+    # An app without published state may show a press first, and its effect some time later.
     frame = watch.until_changed_and_still(or_last=not state_shows)
     return frame if watch.effect_s is None else watch.until_quiet(frame, quiet_s)
 
@@ -208,20 +335,3 @@ def _differs(known: AppState | None, now: AppState | None) -> bool:
         return {name: value for name, value in state.items() if name not in _COUNTS}
 
     return known is not None and now is not None and own(known) != own(now)
-
-
-def _settled(watch: ScreenWatch, frame: Image, done: _Handled, moves: bool) -> Settled:
-    frame.flags.writeable = False
-    return Settled(
-        frame=frame,
-        changed=watch.differs(frame),
-        state=done.state,
-        front=done.front,
-        front_s=done.front_s,
-        handled=done.handled,
-        seconds=watch.elapsed_s(),
-        effect_s=watch.effect_s,
-        captures=watch.captures,
-        front_at_end=watch.front,
-        moves=moves,
-    )

@@ -1,9 +1,10 @@
 """A pool that leases phones to episodes, recovers failed ones, and rejects stale holders.
 
 `lease_ledger` holds the state of leases and phones, `pool_manager` acts on it, `recovery` recovers
-failed phones, `lease` is what an episode holds, and `device_pool` is how it gets one.
+failed phones, `lease` is what an episode holds and how it gets it, and `device_pool` joins these.
 """
 
-from agentrl.devices.pool.device_pool import Borrower, DevicePool
+from agentrl.devices.pool.device_pool import DevicePool
+from agentrl.devices.pool.lease import Borrower
 
 __all__ = ["Borrower", "DevicePool"]

@@ -1,17 +1,21 @@
-"""A phone leased for one episode, which refuses its holder once the lease has ended.
+"""Leases of phones, each for one episode: what its holder has, and how it begins and ends.
 
 Leases are granted and ended through the `Lender` protocol, from this process or another.
 """
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from agentrl.devices.device import Device
 from agentrl.devices.forwarding_device import ForwardingDevice
-from agentrl.errors import LeaseLost
+from agentrl.errors import AppLeft, ConfigError, DeviceError, LeaseLost, NoDevice, ScreenRotated
+from agentrl.event_loop import BackgroundTasks
 
 T = TypeVar("T")
 
@@ -133,6 +137,72 @@ class Lender(Protocol):
 
     async def release(self, token: int, ending: LeaseEnd) -> None:
         """See agentrl.devices.pool.pool_manager.PoolManager.release."""
+
+
+class Borrower(ABC):
+    """Leases phones to the episodes of one event loop, from a pool here or elsewhere."""
+
+    def __init__(self, lender: Lender) -> None:
+        self._lender = lender
+        self._leases: dict[int, LeasedDevice] = {}
+        self._tasks = BackgroundTasks()
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of phones, including those in quarantine."""
+
+    @property
+    @abstractmethod
+    def grows(self) -> bool:
+        """Whether more phones may join."""
+
+    @abstractmethod
+    async def _opened(self, grant: LeaseGrant) -> LeasedDevice:
+        """Open the phone of a grant."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all leases, and close what was opened here."""
+
+    @asynccontextmanager
+    async def lease(self, deadline_s: float) -> AsyncIterator[LeasedDevice]:
+        """Lease a phone for the duration of a `with`; the one idle longest comes first.
+
+        A DeviceError that leaves the `with` counts as a failure of the phone, except for AppLeft
+        and ScreenRotated. A good lease resets the count of failures, unless it was doubted
+        (`LeasedDevice.doubt`) or a call to the phone was still running at its end.
+        """
+        grant = await self._lender.acquire(deadline_s)
+        ending = LeaseEnd()
+        lease: LeasedDevice | None = None
+        try:
+            try:
+                lease = self._leases[grant.token] = await self._opened(grant)
+            except (DeviceError, ConfigError) as error:
+                raise NoDevice(f"{grant.serial} was leased but is unreachable: {error}") from error
+            yield lease
+            ending = LeaseEnd(good=not (lease.doubtful or lease.calling))
+        except (AppLeft, ScreenRotated):  # not a failure of the phone
+            raise
+        except LeaseLost as error:
+            ending = LeaseEnd(error=f"{type(error).__name__}: {error}", taken=True)
+            raise
+        except DeviceError as error:
+            ending = LeaseEnd(error=f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            # Shielded: a canceled episode must still return its phone.
+            await asyncio.shield(self._tasks.start(self._release(grant, lease, ending)))
+
+    async def _release(
+        self, grant: LeaseGrant, lease: LeasedDevice | None, ending: LeaseEnd
+    ) -> None:
+        if lease is not None:
+            # In a thread: a call of the old holder may still run and must not block the loop.
+            await asyncio.to_thread(lease.end)
+            ending = replace(ending, busy_s=lease.busy_s, launched=tuple(lease.launched))
+        self._leases.pop(grant.token, None)
+        await self._lender.release(grant.token, ending)
 
 
 def find_lease(token: str) -> LeasedDevice | None:

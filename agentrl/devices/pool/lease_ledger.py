@@ -229,11 +229,7 @@ class LeaseLedger:
         return sum(row.state is state for row in self._rows.values())
 
     def stats(self, running: Mapping[int, float] | None = None) -> list[DeviceStats]:
-        """One row per phone.
-
-        Args:
-            running: seconds spent in calls of leases that have not ended, by token.
-        """
+        """One row per phone; `running` has the seconds of calls so far, by token of a lease."""
         past_s = max(self._clock() - self._opened_s, 1e-9)
         stats = []
         for phone, row in list(self._rows.items()):

@@ -24,11 +24,7 @@ class PhonesInUse:
     """Announces the phones of one pool, until it is closed."""
 
     def __init__(self, serials: Iterable[str]) -> None:
-        """Announce phones; if that fails, only tests of phones do not know of them.
-
-        Args:
-            serials: of the phones, by every route.
-        """
+        """Announce phones; if that fails, only tests of phones do not know of them."""
         self._file: int | None = None
         self._path = _folder() / f"{uuid.uuid4().hex}{_SUFFIX}"
         partial = self._path.with_suffix(".partial")

@@ -120,11 +120,7 @@ class PoolManager:
         return len(self.ledger)
 
     async def acquire(self, deadline_s: float) -> LeaseGrant:
-        """Lease a phone, which refuses its earlier holders from then on.
-
-        Args:
-            deadline_s: how long to wait for one.
-        """
+        """Lease a phone, which refuses its earlier holders from then on."""
         end = time.monotonic() + deadline_s
         if self._periodic_work is None:
             self._periodic_work = self._tasks.start(self._run_periodic_work())

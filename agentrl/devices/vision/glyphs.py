@@ -101,8 +101,9 @@ class Glyphs:
         return _row(_apart(found), ink)
 
     def _resized(self, factor: float) -> dict[str, Ink]:
+        margin = ((_ABOVE, _ABOVE), (_SIDE, _SIDE))
         inks = {sign: ink.astype(np.float32) / np.float32(255) for sign, ink in self._inks.items()}
-        return {sign: _framed(resized(ink, factor)) for sign, ink in inks.items()}
+        return {sign: np.pad(resized(ink, factor), margin) for sign, ink in inks.items()}
 
 
 def ink_of(part: Image) -> Ink:
@@ -110,6 +111,7 @@ def ink_of(part: Image) -> Ink:
 
     All zeros if nothing stands out.
     """
+    # The median is the background as long as glyphs cover less than half of the box.
     lab = to_lab(part)
     background = np.median(lab.reshape(-1, 3), axis=0)
     distance = np.asarray(np.linalg.norm(lab - background, axis=2), np.float32)
@@ -155,10 +157,6 @@ def _row(signs: list[_Sign], ink: Ink) -> GlyphReading:
         score=min(sign.score for sign in signs),
         covered=float(explained[there].mean()),
     )
-
-
-def _framed(ink: Ink) -> Ink:
-    return np.pad(ink, ((_ABOVE, _ABOVE), (_SIDE, _SIDE)))
 
 
 def _trimmed(sign: str, ink: NDArray[np.uint8]) -> NDArray[np.uint8]:

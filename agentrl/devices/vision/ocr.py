@@ -77,7 +77,13 @@ class OcrReader:
     def read(self, frame: Image, box: Box = WHOLE) -> tuple[TextLine, ...]:
         """See TextReader.read."""
         left, top, _, _ = box_to_pixels(frame, box)
-        found = self._engine(_widened(crop(frame, box))[..., ::-1].copy())  # it takes BGR
+        part = crop(frame, box)
+        # RapidOCR refuses smaller and slimmer pictures. Repeating the last row and column adds
+        # nothing to read.
+        least = max(_LEAST, -(-max(part.shape[:2]) // _SLIM))
+        below, beside = (max(0, least - side) for side in part.shape[:2])
+        part = np.pad(part, ((0, below), (0, beside), (0, 0)), mode="edge")
+        found = self._engine(part[..., ::-1].copy())  # it takes BGR
         if not found.txts:
             return ()
         lines = []
@@ -86,10 +92,3 @@ class OcrReader:
             line_box = pixels_to_box(frame, left + x, top + y, wide, high)
             lines.append(TextLine(text=str(text), box=line_box, score=float(score)))
         return tuple(sorted(lines, key=lambda line: (line.box[1], line.box[0])))
-
-
-def _widened(part: Image) -> Image:
-    """Pad a picture that is too small or too slim by repeating its last row and column."""
-    least = max(_LEAST, -(-max(part.shape[:2]) // _SLIM))
-    below, beside = (max(0, least - side) for side in part.shape[:2])
-    return np.pad(part, ((0, below), (0, beside), (0, 0)), mode="edge")

@@ -108,11 +108,7 @@ class VisionAudit:
 
 
 def format_audit(summary: Mapping[str, Mapping[str, float]]) -> str:
-    """A line for each fact: how often it was read correctly, and the 95% interval.
-
-    Args:
-        summary: as `VisionAudit.summary` gives it.
-    """
+    """Format a summary: how often each fact was read correctly, and the 95% interval."""
     rows = [("read", "right", "of", "share", "95% interval")]
     for name, found in summary.items():
         agreed, of = int(found["agreed"]), int(found["of"])

@@ -12,10 +12,6 @@ from agentrl.extension_points import DRIVER
 
 @cache
 def socket_class(driver: str) -> type[AdbSocket]:
-    """The `AdbSocket` class of a driver.
-
-    Raises:
-        ConfigError: an unknown driver, or its library is not installed.
-    """
+    """The `AdbSocket` class of a driver."""
     found: type[AdbSocket] = DRIVER.resolve(driver)
     return found
