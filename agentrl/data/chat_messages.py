@@ -72,7 +72,15 @@ def read_conversation(value: Any) -> list[ChatMessage]:
     Raises:
         BadRow: it is not such a list.
     """
-    return [_message(message) for message in _listed(value)]
+    value = _parsed(value, "its list of messages")
+    if isinstance(value, Mapping):
+        value = [value]
+    if not isinstance(value, Sequence) or not value:
+        raise BadRow(f"its messages are {type(value).__name__}, not a list of messages")
+    for message in value:
+        if not isinstance(message, Mapping):
+            raise BadRow(f"a message is {type(message).__name__}, not an object with a role")
+    return [_message(message) for message in value]
 
 
 def check_roles(messages: Sequence[ChatMessage]) -> None:
@@ -96,6 +104,7 @@ def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]
     for message in messages:
         if joined and joined[-1].role == message.role:
             results: tuple[str, ...] = ()
+            # Chat templates give each result of a tool its own frame, so their texts are kept.
             if message.role == "tool":
                 if joined[-1].images or message.images:
                     raise BadRow("one of several results of tools in a row has an image")
@@ -150,6 +159,7 @@ def with_images(messages: Sequence[ChatMessage], column: Sequence[Any]) -> dict[
 
 def _message(message: Mapping[str, Any]) -> ChatMessage:
     role = message.get("role") or _SHARE_GPT.get(str(message.get("from")), message.get("from"))
+    # Columnar formats give every message all keys, null where it has none.
     content = message.get("content")
     if content is None:
         content = message.get("value")
@@ -194,18 +204,6 @@ def _parsed(value: Any, what: str) -> Any:
         raise BadRow(f"{what} is not valid JSON: {error}") from None
 
 
-def _listed(value: Any) -> Sequence[Mapping[str, Any]]:
-    value = _parsed(value, "its list of messages")
-    if isinstance(value, Mapping):
-        value = [value]
-    if not isinstance(value, Sequence) or not value:
-        raise BadRow(f"its messages are {type(value).__name__}, not a list of messages")
-    for message in value:
-        if not isinstance(message, Mapping):
-            raise BadRow(f"a message is {type(message).__name__}, not an object with a role")
-    return value
-
-
 def _parts(content: Any) -> Iterator[tuple[str, Any]]:
     """The pieces of a message: (text, None), or (`<image>`, the undecoded image)."""
     if isinstance(content, str):
@@ -221,7 +219,9 @@ def _parts(content: Any) -> Iterator[tuple[str, Any]]:
         elif part.get("type") == "text" or (part.get("text") and "type" not in part):
             yield from _text(str(part.get("text") or ""))
         elif part.get("type") in ("image", "image_url", "input_image"):
-            yield IMAGE, _picture(part)
+            names = ("image", "image_url", "path", "bytes")
+            held = next((part[name] for name in names if part.get(name)), None)
+            yield IMAGE, held.get("url", held) if isinstance(held, Mapping) else held
         else:
             raise BadRow(f"a part of a message has the unknown type {part.get('type')!r}")
 
@@ -233,11 +233,3 @@ def _text(text: str) -> Iterator[tuple[str, Any]]:
     for piece in rest:
         yield IMAGE, None
         yield piece, None
-
-
-def _picture(part: Mapping[str, Any]) -> Any:
-    for name in ("image", "image_url", "path", "bytes"):
-        held = part.get(name)
-        if held:
-            return held.get("url", held) if isinstance(held, Mapping) else held
-    return None

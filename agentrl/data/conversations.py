@@ -1,10 +1,11 @@
-"""Read rows for supervised learning and for preferences: conversations, and answers compared."""
+"""Rows to learn replies from, and to compare answers: each one read and checked before training."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 from agentrl.data.chat_messages import (
     ChatMessage,
@@ -13,9 +14,17 @@ from agentrl.data.chat_messages import (
     read_conversation,
     with_images,
 )
-from agentrl.data.row_columns import cell
-from agentrl.data.tables import BadRow, Row
-from agentrl.text import quoted
+from agentrl.data.image_loading import ImageError, load_image
+from agentrl.data.row_columns import (
+    cell,
+    check_column,
+    check_has_rows,
+    has_column,
+    report_bad_rows,
+)
+from agentrl.data.tables import BadRow, Row, Table
+from agentrl.errors import ConfigError
+from agentrl.text import did_you_mean, list_names, quoted
 
 _NO_KEYS: Mapping[str, str] = {}
 CHAT_KEYS = {
@@ -36,6 +45,8 @@ CHAT_KEYS = {
 }
 """Default columns by content, the first that a row fills; `a.b` is the key b of the objects in
 column a. `context` is read by default only beside an `instruction` (Alpaca)."""
+# Columns that rate single answers: of LLaMA-Factory and of TRL.
+_UNPAIRED = ("kto_tag", "label")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -94,11 +105,7 @@ class ReadRow(Protocol[T_co]):
     """`read_chat`, `read_labeled` or `read_preference`."""
 
     def __call__(self, row: Row, keys: Mapping[str, str] = ...) -> T_co:
-        """Read a row.
-
-        Args:
-            row: of a table.
-            keys: column names by content, where they differ from `CHAT_KEYS`.
+        """Read a row, with column names by content where they differ from `CHAT_KEYS`.
 
         Raises:
             BadRow: it lacks something.
@@ -120,8 +127,9 @@ def read_chat(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> ConversationRow |
     if (value := _cell(row, keys, "messages")) is not None:
         answer = _with_system(read_conversation(value), row, keys)
     elif (value := _cell(row, keys, "completion")) is not None:
+        # R1-V joins the two in the same way.
         if isinstance(value, str) and (thinking := _cell(row, keys, "thinking")):
-            value = f"{thinking}\n\n{value}"  # as R1-V joins them
+            value = f"{thinking}\n\n{value}"
         answer = _as_messages(value, "assistant")
         asked = _read_prompt(row, keys)
         if pairs := _cell(row, keys, "history"):
@@ -179,13 +187,20 @@ def read_preference(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> Preference:
     chosen, rejected = (
         _as_messages(_cell(row, keys, name), "assistant") for name in ("chosen", "rejected")
     )
-    prompt = _preference_prompt(row, keys)
+    value = _cell(row, keys, "messages")
+    prompt = [] if value is None else read_conversation(value)
+    # Messages that end with a reply hold an answer as well, and so are no prompt.
+    if prompt and prompt[-1].role != "assistant":
+        prompt = _with_system(prompt, row, keys)
+    else:
+        prompt = _read_prompt(row, keys) if _cell(row, keys, "prompt") else []
     if not prompt:
         shared = 0
         while shared < min(len(chosen), len(rejected)) and chosen[shared] == rejected[shared]:
             shared += 1
         prompt, chosen, rejected = chosen[:shared], chosen[shared:], rejected[shared:]
-    elif chosen[: len(prompt)] == rejected[: len(prompt)] == prompt:  # repeated in both
+    # Data sets such as ultrafeedback_binarized repeat the prompt in both answers.
+    elif chosen[: len(prompt)] == rejected[: len(prompt)] == prompt:
         chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
     if not chosen or not rejected or chosen == rejected:
         raise BadRow("chosen and rejected must be two different answers")
@@ -196,6 +211,10 @@ def read_preference(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> Preference:
         with_images(messages, _as_list(row.get(f"{name}_images")))
         for name, messages in (("chosen", chosen), ("rejected", rejected))
     )
+    margin = 0.0 if (given := _cell(row, keys, "margin")) is None else given
+    # A bool is an int in Python, but no margin.
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not isfinite(margin):
+        raise BadRow(f"its margin is {quoted(margin)}, not a number")
     return Preference(
         prompt=asked["messages"],
         images=asked["images"],
@@ -204,7 +223,7 @@ def read_preference(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> Preference:
         rejected=worse["messages"],
         rejected_images=worse["images"],
         tools=_read_tools(row, keys),
-        margin=_read_margin(row, keys),
+        margin=float(margin),
     )
 
 
@@ -216,22 +235,107 @@ FORMS: dict[Any, tuple[tuple[str, ...], ...]] = {
 """The contents that each function needs, in all forms that it reads."""
 
 
-def _preference_prompt(row: Row, keys: Mapping[str, str]) -> list[ChatMessage]:
-    value = _cell(row, keys, "messages")
-    messages = [] if value is None else read_conversation(value)
-    if messages and messages[-1].role != "assistant":  # otherwise it has an answer, too
-        return _with_system(messages, row, keys)
-    return _read_prompt(row, keys) if _cell(row, keys, "prompt") else []
+class ChatRows(Generic[T_co]):
+    """The valid rows of a table, with decoded images; every row and image is checked first.
+
+    Args:
+        table: of rows.
+        name: of the data, for messages; kept as `title`.
+        read: `read_chat`, `read_labeled` or `read_preference`.
+        keys: see `ReadRow`.
+        image_root: the folder that must contain all image paths; None for the table's own.
+        on_bad: `refuse` or `skip`.
+
+    Raises:
+        ConfigError: a column is missing, rows are bad and may not be skipped, or none is left.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        name: str,
+        read: ReadRow[T_co],
+        *,
+        keys: Mapping[str, str] | None = None,
+        image_root: Path | None = None,
+        on_bad: str = "refuse",
+    ) -> None:
+        self.title, self._table, self._read_row = name, table, read
+        self._keys, self._root = dict(keys or {}), (image_root or table.root).absolute()
+        _check_columns(table, name, read, self._keys)
+        bad: dict[str, str] = {}
+        self._kept: list[int] = []
+        for index in range(len(table)):
+            try:
+                self._read(index)
+                self._kept.append(index)
+            except (BadRow, ImageError) as error:
+                bad[table.name(index)] = str(error)
+        report_bad_rows(name, bad, len(table), on_bad)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __getitem__(self, index: int) -> T_co:
+        return self._read(self._kept[index])
+
+    def __iter__(self) -> Iterator[T_co]:
+        return map(self._read, self._kept)
+
+    def has(self, content: str) -> bool:
+        """Whether the table has a column with a content of `CHAT_KEYS`."""
+        return _finds(self._table, self._keys, content)
+
+    def name(self, index: int) -> str:
+        """A row's location as a user would look for it, such as `line 3`."""
+        return self._table.name(self._kept[index])
+
+    def _read(self, index: int) -> T_co:
+        row = self._read_row(self._table.row(index), self._keys)
+        loaded: dict[str, Any] = {
+            name: tuple(load_image(image, self._root) for image in getattr(row, name))
+            for name in ("images", "chosen_images", "rejected_images")
+            if hasattr(row, name)
+        }
+        return replace(row, **loaded)
+
+
+def _check_columns(table: Table, name: str, read: ReadRow[Any], keys: Mapping[str, str]) -> None:
+    """Check that a table has the columns of one of the forms that `read` takes."""
+    check_has_rows(table, name)
+    for content, column in keys.items():
+        if content not in CHAT_KEYS:
+            raise ConfigError(f"keys.{content}: must be one of {', '.join(CHAT_KEYS)}")
+        check_column(table, name, f"keys.{content}", column)
+    have = list(table.columns)
+    forms = FORMS[read]
+    if any(all(_finds(table, keys, content) for content in form) for form in forms):
+        return
+    if read is read_preference and (tag := next(filter(have.count, _UNPAIRED), None)):
+        raise ConfigError(
+            f"data={name}: column {tag} rates single answers (KTO), and pairs of answers are "
+            "needed: give two answers to each prompt as chosen and rejected. "
+            "reward_model.per_turn=true learns from single answers, with labels"
+        )
+    known = [column for form in forms for content in form for column in CHAT_KEYS[content]]
+    near = next((hint for column in known if (hint := did_you_mean(column, have))), "")
+    wanted = ", or ".join(
+        " and ".join(" or ".join(CHAT_KEYS[content]) for content in form) for form in forms
+    )
+    raise ConfigError(
+        f"data={name}: no column is named {wanted}{near}; set them as "
+        f"keys={{{forms[0][0]}: ...}}. It has: {list_names(have)}"
+    )
+
+
+def _finds(table: Table, keys: Mapping[str, str], content: str) -> bool:
+    return content in keys or any(has_column(table, name) for name in CHAT_KEYS[content])
 
 
 def _read_prompt(row: Row, keys: Mapping[str, str]) -> list[ChatMessage]:
-    """The messages of a prompt: Alpaca's `input` is below its `instruction`, as in LLaMA-Factory.
-
-    Raises:
-        BadRow: it is empty.
-    """
     prompt = _cell(row, keys, "prompt")
     context = _cell(row, keys, "context") if "context" in keys or row.get("instruction") else None
+    # Alpaca's `input` goes below its `instruction`, as in LLaMA-Factory.
     if isinstance(prompt, str) and isinstance(context, str) and context.strip():
         prompt = f"{prompt}\n{context}"
     if not prompt:
@@ -242,11 +346,7 @@ def _read_prompt(row: Row, keys: Mapping[str, str]) -> list[ChatMessage]:
 def _with_system(
     messages: list[ChatMessage], row: Row, keys: Mapping[str, str]
 ) -> list[ChatMessage]:
-    """The messages, after the system message of a column of its own.
-
-    Raises:
-        BadRow: they begin with another system message.
-    """
+    """Put the system message of a column of its own before the messages."""
     text = _cell(row, keys, "system")
     if not text:
         return messages
@@ -259,7 +359,6 @@ def _with_system(
 
 
 def _read_tools(row: Row, keys: Mapping[str, str]) -> tuple[Mapping[str, Any], ...]:
-    """Definitions of functions as OpenAI has them; LLaMA-Factory's are JSON text without a type."""
     tools = _cell(row, keys, "tools")
     if isinstance(tools, str) and tools.strip():
         try:
@@ -269,22 +368,13 @@ def _read_tools(row: Row, keys: Mapping[str, str]) -> tuple[Mapping[str, Any], .
     found = _as_list(tools or None)
     if not all(isinstance(tool, Mapping) for tool in found):
         raise BadRow(f"its tools are {quoted(tools)}, not a list of objects")
+    # OpenAI's form; LLaMA-Factory's JSON text has the functions alone.
     return tuple(
         tool if "function" in tool else {"type": "function", "function": tool} for tool in found
     )
 
 
-def _read_margin(row: Row, keys: Mapping[str, str]) -> float:
-    margin = _cell(row, keys, "margin")
-    if margin is None:
-        return 0.0
-    if isinstance(margin, bool) or not isinstance(margin, int | float) or not isfinite(margin):
-        raise BadRow(f"its margin is {quoted(margin)}, not a number")
-    return float(margin)
-
-
 def _cell(row: Row, keys: Mapping[str, str], content: str) -> Any:
-    """The first cell with a content that is not null."""
     names = (keys[content],) if content in keys else CHAT_KEYS[content]
     return next((value for name in names if (value := cell(row, name)) is not None), None)
 

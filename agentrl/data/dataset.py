@@ -3,115 +3,48 @@
 import contextlib
 import hashlib
 import itertools
-import logging
+import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
-from agentrl.data import image_loading
+from agentrl.data import grading, image_loading
 from agentrl.data.image_loading import ImageError
-from agentrl.data.row_columns import columns_for_rewards
-from agentrl.data.row_parser import ParsedRow, RowParser
-from agentrl.data.tables import BadRow, Table
+from agentrl.data.question_columns import system_message
+from agentrl.data.question_reader import QuestionReader, as_list
+from agentrl.data.row_columns import columns_for_rewards, report_bad_rows
+from agentrl.data.tables import BadRow, Row, Table
+from agentrl.data.tasks import Task, row_of
 from agentrl.errors import ConfigError
 from agentrl.types import Image, Message
 
-log = logging.getLogger(__name__)
-
-_BLOCK = 1_000_000
-"""Seeds of evaluations begin at multiples of a million."""
-FIRST_LEARNED_SEED = 100_000_000
-"""The first seed of demonstrations and training; those below it are held out."""
-SEED_RANGE = 5_000_000
-"""Seeds of a run's demonstrations, and of its training: each has a range of its own from there."""
-_MAX_LISTED = 5
-"""Bad rows that an error lists."""
+# Bad rows that are searched for worked solutions.
 _ROWS_SEARCHED = 100
-"""Bad rows that are searched for worked solutions."""
 _THREADS = 8
+# Images held in memory at once while they are checked.
 _IMAGES_AT_ONCE = 256
-"""Images held in memory at once while they are checked."""
+_WHOLE = re.compile(r"-?\d{1,9}(\.0)?", re.ASCII)
+# Several accepted texts in one; an interval or a set of numbers has no quotes.
+_TEXT_LIST = re.compile(r"""\[(['"]).*\1\]$""", re.DOTALL)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class Task:
-    """A question, its images, and the accepted answers."""
+class ParsedRow:
+    """A row as the fields of a `Task`, whose images are not loaded yet."""
 
-    name: str
-    """Identifies it within its source: a row, or a seed."""
     problem: str
-    """The text, with one `<image>` per image of its own."""
     accepted: tuple[str, ...]
-    """All accepted answers, the canonical one first; empty if the data has no answers."""
-    images: tuple[Image, ...] = ()
-    system: str | None = None
-    """The system message; empty for none. None if the question is a bare text, without messages,
-    template or system message: then the environment explains how to answer."""
-    preceding: tuple[Message, ...] = ()
-    """Earlier questions and replies of the conversation, in turns, without the system message.
-    Their images are the first ones of `images`."""
-    options: tuple[str, ...] = ()
-    """Choices of a multiple-choice question, A first."""
-    guesses: tuple[str, ...] = ()
-    """Plausible answers for players that guess without looking."""
-    thought: str = ""
-    """The reasoning that leads to the answer, for scripted players; may be empty."""
-    slip: tuple[str, str] | None = None
-    """A typical mistake, for scripted players: the reasoning and the wrong answer."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """Ground truth behind the question, recorded and never shown."""
-    ground_truth: Any = None
-    """The answer as an object, which only a reward function can grade; None for a text."""
-    row: Mapping[str, Any] = field(default_factory=dict)
-    """The columns of its row, for reward functions; see `columns_for_rewards`."""
-    image_column: str | None = None
-    """The column that held the images."""
-
-    @property
-    def answer(self) -> str:
-        """The canonical answer."""
-        return self.accepted[0]
-
-
-class TaskSource(Protocol):
-    """Provides questions; the same seed always gives the same question."""
-
-    def task(self, seed: int) -> Task:
-        """The question of a seed."""
-
-
-def row_of(seed: int, count: int, shuffle: int | None) -> int:
-    """The row for a seed.
-
-    Consecutive seeds visit all rows in a new order each epoch: within the range of a run's
-    training, or within a million held-out seeds, each epoch of `count` seeds visits every row once.
-
-    Args:
-        seed: not negative.
-        count: number of rows.
-        shuffle: seed of the orders; None keeps the order of the rows.
-
-    Returns:
-        In [0, count).
-    """
-    size = _BLOCK if seed < FIRST_LEARNED_SEED else SEED_RANGE
-    epoch, position = divmod(seed % size, count)
-    if shuffle is None:
-        return position
-    block = (seed - seed % size) // _BLOCK
-    return int(_order(count, shuffle, block, epoch)[position])
-
-
-@lru_cache(maxsize=16)
-def _order(count: int, shuffle: int, block: int, epoch: int) -> NDArray[np.int64]:
-    return np.random.default_rng([shuffle, block, epoch]).permutation(count)
+    images: tuple[Any, ...]
+    options: tuple[str, ...]
+    system: str | None
+    preceding: tuple[Message, ...]
+    ground_truth: Any
 
 
 class Dataset:
@@ -126,7 +59,8 @@ class Dataset:
         on_bad: `refuse` or `skip`.
         shuffle: seed of the order of the rows; None keeps it.
         part: (`train` or `eval`, the fraction held out for `eval`); None takes all rows.
-        grade: how answers are graded; a row that no answer could satisfy is bad.
+        grade: how answers are graded; a row that no answer could satisfy is bad. Rows need no
+            answer if it is `none`.
         skip_rows: indices of rows that are left out, such as those that are too long for a model.
 
     Raises:
@@ -150,10 +84,12 @@ class Dataset:
     ) -> None:
         self._table, self._name, self._shuffle = table, name, shuffle
         self._root = (image_root or table.root).absolute()
-        self._parser = RowParser(table, name, keys, template, grade)
-        column = self._parser.columns.get("images")
+        self._grade, self._has_template = grade, template is not None
+        needs_answer = grade != "none"
+        self._reader = QuestionReader(table, name, keys or {}, template, needs_answer=needs_answer)
+        column = self._reader.columns.get("images")
         self._image_column = column if column in table.columns else None
-        bad, shares = self._examined(shared=part is not None)
+        bad, shares = self._examine(has_parts=part is not None)
         self.bad: Mapping[str, str] = {table.name(index): why for index, why in bad.items()}
         """Why rows cannot be used, by row name, in all parts."""
         good = [index for index in shares if index not in bad and index not in skip_rows]
@@ -165,7 +101,10 @@ class Dataset:
         report_bad_rows(name, self.bad, len(table), on_bad, remedy=self._remedy(list(bad)))
         if not good:
             self._raise_empty(part, len(shares.keys() - bad.keys()))
-        self.guesses = self._common_answers()
+        # A few rows' answers, which scripted players guess.
+        indices = self._kept[:: max(1, len(good) // 50)].tolist()
+        rows = (self._parse(table.row(index)) for index in indices)
+        self.guesses = tuple(sorted({answer for row in rows for answer in row.accepted[:1]})[:10])
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -191,7 +130,7 @@ class Dataset:
         name = f"{self._name} {self._table.name(index)}"
         try:
             columns = self._table.row(index)
-            row = self._parser.parse(columns)
+            row = self._parse(columns)
             images = tuple(
                 self._image(index, number, image) for number, image in enumerate(row.images)
             )
@@ -212,7 +151,7 @@ class Dataset:
         )
 
     def _image(self, index: int, number: int, image: Any) -> Image:
-        """An image of a row; concurrent episodes of the same question share one array."""
+        # Concurrent episodes of the same question share one array.
         loaded = self._loaded.get((index, number))
         if loaded is None:
             loaded = image_loading.load_image(image, self._root).view()
@@ -220,32 +159,63 @@ class Dataset:
             self._loaded[index, number] = loaded
         return loaded
 
-    def _examined(self, *, shared: bool) -> tuple[dict[int, str], dict[int, float]]:
-        """Why rows are bad; and, if `shared`, the split position in [0, 1) of each other row."""
+    def _parse(self, row: Row) -> ParsedRow:
+        question = self._reader.read(row)
+        *preceding, asked = question.turns
+        if asked.role != "user":
+            raise BadRow(f"its last message is of the role {asked.role}, not a user's question")
+        _check_unicode("".join(message.text for message in question.turns))
+        has_column = "answer" in self._reader.columns
+        answer = self._reader.cell(row, "answer") if has_column else question.answer
+        accepted: tuple[str, ...]
+        # Without grading, only a reward function reads the answer, if there is one at all.
+        if self._grade == "none" and isinstance(answer, Mapping):
+            accepted = (json.dumps(answer, default=str),)
+        elif self._grade == "none" and answer is None and not has_column:
+            accepted = ()
+        else:
+            accepted = _accepted(answer, question.options)
+        mixed = "options" in self._reader.columns
+        why = grading.why_ungradable(self._grade, accepted, question.options, mixed=mixed)
+        if why is not None:
+            raise BadRow(why)
+        system = system_message(row, self._reader.columns, question.system)
+        _check_unicode(system or "")
+        return ParsedRow(
+            problem=asked.text,
+            accepted=accepted,
+            images=question.images,
+            options=question.options,
+            system="" if system is None and self._has_template else system,
+            preceding=tuple(Message(role=one.role, text=one.text) for one in preceding),
+            ground_truth=answer if isinstance(answer, Mapping) else None,
+        )
+
+    def _examine(self, *, has_parts: bool) -> tuple[dict[int, str], dict[int, float]]:
+        """Why rows are bad, and each other row's split position in [0, 1) (0 without parts)."""
         bad: dict[int, str] = {}
         shares: dict[int, float] = {}
         with_images: list[int] = []
         for index in range(len(self._table)):
             try:
-                row = self._parser.parse(self._table.row(index))
-                shares[index] = _share(row) if shared else 0.0
+                row = self._parse(self._table.row(index))
+                shares[index] = _share(row) if has_parts else 0.0
                 if row.images:
                     with_images.append(index)
             except BadRow as error:
                 bad[index] = str(error)
-        broken = image_loading.find_broken(
-            lambda: self._cells(with_images), self._root, self._broken
-        )
+
+        # One image at a time, as undecoded ones may hold all their bytes.
+        def cells() -> Iterator[image_loading.Cell]:
+            for index in with_images:
+                for image in self._parse(self._table.row(index)).images:
+                    yield index, image
+
+        broken = image_loading.find_broken(cells, self._root, self._broken)
         return dict(sorted((bad | broken).items())), shares
 
-    def _cells(self, indices: Sequence[int]) -> Iterator[image_loading.Cell]:
-        """The undecoded images of some rows, one by one: they may hold all their bytes."""
-        for index in indices:
-            for image in self._parser.parse(self._table.row(index)).images:
-                yield index, image
-
     def _broken(self, cells: Iterator[image_loading.Cell]) -> dict[int, str]:
-        """Find images that cannot be decoded, in threads: return the reason by row."""
+        """Decode images in threads; return, by row, why one is broken."""
 
         def check(cell: image_loading.Cell) -> tuple[int, str] | None:
             try:
@@ -273,58 +243,67 @@ class Dataset:
         """How to grade bad rows whose answers are worked solutions; empty if there are none."""
         for index in bad[:_ROWS_SEARCHED]:
             with contextlib.suppress(BadRow):
-                if self._parser.has_worked_solution(self._table.row(index)):
+                text = _as_text(self._reader.cell(self._table.row(index), "answer"))
+                is_solution = grading.final_answer(text) != text
+                if is_solution and grading.why_ungradable(self._grade, (text,), ()) is not None:
                     return (
                         ". To grade worked solutions by their final answers, set grade=none and "
                         "the reward agentrl.rewards.maths:Accuracy"
                     )
         return ""
 
-    def _common_answers(self) -> tuple[str, ...]:
-        """A few answers of the rows, for scripted players that guess."""
-        indices = self._kept[:: max(1, len(self._kept) // 50)].tolist()
-        rows = (self._parser.parse(self._table.row(index)) for index in indices)
-        return tuple(sorted({answer for row in rows for answer in row.accepted[:1]})[:10])
+
+def _check_unicode(text: str) -> None:
+    # JSON can hold a lone surrogate, which no tokenizer takes.
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRow(f"its text is not valid Unicode: {error}") from None
 
 
-def report_bad_rows(
-    name: str,
-    bad: Mapping[str, str],
-    rows: int,
-    on_bad: str,
-    setting: str = "on_bad",
-    remedy: str = "",
-) -> None:
-    """Refuse a data set with bad rows, or warn that they are skipped.
+def _accepted(answer: Any, options: Sequence[str]) -> tuple[str, ...]:
+    """All accepted answers in a cell; an index becomes the text of its option."""
+    if isinstance(answer, str) and _TEXT_LIST.match(answer):
+        answer = as_list(answer)
+    values = answer if isinstance(answer, list | tuple) else [answer]
+    if len(values) == 1 and (index := _option_index(values[0], options)) is not None:
+        if not 0 <= index < len(options):
+            raise BadRow(
+                f"its answer {index} is not an index of its {len(options)} options (from 0)"
+            )
+        text = str(index)
+        if text in map(grading.normalize, options) and grading.normalize(options[index]) != text:
+            raise BadRow(f"its answer {index} is the index of one option and the text of another")
+        values = [options[index]]
+    texts = tuple(_as_text(value) for value in values)
+    if not texts or not all(texts):
+        raise BadRow(f"it has no answer: {answer!r:.40}")
+    return texts
 
-    Args:
-        name: of the data.
-        bad: why rows cannot be used, by row name.
-        rows: number of all rows.
-        on_bad: `refuse` or `skip`.
-        setting: that says so.
-        remedy: a sentence that is added to the error.
 
-    Raises:
-        ConfigError: rows are bad and may not be skipped, or all rows are.
+def _option_index(answer: Any, options: Sequence[str]) -> int | None:
+    """The index of the option that an answer gives; None for an answer in text.
+
+    An integer is an index, also where the format lacks integers and stores `1.0` or text. But text
+    equal to an option means that option.
     """
-    if on_bad not in ("refuse", "skip"):
-        raise ConfigError(f"{setting}={on_bad!r}: must be refuse or skip")
-    if not bad:
-        return
-    named = "; ".join(f"{row}: {why}" for row, why in list(bad.items())[:_MAX_LISTED])
-    more = f"; and {len(bad) - _MAX_LISTED} more" if len(bad) > _MAX_LISTED else ""
-    what = f"data={name}: {len(bad)} of {rows} rows are bad: {named}{more}"
-    if on_bad == "refuse":
-        raise ConfigError(f"{what}. Fix them, or leave them out with {setting}=skip{remedy}")
-    if len(bad) == rows:
-        raise ConfigError(f"{what}{remedy}")
-    _warn_once(f"{what}. They are skipped ({setting}=skip)")
+    # Not isinstance: a bool is text.
+    if not options or type(answer) is int:
+        return answer if options else None
+    text = _as_text(answer)
+    if not _WHOLE.fullmatch(text) or grading.normalize(text) in map(grading.normalize, options):
+        return None
+    return int(float(text))
 
 
-@lru_cache
-def _warn_once(message: str) -> None:
-    log.warning("%s", message)
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return str(value).lower() if isinstance(value, bool) else ""
+    if isinstance(value, float) and not np.isfinite(value):
+        return ""
+    text = str(value)
+    answer, is_closed, _ = text.partition("<answer>")[2].partition("</answer>")
+    return (answer if is_closed else text).strip()
 
 
 def _share(row: ParsedRow) -> float:

@@ -14,22 +14,21 @@ _NUMBER = re.compile(
 )
 _SIGNS = str.maketrans({"\N{MINUS SIGN}": "-", "$": ""})
 _BOXED = r"\boxed{"
+# Maximum characters of an answer; longer ones are rejected without comparison.
 _MAX_ANSWER = 4000
-"""Maximum characters of an answer; longer ones are rejected without comparison."""
+# Maximum characters of a number.
 _MAX_NUMBER = 100
-"""Maximum characters of a number."""
+# How the solutions of GSM8K end.
 _GSM8K = re.compile(r"####\s*+([^\n#]*[^\n#\s])\s*\Z")
-"""How the solutions of GSM8K end."""
+# Characters as wide as a Chinese one, to ASCII. NFKC would also turn 10² into 102.
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
-"""Characters as wide as a Chinese one, to ASCII. NFKC would also turn 10\N{SUPERSCRIPT TWO} into
-102."""
+# The degree sign, the Chinese word for degrees, and LaTeX's command.
 _DEGREES = re.compile(r"\N{DEGREE SIGN}|(?<=\d)\s*(?:\u5ea6|\\degree\b)")
-"""The second is Chinese."""
+# A unit at the end, where math-verify would see variables or nothing; any Chinese one.
 _LENGTH_UNIT = re.compile(
     r"(?<=[\d}\N{GREEK SMALL LETTER PI}])\s*"
     r"(?:[\u4e00-\u9fff]+|[kcdm]m(?:\^?\{?[23]\}?|[\u00b2\u00b3])?)\s*\Z"
 )
-"""A unit at the end, where math-verify would see variables or nothing; any Chinese one."""
 _ROOT = re.compile(r"\N{SQUARE ROOT}\s*(?:\{([^{}]*)\}|(\d+|[a-z]))")
 _LEAD_IN = re.compile(
     r"(?:so |thus |therefore |hence )?,?\s*(?:the |my )?(?:final |correct |right |best )?"
@@ -95,22 +94,13 @@ def last_boxed(text: str) -> str | None:
     r"""The content of the last complete `\boxed{...}`, nested braces included; None without one."""
     end = len(text)
     while (start := text.rfind(_BOXED, 0, end)) >= 0:
-        inside = _balanced(text, start + len(_BOXED), end)
-        if inside is not None:
-            return inside
-        end = start  # what follows was incomplete; each character is examined once
-    return None
-
-
-def _balanced(text: str, first: int, end: int) -> str | None:
-    depth = 1
-    for index in range(first, end):
-        if text[index] == "{":
-            depth += 1
-        elif text[index] == "}":
-            depth -= 1
+        first, depth = start + len(_BOXED), 1
+        for index in range(first, end):
+            depth += (text[index] == "{") - (text[index] == "}")
             if depth == 0:
                 return text[first:index]
+        # What follows is incomplete; this way each character is examined once.
+        end = start
     return None
 
 
@@ -127,10 +117,7 @@ def exact(answer: str, accepted: Sequence[str]) -> bool:
 
 
 def number(text: str) -> Fraction | None:
-    """Parse a number: `-3`, `1,200`, `.5`, `2e3`, `3/4`, `12%`; None if the text is not one.
-
-    Its characters may be full-width.
-    """
+    """Parse a number: `-3`, `1,200`, `.5`, `2e3`, `3/4`, `12%`; None if the text is not one."""
     text = text.translate(_FULL_WIDTH).strip().translate(_SIGNS).strip()
     if not text or len(text) > _MAX_NUMBER:
         return None

@@ -5,6 +5,7 @@ Unchanged images are checked only once: the results of the checks are cached.
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import io
 import itertools
@@ -29,21 +30,21 @@ from agentrl.types import Image
 log = logging.getLogger(__name__)
 
 FOLDER = Path("~/.cache/agentrl/pictures")
+# Below this many images, decoding them is faster than the cache.
 _FEW = 500
-"""Below this many images, decoding them is faster than the cache."""
 
 _T = TypeVar("_T")
 Cell = tuple[int, Any]
 """The index of a row, and one of its undecoded images."""
+# Maximum of one image; a larger one is a mistake or an attack.
 _MAX_PIXELS = 64_000_000
-"""Maximum of one image; a larger one is a mistake or an attack."""
+# The formats decoded here: some others, such as EPS, are programs that PIL would run.
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TIFF")
-"""The formats decoded here: some others, such as EPS, are programs that PIL would run."""
 _DATA_URI = re.compile(r"data:image/[\w.+-]+;base64,", re.ASCII | re.IGNORECASE)
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII | re.IGNORECASE)
 _FILE_URL = re.compile(r"file://(localhost)?/", re.IGNORECASE)
+# A shorter text, or one with a dot, is a file name.
 _BASE64 = re.compile(r"[A-Za-z0-9+/\-_\s]{64,}+={0,2}\s*", re.ASCII)
-"""A shorter text, or one with a dot, is a file name."""
 
 
 class ImageError(ValueError):
@@ -77,17 +78,22 @@ def count_pixels(value: Any) -> int:
     Raises:
         ImageError: it is not an image in a data URI, or a larger one than are loaded.
     """
+    # A client's image must never be a path on this machine.
     if not is_data_uri(value):
-        raise ImageError("an image must be a data URI")  # and never a path on this machine
+        raise ImageError("an image must be a data URI")
     return _opened(value, Path(), _bounded_pixels)
 
 
 def _opened(value: Any, root: Path, read: Callable[[PIL.Image.Image], _T]) -> _T:
     found = image_source(value, root)
     try:
+        # Reading from a pipe or a device may never end.
+        if isinstance(found, Path) and not stat.S_ISREG(found.stat().st_mode):
+            raise ImageError(f"{quoted(value, 80)}: not a regular file")
+        # PIL warns about a broken EXIF block or a large image, neither of which matters here.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as: a broken EXIF block, a large image
-            held = _regular(found, value) if isinstance(found, Path) else io.BytesIO(found)
+            warnings.simplefilter("ignore")
+            held = found if isinstance(found, Path) else io.BytesIO(found)
             with PIL.Image.open(held, formats=_FORMATS) as opened:
                 return read(opened)
     except FileNotFoundError:
@@ -96,9 +102,10 @@ def _opened(value: Any, root: Path, read: Callable[[PIL.Image.Image], _T]) -> _T
         raise
     except PIL.UnidentifiedImageError:
         raise ImageError(f"{quoted(value, 80)}: not recognized as {', '.join(_FORMATS)}") from None
-    # A decoder may raise anything on a broken file.
+    # A decoder may raise anything on a broken file; its message may hold the buffer's address.
     except Exception as error:
-        raise ImageError(f"{quoted(value, 80)}: {type(error).__name__}: {_of(error)}") from error
+        why = re.sub(r"<_io\.BytesIO object at 0x[0-9a-f]+>", "the bytes", str(error))
+        raise ImageError(f"{quoted(value, 80)}: {type(error).__name__}: {why}") from error
 
 
 def is_data_uri(value: Any) -> bool:
@@ -125,7 +132,10 @@ def image_source(value: Any, root: Path) -> Path | bytes:
         return _below(root, value)
     if isinstance(value, str) and value:
         # A long text without a dot is a file name if that file exists, else base64.
-        return named if (named := _file(root, value)) else _unpacked(value, value)
+        with contextlib.suppress(ImageError, OSError):
+            if (named := _below(root, value)).is_file():
+                return named
+        return _unpacked(value, value)
     raise ImageError(
         f"{quoted(value, 80)} is not an image: neither path, bytes, base64 nor PIL image"
     )
@@ -151,21 +161,6 @@ def _below(root: Path, value: str | Path) -> Path:
     return path
 
 
-def _file(root: Path, value: str) -> Path | None:
-    try:
-        path = _below(root, value)
-        return path if path.is_file() else None
-    except (ImageError, OSError):
-        return None
-
-
-def _regular(path: Path, value: Any) -> Path:
-    """The path, if it is a regular file: reading from a pipe or a device may never end."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ImageError(f"{quoted(value, 80)}: not a regular file")
-    return path
-
-
 def _unpacked(text: str, value: Any) -> bytes:
     try:
         plain = "".join(text.split()).translate(str.maketrans("-_", "+/")).rstrip("=")
@@ -187,7 +182,8 @@ def _decoded(image: PIL.Image.Image) -> Image:
         shown = upright.convert("RGBA")
         ground = PIL.Image.new("RGBA", shown.size, "white")
         upright = PIL.Image.alpha_composite(ground, shown)
-    elif upright.mode.startswith("I;16"):  # PIL would clip values above 255
+    # PIL would clip values above 255.
+    elif upright.mode.startswith("I;16"):
         return _checked(np.stack([(np.asarray(upright) >> 8).astype(np.uint8)] * 3, axis=-1))
     return _checked(np.array(upright.convert("RGB")))
 
@@ -198,11 +194,6 @@ def _checked(image: Any) -> Image:
             f"{image.dtype}{list(image.shape)} is not an image; it must be uint8[H, W, 3]"
         )
     return np.asarray(image, np.uint8)
-
-
-def _of(error: Exception) -> str:
-    # PIL's message contains the buffer's address.
-    return re.sub(r"<_io\.BytesIO object at 0x[0-9a-f]+>", "the bytes", str(error))
 
 
 def find_broken(
@@ -228,10 +219,11 @@ def find_broken(
         found = broken(cells())
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
+        # Several processes may check the same images at the same time.
         partial = kept.with_suffix(f".{os.getpid()}")
         partial.write_text(json.dumps(found))
         partial.replace(kept)
-    except OSError as error:  # only time is lost
+    except OSError as error:
         log.info("the result of the image check is not cached: %s", error)
     return found
 
@@ -242,16 +234,15 @@ def digest_images(cells: Iterator[Cell], root: Path) -> str:
     for index, value in cells:
         digest.update(f"{index}\0".encode())
         try:
-            found = image_source(value, root)
-            digest.update(_stamp(found) if isinstance(found, Path) else found)
+            held = image_source(value, root)
         except ImageError as error:
-            digest.update(str(error).encode(errors="replace"))
+            held = str(error).encode(errors="replace")
+        if isinstance(held, Path):
+            try:
+                stamp = held.stat()
+                key = f"{held}\0{stamp.st_size}\0{stamp.st_mtime_ns}\0"
+            except OSError:
+                key = f"{held} is missing\0"
+            held = key.encode(errors="replace")
+        digest.update(held)
     return digest.hexdigest()[:32]
-
-
-def _stamp(path: Path) -> bytes:
-    try:
-        stat = path.stat()
-    except OSError:
-        return f"{path} is missing\0".encode(errors="replace")
-    return f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode(errors="replace")

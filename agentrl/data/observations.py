@@ -11,19 +11,19 @@ from gymnasium import spaces
 from agentrl.errors import ConfigError
 from agentrl.types import Image, Observation
 
+# Layouts of images: height, width, channels, and several images.
 _AXES = ("hw", "hwc", "chw", "nhw", "hwn", "nhwc", "nchw")
-"""Layouts of images: height, width, channels, and several images."""
 
+# Range of the sides of sampled images, in pixels.
 _SIDES = (8, 32)
-"""Range of the sides of sampled images, in pixels."""
+# Minimum side of an image; a smaller array of bytes is a grid of cells, such as a board.
 _LEAST_SIDE = 16
-"""Minimum side of an image; a smaller array of bytes is a grid of cells, such as a board."""
 _ARRAYS = (np.ndarray, np.generic, list, tuple, bool, int, float)
 _NUMBERED = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+# Maximum size of a symbolic grid; a larger array is rather an image in another layout.
 _MOST_CELLS = 4096
-"""Maximum size of a symbolic grid; a larger array is rather an image in another layout."""
+# Maximum size of an array in text; more numbers would only fill the context.
 _MOST_NUMBERS = 1000
-"""Maximum size of an array in text; more numbers would only fill the context."""
 
 
 def observation_problem(
@@ -56,7 +56,8 @@ def observation_problem(
         fits = isinstance(value, str)
     elif isinstance(space, _NUMBERED):
         fits = space.contains(value)
-    else:  # a space of another kind may be slow to ask
+    # A space of another kind may be slow to answer.
+    else:
         fits = value is not None or space.contains(value)
     return None if fits else f"{where} is {_brief(value)}, which is not in {space}"
 
@@ -114,6 +115,7 @@ def _as_text(value: Any, images: list[Image]) -> str:
         return ", ".join(text for part in value if (text := _as_text(part, images)))
     if isinstance(value, np.ndarray) and value.ndim:
         return _array(value, images)
+    # Python's default text holds an address, which would differ from run to run.
     kind: Any = type(value)
     if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
         raise ConfigError(
@@ -238,7 +240,8 @@ def is_symbolic_grid(space: "gymnasium.Space[Any]") -> bool:
     shape, dtype = space.shape, np.dtype(space.dtype)
     if len(shape) not in (2, 3) or min(shape[:2]) < 2 or dtype.kind not in "iub":
         return False
-    is_picture = min(shape[-2:]) >= _LEAST_SIDE and shape[0] in (1, 3)  # channels first
+    # An image whose channels come first is no board.
+    is_picture = min(shape[-2:]) >= _LEAST_SIDE and shape[0] in (1, 3)
     is_large = math.prod(shape) > _MOST_CELLS
     return not (is_picture or is_large or is_image(np.broadcast_to(dtype.type(0), shape)))
 

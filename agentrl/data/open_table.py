@@ -1,15 +1,38 @@
 """Open a data set: a file, a folder, or an id of the Hugging Face hub."""
 
+import itertools
 import re
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from agentrl.data.hugging_face import Selection, open_hugging_face
-from agentrl.data.tables import FILES, FirstRows, Table, read_file
-from agentrl.errors import INSTALLED, ConfigError
+from agentrl import extras
+from agentrl.data.tables import FILES, ColumnTable, FirstRows, Table, read_file
+from agentrl.errors import INSTALLED, ConfigError, describe_error
 
 _AT_SPLIT = re.compile(r"(.+)@([\w.-]+)")
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Selection:
+    """The part of a data set to read."""
+
+    split: str | None = None
+    name: str | None = None
+    """The configuration (subset)."""
+    revision: str | None = None
+    """A branch, tag or commit of the hub."""
+    streaming: bool = False
+    """Whether rows are fetched one by one, without downloading the rest."""
+    max_rows: int | None = None
+    """Number of rows that are read from the start; required for streaming."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Arguments of `datasets.load_dataset` that are set."""
+        chosen = {"name": self.name, "revision": self.revision, "streaming": self.streaming}
+        return {setting: value for setting, value in chosen.items() if value}
 
 
 def open_table(data: str, selection: Selection | None = None) -> Table:
@@ -30,9 +53,15 @@ def open_table(data: str, selection: Selection | None = None) -> Table:
         if selection.split not in (None, split):
             raise ConfigError(f"split={selection.split}: {data}@{split} names another split")
         selection = replace(selection, split=split)
-    path = _found(data)
+    path = find_local(data)
+    if path is None and (
+        data.startswith((".", "/", "~")) or data.endswith(FILES) or data.count("/") > 1
+    ):
+        raise ConfigError(
+            f"data={data}: no such file, neither in the current folder nor beside the configuration"
+        )
     if path is None or path.is_dir():
-        table = open_hugging_face(data if path is None else str(path), path, selection)
+        table = _open_hugging_face(data if path is None else str(path), path, selection)
     else:
         # EasyR1 reads any file as its only split, train.
         _check_file(data, replace(selection, split=None) if split == "train" else selection)
@@ -48,6 +77,24 @@ def split_in(data: str) -> tuple[str, str | None]:
     return found[1], found[2]
 
 
+def find_local(data: str) -> Path | None:
+    """The file or folder of this path, in the current folder or on `sys.path`, if there is one.
+
+    Raises:
+        ConfigError: it is not a valid path.
+    """
+    # Not among installed libraries, whose folders could match a hub id.
+    own = (name for name in sys.path if isinstance(name, str) and not name.startswith(INSTALLED))
+    for folder in ("", *own):
+        path = Path(folder, data).expanduser()
+        try:
+            if path.is_file() or path.is_dir():
+                return path.absolute()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"data={data!r}: not a valid path: {error}") from None
+    return None
+
+
 def _check_file(data: str, selection: Selection) -> None:
     if selection.split is not None:
         raise ConfigError(
@@ -58,37 +105,78 @@ def _check_file(data: str, selection: Selection) -> None:
         raise ConfigError(f"{setting}={value}: {data} is a single file; remove the setting")
 
 
-def _found(data: str) -> Path | None:
-    """The file or folder, here or beside the configuration; None for an id on the hub.
-
-    Raises:
-        ConfigError: it looks like a file, but does not exist.
-    """
-    path = find_local(data)
-    if path is None and (
-        data.startswith((".", "/", "~")) or data.endswith(FILES) or data.count("/") > 1
-    ):
+def _open_hugging_face(data: str, folder: Path | None, selection: Selection) -> Table:
+    """Open a folder, or an id of the hub (`folder` is None), with the `datasets` library."""
+    try:
+        import datasets
+    except ImportError:
         raise ConfigError(
-            f"data={data}: no such file, neither in the current folder nor beside the configuration"
+            f"data={data}: no such file; an id on the Hugging Face Hub needs the library "
+            f"`datasets`, not installed: {extras.GET_DATA}"
+        ) from None
+    was_saved = folder is not None and any(
+        (folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")
+    )
+    if was_saved and selection.settings:
+        setting, value = next(iter(selection.settings.items()))
+        raise ConfigError(
+            f"{setting}={value}: {data} was saved by datasets' save_to_disk; remove the setting"
         )
-    return path
+    # The library would ignore it.
+    if folder is not None and selection.revision is not None:
+        raise ConfigError(
+            f"revision={selection.revision}: {data} is a folder on this machine, and only data "
+            "sets of the hub have revisions; remove the setting"
+        )
+    if selection.streaming and selection.max_rows is None:
+        raise ConfigError("streaming=true: set max_rows, the number of rows to fetch")
+    # Without a network, an id falls back to what is cached under its name: folders are kept apart.
+    cache = None if folder is None else str(Path(datasets.config.HF_DATASETS_CACHE) / "folders")
+    try:
+        loaded = (
+            datasets.load_from_disk(data)
+            if was_saved
+            else datasets.load_dataset(data, cache_dir=cache, **selection.settings)
+        )
+        one = _one_split(loaded, data, selection.split)
+        rows: Any = one
+        # We decode images ourselves, at any depth, to be able to name the bad rows.
+        for name, feature in (one.features or {}).items():
+            if (raw := _undecoded(feature)) != feature:
+                rows = rows.cast_column(name, raw)
+        if selection.streaming:
+            rows = list(itertools.islice(rows, selection.max_rows))
+    except ConfigError:
+        raise
+    # The hub, the network or the folder's content may raise anything.
+    except Exception as error:
+        what = "cannot be loaded"
+        if folder is None:
+            what = (
+                "not a file or folder, here or beside the configuration, and cannot be loaded from "
+                "the hub"
+            )
+        raise ConfigError(f"data={data}: {what}: {describe_error(error)}") from error
+    # A fetched data set refers to image files in the library's cache, unless it contains them.
+    root = Path(datasets.config.HF_CACHE_HOME) if folder is None else folder
+    return ColumnTable(rows, one.column_names or list(rows[0] if rows else ()), root)
 
 
-def find_local(data: str) -> Path | None:
-    """The file or folder of this path, in the current folder or on `sys.path`, if there is one.
+def _one_split(loaded: Any, data: str, split: str | None) -> Any:
+    if not isinstance(loaded, dict):
+        if split is not None:
+            raise ConfigError(f"split={split}: {data} has no splits; remove the setting")
+        return loaded
+    if split not in loaded and not (split is None and len(loaded) == 1):
+        raise ConfigError(f"split={split}: {data} has {', '.join(map(str, loaded))}; name one")
+    return loaded[split] if split is not None else next(iter(loaded.values()))
 
-    Raises:
-        ConfigError: it is not a valid path.
-    """
-    # Folders of installed libraries could match a hub id.
-    for folder in (
-        "",
-        *(own for own in sys.path if isinstance(own, str) and not own.startswith(INSTALLED)),
-    ):
-        path = Path(folder, data).expanduser()
-        try:
-            if path.is_file() or path.is_dir():
-                return path.absolute()
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"data={data!r}: not a valid path: {error}") from None
-    return None
+
+def _undecoded(feature: Any) -> Any:
+    if isinstance(feature, dict):
+        return {name: _undecoded(inner) for name, inner in feature.items()}
+    if isinstance(feature, list):
+        return [_undecoded(inner) for inner in feature]
+    if hasattr(feature, "feature"):
+        return replace(feature, feature=_undecoded(feature.feature))
+    return replace(feature, decode=False) if getattr(feature, "decode", False) else feature

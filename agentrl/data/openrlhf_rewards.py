@@ -15,11 +15,11 @@ from typing import Any
 
 from agentrl.data.reward_inputs import CHATML
 
+# Pattern of the text that begins an answer in common chat templates.
 _ANSWER_BEGINS = re.compile(
     r"<\|im_start\|>assistant\n|<\|start_header_id\|>assistant<\|end_header_id\|>\n\n"
     r"|<start_of_turn>model\n|<｜Assistant｜>|\[/INST\]"  # noqa: RUF001
 )
-"""Pattern of the text that begins an answer in common chat templates."""
 _SPECIAL = re.compile(
     r"<\|[\w ]+\|>|<｜[^<>]+｜>|<end_of_turn>|</s>|<eos>|<pad>"  # noqa: RUF001
 )
@@ -70,43 +70,39 @@ def inputs_of_request(content: Mapping[str, Any]) -> list[dict[str, Any]]:
         columns[name] = [None] * len(queries) if values is None else values
         if not isinstance(columns[name], list) or len(columns[name]) != len(queries):
             raise ValueError(f'"{name}" must be a list as long as "query" ({len(queries)})')
-    return [
-        _inputs(query, prompt, label)
-        for query, prompt, label in zip(queries, columns["prompts"], columns["labels"], strict=True)
-    ]
-
-
-def _inputs(query: str, prompt: Any, label: Any) -> dict[str, Any]:
-    response = response_in(query, prompt)
-    return {
-        "response": response,
-        "responses": [response],
-        "response_length": len(response),
-        "response_ids": [],
-        "ground_truth": label,
-        "images": [],
-        "env_rewards": [0.0],
-        "info": {},
-        "data_source": "openrlhf",
-        "shown": prompt if isinstance(prompt, str) else "",
-        "prompt": prompt,
-        "instructions": "",
-        "chat_prompt": prompt if isinstance(prompt, str) else "",
-        "chat_text": query,
-    }
+    inputs = []
+    for query, prompt, label in zip(queries, columns["prompts"], columns["labels"], strict=True):
+        response = response_in(query, prompt)
+        text = prompt if isinstance(prompt, str) else ""
+        inputs.append(
+            {
+                "response": response,
+                "responses": [response],
+                "response_length": len(response),
+                "response_ids": [],
+                "ground_truth": label,
+                "images": [],
+                "env_rewards": [0.0],
+                "info": {},
+                "data_source": "openrlhf",
+                "shown": text,
+                "prompt": prompt,
+                "instructions": "",
+                "chat_prompt": text,
+                "chat_text": query,
+            }
+        )
+    return inputs
 
 
 def response_in(query: str, prompt: Any) -> str:
     """The response in a query, without the special tokens that end it."""
     if isinstance(prompt, str) and prompt and query.startswith(prompt):
-        response = query[len(prompt) :]
-    else:  # image tokens are expanded in the query, or the prompt is a row's own text
-        *_, response = _ANSWER_BEGINS.split(query)
-    return _without_special_end(response)
-
-
-def _without_special_end(text: str) -> str:
-    # From the end: a regular expression would look for it from every space of a text.
+        text = query[len(prompt) :]
+    # Image tokens are expanded in the query, or the prompt is a row's own text.
+    else:
+        *_, text = _ANSWER_BEGINS.split(query)
+    # From the end: a regular expression would search from every space of the text.
     end = kept = len(text)
     while True:
         while end and text[end - 1].isspace():

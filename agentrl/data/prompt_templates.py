@@ -77,7 +77,8 @@ def compile_template(template: str, key: str, given: Collection[str] = ()) -> Ca
     def render(**names: Any) -> str:
         try:
             return found.render(**names).strip()
-        except Exception as error:  # a template is code and may raise anything
+        # A template is code and may raise anything.
+        except Exception as error:
             raise ConfigError(
                 f"{key}: cannot be rendered: {type(error).__name__}: {error}"
             ) from error

@@ -1,5 +1,6 @@
 """The columns of a data set that make a question, and a check that no others are ignored."""
 
+import contextlib
 import io
 import json
 import re
@@ -41,17 +42,17 @@ KEYS = {
 }
 """Default column names; `a.b` is the key b of the objects in column a."""
 _ALPACA = ("instruction", "input", "history")
+# Contents that no model is shown.
 _UNSEEN = ("videos", "audios")
-"""Contents that no model is shown."""
 _FILES = {
     "images": re.compile(r"[^\n]{1,500}\.(png|jpe?g|webp|gif|bmp|tiff?)", re.ASCII | re.IGNORECASE),
     "videos": re.compile(r"[^\n]{1,500}\.(mp4|avi|mov|mkv|webm)", re.ASCII | re.IGNORECASE),
     "audios": re.compile(r"[^\n]{1,500}\.(wav|mp3|flac|ogg|m4a)", re.ASCII | re.IGNORECASE),
 }
+# How PNG, JPEG, GIF and WEBP begin in base64.
 _BASE64_IMAGES = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")
-"""How PNG, JPEG, GIF and WEBP begin in base64."""
+# Characters; a shorter text is no image in base64.
 _LONG = 100
-"""Characters; a shorter text is no image in base64."""
 
 
 def find_columns(
@@ -84,7 +85,8 @@ def find_columns(
     columns: dict[str, str] = {}
     for content, names in KEYS.items():
         there = [name for name in names if has_column(table, name)]
-        if content == "images":  # `images` may be empty in every row that has an `image`
+        # Of `images` and `image`, one may be empty in every row.
+        if content == "images":
             there.sort(key=lambda n: all(_is_empty(row.get(n)) for row in rows))
         found = keys[content] if content in keys else next(iter(there), None)
         if found is not None:
@@ -238,20 +240,16 @@ def _media(value: Any) -> str | None:
     if isinstance(value, Mapping):
         return _media(value.get("bytes")) or _media(value.get("path"))
     if isinstance(value, bytes):
-        return "images" if _is_image(value) else None
+        # A decoder may raise anything on other data.
+        with contextlib.suppress(Exception):
+            PIL.Image.open(io.BytesIO(value), formats=("PNG", "JPEG", "WEBP", "GIF", "BMP")).close()
+            return "images"
+        return None
     if not isinstance(value, str):
         return None
     if len(value) > _LONG and value.startswith(_BASE64_IMAGES):
         return "images"
     return next((kind for kind, name in _FILES.items() if name.fullmatch(value)), None)
-
-
-def _is_image(value: bytes) -> bool:
-    try:
-        with PIL.Image.open(io.BytesIO(value), formats=("PNG", "JPEG", "WEBP", "GIF", "BMP")):
-            return True
-    except Exception:  # a decoder may raise anything on other data
-        return False
 
 
 def question_text(row: Row, columns: Mapping[str, str]) -> Any:

@@ -1,10 +1,12 @@
 """Read the questions in the rows of a data set: messages or a text, options and images."""
 
 import ast
+import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Template
@@ -16,6 +18,8 @@ from agentrl.data.chat_messages import (
     read_conversation,
     with_images,
 )
+from agentrl.data.conversations import ConversationRow
+from agentrl.data.image_loading import Cell, digest_images, load_image
 from agentrl.data.prompt_templates import parse_template, template_variables
 from agentrl.data.question_columns import (
     check_can_be_shown,
@@ -23,14 +27,18 @@ from agentrl.data.question_columns import (
     find_columns,
     is_conversation,
     question_text,
+    system_message,
     unfilled_columns,
 )
 from agentrl.data.row_columns import cell, numbered_image_columns
 from agentrl.data.tables import BadRow, Row, Table
-from agentrl.errors import describe_error
+from agentrl.errors import ConfigError, describe_error
 from agentrl.text import quoted
 from agentrl.types import IMAGE
 
+_PROMPT_KEYS = ("problem", "messages", "images", "options", "system", "videos", "audios")
+# Bad rows that an error lists.
+_MAX_LISTED = 5
 _NUMBERED = re.compile(r"<image\s+(\d{1,3})>", re.ASCII)
 
 
@@ -73,8 +81,11 @@ class QuestionReader:
         needs_answer: bool,
     ) -> None:
         self._keys = keys
-        self._template = None if template is None else _open_template(template)
-        rendered = set() if template is None else template_variables(template)
+        self._template: Template | None = None
+        rendered: set[str] = set()
+        if template is not None:
+            self._template = parse_template(template.strip(), f"template={template!r:.80}")
+            rendered = template_variables(template)
         self.columns = find_columns(table, name, keys, needs_answer=needs_answer, rendered=rendered)
         """Column names by content."""
         self._unfilled = unfilled_columns(table, self.columns, rendered)
@@ -163,7 +174,8 @@ class QuestionReader:
             raise BadRow(f"its messages have {len(asked)} questions, and the template is for one")
         (at,) = asked
         column = self.columns.get("options")
-        if isinstance(row.get(column or ""), str):  # a list as text, which no template can iterate
+        # A template cannot iterate over a list in text.
+        if isinstance(row.get(column or ""), str):
             row = {**row, str(column): list(options)}
         assert self._template is not None
         text = _render(self._template, row, messages[at].text, images)
@@ -171,13 +183,93 @@ class QuestionReader:
         return [*messages[:at], replace(messages[at], text=text, images=marks), *messages[at + 1 :]]
 
 
-def _open_template(template: str) -> Template:
-    """Parse the template of a question, without the white space around it.
+class PromptRows:
+    """The rows of a table as conversations that end with a question.
+
+    A row has messages or a text, and images beside them or inside. The assistant's message after
+    the question is the row's answer, and is left out.
+
+    Args:
+        table: of rows.
+        name: of the data, for messages.
+        keys: see `find_columns`; of the `problem`, `messages`, `images`, `options` and `system`.
+        template: Jinja2 for a question in a column of text; None uses it unchanged.
+        image_root: the folder that must contain all image paths; None for the table's own.
+        system: system message of conversations that have none.
 
     Raises:
-        ConfigError: it has a syntax error.
+        ConfigError: a column is missing, the template is invalid, or all rows are bad.
     """
-    return parse_template(template.strip(), f"template={template!r:.80}")
+
+    def __init__(
+        self,
+        table: Table,
+        name: str,
+        *,
+        keys: Mapping[str, str | None] | None = None,
+        template: str | None = None,
+        image_root: Path | None = None,
+        system: str | None = None,
+    ) -> None:
+        for content in keys or {}:
+            if content not in _PROMPT_KEYS:
+                raise ConfigError(f"keys.{content}: must be one of {', '.join(_PROMPT_KEYS)}")
+        self.table = table
+        self._reader = QuestionReader(table, name, keys or {}, template, needs_answer=False)
+        self._root = (image_root or table.root).absolute()
+        self._system = system
+        self.bad: dict[int, str] = {}
+        """Why rows are no questions, by index; their images are not looked at."""
+        self.digest = self._examine()
+        """Changes with the rows and their image files."""
+        if len(self.bad) == len(table):
+            listed = (f"{table.name(i)}: {self.bad[i]}" for i in list(self.bad)[:_MAX_LISTED])
+            raise ConfigError(f"data={name}: no row is a question: {'; '.join(listed)}")
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def load(self, index: int) -> tuple[str, ConversationRow]:
+        """The system message of a row, and its other messages with decoded images.
+
+        Raises:
+            BadRow: it is not a question.
+            ImageError: an image cannot be loaded.
+        """
+        system, row = self._parse(self.table.row(index))
+        images = tuple(load_image(image, self._root) for image in row.images)
+        return system, replace(row, images=images)
+
+    def _examine(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for index in range(len(self.table)):
+            try:
+                row = self.table.row(index)
+                digest.update(json.dumps(row, default=_digest_text).encode())
+                self._parse(row)
+            except BadRow as error:
+                self.bad[index] = str(error)
+                digest.update(str(error).encode(errors="replace"))
+
+        def images() -> Iterator[Cell]:
+            for index in range(len(self.table)):
+                if index not in self.bad:
+                    for image in self._parse(self.table.row(index))[1].images:
+                        yield index, image
+
+        return f"{digest.hexdigest()}{digest_images(images(), self._root)}"
+
+    def _parse(self, row: Row) -> tuple[str, ConversationRow]:
+        question = self._reader.read(row)
+        system = system_message(row, self._reader.columns, question.system) or self._system or ""
+        return system, ConversationRow(messages=question.turns, images=question.images)
+
+
+def _digest_text(value: Any) -> str:
+    """Return a text that stands in a row's digest for a value that JSON cannot hold."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return hashlib.blake2b(value, digest_size=16).hexdigest()
+    return str(value)
 
 
 def _render(template: Template, row: Row, problem: str, images: Sequence[Any]) -> str:
@@ -192,7 +284,8 @@ def _render(template: Template, row: Row, problem: str, images: Sequence[Any]) -
         names["prompt"] = problem
     try:
         return str(template.render(names))
-    except Exception as error:  # a template is code and may raise anything
+    # A template is code and may raise anything.
+    except Exception as error:
         raise BadRow(f"the template fails: {describe_error(error)}") from error
 
 

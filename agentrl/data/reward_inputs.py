@@ -1,4 +1,4 @@
-"""What reward functions read: an episode's replies, environment rewards, ground truth and text."""
+"""Inputs of reward functions: an episode's replies, environment rewards, ground truth and text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,12 +80,7 @@ def truth(episode: Episode, key: str) -> Any:
 
 
 def fact(episode: Episode, info: Mapping[str, Any], key: str) -> Any:
-    """A value from one info of an episode.
-
-    Args:
-        episode: for the message.
-        info: of one of its turns, or of reset.
-        key: of the value.
+    """A value from one info of an episode: of one of its turns, or of reset.
 
     Raises:
         MissingInfo: the info lacks the key.

@@ -1,8 +1,10 @@
-"""Columns of a data set's row: by dotted names, and as reward functions get them."""
+"""Rows and columns of a data set: dotted names, checks, and the columns for reward functions."""
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,13 @@ from agentrl.data.tables import BadRow, Row, Table
 from agentrl.errors import ConfigError
 from agentrl.text import did_you_mean, known_names, list_names
 
+log = logging.getLogger(__name__)
+
 _NUMBERED_IMAGE = re.compile(r"image_(\d{1,3})", re.ASCII)
+# Rows that are searched for a key inside of a column.
 _ROWS_SEARCHED = 20
-"""Rows that are searched for a key inside of a column."""
+# Bad rows that an error lists.
+_MAX_LISTED = 5
 
 
 def check_has_rows(table: Table, name: str) -> None:
@@ -133,4 +139,46 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
-    return str(value)  # such as a date
+    # Such as a date.
+    return str(value)
+
+
+def report_bad_rows(
+    name: str,
+    bad: Mapping[str, str],
+    rows: int,
+    on_bad: str,
+    setting: str = "on_bad",
+    remedy: str = "",
+) -> None:
+    """Refuse a data set with bad rows, or warn that they are skipped.
+
+    Args:
+        name: of the data.
+        bad: why rows cannot be used, by row name.
+        rows: number of all rows.
+        on_bad: `refuse` or `skip`.
+        setting: that says so.
+        remedy: a sentence that is added to the error.
+
+    Raises:
+        ConfigError: rows are bad and may not be skipped, or all rows are.
+    """
+    if on_bad not in ("refuse", "skip"):
+        raise ConfigError(f"{setting}={on_bad!r}: must be refuse or skip")
+    if not bad:
+        return
+    named = "; ".join(f"{row}: {why}" for row, why in list(bad.items())[:_MAX_LISTED])
+    more = f"; and {len(bad) - _MAX_LISTED} more" if len(bad) > _MAX_LISTED else ""
+    what = f"data={name}: {len(bad)} of {rows} rows are bad: {named}{more}"
+    if on_bad == "refuse":
+        raise ConfigError(f"{what}. Fix them, or leave them out with {setting}=skip{remedy}")
+    if len(bad) == rows:
+        raise ConfigError(f"{what}{remedy}")
+    # Each rollout worker and each split opens the data set again.
+    _warn_once(f"{what}. They are skipped ({setting}=skip)")
+
+
+@lru_cache
+def _warn_once(message: str) -> None:
+    log.warning("%s", message)

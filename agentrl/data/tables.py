@@ -1,19 +1,28 @@
-"""Tables of rows, and those of JSONL, JSON, CSV and Parquet files."""
+"""Tables of rows: read from JSONL, JSON, CSV and Parquet files, and written with more columns."""
 
+import base64
 import codecs
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, TypeVar
+
+import numpy as np
 
 from agentrl import extras
 from agentrl.errors import ConfigError, describe_error
 
+# Maximum characters of a CSV cell, which may hold an image in base64.
 _LONGEST_CELL = 100_000_000
-"""Maximum characters of a CSV cell, which may hold an image in base64."""
+_WRITTEN = (".jsonl", ".parquet")
+# Rows of a Parquet row group, which are in memory together.
+_ROWS_AT_ONCE = 1000
 
 Row = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class BadRow(ValueError):
@@ -112,7 +121,8 @@ class ColumnTable:
         """See Table.row."""
         try:
             found: Row = self._held[index]
-        except Exception as error:  # a library may raise anything on broken data
+        # A library may raise anything on broken data.
+        except Exception as error:
             raise BadRow(describe_error(error)) from error
         return found
 
@@ -163,24 +173,20 @@ def _jsonl(path: Path) -> Table:
         if file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             raise ConfigError(f"data={path}: is text in UTF-16; convert it to UTF-8")
         for number, line in enumerate(file, 1):
-            if line.strip():
-                rows.append((number, _parsed(line.removeprefix(b"\xef\xbb\xbf"))))
+            if not line.strip():
+                continue
+            row: Row | str
+            try:
+                value = json.loads(line.removeprefix(codecs.BOM_UTF8))
+                is_row = isinstance(value, dict)
+                row = value if is_row else f"{type(value).__name__}, not an object with keys"
+            # Without the error's own line number: each line is parsed alone.
+            except json.JSONDecodeError as error:
+                row = f"invalid JSON: {error.msg}, at character {error.pos + 1}"
+            except (ValueError, RecursionError) as error:
+                row = f"invalid JSON: {error}"
+            rows.append((number, row))
     return FileTable(path, rows)
-
-
-def _parsed(line: bytes) -> Row | str:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return f"invalid JSON: {_why(error)}"
-    return row if isinstance(row, dict) else f"{type(row).__name__}, not an object with keys"
-
-
-def _why(error: ValueError | RecursionError) -> str:
-    """The reason without a line number: each line is parsed alone."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg}, at character {error.pos + 1}"
-    return str(error)
 
 
 def _json(path: Path) -> Table:
@@ -200,7 +206,14 @@ def _csv(path: Path) -> Table:
     with path.open(encoding="utf-8-sig", newline="") as file:
         records = _records(path, file)
         _, header = next(records, (0, []))
-        _check_header(path, header)
+        if len(header) == 1 and (found := [sign for sign in ";\t|" if sign in header[0]]):
+            raise ConfigError(
+                f"data={path}: its first line {header[0]!r} is a single column; columns are "
+                f"separated by commas in .csv and by tabs in .tsv, not by {found[0]!r}"
+            )
+        for index, name in enumerate(header):
+            if name and name in header[:index]:
+                raise ConfigError(f"data={path}: two columns are named {name!r}; rename one")
         for number, cells in records:
             is_complete = len(cells) == len(header)
             problem = f"it has {len(cells)} cells, the header {len(header)}"
@@ -225,17 +238,6 @@ def _records(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
         ) from None
 
 
-def _check_header(path: Path, names: Sequence[str]) -> None:
-    if len(names) == 1 and (found := [sign for sign in ";\t|" if sign in names[0]]):
-        raise ConfigError(
-            f"data={path}: its first line {names[0]!r} is a single column; columns are separated "
-            f"by commas in .csv and by tabs in .tsv, not by {found[0]!r}"
-        )
-    for index, name in enumerate(names):
-        if name and name in names[:index]:
-            raise ConfigError(f"data={path}: two columns are named {name!r}; rename one")
-
-
 def _parquet(path: Path) -> Table:
     try:
         import pyarrow
@@ -249,3 +251,107 @@ def _parquet(path: Path) -> Table:
     except (pyarrow.ArrowException, OSError) as error:
         raise ConfigError(f"data={path}: cannot be read: {describe_error(error)}") from error
     return ColumnTable(_Arrow(table), table.column_names, path.parent)
+
+
+class RowWriter:
+    """Writes the rows of a table, each with further columns.
+
+    Args:
+        out: names the format by its suffix.
+        table: of the rows.
+        types: the further columns, each with its Arrow type, such as `list<string>`.
+
+    Raises:
+        ConfigError: the format is unknown, pyarrow is not installed, the table has one of the
+            further columns already, or its values do not fit into Parquet's columns.
+    """
+
+    def __init__(self, out: Path, table: Table, types: Mapping[str, str]) -> None:
+        if out.suffix.lower() not in _WRITTEN:
+            raise ConfigError(f"out={out}: must end in {' or '.join(_WRITTEN)}")
+        taken = [name for name in types if name in table.columns]
+        if taken:
+            raise ConfigError(
+                f"the data has a column {taken[0]!r}, which {out} needs for the results: rename it"
+            )
+        self._table = table
+        self._schema = self._arrow_schema(types) if out.suffix.lower() == ".parquet" else None
+
+    def write(self, path: Path, columns: Iterable[Row]) -> None:
+        """Write all rows to a new file, with the further columns of each in their order."""
+        rows = ({**self._row(index), **more} for index, more in enumerate(columns))
+        if self._schema is None:
+            with path.open("wb") as file:
+                file.writelines(map(_json_line, rows))
+            return
+        import pyarrow
+        from pyarrow import parquet
+
+        with parquet.ParquetWriter(path, self._schema) as writer:
+            for some in _batches(rows):
+                writer.write_table(pyarrow.Table.from_pylist(some, schema=self._schema))
+
+    def _row(self, index: int) -> dict[str, Any]:
+        """A row; empty if it cannot be read."""
+        try:
+            return {str(name): value for name, value in self._table.row(index).items()}
+        except BadRow:
+            return {}
+
+    def _arrow_schema(self, types: Mapping[str, str]) -> Any:
+        """The schema of all rows, which may lack columns or values."""
+        try:
+            import pyarrow
+        except ImportError:
+            raise ConfigError(f"Parquet needs pyarrow, not installed: {extras.GET_DATA}") from None
+        schemas = []
+        own: dict[str, Any] = {
+            "string": pyarrow.string(),
+            "int64": pyarrow.int64(),
+            "list<string>": pyarrow.list_(pyarrow.string()),
+            "list<int64>": pyarrow.list_(pyarrow.int64()),
+        }
+        try:
+            for indices in _batches(range(len(self._table))):
+                rows = [self._row(index) for index in indices]
+                names = dict.fromkeys(name for row in rows for name in row)
+                arrays = {name: [row.get(name) for row in rows] for name in names}
+                schemas.append(pyarrow.table(arrays).schema)
+            found = pyarrow.unify_schemas(schemas, promote_options="permissive")
+        except (OverflowError, pyarrow.ArrowException) as error:
+            raise ConfigError(
+                f"the rows do not fit into a Parquet file: {error}; .jsonl has no such limits"
+            ) from error
+        for name, kind in types.items():
+            found = found.append(pyarrow.field(name, own[kind]))
+        return found
+
+
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    remaining = iter(items)
+    while batch := list(islice(remaining, _ROWS_AT_ONCE)):
+        yield batch
+
+
+def _json_line(row: Mapping[str, Any]) -> bytes:
+    plain = _plain(row)
+    try:
+        return json.dumps(plain, ensure_ascii=False).encode() + b"\n"
+    # A lone surrogate, which JSON can only escape.
+    except UnicodeEncodeError:
+        return json.dumps(plain).encode() + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """A value for JSON: bytes as base64, which image columns may hold; NaN as null."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | bool | int | float) else str(value)

@@ -7,7 +7,7 @@ for demonstrations, one for training. No seed is ever both evaluated and trained
 from collections.abc import Sequence
 
 from agentrl.config import EvalConfig, RolloutConfig
-from agentrl.data.dataset import FIRST_LEARNED_SEED, SEED_RANGE
+from agentrl.data.tasks import FIRST_LEARNED_SEED, SEED_RANGE
 from agentrl.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.data.dataset import Task
+from agentrl.data.tasks import Task
 from agentrl.envs.qa.canvas import Canvas, outline
 from agentrl.types import Image
 

@@ -7,9 +7,10 @@ from typing import Any
 import gymnasium
 
 from agentrl.data import grading
-from agentrl.data.dataset import Dataset, Task
+from agentrl.data.dataset import Dataset
 from agentrl.data.observations import AnyText, ImageTuple
 from agentrl.data.reward_inputs import IMAGE_COLUMN, ROW
+from agentrl.data.tasks import Task
 from agentrl.env import FirstObservation
 from agentrl.envs.qa.question_sources import open_source
 from agentrl.errors import ConfigError

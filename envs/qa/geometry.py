@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from agentrl.data.dataset import Task
+from agentrl.data.tasks import Task
 from agentrl.envs.qa.arithmetic import product
 from agentrl.envs.qa.canvas import Canvas, Point
 from agentrl.envs.qa.question_split import HOLD_OUT, QuestionSplit

@@ -5,7 +5,7 @@ import pytest
 import agentrl
 from agentrl.config import Config, EnvConfig, RewardConfig
 from agentrl.data.open_table import open_table
-from agentrl.data.prompt_rows import PromptRows
+from agentrl.data.question_reader import PromptRows
 from agentrl.errors import ActionError, ConfigError
 from agentrl.training.plan.job_plan import plan_scripted_play
 from tests.data.rows import picture, png, write_jsonl

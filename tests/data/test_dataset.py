@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.data import image_loading
-from agentrl.data.dataset import Dataset, row_of
-from agentrl.data.hugging_face import Selection
-from agentrl.data.open_table import open_table
+from agentrl.data.dataset import Dataset
+from agentrl.data.open_table import Selection, open_table
 from agentrl.data.tables import BadRow
+from agentrl.data.tasks import row_of
 from agentrl.errors import ConfigError
 from tests.data.rows import POSTSCRIPT, jpeg, picture, png, sums, write_csv, write_jsonl
 

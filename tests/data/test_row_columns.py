@@ -10,7 +10,7 @@ import pytest
 
 from agentrl.data.dataset import Dataset
 from agentrl.data.open_table import open_table
-from agentrl.data.prompt_rows import PromptRows
+from agentrl.data.question_reader import PromptRows
 from agentrl.data.tables import ColumnTable
 from agentrl.errors import ConfigError
 from tests.data.rows import picture, png, write_jsonl

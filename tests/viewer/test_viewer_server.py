@@ -25,8 +25,7 @@ from agentrl import config as configuration
 from agentrl import replay
 from agentrl.cli import run
 from agentrl.config import Config, EnvConfig, RolloutConfig, RunConfig
-from agentrl.data.chat_rows import ChatRows
-from agentrl.data.conversations import read_chat
+from agentrl.data.conversations import ChatRows, read_chat
 from agentrl.data.tables import read_file
 from agentrl.errors import ConfigError
 from agentrl.rollout.environments.load_translator_and_players import open_translator

@@ -10,8 +10,7 @@ from agentrl.cli.porting.trl_settings import combine_trl
 from agentrl.cli.terminal import announce
 from agentrl.config.algorithm_selection import algorithm_defaults
 from agentrl.config.other_trainers import translated
-from agentrl.data.hugging_face import Selection
-from agentrl.data.open_table import open_table
+from agentrl.data.open_table import Selection, open_table
 from agentrl.errors import ConfigError
 
 _PROMPT_TOKENS = 2048

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentrl import event_loop
-from agentrl.data.hugging_face import Selection
-from agentrl.data.open_table import open_table
-from agentrl.data.prompt_rows import PromptRows
+from agentrl.data.open_table import Selection, open_table
 from agentrl.data.prompt_templates import find_template
-from agentrl.data.row_writers import RowWriter
+from agentrl.data.question_reader import PromptRows
+from agentrl.data.tables import RowWriter
 from agentrl.errors import (
     ConfigError,
     EndpointRefused,

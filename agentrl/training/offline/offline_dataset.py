@@ -10,8 +10,8 @@ import numpy as np
 
 from agentrl.config import DataConfig, FinetuningConfig
 from agentrl.data.chat_messages import ChatMessage
-from agentrl.data.chat_rows import ChatRows
 from agentrl.data.conversations import (
+    ChatRows,
     ConversationRow,
     LabeledRow,
     OfflineRow,
@@ -19,9 +19,8 @@ from agentrl.data.conversations import (
     ReadRow,
     TextRow,
 )
-from agentrl.data.dataset import report_bad_rows
-from agentrl.data.hugging_face import Selection
-from agentrl.data.open_table import open_table
+from agentrl.data.open_table import Selection, open_table
+from agentrl.data.row_columns import report_bad_rows
 from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
