@@ -12,7 +12,7 @@ can say for that target.
 import argparse
 from contextlib import closing
 
-from agentrl.actions.open_dialect import SCREENS
+from agentrl.actions.dialect import SCREENS
 from agentrl.check.phones import hit_proof
 from agentrl.config import ModelConfig
 from agentrl.devices.adb import AdbServer

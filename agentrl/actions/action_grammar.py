@@ -109,7 +109,7 @@ class Grammar:
             raise ConfigError(f"positions=pixels needs the image size, not {self.size!r}")
         if unknown := [name for name in self.actions if name not in FORMS]:
             raise ConfigError(f"unknown actions: {unknown}{did_you_mean(unknown[0], FORMS)}")
-        self._calls()
+        _calls(self.actions, self.style)
 
     def parse(self, reply: str) -> Action:
         """The action in a reply.
@@ -118,7 +118,7 @@ class Grammar:
             ActionError: the reply does not contain exactly one call, the call is not a valid
                 action, or a position is outside the screen and `outside` is `refuse`.
         """
-        call = self._calls().parse(reply)
+        call = _calls(self.actions, self.style).parse(reply)
         name, given = call.name, list(call.arguments)
         if issubclass(_KINDS[name], PointTouch | PathTouch):
             numbers = [_number(text, signed=self.outside == "clamp") for text in given]
@@ -126,7 +126,31 @@ class Grammar:
             places = [place for point in points for place in self._scale().position(point, name)]
             touch: Action = _KINDS[name](*places)
             return touch
-        return self._without_position(name, given)
+        match name, given:
+            case "type", [argument]:
+                # Only what starts with a quote is parsed: other JSON may nest deeply.
+                text = None
+                if argument.strip().startswith('"'):
+                    with contextlib.suppress(ValueError):
+                        text = json.loads(argument)
+                if not isinstance(text, str):
+                    raise ActionError(
+                        f'type takes one JSON string, as in type("hello"), not {quoted(argument)}'
+                    )
+                return Type(typed_text(text, "type", self.max_text))
+            case "key", [argument]:
+                key = argument.strip("'\"").upper()
+                if key not in self.keys:
+                    known = ", ".join(self.keys)
+                    raise ActionError(f"there is no key {quoted(argument)}; keys are {known}")
+                return Key(key)
+            case "wait", [argument]:
+                seconds = _number(argument)
+                if not 0 <= seconds <= self.max_wait_s:
+                    longest = f"{self.max_wait_s:g}"
+                    raise ActionError(f"wait takes a number of seconds from 0 to {longest}")
+                return Wait(seconds)
+        return Done()
 
     def format(self, action: Action) -> str:
         """The text of an action, in its tag."""
@@ -158,35 +182,6 @@ class Grammar:
             return CoordinateScale(sides=self.size, pixels=True, clamp=clamp)
         side = 1 if self.positions == "unit" else 1000
         return CoordinateScale(sides=(side, side), clamp=clamp)
-
-    def _calls(self) -> ActionSet:
-        return _calls(self.actions, self.style)
-
-    def _without_position(self, name: str, given: list[str]) -> Action:
-        match name, given:
-            case "type", [argument]:
-                text = None  # what does not start with a quote may nest deeply
-                if argument.strip().startswith('"'):
-                    with contextlib.suppress(ValueError):
-                        text = json.loads(argument)
-                if not isinstance(text, str):
-                    raise ActionError(
-                        f'type takes one JSON string, as in type("hello"), not {quoted(argument)}'
-                    )
-                return Type(typed_text(text, "type", self.max_text))
-            case "key", [argument]:
-                key = argument.strip("'\"").upper()
-                if key not in self.keys:
-                    known = ", ".join(self.keys)
-                    raise ActionError(f"there is no key {quoted(argument)}; keys are {known}")
-                return Key(key)
-            case "wait", [argument]:
-                seconds = _number(argument)
-                if not 0 <= seconds <= self.max_wait_s:
-                    longest = f"{self.max_wait_s:g}"
-                    raise ActionError(f"wait takes a number of seconds from 0 to {longest}")
-                return Wait(seconds)
-        return Done()
 
 
 def _number(text: str, *, signed: bool = False) -> float:

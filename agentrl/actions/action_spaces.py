@@ -33,8 +33,8 @@ from agentrl.actions.tool_calls import ActionSet, in_json
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import action_tag_content, quoted
 
+# Maximum number of action names that the instructions list.
 _MOST_NAMES = 30
-"""Maximum number of action names that the instructions list."""
 
 
 class ActionFormat(Protocol):
@@ -180,7 +180,7 @@ class BoxFormat:
         bounds = zip(self._space.low, self._space.high, strict=True)
         given = zip(self._parameters, self._calls.parse(reply).arguments, bounds, strict=True)
         for name, argument, (low, high) in given:
-            # What is no number is refused as it was written.
+            # The error for what is not a number quotes it as it was written.
             value: Any = argument
             with contextlib.suppress(ValueError, RecursionError):
                 parsed = json.loads(argument, parse_constant=lambda _: math.nan)
@@ -211,17 +211,14 @@ class TextFormat:
 
     def describe(self) -> str:
         """The answer format."""
-        return (
-            f"Answer {self._calls.describe() if self._is_call else '<action>your text</action>'}."
+        form = (
+            self._calls.describe() if self._calls.style == "tool" else "<action>your text</action>"
         )
-
-    @property
-    def _is_call(self) -> bool:
-        return self._calls.style == "tool"
+        return f"Answer {form}."
 
     def parse(self, reply: str) -> str:
         """See ActionFormat.parse; the text is stripped."""
-        if self._is_call:
+        if self._calls.style == "tool":
             text = str(json.loads(self._calls.parse(reply).arguments[0]))
         else:
             text = action_tag_content(reply).strip()
@@ -229,7 +226,7 @@ class TextFormat:
 
     def format(self, action: Any) -> str:
         """See ActionFormat.format."""
-        if self._is_call:
+        if self._calls.style == "tool":
             return self._calls.format("say", in_json(str(action)))
         return f"<action>{action}</action>"
 

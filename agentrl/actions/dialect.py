@@ -5,19 +5,28 @@ models expect, and what ends a reply. Every dialect is a module in `agentrl.acti
 user's own subclass of `Dialect`; `env.dialect` names it.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from agentrl.actions.reply_values import OUTSIDE
-from agentrl.actions.screen_actions import ScreenAction
-from agentrl.errors import ConfigError
+from agentrl.actions.screen_actions import ScreenAction, Tap
+from agentrl.errors import ActionError, ConfigError, boundary, describe_error
+from agentrl.extension_points import DIALECT
+from agentrl.text import quoted
 
 Size = tuple[int, int]
 """Width and height in pixels."""
 Resize = Callable[[Size], Size]
 """The size of the image that the model sees, for the size of a screen."""
+SCREENS: tuple[Size, ...] = ((720, 1280), (1080, 2400), (1440, 3120), (2400, 1080), (1600, 2560))
+"""Phones, one of them turned, and a tablet."""
+# Coordinates of the taps that are checked.
+_GRID = (1.0, 0.0, 0.999, 0.001, 0.25, 1 / 3, 0.5, 0.737)
+# The largest error of a position in [0, 1]: the coarsest dialects write hundredths.
+_TOLERANCE = 0.01
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -28,10 +37,6 @@ class Screen:
     """Size of the screen in its own pixels."""
     seen: Size
     """Size of the image that the model sees, after the model's own resize."""
-
-
-def _unchanged(size: Size) -> Size:
-    return size
 
 
 class Dialect(ABC):
@@ -62,7 +67,7 @@ class Dialect(ABC):
                 f"env.dialect_kwargs.outside={outside!r} must be one of {', '.join(OUTSIDE)}"
             )
         self.clamp = outside == "clamp"
-        self.resize: Resize = _unchanged
+        self.resize: Resize = lambda size: size
         """The model's own resize; set when the dialect is opened for a model."""
 
     def screen(self, size: Size) -> Screen:
@@ -131,3 +136,81 @@ class Dialect(ABC):
 def type_names(types: Collection[type[Any]]) -> str:
     """Names of action types for messages: `tap, swipe`."""
     return ", ".join(sorted(kind.__name__.lower() for kind in types))
+
+
+def open_dialect(
+    name: str, kwargs: Mapping[str, Any] | None = None, resize: Resize | None = None
+) -> Dialect:
+    """The dialect of that name.
+
+    Args:
+        name: as `env.dialect` has it.
+        kwargs: arguments of its class.
+        resize: the model's own resize; None for a model that sees screens unchanged.
+
+    Raises:
+        ConfigError: there is no such dialect, it rejects the arguments, or its positions leave the
+            screen.
+    """
+    cls = DIALECT.resolve(name)
+    given = dict(kwargs or {})
+    with boundary(ConfigError, f"env.dialect_kwargs={given}: the dialect {name} rejects them"):
+        dialect: Dialect = cls(**given)
+    if resize is not None:
+        dialect.resize = resize
+    # A wrong scale would train a model to miss; it shows here, before any phone is touched.
+    try:
+        for size in SCREENS:
+            check_positions(dialect, dialect.screen(size))
+    except AssertionError as error:
+        raise ConfigError(f"env.dialect={name}: {error}") from error
+    return dialect
+
+
+def check_positions(dialect: Dialect, screen: Screen) -> None:
+    """Check that taps all over a screen are spelled and parsed as the same place.
+
+    Raises:
+        AssertionError: one is not, or is parsed as a place outside the screen.
+    """
+    if Tap not in dialect.says:
+        return
+    width, height = screen.size
+    for x, y in (*zip(_GRID, _GRID, strict=True), *zip(_GRID, reversed(_GRID), strict=True)):
+        where = f"on a screen of {width}x{height}, a tap at ({x:.3g}, {y:.3g})"
+        try:
+            reply = dialect.spell(Tap(x, y), screen)
+            parsed = dialect.parse(reply, screen)
+        except ActionError as error:
+            raise AssertionError(f"{where} cannot be said: {error}") from error
+        except Exception as error:
+            raise AssertionError(f"{where} fails: {describe_error(error)}") from error
+        assert isinstance(parsed, Tap), f"{where} is spelled {quoted(reply, 200)}: {parsed}"
+        where += f" is spelled {quoted(reply, 200)} and parsed as ({parsed.x:.4g}, {parsed.y:.4g})"
+        on_screen = 0 <= parsed.x <= 1 and 0 <= parsed.y <= 1
+        assert on_screen, f"{where}, which is outside the screen: positions are in [0, 1]"
+        close = abs(parsed.x - x) <= _TOLERANCE and abs(parsed.y - y) <= _TOLERANCE
+        assert close, f"{where}, which is another place"
+
+
+def smart_resize(size: Size, side: int, min_pixels: int, max_pixels: int) -> Size:
+    """The size to which Qwen's image processors resize an image.
+
+    Equals `qwen_vl_utils.smart_resize`. The two sides are rounded by themselves, so the ratio of
+    width to height changes slightly.
+
+    Args:
+        size: width and height of the image.
+        side: side of a token in pixels: 28 for Qwen2-VL and Qwen2.5-VL, 32 for Qwen3-VL.
+        min_pixels: smallest area.
+        max_pixels: largest area.
+    """
+    width, height = size
+    columns, rows = (max(side, round(edge / side) * side) for edge in size)
+    if columns * rows > max_pixels:
+        shrink = math.sqrt(width * height / max_pixels)
+        columns, rows = (max(side, math.floor(edge / shrink / side) * side) for edge in size)
+    elif columns * rows < min_pixels:
+        grow = math.sqrt(min_pixels / (width * height))
+        columns, rows = (math.ceil(edge * grow / side) * side for edge in size)
+    return columns, rows

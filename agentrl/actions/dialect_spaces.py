@@ -42,6 +42,7 @@ class DialectSpace:
         low, extent = self._extent(space)
         positions = np.array(touch_values(action, int(space.shape[0])))
         values = low + positions * extent
+        # The pixel that a position lies in; position 1 is beyond the last one, and clipped.
         if np.issubdtype(space.dtype, np.integer):
             values = np.floor(values)
         return np.clip(values, space.low, space.high).astype(space.dtype)
@@ -58,8 +59,9 @@ class DialectSpace:
         return touch_of(np.clip(positions, 0.0, 1.0))
 
     def _extent(self, space: spaces.Box) -> tuple[Any, Any]:
-        """The least numbers, and how far the numbers reach."""
+        """The lower bounds, and the distances to the upper ones."""
         low = space.low.astype(np.float64)
+        # Pixels 0 to 99 are 100 pixels wide.
         pixels = 1.0 if np.issubdtype(space.dtype, np.integer) else 0.0
         return low, space.high.astype(np.float64) - low + pixels
 

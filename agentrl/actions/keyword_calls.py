@@ -12,6 +12,7 @@ from agentrl.text import quoted
 Value = str | float | list[float]
 _HEAD = re.compile(r"\s*([A-Za-z_]\w{0,60})\s*\(", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,9}(?:\.\d{0,12})?", re.ASCII)
+# Possessive repetitions and bounds keep matching linear in what a model may write.
 _ARGUMENT = re.compile(
     r"""\s*([A-Za-z_]\w{0,60})\s*=\s*(?:
         (?P<text>'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+")
@@ -39,7 +40,12 @@ def parse_call(text: str) -> tuple[str, dict[str, Value]]:
     while found := _ARGUMENT.match(text, at, _MAX_CALL):
         if found[1] in arguments:
             raise ActionError(f"{name} has {found[1]} twice")
-        arguments[found[1]] = _value(found)
+        if found["text"] is not None:
+            arguments[found[1]] = decode_text(found["text"][1:-1])
+        elif found["list"] is not None:
+            arguments[found[1]] = numbers_in(found["list"][1:-1])
+        else:
+            (arguments[found[1]],) = numbers_in(found["number"])
         at = found.end()
     if text[at:].strip() != ")":
         raise ActionError(f"{quoted(text[at:].strip() or text)} in {name}(...) cannot be read")
@@ -77,12 +83,3 @@ def encode_text(text: str, quote: str) -> str:
     """Escape a text for a literal in these quotes; the inverse of `decode_text`."""
     encoded = text.replace("\\", "\\\\").replace(quote, f"\\{quote}")
     return encoded.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-
-
-def _value(found: re.Match[str]) -> Value:
-    if found["text"] is not None:
-        return decode_text(found["text"][1:-1])
-    if found["list"] is not None:
-        return numbers_in(found["list"][1:-1])
-    (number,) = numbers_in(found["number"])
-    return number

@@ -6,7 +6,7 @@ argument `action` is one of a few verbs. Models differ in their verbs, prompts a
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
@@ -67,6 +67,7 @@ VERBS: Mapping[str, Verb] = {
 """The verbs of Qwen2.5-VL."""
 ANSWER = Verb(AnswerUser, ("text",), "Output the answer.")
 INTERACT = Verb(AskUser, ("text",), "Resolve the blocking window by interacting with the user.")
+# Beginning of the description, and schema, of each argument.
 _ARGUMENTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "coordinate": (f"{_POINT} move the mouse to. ", {"type": "array"}),
     "coordinate2": (f"{_POINT} move the mouse to. ", {"type": "array"}),
@@ -82,7 +83,6 @@ _ARGUMENTS: Mapping[str, tuple[str, dict[str, Any]]] = {
         {"type": "string", "enum": ["success", "failure"]},
     ),
 }
-"""Beginning of the description, and schema, of each argument."""
 
 
 class MobileUse(VerbDialect):
@@ -102,7 +102,18 @@ class MobileUse(VerbDialect):
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
         """See Dialect.parse."""
-        return self.read(*_call_in(reply, self.verbs), screen)
+        text = tag_content(reply, "tool_call")
+        call = reply_values.json_object(text, f"a call of {TOOL} as JSON")
+        reply_values.check_keys("the call", call, ("name", "arguments"))
+        reply_values.one_of(call["name"], "name", (TOOL,))
+        given = call["arguments"]
+        # Some models write JSON within JSON.
+        if isinstance(given, str):
+            given = reply_values.json_object(given, "the arguments of a call as JSON")
+        if not isinstance(given, dict):
+            raise ActionError(f"arguments: {given!r:.40} is not an object")
+        verb = reply_values.one_of(given.pop("action", None), "action", self.verbs)
+        return self.read(verb, given, screen)
 
     def text(self, name: str, given: Mapping[str, Any]) -> str:
         """See VerbDialect.text; for a key, its name."""
@@ -115,7 +126,8 @@ class MobileUse(VerbDialect):
 
     def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
         """See VerbDialect.points."""
-        self.seconds(name, given)  # how long a press lasts is the phone's own matter
+        # Checked but not used: how long a press lasts is up to the phone.
+        self.seconds(name, given)
         return super().points(name, given, screen)
 
     def written(self, action: ScreenAction, screen: Screen) -> tuple[str, dict[str, Any]]:
@@ -135,21 +147,6 @@ class MobileUse(VerbDialect):
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
         """See VerbDialect.framed."""
         return f"{thought}\n{tool_call(name, given)}" if thought else tool_call(name, given)
-
-
-def _call_in(reply: str, verbs: Collection[str]) -> tuple[str, dict[str, Any]]:
-    """The verb and the other arguments of the only call in a reply."""
-    text = tag_content(reply, "tool_call")
-    call = reply_values.json_object(text, f"a call of {TOOL} as JSON")
-    reply_values.check_keys("the call", call, ("name", "arguments"))
-    reply_values.one_of(call["name"], "name", (TOOL,))
-    given = call["arguments"]
-    if isinstance(given, str):  # some models write JSON within JSON
-        given = reply_values.json_object(given, "the arguments of a call as JSON")
-    if not isinstance(given, dict):
-        raise ActionError(f"arguments: {given!r:.40} is not an object")
-    verb = reply_values.one_of(given.pop("action", None), "action", verbs)
-    return verb, given
 
 
 def tool_call(name: str, given: Mapping[str, Any]) -> str:
@@ -174,9 +171,10 @@ def numbered_steps(steps: Sequence[str], form: str, separator: str) -> str:
         found = re.search(r"^Action: *(.+)$", head, re.MULTILINE)
         if found is not None and (line := found[1].rstrip(" ").strip('"')):
             return line
+        # A reply without an action is part of the history, too.
         try:
             return tag_content(reply, "tool_call").strip()
-        except ActionError:  # it was no action
+        except ActionError:
             return reply.strip().replace("\n", " ")
 
     return separator.join(
@@ -233,7 +231,8 @@ def _parameters(verbs: Mapping[str, Verb]) -> dict[str, Any]:
             listed = " and ".join(users)
             if len(users) > 2:
                 listed = f"{', '.join(users[:-1])}, and {users[-1]}"
-            stop = "" if argument == "button" else "."  # as published
+            # Models were trained on the published text, which lacks this period.
+            stop = "" if argument == "button" else "."
             description = f"{beginning}Required only by {listed}{stop}"
             properties[argument] = {"description": description, **schema}
     return {"properties": properties, "required": ["action"], "type": "object"}

@@ -1,10 +1,10 @@
 """Values in replies: numbers, points, texts and keys; anything else is an ActionError."""
 
 import json
-import math
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from agentrl.errors import ActionError
 from agentrl.text import did_you_mean, quoted
@@ -16,8 +16,8 @@ OUTSIDE = ("refuse", "clamp")
 """Ways to handle a position outside the screen."""
 MAX_WAIT_S = 60.0
 """The longest pause that a dialect may ask for."""
+# Longer replies are not parsed.
 _MAX_REPLY = 100_000
-"""Longer replies are not parsed."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -106,12 +106,16 @@ def number(value: Any, name: str) -> float:
     Raises:
         ActionError: it is something else.
     """
-    try:
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
-    except OverflowError:  # an integer too large for a float
-        pass
+    if is_finite(value):
+        return float(value)
     raise ActionError(f"{name}: {quoted(value)} is not a number")
+
+
+def is_finite(value: Any) -> TypeGuard[float]:
+    """Whether a value is a number, and neither infinite nor too large for a float."""
+    # Compared, not converted: an integer may be too large for a float.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) <= sys.float_info.max
 
 
 def point(value: Any, name: str) -> tuple[float, float]:

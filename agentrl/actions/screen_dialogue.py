@@ -8,8 +8,8 @@ from agentrl.actions.screen_actions import Drag, ScreenAction, Swipe
 from agentrl.errors import ActionError
 from agentrl.types import Image, Message
 
+# The screen that instructions describe before the first one is known.
 _USUAL = (1080, 2400)
-"""The screen that instructions describe before the first one is known."""
 
 
 class ScreenDialogue:

@@ -29,8 +29,8 @@ from agentrl.types import IMAGE, Image, Message, Observation
 RENDER_MODES = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
 """Sources of what the model sees, and the render mode that each needs."""
 _MOST_LISTED = 1000
+# The screen of an environment whose info has no `screen_size`.
 _USUAL: Size = (720, 1280)
-"""The screen of an environment whose info has no `screen_size`."""
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARKED = re.compile(r"\x1b\[\d*(?:;\d+)*m(.)\x1b\[0m")
 
@@ -197,7 +197,9 @@ class SpaceTranslator:
         assert self._env is not None, "no environment was attached"
         frame: Any = self._env.render()
         if self.render_mode == "ansi" and isinstance(frame, str):
-            return Observation(text=_plain(frame))
+            # A game may mark its cursor by color alone: a single colored letter gets brackets.
+            text = _COLORS.sub("", _MARKED.sub(r"[\1]", frame)).strip("\n")
+            return Observation(text=text)
         if isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim in (2, 3):
             return Observation(images=(to_rgb(frame),))
         raise EnvError(f"render() returned {type(frame).__name__}, not an image uint8[H, W, 3]")
@@ -239,8 +241,7 @@ class SpaceTranslator:
         return f"<think>{thought}</think>{reply}" if thought else reply
 
     def no_action(self) -> None:
-        """Return None: a reply without an action does not step the environment."""
-        return
+        """None: a reply without an action does not step the environment."""
 
 
 class RandomPlayer:
@@ -268,22 +269,18 @@ class RandomPlayer:
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """A random action without reasoning."""
         if isinstance(self._space, gymnasium.spaces.Discrete):
-            return self._action_format.format(
-                self._numbered(self._space, info.get("action_mask"), rng)
-            )
-        space = copy.deepcopy(self._space)  # sampling has state, and episodes run concurrently
+            mask = info.get("action_mask")
+            has_choice = mask is not None and np.any(mask)
+            allowed = np.flatnonzero(mask) if has_choice else int(self._space.n)
+            return self._action_format.format(int(self._space.start) + int(rng.choice(allowed)))
+        # Sampling has state, and episodes run concurrently.
+        space = copy.deepcopy(self._space)
         space.seed(int(rng.integers(2**31)))
         if self.dialect is None:
             return self._action_format.format(space.sample())
         width, height = info.get("screen_size", _USUAL)
         screen = self.dialect.screen((width, height))
         return self.dialect.spell(DialectSpace(space).from_space(space.sample()), screen)
-
-    def _numbered(
-        self, space: gymnasium.spaces.Discrete, mask: Any, rng: np.random.Generator
-    ) -> int:
-        allowed = np.flatnonzero(mask) if mask is not None and np.any(mask) else int(space.n)
-        return int(space.start) + int(rng.choice(allowed))
 
 
 def _checked(show: Sequence[str]) -> tuple[str, ...]:
@@ -299,8 +296,3 @@ def _checked(show: Sequence[str]) -> tuple[str, ...]:
             "contain both render and ansi: an environment renders in one mode"
         )
     return tuple(show)
-
-
-def _plain(frame: str) -> str:
-    """Text without terminal codes; a single colored letter is put in brackets."""
-    return _COLORS.sub("", _MARKED.sub(r"[\1]", frame)).strip("\n")

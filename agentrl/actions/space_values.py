@@ -1,20 +1,20 @@
 """Values of Gymnasium spaces in replies: names of choices, numbers within bounds, and texts."""
 
-import math
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from gymnasium import spaces
 
+from agentrl.actions.reply_values import is_finite
 from agentrl.actions.tool_calls import Numbers
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import did_you_mean, list_names, quoted
 
+# Delimiters of calls and their arguments.
 _MARKS = re.compile(r"[()<>\",]")
-"""Delimiters of calls and their arguments."""
+# Most characters of an alphabet that a message shows.
 _MOST_CHARACTERS = 40
-"""Most characters of an alphabet that a message shows."""
 
 
 def choice_names(given: Any, count: int, key: str, start: int = 0) -> Sequence[str]:
@@ -63,8 +63,7 @@ def parameter_names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
 
 def read_number(value: Any, name: str, low: float, high: float, *, whole: bool) -> float:
     """A number of a `Box`."""
-    kinds = int if whole else int | float
-    if isinstance(value, bool) or not isinstance(value, kinds) or not _is_finite(value):
+    if not is_finite(value) or (whole and not isinstance(value, int)):
         raise ActionError(f"{name} is {quoted(value)}, not {'a whole' if whole else 'a'} number")
     if not low <= value <= high:
         raise ActionError(f"{name} is {value:g}; it must be from {low:g} to {high:g}")
@@ -89,10 +88,3 @@ def read_text(text: str, space: spaces.Text) -> str:
         more = "..." if len(letters) > _MOST_CHARACTERS else ""
         problem = f"contains {odd!r}; its characters are {letters[:_MOST_CHARACTERS]!r}{more}"
     raise ActionError(f"the text {quoted(text)} {problem}")
-
-
-def _is_finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # an integer too large for a float
-        return False

@@ -57,7 +57,8 @@ class StructuredFormat:
         else:
             self._keys = tuple(space.spaces)
         self._space, self._names = space, names
-        _describe(space, names, "")  # checks both
+        # Describing checks both.
+        _describe(space, names, "")
 
     def describe(self) -> str:
         """The components, and what each may be."""
@@ -180,7 +181,8 @@ def _read(space: "gymnasium.Space[Any]", names: Any, value: Any, name: str) -> A
         return read_text(value, space)
     low, high, whole = _bounds(space)
     numbers = np.array(_read_numbers(value, low, high, whole, name), dtype=space.dtype)
-    return numbers.reshape(low.shape)  # also of one without numbers
+    # NumPy gives an array without numbers another shape.
+    return numbers.reshape(low.shape)
 
 
 def _read_numbers(value: Any, low: Any, high: Any, whole: bool, name: str) -> Any:

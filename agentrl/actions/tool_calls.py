@@ -16,13 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args, overload
 
+from agentrl.actions.reply_values import json_object
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import action_tag_content, did_you_mean, quoted, tag_content
 
 Style = Literal["tag", "tool"]
 STYLES: tuple[Style, ...] = get_args(Style)
+# A whole number of at most 19 digits.
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
-"""A whole number of at most 19 digits."""
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL | re.ASCII)
 _ARGUMENT = re.compile(r'((?:"(?:[^"\\]|\\.)*+"|[^",])*+),', re.DOTALL)
 
@@ -108,7 +109,8 @@ class ActionSet:
     def __init__(self, forms: Iterable[str], style: str = "tag") -> None:
         self.style = checked_style(style)
         self._forms: Mapping[str, str]
-        if isinstance(forms, Numbers):  # never listed: there may be 2**62 of them
+        # Never listed: there may be 2**62 of them.
+        if isinstance(forms, Numbers):
             self._forms = _NumberForms(forms)
             return
         given = list(forms)
@@ -155,7 +157,7 @@ class ActionSet:
     def describe(self) -> str:
         """All actions in this style, for instructions: `<action>up</action>, <action>...`."""
         return ", ".join(
-            self.format(name, *(p for p in _parameters(form))) for name, form in self._forms.items()
+            self.format(name, *_parameters(form)) for name, form in self._forms.items()
         )
 
     def _tagged(self, reply: str) -> ActionCall:
@@ -172,17 +174,14 @@ class ActionSet:
 
     def _tool_call(self, reply: str) -> ActionCall:
         text = tag_content(reply, "tool_call")
-        try:
-            call = json.loads(text)
-        except (ValueError, RecursionError):
-            raise ActionError(f"{quoted(text)} is not a JSON object with a name") from None
-        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
-            raise ActionError(f"{quoted(text)} is not a JSON object with a name")
-        name = call["name"]
+        call = json_object(text, "a JSON object with a name")
+        if not isinstance(name := call.get("name"), str):
+            raise ActionError(f"{quoted(text.strip())} is not a JSON object with a name")
         if name not in self._forms:
             raise ActionError(f"unknown action {quoted(name)}; {self._known(name)}")
         given = call.get("arguments", {})
-        if isinstance(given, str):  # some models write JSON within JSON
+        # Some models write JSON within JSON.
+        if isinstance(given, str):
             try:
                 given = json.loads(given or "{}")
             except (ValueError, RecursionError):

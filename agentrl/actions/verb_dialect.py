@@ -79,6 +79,7 @@ class VerbDialect(Dialect):
         """
         verb, label = self.verbs[name], self.label(name)
         reply_values.check_keys(label, given, *self.keys(name, given))
+        # A fixed action, such as a key with a verb of its own.
         if not isinstance(verb.does, type):
             return verb.does
         if verb.kind is Wait:
@@ -146,7 +147,8 @@ class VerbDialect(Dialect):
             case Done(_, message):
                 ending = message if self.statuses is None else self.statuses[action.failed]
                 return name, {takes[0]: ending}
-            case Key() | Wait():  # without arguments, or those of a subclass
+            # Without arguments; a subclass may add its own.
+            case Key() | Wait():
                 return name, {}
             case _:
                 assert_never(action)

@@ -6,8 +6,8 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentrl.actions.dialect import open_dialect
 from agentrl.actions.dialect_spaces import DialectSpace
-from agentrl.actions.open_dialect import open_dialect
 from agentrl.actions.screen_actions import AnswerUser, Drag, Swipe, Tap, Type
 from agentrl.actions.space_translator import SpaceTranslator
 from agentrl.errors import ActionError, ConfigError

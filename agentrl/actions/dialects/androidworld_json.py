@@ -30,16 +30,16 @@ from agentrl.errors import ActionError
 _ACTION = re.compile(r"^Action: *", re.MULTILINE)
 _REASON = re.compile(r"^Reason:(.*)$", re.MULTILINE)
 _TOP, _LEFT, _MIDDLE, _RIGHT, _BOTTOM = (0.5, 0.0), (0.0, 0.5), (0.5, 0.5), (1.0, 0.5), (0.5, 1.0)
+# End points of the swipe that starts in the middle and shows more on the named side.
 _SCROLLS = {"down": _TOP, "up": _BOTTOM, "right": _LEFT, "left": _RIGHT}
-"""End points of the swipe that starts in the middle and shows more on the named side."""
+# Start and end of AndroidWorld's own swipes: the finger moves in the named direction for up and
+# down, against it for left and right.
 _SWIPES = {
     "down": (_TOP, _BOTTOM),
     "up": (_BOTTOM, _TOP),
     "left": (_LEFT, _RIGHT),
     "right": (_RIGHT, _LEFT),
 }
-"""Start and end of AndroidWorld's own swipes: the finger moves in the named direction for up and
-down, against it for left and right."""
 _VERBS: Mapping[str, Verb] = {
     "status": Verb(
         Done,
@@ -132,6 +132,7 @@ class AndroidWorldJSON(VerbDialect):
             )
         given = reply_values.json_object(pieces[1], "a JSON object with an action_type")
         name = reply_values.one_of(given.pop("action_type", None), "action_type", self.verbs)
+        # AndroidWorld's agents may name an element of the accessibility tree, which we do not show.
         if "index" in given:
             raise ActionError(f"{name}: elements have no index here; use x and y")
         return self.read(name, given, screen)
@@ -141,6 +142,7 @@ class AndroidWorldJSON(VerbDialect):
         if "direction" in given:
             way = reply_values.one_of(given["direction"], f"{name}: direction", _SCROLLS)
             return [_MIDDLE, _SCROLLS[way]] if name == "scroll" else list(_SWIPES[way])
+        # A fraction lies within its pixel.
         numbers = reply_values.point([given["x"], given["y"]], name)
         pixel = math.floor(numbers[0]), math.floor(numbers[1])
         return [self.scale(screen).position(pixel, name)]
@@ -153,6 +155,7 @@ class AndroidWorldJSON(VerbDialect):
                 across, down = (x2 - x1) * screen.size[0], (y2 - y1) * screen.size[1]
                 ways = ("left", "right") if abs(across) > abs(down) else ("up", "down")
                 moves_forward = (across if abs(across) > abs(down) else down) > 0
+                # A scroll names the side that it shows more of: the finger moves the other way.
                 return "scroll", {"direction": ways[not moves_forward]}
             case PointTouch(x, y):
                 return name, dict(zip("xy", self.scale(screen).numbers(x, y), strict=True))
@@ -164,7 +167,7 @@ class AndroidWorldJSON(VerbDialect):
         return f"Reason: {thought}\nAction: {said}" if thought else f"Action: {said}"
 
     def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
-        """Return None: each message holds the prompt."""
+        """No system message: each message holds the prompt."""
         return ""
 
     def opening(

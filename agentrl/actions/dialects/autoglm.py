@@ -31,8 +31,8 @@ _TYPED = re.compile(
 )
 _NEXT_CALL = re.compile(r'"\)\s*(?:do|finish)\(')
 _LITERAL = re.compile(r'(?:[^"\\\n\r]|\\.)*', re.DOTALL)
+# The verb that is a function of its own, not an action of `do`.
 _FINISH = "Finish"
-"""The verb that is a function of its own, not an action of `do`."""
 _POINT = "The element is a list of 2 integers, representing the coordinates of the {name} point."
 
 
@@ -154,11 +154,15 @@ class AutoGLM(VerbDialect):
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
         """See Dialect.parse."""
-        text = _answer(reply)
+        if "<answer>" in reply or "</answer>" in reply:
+            text = tag_content(reply, "answer").strip()
+        # Open-AutoGLM finds the call without the tags, too.
+        else:
+            text = reply.rpartition("</think>")[2].strip()
         # Open-AutoGLM takes a text up to the last quote, without parsing it.
         typed = _TYPED.fullmatch(text)
         if typed is not None and not _NEXT_CALL.search(typed[1]):
-            said = _decoded(typed[1])
+            said = decode_text(typed[1]) if _LITERAL.fullmatch(typed[1]) else typed[1]
             if text.startswith("finish"):
                 return Done(message=reply_values.typed_text(said, "finish"))
             return Type(reply_values.typed_text(said, "Type: text"))
@@ -201,8 +205,12 @@ class AutoGLM(VerbDialect):
         """Thought and answer."""
         arguments = [f'action="{name}"'] if name != _FINISH else []
         for key, value in given.items():
-            written = f'"{_encoded(value)}"' if isinstance(value, str) else "[{},{}]".format(*value)
-            arguments.append(f"{key}={written}")
+            if isinstance(value, str):
+                # A text must not contain the closing tag.
+                text = encode_text(value, '"').replace("<", "\\x3c")
+                arguments.append(f'{key}="{text}"')
+            else:
+                arguments.append("{}=[{},{}]".format(key, *value))
         call = f"{'finish' if name == _FINISH else 'do'}({', '.join(arguments)})"
         return f"<think>{thought}</think>\n<answer>{call}</answer>"
 
@@ -260,20 +268,3 @@ executing any step, and output in <think> part.
 of executable code.
 - Generate execution code strictly according to format requirements.
 """
-
-
-def _answer(reply: str) -> str:
-    """The call in a reply, which may lack the tags around it."""
-    if "<answer>" in reply or "</answer>" in reply:
-        return tag_content(reply, "answer").strip()
-    return reply.rpartition("</think>")[2].strip()
-
-
-def _decoded(inside: str) -> str:
-    """The text between the outer quotes: a literal, or anything else as it is."""
-    return decode_text(inside) if _LITERAL.fullmatch(inside) else inside
-
-
-def _encoded(text: str) -> str:
-    # A text must not contain the closing tag.
-    return encode_text(text, '"').replace("<", "\\x3c")

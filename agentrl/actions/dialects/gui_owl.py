@@ -44,7 +44,7 @@ class GUIOwl(MobileUse):
         return CoordinateScale(sides=(1000, 1000), clamp=self.clamp)
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
-        """Action and call; the thought is said as the action."""
+        """Action and call; the thought is written as the action."""
         return f"Action: {thought or name}\n{tool_call(name, given)}"
 
     def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:

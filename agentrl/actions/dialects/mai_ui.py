@@ -24,8 +24,8 @@ from agentrl.actions.screen_actions import (
 from agentrl.actions.verb_dialect import Verb
 from agentrl.errors import ConfigError
 
+# How far the finger moves, in widths of the screen, as in Tongyi-MAI/MobileWorld's controller.
 _REACH = {"up": (0.0, -0.4), "down": (0.0, 0.4), "left": (-0.2, 0.0), "right": (0.2, 0.0)}
-"""How far the finger moves, in widths of the screen, as in Tongyi-MAI/MobileWorld's controller."""
 
 
 class MAIUI(MobileUse):

@@ -3,10 +3,9 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from agentrl.actions.dialect import Screen, Size
+from agentrl.actions.dialect import Screen, Size, smart_resize
 from agentrl.actions.mobile_use import MobileUse, numbered_steps, tools_prompt
 from agentrl.actions.reply_values import CoordinateScale
-from agentrl.actions.smart_resize import smart_resize
 
 
 class Qwen25VLMobileUse(MobileUse):

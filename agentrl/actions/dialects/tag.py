@@ -26,7 +26,8 @@ class Tag(Dialect):
     style: ClassVar[str] = "tag"
 
     def __init__(self, positions: str = "unit", outside: str = "refuse") -> None:
-        _grammar(positions, outside, (1, 1), self.style)  # checks them
+        # The grammar checks both arguments.
+        _grammar(positions, outside, (1, 1), self.style)
         super().__init__(outside)
         self._positions, self._outside = positions, outside
 

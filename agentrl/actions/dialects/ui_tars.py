@@ -30,14 +30,14 @@ from agentrl.text import quoted
 
 _ACTION = re.compile(r"^Action: *", re.MULTILINE)
 _TEXT_CALL = re.compile(r"\s*(type|finished)\(content='(.*)'\)\s*", re.DOTALL)
+# The end of a text that is not the end of the call, or a backslash before its last quote.
 _OPEN_END = re.compile(r"(?<!\\)(?:\\\\)*(?:'\s*\)|\\\Z)")
-"""The end of a text that is not the end of the call, or a backslash before its last quote."""
 _BOX = re.compile(r"\(?(.*?)\)?", re.DOTALL)
 _MARKUP = re.compile(r"<\|box_(?:start|end)\|>|</?(?:point|bbox)>")
+# How far a scroll by direction moves the finger, in heights or widths of the screen.
 _REACH = 0.4
-"""How far a scroll by direction moves the finger, in heights or widths of the screen."""
+# How the finger moves to show more on that side: against the direction.
 _DIRECTIONS = {"up": (0.0, 1.0), "down": (0.0, -1.0), "left": (1.0, 0.0), "right": (-1.0, 0.0)}
-"""How the finger moves to show more on that side: against the direction."""
 
 
 class UITars(VerbDialect):
@@ -89,7 +89,23 @@ class UITars(VerbDialect):
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
         """See Dialect.parse."""
-        name, given = _call_in(reply)
+        pieces = _ACTION.split(reply)
+        if len(pieces) != 2:
+            count = len(pieces) - 1 or "no"
+            raise ActionError(
+                f"{count} lines of the reply start with `Action:`; expected exactly one"
+            )
+        text, given = pieces[1].strip(), dict[str, Value]()
+        # Such models often leave out the backslash before a quote.
+        if (typed := _TEXT_CALL.fullmatch(text)) is not None:
+            if _OPEN_END.search(typed[2]):
+                raise ActionError(f"{quoted(text)} does not end with its only text")
+            name, given["content"] = typed[1], decode_text(typed[2])
+        else:
+            name, arguments = parse_call(text)
+            # Version 1.5 has other names for the same arguments.
+            renamed = {"point": "start_box", "start_point": "start_box", "end_point": "end_box"}
+            given = {renamed.get(key, key): value for key, value in arguments.items()}
         reply_values.one_of(name, "Action", sorted(self.verbs))
         return self.read(name, given, screen)
 
@@ -129,7 +145,7 @@ class UITars(VerbDialect):
         return f"Thought: {thought}\n{said}" if thought else said
 
     def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
-        """Return None: the first message holds the prompt."""
+        """No system message: the first message holds the prompt."""
         return ""
 
     def opening(
@@ -154,23 +170,6 @@ class UITars(VerbDialect):
             "- Write a small plan and finally summarize your next action (with its target element) "
             "in one sentence in `Thought` part.\n\n## User Instruction\n"
         )
-
-
-def _call_in(reply: str) -> tuple[str, dict[str, Value]]:
-    """The only call in a reply, its arguments named as in the first version."""
-    pieces = _ACTION.split(reply)
-    if len(pieces) != 2:
-        count = len(pieces) - 1 or "no"
-        raise ActionError(f"{count} lines of the reply start with `Action:`; expected exactly one")
-    text = pieces[1].strip()
-    typed = _TEXT_CALL.fullmatch(text)
-    if typed is not None:  # such models often leave out the backslash before a quote
-        if _OPEN_END.search(typed[2]):
-            raise ActionError(f"{quoted(text)} does not end with its only text")
-        return typed[1], {"content": decode_text(typed[2])}
-    name, given = parse_call(text)
-    renamed = {"point": "start_box", "start_point": "start_box", "end_point": "end_box"}
-    return name, {renamed.get(key, key): value for key, value in given.items()}
 
 
 def _center(value: Value, name: str) -> tuple[float, float]:

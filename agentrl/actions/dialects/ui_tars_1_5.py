@@ -4,11 +4,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from agentrl.actions.dialect import Screen, Size
+from agentrl.actions.dialect import Screen, Size, smart_resize
 from agentrl.actions.dialects.ui_tars import UITars
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import OpenApp, Swipe
-from agentrl.actions.smart_resize import smart_resize
 from agentrl.actions.verb_dialect import Verb
 
 _ESCAPED = (

@@ -1,7 +1,6 @@
 """Checks that every action dialect must pass."""
 
-from agentrl.actions.dialect import Dialect, Screen
-from agentrl.actions.open_dialect import SCREENS, check_positions
+from agentrl.actions.dialect import SCREENS, Dialect, Screen, check_positions
 from agentrl.actions.screen_actions import (
     EXAMPLES,
     Done,

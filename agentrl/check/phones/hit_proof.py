@@ -14,8 +14,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from agentrl.actions.dialect import Dialect, Screen, type_names
-from agentrl.actions.open_dialect import open_dialect
+from agentrl.actions.dialect import Dialect, Screen, open_dialect, type_names
 from agentrl.actions.screen_actions import Tap
 from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.check.phones.phone_probes import Prove

@@ -9,8 +9,7 @@ from threading import Thread
 from typing import Any
 
 from agentrl import registry
-from agentrl.actions.dialect import Dialect, Resize
-from agentrl.actions.open_dialect import open_dialect
+from agentrl.actions.dialect import Dialect, Resize, open_dialect
 from agentrl.config import EnvConfig
 from agentrl.data.prompt_templates import render_instructions
 from agentrl.env import Player, Translator, interface_of, translator_for

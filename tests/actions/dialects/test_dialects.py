@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.actions.dialect import Screen
+from agentrl.actions.dialect import Screen, open_dialect
 from agentrl.actions.dialects.ui_tars import UITars
-from agentrl.actions.open_dialect import open_dialect
 from agentrl.actions.screen_actions import (
     AskUser,
     Done,

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.actions.dialect import Screen
-from agentrl.actions.open_dialect import open_dialect
+from agentrl.actions.dialect import Screen, open_dialect
 from agentrl.actions.screen_actions import (
     Done,
     DoubleTap,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agentrl import config as configuration
-from agentrl.actions.open_dialect import open_dialect
+from agentrl.actions.dialect import open_dialect
 from agentrl.actions.screen_actions import Tap
 from agentrl.errors import ActionError
 from agentrl.policies.open_model import open_encoder
