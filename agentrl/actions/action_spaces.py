@@ -76,11 +76,9 @@ class DiscreteFormat:
         return f"Answer with one of {first} to {last}."
 
     def parse(self, reply: str) -> int:
-        """See ActionFormat.parse."""
         return self._start + self.names.index(self._calls.parse(reply).name)
 
     def format(self, action: Any) -> str:
-        """See ActionFormat.format."""
         return self._calls.format(self.names[int(action) - self._start])
 
 
@@ -129,7 +127,6 @@ class MultiDiscreteFormat:
         return f"Answer {self._calls.describe()}: {'; '.join(parts)}."
 
     def parse(self, reply: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """See ActionFormat.parse."""
         words = [_word(argument) for argument in self._calls.parse(reply).arguments]
         chosen = [
             start + read_choice(word, names, parameter)
@@ -140,7 +137,6 @@ class MultiDiscreteFormat:
         return np.array(chosen, dtype=np.int64)
 
     def format(self, action: Any) -> str:
-        """See ActionFormat.format."""
         chosen = (int(a) - s for a, s in zip(action, self._starts, strict=True))
         return self._calls.format(
             "act", *(names[index] for names, index in zip(self._names, chosen, strict=True))
@@ -225,7 +221,6 @@ class TextFormat:
         return read_text(text, self._space)
 
     def format(self, action: Any) -> str:
-        """See ActionFormat.format."""
         if self._calls.style == "tool":
             return self._calls.format("say", in_json(str(action)))
         return f"<action>{action}</action>"

@@ -97,11 +97,9 @@ class MobileUse(VerbDialect):
     stop: ClassVar[tuple[str, ...]] = ("</tool_call>",)
 
     def label(self, name: str) -> str:
-        """See VerbDialect.label."""
         return f"action={name}"
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
-        """See Dialect.parse."""
         text = tag_content(reply, "tool_call")
         call = reply_values.json_object(text, f"a call of {TOOL} as JSON")
         reply_values.check_keys("the call", call, ("name", "arguments"))
@@ -125,13 +123,11 @@ class MobileUse(VerbDialect):
         return reply_values.key_name(given["text"], f"{self.label(name)}: text")
 
     def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
-        """See VerbDialect.points."""
         # Checked but not used: how long a press lasts is up to the phone.
         self.seconds(name, given)
         return super().points(name, given, screen)
 
     def written(self, action: ScreenAction, screen: Screen) -> tuple[str, dict[str, Any]]:
-        """See VerbDialect.written."""
         if isinstance(action, Key):
             button = {key: button for button, key in self.buttons.items()}.get(action.name)
             if button is not None:
@@ -145,7 +141,6 @@ class MobileUse(VerbDialect):
         return name, given
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
-        """See VerbDialect.framed."""
         return f"{thought}\n{tool_call(name, given)}" if thought else tool_call(name, given)
 
 

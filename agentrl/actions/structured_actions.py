@@ -67,7 +67,6 @@ class StructuredFormat:
         return f"Answer {self._enclosed(f'{{{example}}}')} with {meaning}."
 
     def parse(self, reply: str) -> Any:
-        """See ActionFormat.parse."""
         if self._style == "tag":
             given = json_object(action_tag_content(reply), "a JSON object")
         else:
@@ -79,7 +78,6 @@ class StructuredFormat:
         return tuple(action[key] for key in self._keys) if self._is_tuple else action
 
     def format(self, action: Any) -> str:
-        """See ActionFormat.format."""
         if self._is_tuple:
             action = dict(zip(self._keys, action, strict=True))
         return self._enclosed(without_tags(_write(self._space, self._names, action)))

@@ -123,7 +123,6 @@ class VerbDialect(Dialect):
         return reply_values.seconds(time, f"{self.label(name)}: time")
 
     def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
-        """See Dialect.spell."""
         return self.framed(*self.written(action, screen), thought)
 
     def written(self, action: ScreenAction, screen: Screen) -> tuple[str, dict[str, Any]]:

@@ -35,7 +35,7 @@ class CISPOLoss(PolicyLoss):
     config: Config
 
     def __call__(self, inputs: LossInputs) -> TokenLoss:
-        """See the class."""
+        # Detached: the weight scales the gradient of log pi, and has none itself.
         ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp().detach()
         weight = ratio.clamp(1 - self.config.clip_low, 1 + self.config.clip_high)
         return TokenLoss(

@@ -35,5 +35,4 @@ class DrGRPO(Algorithm):
         aggregate: Aggregate = "constant"
 
     def advantages(self, played: Trajectories) -> Tensor:
-        """See the class."""
         return played.to_tokens(per_group(center, played.returns, played.group, played.valid))

@@ -54,8 +54,8 @@ class GiGPO(Algorithm):
     config: Config
 
     def advantages(self, played: Trajectories) -> Tensor:
-        """See the class."""
         episodes = per_group(standardize, played.returns, played.group, played.valid)
         states = state_advantages(played, self.config.discount)
+        # The episode's advantage counts in each of its turns.
         both = self.config.episode_weight * episodes[:, None] + self.config.state_weight * states
         return played.to_tokens(both * played.turn_mask)

@@ -32,5 +32,4 @@ class GRPO(Algorithm):
         aggregate: Aggregate = "sequence_mean"
 
     def advantages(self, played: Trajectories) -> Tensor:
-        """See the class."""
         return played.to_tokens(per_group(standardize, played.returns, played.group, played.valid))

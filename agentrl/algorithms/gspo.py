@@ -40,9 +40,9 @@ class GSPOLoss(PPOLoss):
         """Same as `clip_dual` of the loss `ppo`. The paper has no dual clip."""
 
     def __call__(self, inputs: LossInputs) -> TokenLoss:
-        """See the class."""
         difference = (inputs.logprobs - inputs.old_logprobs).detach()
         mean = bounded(turn_means(difference, inputs.turn))
+        # Its value is s, its gradient that of the token's own log-probability.
         ratio = (mean + inputs.logprobs - inputs.logprobs.detach()).exp()
         return clipped(ratio, inputs.advantages, self.config)
 

@@ -44,6 +44,7 @@ class PFPPO(PPO):
         candidates = np.flatnonzero(np.array(valid, dtype=bool))
         weights = np.abs(np.array(returns, dtype=np.float64)[candidates])
         weights **= self.config.resample_power
+        # Returns of 0 alone make no distribution, nor do NaNs.
         if not weights.sum() > 0:
             return list(map(int, candidates))
         drawn = np.random.default_rng(seed).choice(

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agentrl.algorithms.core.algorithm import AdvantageResult, Algorithm, Requires
-from agentrl.algorithms.core.generalized_advantages import gae
 from agentrl.algorithms.core.kl import log_ratio
 from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, TokenLoss
 from agentrl.config import AlgorithmConfig, CriticConfig, LossConfig
@@ -55,7 +54,6 @@ class PPO(Algorithm):
         return Requires(critic=self.config.critic)
 
     def advantages(self, played: Trajectories) -> AdvantageResult:
-        """See the class."""
         advantages, returns = gae(
             played.rewards,
             played.values,
@@ -65,6 +63,46 @@ class PPO(Algorithm):
             self.config.gae_lambda,
         )
         return AdvantageResult(advantages=advantages, returns=returns)
+
+
+def gae(
+    rewards: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    last_values: Tensor,
+    discount: Tensor | float = 1.0,
+    lam: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """Generalized advantage estimation over the sampled tokens.
+
+    delta_t = r_t + discount V_(t+1) - V_t and A_t = delta_t + discount lam A_(t+1), where both
+    V and A are carried across positions outside the mask.
+
+    Source: arXiv:1506.02438.
+
+    Args:
+        rewards: [E, N], of tokens.
+        values: [E, N], of the state before each token.
+        mask: bool[E, N]
+        last_values: [E], of the state after the last token: 0 if the episode terminated, the
+            critic's value if it was truncated.
+        discount: a number, or one for each token.
+        lam: lambda.
+
+    Returns:
+        Advantages, not whitened, and the critic's targets, A + V; [E, N] each.
+    """
+    discount = rewards.new_ones(rewards.shape) * discount
+    advantages = rewards.new_zeros(rewards.shape)
+    following, carried = last_values, last_values.new_zeros(last_values.shape)
+    for t in reversed(range(rewards.shape[1])):
+        here = mask[:, t]
+        # Both are carried across tokens that were not sampled, such as the next screen.
+        delta = rewards[:, t] + discount[:, t] * following - values[:, t]
+        carried = (delta + discount[:, t] * lam * carried).where(here, carried)
+        following = values[:, t].where(here, following)
+        advantages[:, t] = carried.where(here, advantages[:, t])
+    return advantages, (advantages + values) * mask
 
 
 class PPOLoss(PolicyLoss):
@@ -105,7 +143,6 @@ class PPOLoss(PolicyLoss):
     config: Config
 
     def __call__(self, inputs: LossInputs) -> TokenLoss:
-        """See the class."""
         ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp()
         return clipped(ratio, inputs.advantages, self.config)
 
@@ -115,6 +152,7 @@ def clipped(ratio: Tensor, advantages: Tensor, config: PPOLoss.Config) -> TokenL
     free = -advantages * ratio
     bounded = -advantages * ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     loss, is_clipped = free.maximum(bounded), bounded > free
+    # Where A < 0, the first bound leaves large ratios alone: one token could dominate a batch.
     if config.clip_dual is not None:
         ceiling = -config.clip_dual * advantages
         dual = (advantages < 0) & (loss > ceiling)

@@ -51,7 +51,6 @@ class PRIME(Algorithm):
         return Requires(siblings=True, implicit_reward=self.config.implicit_reward)
 
     def advantages(self, played: Trajectories) -> Tensor:
-        """See the class."""
         mask, group, valid = played.token_mask, played.group, played.valid
         outcome = per_group(leave_one_out, (played.rewards * mask).sum(-1), group, valid)
         means = (played.implicit * mask).sum(-1) / mask.sum(-1).clamp(min=1)

@@ -29,7 +29,6 @@ class ReinforcePP(Algorithm):
     )
 
     def advantages(self, played: Trajectories) -> Tensor:
-        """See the class."""
         discounts = played.discounts(self.config.discount, self.config.token_discount)
         mask = played.token_mask
         return whiten(returns_to_go(played.rewards, mask, discounts), mask)

@@ -24,6 +24,5 @@ class ReinforcePPBaseline(Algorithm):
     requires = Requires(siblings=True)
 
     def advantages(self, played: Trajectories) -> Tensor:
-        """See the class."""
         centered = per_group(center, played.returns, played.group, played.valid)
         return whiten(played.to_tokens(centered), played.token_mask)

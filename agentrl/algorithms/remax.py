@@ -23,7 +23,6 @@ class ReMax(Algorithm):
     requires = Requires(greedy=True)
 
     def advantages(self, played: Trajectories) -> Tensor:
-        """See the class."""
         discounts = played.discounts(self.config.discount, self.config.token_discount)
         mask = played.token_mask
         return (returns_to_go(played.rewards, mask, discounts) - played.greedy[:, None]) * mask

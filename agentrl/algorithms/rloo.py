@@ -24,7 +24,6 @@ class RLOO(Algorithm):
     requires = Requires(siblings=True)
 
     def advantages(self, played: Trajectories) -> Tensor:
-        """See the class."""
         return played.to_tokens(
             per_group(leave_one_out, played.returns, played.group, played.valid)
         )

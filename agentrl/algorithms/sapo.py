@@ -38,7 +38,6 @@ class SAPOLoss(PolicyLoss):
     config: Config
 
     def __call__(self, inputs: LossInputs) -> TokenLoss:
-        """See the class."""
         ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp()
         positive = inputs.advantages.new_full((), self.config.tau_positive)
         tau = positive.where(inputs.advantages > 0, self.config.tau_negative)

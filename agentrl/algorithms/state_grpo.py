@@ -39,7 +39,6 @@ class StateGRPO(Algorithm):
         loss: LossConfig = field(default_factory=lambda: PPOLoss.Config(name="ppo", clip_high=0.28))
 
     def advantages(self, played: Trajectories) -> Tensor:
-        """See the class."""
         nameless = (played.states < 0) & played.turn_mask & played.valid[:, None]
         falls_back = (played.group[:, None] == played.group[nameless.any(-1)]).any(-1)
         episodes = per_group(standardize, played.returns, played.group, played.valid)

@@ -37,8 +37,8 @@ class TurnGRPO(Algorithm):
         loss: LossConfig = field(default_factory=lambda: PPOLoss.Config(name="ppo", clip_high=0.28))
 
     def advantages(self, played: Trajectories) -> Tensor:
-        """See the class."""
         mask, valid = played.turn_mask, played.valid[:, None]
         to_go = returns_to_go(played.turn_rewards, mask, self.config.discount)
+        # Turns are members of the group themselves, whatever their episode.
         group = played.group[:, None].expand_as(mask)
         return played.to_tokens(per_group(standardize, to_go, group, mask & valid))

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentrl.algorithms.core.algorithm import AdvantageResult
-from agentrl.algorithms.core.generalized_advantages import gae
 from agentrl.algorithms.core.statistics import last_of_turns
-from agentrl.algorithms.ppo import PPO
+from agentrl.algorithms.ppo import PPO, gae
 from agentrl.config.bounds import check_at_most, check_not_negative
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ class TurnPPO(PPO):
     config: Config
 
     def advantages(self, played: Trajectories) -> AdvantageResult:
-        """See the class."""
         rewards, values, mask = played.rewards, played.values, played.token_mask
         ends = last_of_turns(mask, played.turn_index)
         # Rewards before a turn's last token belong to the return of the turn before it.
@@ -62,6 +60,7 @@ class TurnPPO(PPO):
             totals, values, ends, played.last_values, self.config.discount,
             self.config.turn_gae_lambda,
         )  # fmt: skip
+        # The last token of a turn has the turn's advantage; GAE goes backwards from there.
         discount, lam = self.config.token_discount, self.config.gae_lambda
         advantages = rewards.new_zeros(rewards.shape)
         following = carried = rewards.new_zeros(len(rewards))

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.algorithms.core import kl
-from agentrl.algorithms.core.aggregation import token_weights
-from agentrl.algorithms.core.importance import importance_weights, is_fresh
 from agentrl.algorithms.core.kl import ESTIMATES, MAX_K3, k3
 from agentrl.algorithms.core.policy_loss import LossInputs, load_loss
 from agentrl.algorithms.core.statistics import turn_means
+from agentrl.algorithms.core.token_weights import importance_weights, is_fresh, token_weights
 from agentrl.config import ImportanceConfig, algorithm_config
 from agentrl.extension_points import LOSS
 

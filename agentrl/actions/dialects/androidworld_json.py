@@ -123,7 +123,6 @@ class AndroidWorldJSON(VerbDialect):
         return CoordinateScale(sides=screen.size, pixels=True, clamp=self.clamp)
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
-        """See Dialect.parse."""
         pieces = _ACTION.split(reply)
         if len(pieces) != 2:
             count = len(pieces) - 1 or "no"
@@ -138,7 +137,6 @@ class AndroidWorldJSON(VerbDialect):
         return self.read(name, given, screen)
 
     def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
-        """See VerbDialect.points."""
         if "direction" in given:
             way = reply_values.one_of(given["direction"], f"{name}: direction", _SCROLLS)
             return [_MIDDLE, _SCROLLS[way]] if name == "scroll" else list(_SWIPES[way])

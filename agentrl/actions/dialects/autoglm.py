@@ -153,7 +153,6 @@ class AutoGLM(VerbDialect):
         return CoordinateScale(sides=(1000, 1000), clamp=self.clamp)
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
-        """See Dialect.parse."""
         if "<answer>" in reply or "</answer>" in reply:
             text = tag_content(reply, "answer").strip()
         # Open-AutoGLM finds the call without the tags, too.
@@ -174,7 +173,6 @@ class AutoGLM(VerbDialect):
         return self.read(name, given, screen)
 
     def label(self, name: str) -> str:
-        """See VerbDialect.label."""
         return "finish" if name == _FINISH else name
 
     def text(self, name: str, given: Mapping[str, Any]) -> str:
@@ -184,7 +182,6 @@ class AutoGLM(VerbDialect):
         return super().text(name, given)
 
     def seconds(self, name: str, given: Mapping[str, Any]) -> float:
-        """See VerbDialect.seconds."""
         value = given["duration"]
         found = _WAIT.fullmatch(value.strip()) if isinstance(value, str) else None
         if found is None:
@@ -192,13 +189,11 @@ class AutoGLM(VerbDialect):
         return reply_values.seconds(float(found[1]), "Wait: duration")
 
     def written(self, action: ScreenAction, screen: Screen) -> tuple[str, dict[str, Any]]:
-        """See VerbDialect.written."""
         if isinstance(action, Wait):
             return "Wait", {"duration": f"{action.seconds:g} seconds"}
         return super().written(action, screen)
 
     def written_point(self, x: float, y: float, screen: Screen) -> list[int]:
-        """See VerbDialect.written_point."""
         return CoordinateScale(sides=(1000, 1000), last=(999, 999)).numbers(x, y)
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:

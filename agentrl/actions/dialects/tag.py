@@ -32,11 +32,9 @@ class Tag(Dialect):
         self._positions, self._outside = positions, outside
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
-        """See Dialect.parse."""
         return self._grammar(screen).parse(reply)
 
     def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
-        """See Dialect.spell."""
         assert isinstance(action, self.says), f"{action} is not in the grammar"
         text = self._grammar(screen).format(action)
         return f"<think>{thought}</think>{text}" if thought else text

@@ -88,7 +88,6 @@ class UITars(VerbDialect):
         return CoordinateScale(sides=(1000, 1000), clamp=self.clamp)
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
-        """See Dialect.parse."""
         pieces = _ACTION.split(reply)
         if len(pieces) != 2:
             count = len(pieces) - 1 or "no"
@@ -116,7 +115,6 @@ class UITars(VerbDialect):
         return super().keys(name, given)
 
     def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
-        """See VerbDialect.points."""
         if "direction" not in given:
             return super().points(name, given, screen)
         # The finger moves against the direction, to show more on that side.
@@ -126,16 +124,13 @@ class UITars(VerbDialect):
         return [(x, y), (min(max(x + across, 0.0), 1.0), min(max(y + down, 0.0), 1.0))]
 
     def point(self, value: Any, label: str, key: str) -> Point:
-        """See VerbDialect.point."""
         return _center(value, label)
 
     def text(self, name: str, given: Mapping[str, Any]) -> str:
-        """See VerbDialect.text."""
         (key,) = self.verbs[name].takes
         return reply_values.typed_text(given.get(key, ""), name)
 
     def written_point(self, x: float, y: float, screen: Screen) -> str:
-        """See VerbDialect.written_point."""
         return "({},{})".format(*self.scale(screen).numbers(x, y))
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:

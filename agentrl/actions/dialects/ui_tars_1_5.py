@@ -76,7 +76,6 @@ class UITars15(UITars):
         return CoordinateScale(sides=screen.seen, clamp=self.clamp)
 
     def written_point(self, x: float, y: float, screen: Screen) -> str:
-        """See VerbDialect.written_point."""
         return "<point>{} {}</point>".format(*self.scale(screen).numbers(x, y))
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:

@@ -26,6 +26,7 @@ def compute_advantages(played: Trajectories, algorithm: Algorithm) -> AdvantageR
     """
     with method_boundary(algorithm, "advantages"):
         result = algorithm.advantages(played)
+    # The method may be a user's, and return anything.
     if not isinstance(result, AdvantageResult):
         result = AdvantageResult(advantages=result)
     if not hasattr(result.advantages, "shape"):
@@ -52,11 +53,7 @@ def method_boundary(algorithm: Algorithm, method: str) -> AbstractContextManager
 
 
 def check_state_keys(groups: Sequence[Sequence[ScoredEpisode]], algorithm: Algorithm) -> None:
-    """Check that turns can be compared at equal states if the algorithm requires it.
-
-    Raises:
-        ConfigError: it does, and no turn has a state key.
-    """
+    """Raise `ConfigError` if the algorithm compares equal states and no turn has a state key."""
     turns = [
         turn for group in groups for s in group if not s.episode.outcome.void
         for turn in s.episode.turns
@@ -74,6 +71,7 @@ def state_match_fraction(played: Trajectories) -> float | None:
     has_state = valid & (played.states >= 0)
     if not has_state.any():
         return None
+    # State numbers are unique within a group only.
     state = played.group[:, None] * (played.states.max() + 1) + played.states
     _, counts = state[has_state].unique(return_counts=True)  # type: ignore[no-untyped-call]
     return float(counts[counts > 1].sum() / valid.sum())

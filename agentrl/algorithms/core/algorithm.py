@@ -1,4 +1,4 @@
-"""The base class of algorithms, and what one can require of the trainer."""
+"""The base class of algorithms, what one can require of the trainer, and which groups it uses."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from agentrl.algorithms.core import episode_selection
 from agentrl.algorithms.core.policy_loss import LossInputs, TokenLoss, load_loss
-from agentrl.config import AlgorithmConfig, CriticConfig, ImplicitRewardConfig, SamplingConfig
+from agentrl.algorithms.core.statistics import nearly_equal
+from agentrl.config import (
+    AlgorithmConfig,
+    CriticConfig,
+    ImplicitRewardConfig,
+    OverlongConfig,
+    SamplingConfig,
+)
 from agentrl.extension_points import ALGORITHM
 from agentrl.types import ScoredEpisode
 
@@ -122,13 +128,13 @@ class Algorithm(ABC):
 
     def keep_group(self, group: Sequence[ScoredEpisode]) -> bool:
         """Whether a group is trained on, not replaced: by `algorithm.sampling`."""
-        return episode_selection.has_learning_signal(group, self.config.sampling)
+        return has_learning_signal(group, self.config.sampling)
 
     def shape_rewards(
         self, group: Sequence[ScoredEpisode], max_new_tokens: int
     ) -> list[ScoredEpisode]:
         """A group with the rewards that advantages are computed from: by `algorithm.overlong`."""
-        return episode_selection.penalize_overlong(group, self.config.overlong, max_new_tokens)
+        return penalize_overlong(group, self.config.overlong, max_new_tokens)
 
     def resample(
         self, returns: Sequence[float], valid: Sequence[bool], seed: int
@@ -149,12 +155,15 @@ class Algorithm(ABC):
     def attempts(self) -> int:
         """How many times a step's groups are played at most, replaced ones included."""
         sampling: SamplingConfig = self.config.sampling
+        # An algorithm with a filter of its own replaces groups without any setting.
         has_filter = sampling.filters or type(self).keep_group is not Algorithm.keep_group
         return 1 + (sampling.refills if has_filter else 0)
 
     def requirements(self) -> Requires:
         """`requires`, and what the settings require that all algorithms share."""
         own, config = self.requires, self.config
+        # An implicit reward is a log-ratio to the reference; the KL in rewards needs the learner's
+        # own log-probabilities before the update, and so does the importance correction.
         return replace(
             own,
             reference=own.reference
@@ -178,3 +187,56 @@ def load_algorithm(config: AlgorithmConfig) -> Algorithm:
     """
     algorithm: Algorithm = ALGORITHM.resolve(config.name)(config)
     return algorithm
+
+
+def has_learning_signal(group: Sequence[ScoredEpisode], settings: SamplingConfig) -> bool:
+    """Whether a group passes the filters of `algorithm.sampling` (DAPO, arXiv:2503.14476).
+
+    Args:
+        group: members of one group; void ones are ignored.
+        settings: `filter_groups` requires rewards that differ, `filter_means` a mean reward within
+            its bounds.
+    """
+    returns = [scored.reward for scored in group if not scored.episode.outcome.void]
+    if settings.filter_groups and (not returns or nearly_equal(min(returns), max(returns))):
+        return False
+    if settings.filter_means is not None and returns:
+        low, high = settings.filter_means
+        return low <= sum(returns) / len(returns) <= high
+    return True
+
+
+def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -> float:
+    """min(0, -(length - (longest - buffer)) / buffer * penalty), not below -penalty.
+
+    Source: DAPO, arXiv:2503.14476, equation 13.
+
+    Args:
+        length: reply length in tokens.
+        longest: maximum reply length in tokens.
+        buffer: the last tokens before the limit, over which the penalty grows; 0 for no penalty.
+        penalty: penalty of a reply at the limit.
+    """
+    if buffer <= 0:
+        return 0.0
+    return max(-penalty, min(0.0, -(length - (longest - buffer)) / buffer * penalty))
+
+
+def penalize_overlong(
+    group: Sequence[ScoredEpisode], settings: OverlongConfig, max_new_tokens: int
+) -> list[ScoredEpisode]:
+    """A group with the penalty for overlong replies in its rewards; unchanged without a buffer."""
+    buffer = settings.buffer * max_new_tokens
+    if buffer <= 0:
+        return list(group)
+    return [
+        replace(
+            scored,
+            rewards=tuple(
+                reward
+                + overlong_penalty(len(turn.reply_ids), max_new_tokens, buffer, settings.penalty)
+                for reward, turn in zip(scored.rewards, scored.episode.turns, strict=True)
+            ),
+        )
+        for scored in group
+    ]

@@ -58,6 +58,7 @@ def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
 
     Clamped to `MAX_K3`, beyond which it has no gradient. Source: Schulman's note.
     """
+    # exp(-d) - 1 would lose its digits where both nearly agree.
     difference = log_ratio(logprobs, reference)
     return ((-difference).expm1() + difference).clamp(0.0, MAX_K3)
 

@@ -61,8 +61,10 @@ def preference_losses(
     Returns:
         [P]
     """
-    if config.loss == "ipo":  # equation 17
+    # Equation 17 of the paper; its tau is our beta.
+    if config.loss == "ipo":
         return (chosen - rejected - 1 / (2 * config.beta)).square()
+    # DPO, equation 7; label smoothing is that of conservative DPO (https://ericmitchell.ai/cdpo.pdf).
     margin, swapped = chosen - rejected - config.margin - margins, config.label_smoothing
     return -(1 - swapped) * logsigmoid(margin) - swapped * logsigmoid(-margin)
 

@@ -30,6 +30,7 @@ def _all_equal(values: Tensor) -> bool:
 
 def standardize(values: Tensor) -> Tensor:
     """[G] (x - mean) / (std + 1e-6), ddof 1; all 0 for one value, or for equal ones."""
+    # Rounding gives equal values tiny differences, which the division would blow up.
     if len(values) < 2 or _all_equal(values):
         return values.new_zeros(values.shape)
     return (values - values.mean()) / (values.std() + EPSILON)

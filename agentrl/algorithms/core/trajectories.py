@@ -103,6 +103,7 @@ def build_trajectories(
         _token_rewards(e, own, s, kl_coefficient)
         for e, own, s in zip(episodes, sizes, scores, strict=True)
     ]
+    # From the tokens', which include the KL.
     turn_rewards = [
         torch.zeros(len(own), dtype=torch.float64).index_add(0, at, r)
         for own, at, r in zip(sizes, turn, rewards, strict=True)
@@ -138,6 +139,7 @@ def _token_rewards(
     end = 0
     for size, reward in zip(sizes, scored.rewards, strict=True):
         end += size
+        # A turn without tokens has its reward on the last token before it.
         if end:
             result[end - 1] += reward
     return result
@@ -146,6 +148,7 @@ def _token_rewards(
 def _state_ids(groups: Sequence[Sequence[ScoredEpisode]]) -> Tensor:
     rows = []
     for group in groups:
+        # Keys are compared within a group only: other groups play other seeds.
         names: dict[str, int] = {}
         for scored in group:
             keys = [turn.state_key for turn in scored.episode.turns]

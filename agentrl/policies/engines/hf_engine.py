@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
+# A request, with its prompt's digest and the task that waits for the reply.
 _Request = tuple[Prompt, Sampling, bytes, "asyncio.Future[Reply]", "asyncio.Task[Any] | None"]
-"""A request, with its prompt's digest and the task that waits for the reply."""
 
 
 class HFEngine(TokenEngine):

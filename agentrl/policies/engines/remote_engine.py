@@ -44,7 +44,6 @@ class RemoteEngine(ChatEngine):
 
     @classmethod
     def check(cls, rollout: RolloutConfig) -> None:
-        """See `Engine.check`."""
         read_api_key(rollout.endpoint)
         if rollout.engine_kwargs:
             raise ConfigError(
@@ -53,14 +52,12 @@ class RemoteEngine(ChatEngine):
             )
 
     async def start(self) -> None:
-        """See `Endpoint.start`."""
         await self._endpoint.start()
         self.model = self._endpoint.model
 
     async def chat(
         self, messages: Sequence[Mapping[str, Any]], sampling: Sampling
     ) -> Completion | None:
-        """See `Endpoint.chat`."""
         return await self._endpoint.chat(messages, sampling)
 
     async def close(self) -> None:

@@ -35,8 +35,8 @@ from agentrl.types import Prompt, Reply
 if TYPE_CHECKING:
     from torch import nn
 
+# Logit bias of banned tokens: JSON has no infinity.
 _NEVER = -1e9
-"""Logit bias of banned tokens: JSON has no infinity."""
 
 
 class SGLangEngine(TokenEngine):
@@ -67,7 +67,6 @@ class SGLangEngine(TokenEngine):
 
     @classmethod
     def check(cls, rollout: RolloutConfig) -> None:
-        """See `Engine.check`."""
         super().check(rollout)
         url = rollout.engine_kwargs.get("url")
         if url is None:
@@ -87,7 +86,6 @@ class SGLangEngine(TokenEngine):
 
     @classmethod
     def known_kwargs(cls) -> list[str] | None:
-        """See `Engine.known_kwargs`."""
         return cls.with_named_kwargs(sglang_arguments())
 
     @classmethod
@@ -98,12 +96,10 @@ class SGLangEngine(TokenEngine):
 
     @classmethod
     def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
-        """See `Engine.num_workers`."""
         return parallel_size(engine_kwargs, "tp_size") * parallel_size(engine_kwargs, "pp_size")
 
     @classmethod
     def num_gpus(cls, engine_kwargs: Mapping[str, Any]) -> int:
-        """See `Engine.num_gpus`."""
         return 0 if engine_kwargs.get("url") is not None else cls.num_workers(engine_kwargs)
 
     async def start(self) -> None:
@@ -251,7 +247,6 @@ class SGLangEngine(TokenEngine):
 
     @property
     def is_alive(self) -> bool:
-        """See `Engine.is_alive`."""
         return self._server is None or self._server.is_alive
 
     async def close(self) -> None:

@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
     from agentrl.policies.models import ModelAdapter
 
+# Arguments that turn on speculative decoding.
 _SPECULATIVE = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
-"""Arguments that turn on speculative decoding."""
+# VLLM's default.
 _MAX_MEMORY_SHARE = 0.92
-"""VLLM's default."""
+# Share of a GPU's memory that is left free, for what vLLM does not count: on an H100 with 80 GB,
+# 2.4 GB for a 3B model.
 _RESERVE = 0.05
-"""Share of a GPU's memory that is left free, for what vLLM does not count: on an H100 with 80 GB,
-2.4 GB for a 3B model."""
 
 
 class VLLMEngine(TokenEngine):
@@ -124,7 +124,6 @@ class VLLMEngine(TokenEngine):
 
     @classmethod
     def why_not_train(cls, folder: Path, family: type[ModelAdapter], gpus: int) -> str | None:
-        """See `Engine.why_not_train`."""
         if not family.runs_in_vllm:
             return "vLLM does not support models of this family"
         if not gpus and family.attends_within_images:
@@ -133,12 +132,10 @@ class VLLMEngine(TokenEngine):
 
     @classmethod
     def known_kwargs(cls) -> list[str] | None:
-        """See `Engine.known_kwargs`."""
         return cls.with_named_kwargs(vllm_arguments())
 
     @classmethod
     def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
-        """See `Engine.num_workers`."""
         kinds = ("tensor", "pipeline", "data")
         return math.prod(parallel_size(engine_kwargs, f"{kind}_parallel_size") for kind in kinds)
 
@@ -209,7 +206,6 @@ class VLLMEngine(TokenEngine):
     async def stream(
         self, prompt: Prompt, sampling: Sampling, show: Callable[[tuple[int, ...]], None]
     ) -> Reply:
-        """See `TokenEngine.stream`."""
         return await self._generate(prompt, sampling, show)
 
     async def _generate(
@@ -475,7 +471,6 @@ class VLLMEngine(TokenEngine):
 
     @property
     def is_alive(self) -> bool:
-        """See `Engine.is_alive`."""
         return self._engine is not None and not self._engine.errored
 
     async def close(self) -> None:

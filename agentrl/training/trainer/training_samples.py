@@ -15,9 +15,9 @@ from agentrl.algorithms.core.advantages import (
     zero_advantage_groups,
 )
 from agentrl.algorithms.core.algorithm import AdvantageResult, Algorithm
-from agentrl.algorithms.core.importance import is_fresh
 from agentrl.algorithms.core.kl import ESTIMATES
 from agentrl.algorithms.core.statistics import nearly_equal
+from agentrl.algorithms.core.token_weights import is_fresh
 from agentrl.algorithms.core.trajectories import EpisodeScores, build_trajectories, split_by_turn
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.learner.implicit_reward import bce_gradients

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl.algorithms.core import episode_selection
 from agentrl.algorithms.core.advantages import compute_advantages
-from agentrl.algorithms.core.algorithm import load_algorithm
+from agentrl.algorithms.core.algorithm import load_algorithm, overlong_penalty
 from agentrl.algorithms.core.trajectories import build_trajectories
 from agentrl.config import Config, algorithm_config
 from agentrl.errors import LearnerError
@@ -216,8 +215,8 @@ def test_an_episode_drawn_twice_counts_twice(make_learner, groups):
     ("length", "penalty"), [(5, 0.0), (6, 0.0), (7, -0.25), (8, -0.5), (10, -1.0), (12, -1.0)]
 )
 def test_overlong_replies_are_penalized(length, penalty):
-    assert episode_selection.overlong_penalty(length, 10, 4.0, 1.0) == pytest.approx(penalty)
-    assert episode_selection.overlong_penalty(length, 10, 0.0, 1.0) == 0
+    assert overlong_penalty(length, 10, 4.0, 1.0) == pytest.approx(penalty)
+    assert overlong_penalty(length, 10, 0.0, 1.0) == 0
 
 
 def test_groups_with_different_returns_have_a_learning_signal(groups):
