@@ -13,7 +13,8 @@ from agentrl.check import install
 from agentrl.cluster import ray_cluster
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError
-from agentrl.policies.engines.endpoint import Endpoint
+from agentrl.policies.engines.engine import EngineSettings
+from agentrl.policies.engines.remote_engine import RemoteEngine
 from agentrl.policies.open_model import check_packages
 from agentrl.training.plan.job_plan import plan_model_play, plan_training
 
@@ -38,7 +39,7 @@ def test_a_remote_model_needs_only_the_http_client(monkeypatch):
         plan_model_play(configuration.load("sokoban", ["rollout.engine=remote"]))
     monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(ConfigError, match=r"agentrl-screens\[remote\]"):
-        Endpoint(configuration.EndpointConfig())
+        RemoteEngine(EngineSettings())
 
 
 def test_all_missing_packages_are_reported_at_once(monkeypatch):

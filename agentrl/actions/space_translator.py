@@ -269,7 +269,7 @@ class RandomPlayer:
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
         """A random action without reasoning."""
         if isinstance(self._space, gymnasium.spaces.Discrete):
-            mask = info.get("action_mask")
+            mask: Any = info.get("action_mask")
             has_choice = mask is not None and np.any(mask)
             allowed = np.flatnonzero(mask) if has_choice else int(self._space.n)
             return self._action_format.format(int(self._space.start) + int(rng.choice(allowed)))

@@ -25,8 +25,8 @@ from agentrl.types import Image, Message
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+# End of a thought that is empty: the text after an opened `<think>`, as templates write it.
 _END_OF_EMPTY_THOUGHT = "\n</think>\n\n"
-"""End of a thought that is empty: the text after an opened `<think>`, as templates write it."""
 
 
 class ChatEncoder:

@@ -23,11 +23,11 @@ from agentrl.types import IMAGE, Message, Prompt
 log = logging.getLogger(__name__)
 _SYSTEM, _REPLY = "Play the game.", "I wait."
 _TEXTS = ("What now?", "And now?")
+# Width and height of images whose tokens are compared.
 _SIZES = ((64, 64), (360, 800), (800, 360))
-"""Width and height of images whose tokens are compared."""
 _MAX_PIXELS = 200_000
+# Tokens that a message shows before and after the first difference.
 _AROUND = 12
-"""Tokens that a message shows before and after the first difference."""
 
 
 def check_template(encoder: ChatEncoder, path: Path, *, strict: bool = True) -> str:

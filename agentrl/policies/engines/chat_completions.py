@@ -28,11 +28,11 @@ Part = dict[str, Any]
 EXACT: Mapping[str, Any] = {"return_token_ids": True, "logprobs": True}
 """Fields that request exact tokens. The first is specific to vLLM; other servers may reject it."""
 _TOKEN_ID = re.compile(r"token_id:(\d{1,9})")
+# Some servers accept no larger seeds.
 _SEEDS = 2**31
-"""Some servers accept no larger seeds."""
 _IDS = 2**32
+# Finish reasons of a complete reply; a server may omit it.
 _ENDS = ("stop", "length", None)
-"""Finish reasons of a complete reply; a server may omit it."""
 _CONTEXT_OVERFLOW = re.compile(
     r"context.?length|context.?window|context size|prompt is too long", re.I
 )
@@ -54,7 +54,7 @@ def build_request(
         extra_body: additional fields; None removes one of ours.
         exact: whether to request token ids and log-probabilities.
     """
-    body = {
+    body: dict[str, Any] = {
         "model": model,
         "messages": messages,
         "temperature": sampling.temperature,
@@ -63,15 +63,12 @@ def build_request(
         "seed": sampling.seed % _SEEDS,
         "stop": list(sampling.stop_texts) or None,
         **(EXACT if exact else {}),
-        **(_top_fields(sampling.top_logprobs) if exact else {}),
-        **extra_body,
     }
+    # Only vLLM can name the most probable tokens by their ids.
+    if exact and sampling.top_logprobs:
+        body |= {"top_logprobs": sampling.top_logprobs, "return_tokens_as_token_ids": True}
+    body |= extra_body
     return json.dumps({k: v for k, v in body.items() if v is not None}).encode()
-
-
-def _top_fields(count: int) -> dict[str, Any]:
-    """Fields that request the most probable tokens by their ids, which only vLLM can name."""
-    return {"top_logprobs": count, "return_tokens_as_token_ids": True} if count else {}
 
 
 def encode_message(message: Message) -> Part:
@@ -130,8 +127,9 @@ def parse_completion(answer: Any, stop_texts: Sequence[str] = ()) -> Completion:
         raise EngineError(f"the reply has no text{hint}")
     text = encodable(text)
     ended = _with_stop_text(text, choice, stop_texts)
+    # The reported ids are those of the whole text.
     if len(ended) < len(text):
-        ids = None  # they are those of the whole text
+        ids = None
     return Completion(
         text=ended,
         finish_reason=end,
@@ -145,7 +143,8 @@ def _with_stop_text(text: str, choice: Mapping[str, Any], stop_texts: Sequence[s
     ends = [text.index(stop) + len(stop) for stop in stop_texts if stop in text]
     if ends:
         return text[: min(ends)]
-    for name in ("stop_reason", "matched_stop"):  # vLLM's, SGLang's
+    # vLLM's and SGLang's own fields.
+    for name in ("stop_reason", "matched_stop"):
         if name in choice:
             stopped_at = choice[name]
             return text + stopped_at if stopped_at in stop_texts else text
@@ -157,11 +156,7 @@ def _with_stop_text(text: str, choice: Mapping[str, Any], stop_texts: Sequence[s
 
 
 def _tokens(prompt_ids: Any, ids: Any, logprobs: Any, tokens: Any) -> dict[str, Any]:
-    """The tokens, if all are reported with one log-probability each; otherwise {}.
-
-    Raises:
-        EngineError: the reported values are not tokens.
-    """
+    """The tokens, if all are reported with one log-probability each; otherwise {}."""
     if not (prompt_ids and ids and logprobs):
         return {}
     for numbers in (prompt_ids, ids):

@@ -398,8 +398,8 @@ def most_probable(logprobs: Iterable[tuple[int, float]], count: int) -> TopLogpr
     return tuple(sorted(possible, key=lambda pair: -pair[1])[:count])
 
 
+# No sampled token is less probable.
 _BANNED = -1e6
-"""No sampled token is less probable."""
 LARGEST_LOGPROB = 1e-3
 """Probabilities are at most 1, up to rounding."""
 

@@ -26,6 +26,7 @@ class SampledReply:
     logprobs: list[float] = field(default_factory=list)
     top_logprobs: list[TopLogprobs] = field(default_factory=list)
     """Most probable tokens of each position; empty if not requested."""
+    is_finished: bool = False
 
 
 @torch.inference_mode()
@@ -56,20 +57,16 @@ def generate_batch(
     replies = [SampledReply() for _ in prompts]
     sampler = TokenSampler(samplings, device)
     rows = torch.arange(len(prompts), device=device)
-    distinct, index = _unique(prompts, digests or list(map(prompt_digest, prompts)))
-    ids, mask = _left_pad([prompt.token_ids for prompt in distinct], device)
-    images = [image for prompt in distinct for image in prompt.images]
-    inputs: dict[str, Any] = dict(model_adapter.forward_inputs(ids, mask, images))
-    axes = model_adapter.position_axes if images else 1
-    if axes == 1:
-        inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
-    inputs = {name: value.to(device) for name, value in inputs.items()}
-    out = model(**inputs, use_cache=True, logits_to_keep=1)
-    logits, position = out.logits[:, -1], _next_position(model_adapter, distinct).to(device)
+    # Keys and values of equal prompts are computed once, then copied.
+    names = digests or list(map(prompt_digest, prompts))
+    distinct = dict(zip(names, prompts, strict=True))
+    out, mask, position = _prefill(model, model_adapter, [*distinct.values()], device)
+    logits = out.logits[:, -1]
     if len(distinct) < len(prompts):
-        which = torch.tensor(index, device=device)
+        places = {name: place for place, name in enumerate(distinct)}
+        which = torch.tensor([places[name] for name in names], device=device)
         out.past_key_values.batch_select_indices(which)
-        logits, mask, position = logits[which], mask[which], position[which]
+        logits, mask, position = logits[which], mask[which], position[..., which, :]
     while True:
         tokens, logprobs, top = sampler.draw(logits, model_adapter.banned_token_ids, rows)
         open_rows = _append_tokens(replies, samplings, eos_token_ids, rows, tokens, logprobs, top)
@@ -77,15 +74,18 @@ def generate_batch(
             report(tuple(replies[0].token_ids))
         if not open_rows:
             return replies
+        # Finished replies stay in the batch until they are half of it: selecting copies the cache.
         if 2 * len(open_rows) <= len(rows):
             keep = torch.tensor(open_rows, device=device)
             out.past_key_values.batch_select_indices(keep)
-            rows, tokens, mask, position = rows[keep], tokens[keep], mask[keep], position[keep]
+            rows, tokens, mask, position = (
+                rows[keep], tokens[keep], mask[keep], position[..., keep, :],
+            )  # fmt: skip
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
         out = model(
             input_ids=tokens.unsqueeze(-1),
             attention_mask=mask.long(),
-            position_ids=_as_positions(position, axes),
+            position_ids=position,
             past_key_values=out.past_key_values,
             use_cache=True,
         )
@@ -100,40 +100,33 @@ def prompt_digest(prompt: Prompt) -> bytes:
     return digest.digest()
 
 
-def _unique(prompts: Sequence[Prompt], digests: Sequence[bytes]) -> tuple[list[Prompt], list[int]]:
-    """The distinct prompts, and for each given prompt its index among them."""
-    distinct: list[Prompt] = []
-    known: dict[bytes, int] = {}
-    indices = []
-    for prompt, name in zip(prompts, digests, strict=True):
-        index = known.setdefault(name, len(distinct))
-        if index == len(distinct):
-            distinct.append(prompt)
-        indices.append(index)
-    return distinct, indices
+def _prefill(
+    model: nn.Module, model_adapter: ModelAdapter, prompts: Sequence[Prompt], device: torch.device
+) -> tuple[Any, Tensor, Tensor]:
+    """The model's output for prompts padded on the left.
 
-
-def _left_pad(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """int64[B, P] ids padded on the left, and bool[B, P], False on padding."""
-    longest = max(map(len, prompts))
+    Also bool[B, P], False on padding, and the position of each reply's first token, int64[B, 1] or
+    int64[axes, B, 1].
+    """
+    longest = max(len(prompt.token_ids) for prompt in prompts)
     ids = torch.zeros(len(prompts), longest, dtype=torch.long)
     mask = torch.zeros(len(prompts), longest, dtype=torch.bool)
     for row, prompt in enumerate(prompts):
-        ids[row, longest - len(prompt) :] = torch.tensor(prompt)
-        mask[row, longest - len(prompt) :] = True
-    return ids.to(device), mask.to(device)
-
-
-def _next_position(model_adapter: ModelAdapter, prompts: Sequence[Prompt]) -> Tensor:
-    """int64[B], position of each reply's first token; an image can have fewer than its tokens."""
+        ids[row, longest - len(prompt.token_ids) :] = torch.tensor(prompt.token_ids)
+        mask[row, longest - len(prompt.token_ids) :] = True
+    ids, mask = ids.to(device), mask.to(device)
+    images = [image for prompt in prompts for image in prompt.images]
+    inputs: dict[str, Any] = dict(model_adapter.forward_inputs(ids, mask, images))
+    axes = model_adapter.position_axes if images else 1
+    # With images, the model computes its own positions of several axes from its inputs.
+    if axes == 1:
+        inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
+    inputs = {name: value.to(device) for name, value in inputs.items()}
+    out = model(**inputs, use_cache=True, logits_to_keep=1)
+    # Not the number of tokens: an image can take fewer positions.
     ends = [model_adapter.positions(p.token_ids, p.images).max() + 1 for p in prompts]
-    return torch.tensor(ends)
-
-
-def _as_positions(position: Tensor, axes: int) -> Tensor:
-    """int64[B, 1], or int64[axes, B, 1] for several axes."""
-    flat = position.unsqueeze(-1)
-    return flat if axes == 1 else flat.unsqueeze(0).expand(axes, -1, -1)
+    position = torch.tensor(ends, device=device).unsqueeze(-1)
+    return out, mask, position if axes == 1 else position.unsqueeze(0).expand(axes, -1, -1)
 
 
 def _append_tokens(
@@ -149,22 +142,19 @@ def _append_tokens(
     still_open = []
     drawn = zip(rows.tolist(), tokens.tolist(), logprobs.tolist(), strict=True)
     for index, (row, token, logprob) in enumerate(drawn):
-        reply, limit = replies[row], samplings[row].max_new_tokens
-        ends = (*eos_token_ids, *samplings[row].stop_token_ids)
-        if _is_finished(reply, limit, ends):
+        reply, sampling = replies[row], samplings[row]
+        # Rows of finished replies are still computed.
+        if reply.is_finished:
             continue
         reply.token_ids.append(token)
         reply.logprobs.append(logprob)
-        if count := samplings[row].top_logprobs:
+        if count := sampling.top_logprobs:
             reply.top_logprobs.append(top[index][:count])
-        if not _is_finished(reply, limit, ends):
+        has_ended = token in (*eos_token_ids, *sampling.stop_token_ids)
+        reply.is_finished = has_ended or len(reply.token_ids) >= sampling.max_new_tokens
+        if not reply.is_finished:
             still_open.append(index)
     return still_open
-
-
-def _is_finished(reply: SampledReply, limit: int, ends: Sequence[int]) -> bool:
-    ids = reply.token_ids
-    return len(ids) >= limit or (bool(ids) and ids[-1] in ends)
 
 
 def processed_logprobs(logits: Tensor, temperature: Tensor, banned: Sequence[int]) -> Tensor:
@@ -196,6 +186,7 @@ def nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
     """
     ordered, tokens = logprobs.sort(dim=-1)
     is_rare = ordered.softmax(-1).cumsum(-1) <= (1 - top_p).to(ordered).unsqueeze(-1)
+    # Rounding must not remove the most probable token.
     is_rare[..., -1] = False
     rare = is_rare.scatter(-1, tokens, is_rare)
     return torch.log_softmax(logprobs.masked_fill(rare, -torch.inf), dim=-1)
@@ -241,6 +232,7 @@ class TokenSampler:
         logprobs = processed_logprobs(logits, self._temperature[rows], banned)
         if self._is_cut:
             logprobs = nucleus(logprobs, self._top_p[rows])
+        # One draw for each row, whatever the batch: a reply depends on its own seed alone.
         uniform = [self._streams[row].random(dtype=np.float32) for row in rows.tolist()]
         mass = logprobs.double().exp().cumsum(-1)
         if not torch.isfinite(mass[:, -1]).all():
@@ -252,13 +244,8 @@ class TokenSampler:
         sampled = torch.searchsorted(mass, point.unsqueeze(-1), right=True).squeeze(-1)
         tokens = torch.where(self._greedy[rows], logprobs.argmax(-1), sampled)
         drawn = logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-        return tokens, drawn, _most_probable(logprobs, self._top)
-
-
-def _most_probable(logprobs: Tensor, count: int) -> list[TopLogprobs]:
-    """[B], of float32[B, V]; empty if none are requested."""
-    if not count:
-        return []
-    values, ids = logprobs.topk(min(count, logprobs.shape[-1]))
-    pairs = zip(ids.tolist(), values.tolist(), strict=True)
-    return [most_probable(zip(*row, strict=True), count) for row in pairs]
+        if not self._top:
+            return tokens, drawn, []
+        values, ids = logprobs.topk(min(self._top, logprobs.shape[-1]))
+        pairs = zip(ids.tolist(), values.tolist(), strict=True)
+        return tokens, drawn, [most_probable(zip(*row, strict=True), self._top) for row in pairs]

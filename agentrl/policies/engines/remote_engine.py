@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from agentrl import extras
-from agentrl.config import RolloutConfig
-from agentrl.errors import ConfigError
-from agentrl.policies.engines.endpoint import Endpoint, read_api_key
+from agentrl.config import EndpointConfig, RolloutConfig
+from agentrl.errors import (
+    ConfigError,
+    EndpointRefused,
+    EndpointUnreachable,
+    EngineError,
+)
+from agentrl.policies.engines import chat_completions
 from agentrl.policies.engines.engine import (
     ChatEngine,
     Completion,
@@ -16,10 +28,26 @@ from agentrl.policies.engines.engine import (
     EngineSettings,
     Sampling,
 )
+from agentrl.policies.engines.http_connection import HttpConnection
+from agentrl.text import did_you_mean, quoted
+from agentrl.web_access import is_loopback
+
+log = logging.getLogger(__name__)
+
+LARGEST = 8 << 20
+"""Maximum bytes of a response: enough for 100,000 token ids and 30,000 log-probabilities."""
+_TRIES = 5
+# HTTP statuses that are worth a retry.
+_RETRYABLE = (408, 425, 429, 500, 502, 503, 504)
+_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 30.0
+# HTTP statuses of a server that does not list its models.
+_CANNOT_LIST_MODELS = (404, 405, 501)
+_UNKNOWN_FIELD = (400, 422)
+_NAMES = 20
 
 
 class RemoteEngine(ChatEngine):
-    """The server of `rollout.endpoint`.
+    """The server of `rollout.endpoint`: sends requests with retries and deadlines.
 
     Raises:
         ConfigError: the HTTP client is not installed, or the named API key is not set.
@@ -35,11 +63,19 @@ class RemoteEngine(ChatEngine):
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
-        self._endpoint = Endpoint(
-            settings.endpoint,
-            deadline_s=settings.deadline_s,
-            start_deadline_s=settings.start_deadline_s,
-            in_flight=settings.concurrency,
+        server = settings.endpoint
+        self.model = server.model or ""
+        self._url = server.url.rstrip("/")
+        self._key = read_api_key(server)
+        self._with_tokens, self._has_warned, self._has_warned_of_top = True, False, False
+        authorization = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        self._http = HttpConnection(
+            self._url,
+            settings.concurrency,
+            largest=LARGEST,
+            advice=extras.NO_REMOTE,
+            headers={**server.headers, **authorization},
+            uses_proxy=not is_loopback(urlsplit(self._url).hostname or ""),
         )
 
     @classmethod
@@ -52,14 +88,168 @@ class RemoteEngine(ChatEngine):
             )
 
     async def start(self) -> None:
-        await self._endpoint.start()
-        self.model = self._endpoint.model
+        """Find the model, and request a first reply of at most one token."""
+        at = f"rollout.endpoint.url={self.settings.endpoint.url}"
+        try:
+            async with asyncio.timeout(self.settings.start_deadline_s):
+                names = await self._models()
+                if not self.model:
+                    if len(names) != 1:
+                        listed = f"{len(names)} models: {_join_names(names)}"
+                        none = "no list of models (most URLs end with /v1)"
+                        raise ConfigError(
+                            f"{at}: has {listed if names else none}; set rollout.endpoint.model"
+                        )
+                    (self.model,) = names
+                await self._probe(names)
+        except TimeoutError:
+            deadline_s = self.settings.start_deadline_s
+            raise ConfigError(
+                f"{at}: no answer within {deadline_s:g} s (rollout.start_deadline_s)"
+            ) from None
+        except EngineError as error:
+            # The server exists, but is busy or broken: this is not the configuration's fault.
+            if isinstance(error, EndpointRefused) and error.status in _RETRYABLE:
+                raise
+            raise ConfigError(f"{at}: {error}{self._advice(error)}") from None
+
+    def _advice(self, error: EngineError) -> str:
+        """Suggest a fix for a server that does not work."""
+        if isinstance(error, EndpointUnreachable):
+            return ". Start it (vllm serve MODEL), or correct the URL"
+        if not isinstance(error, EndpointRefused) or error.status not in (401, 403):
+            return ""
+        if self._key:
+            return f". It refuses the key in {self.settings.endpoint.api_key_env}"
+        return (
+            ". It requires an API key: set rollout.endpoint.api_key_env to the environment "
+            "variable that holds it"
+        )
+
+    async def _models(self) -> list[str]:
+        """The server's models; empty if it does not list them."""
+        try:
+            return chat_completions.parse_models(
+                await self._request("GET", "/models", None, retry=False)
+            )
+        except EndpointRefused as error:
+            if error.status in _CANNOT_LIST_MODELS:
+                return []
+            raise
+
+    async def _probe(self, names: Sequence[str]) -> None:
+        """Find out whether the server accepts our requests and reports exact tokens."""
+        hello = [{"role": "user", "content": "Hello"}]
+        for self._with_tokens in (True, False):
+            body = chat_completions.build_request(
+                self.model,
+                hello,
+                Sampling(max_new_tokens=1),
+                self.settings.endpoint.extra_body,
+                self._with_tokens,
+            )
+            try:
+                answer = await self._request("POST", "/chat/completions", body)
+            except EndpointRefused as error:
+                if error.status == 404 or (names and self.model not in names):
+                    near = f"{did_you_mean(self.model, names)}. It has: {_join_names(names)}"
+                    raise ConfigError(
+                        f"rollout.endpoint.model={self.model!r}: {error}{near if names else ''}"
+                    ) from None
+                if error.status not in _UNKNOWN_FIELD or not self._with_tokens:
+                    raise
+                continue
+            # A server without token ids would compute log-probabilities in vain.
+            has_ids: Any = False
+            with contextlib.suppress(IndexError, KeyError, TypeError):
+                has_ids = answer["choices"][0]["token_ids"] and answer["prompt_token_ids"]
+            self._with_tokens = self._with_tokens and bool(has_ids)
+            return
 
     async def chat(
         self, messages: Sequence[Mapping[str, Any]], sampling: Sampling
     ) -> Completion | None:
-        return await self._endpoint.chat(messages, sampling)
+        if sampling.top_logprobs and not (self._with_tokens or self._has_warned_of_top):
+            self._has_warned_of_top = True
+            log.warning("%s reports no tokens: rollout.top_logprobs has no effect", self._url)
+        body = chat_completions.build_request(
+            self.model, messages, sampling, self.settings.endpoint.extra_body, self._with_tokens
+        )
+        try:
+            async with asyncio.timeout(self.settings.deadline_s):
+                answer = await self._request("POST", "/chat/completions", body)
+        except TimeoutError:
+            raise EngineError(
+                f"{self._url}: no answer within {self.settings.deadline_s:g} s"
+            ) from None
+        except EndpointRefused as error:
+            if error.status in (400, 413, 422) and chat_completions.is_context_overflow(
+                error.server_message
+            ):
+                return None
+            raise
+        try:
+            return chat_completions.parse_completion(answer, sampling.stop_texts)
+        except EngineError as error:
+            raise EngineError(f"{self._url}: {error}") from None
+
+    async def _request(self, method: str, path: str, body: bytes | None, retry: bool = True) -> Any:
+        """The JSON of a response; `retry` also repeats a request that does not reach the server."""
+        for number in range(_TRIES):
+            last = number == _TRIES - 1
+            try:
+                status, content, wait_s = await self._http.send(method, path, body)
+            except EndpointUnreachable as error:
+                failure, wait_s = self._without_key(str(error)), 0.0
+                if last or not retry:
+                    raise EndpointUnreachable(failure) from None
+            else:
+                # A server may quote our request, with the key in it.
+                if status == 200:
+                    try:
+                        return json.loads(content)
+                    except (ValueError, RecursionError):
+                        head = self._without_key(content[:4096].decode("utf-8", "replace"))
+                        what = f"{self._url}: invalid JSON: {quoted(head, 80)}"
+                        raise EngineError(what) from None
+                said = self._without_key(chat_completions.error_text(content[:4096]))
+                failure = f"{self._url}{path} answers {status}: {quoted(said, 300)}"
+                if last or status not in _RETRYABLE:
+                    raise EndpointRefused(failure, status, said)
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning("%s; retrying (further retries are not logged)", failure)
+            # Jitter: concurrent requests were refused at the same time.
+            backoff_s = _BACKOFF_S * 2**number * random.uniform(1, 1.5)
+            await asyncio.sleep(min(_MAX_BACKOFF_S, max(backoff_s, wait_s)))
+        raise AssertionError("the last try returns or raises")
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key, "(the key)") if self._key else text
 
     async def close(self) -> None:
         """Close all connections; may be called twice."""
-        await self._endpoint.close()
+        await self._http.close()
+
+
+def read_api_key(settings: EndpointConfig) -> str:
+    """The API key from the configured environment variable; empty if none is configured.
+
+    Raises:
+        ConfigError: the variable is not set, or its value cannot be sent in a header.
+    """
+    name = settings.api_key_env
+    if name is None:
+        return ""
+    key = os.environ.get(name, "").strip()
+    if not key or not (key.isascii() and key.isprintable()):
+        raise ConfigError(
+            f"rollout.endpoint.api_key_env={name}: this environment variable "
+            + ("contains characters that no HTTP header can hold" if key else "is not set")
+        )
+    return key
+
+
+def _join_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(quoted(name, 100) for name in names[:_NAMES]) + more

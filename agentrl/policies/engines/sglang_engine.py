@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,14 +27,14 @@ from agentrl.policies.engines.engine import (
     parallel_size,
 )
 from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer, sglang_arguments
-from agentrl.policies.engines.sglang_weights import write_hub_folder
-from agentrl.policies.engines.weight_checks import check_header
+from agentrl.policies.engines.weight_checks import check_digest, check_header
 from agentrl.policies.models import load_on_meta
 from agentrl.types import Prompt, Reply
 
 if TYPE_CHECKING:
     from torch import nn
 
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
 # Logit bias of banned tokens: JSON has no infinity.
 _NEVER = -1e9
 
@@ -113,7 +113,14 @@ class SGLangEngine(TokenEngine):
         if self._url is None:
             with tempfile.TemporaryDirectory(prefix="agentrl-sglang-") as scratch:
                 folder = await asyncio.to_thread(self._hub_folder, self._path, Path(scratch))
-                self._server = SGLangServer(folder, self._server_arguments())
+                arguments = {
+                    "dtype": self.settings.dtype,
+                    "context_length": self.settings.max_context,
+                    "random_seed": self.settings.seed,
+                    # `generate` warms it up below.
+                    "skip_server_warmup": True,
+                }
+                self._server = SGLangServer(folder, arguments | self._arguments)
                 self._client = SGLangClient(self._server.url, self.settings.concurrency)
                 await self._server.wait(self._client, self.settings.start_deadline_s)
             self._accepts_requests.set()
@@ -121,17 +128,8 @@ class SGLangEngine(TokenEngine):
             self._client = SGLangClient(self._url, self.settings.concurrency)
             await self._client.check_reachable()
             # It may have the weights of another job.
-            await self._update(self._path, self.settings.version)
+            await self.load_weights(self._path, self.settings.version)
         await self.generate(Prompt(token_ids=self._encoder.opening()), Sampling(max_new_tokens=2))
-
-    def _server_arguments(self) -> dict[str, Any]:
-        settings = self.settings
-        return {
-            "dtype": settings.dtype,
-            "context_length": settings.max_context,
-            "random_seed": settings.seed,
-            "skip_server_warmup": True,
-        } | self._arguments
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
         """Sample one reply.
@@ -208,9 +206,6 @@ class SGLangEngine(TokenEngine):
             EngineError: the server rejected the weights, or did not answer in time. It refuses
                 requests until weights are loaded: some of the new ones may have arrived.
         """
-        await self._update(path, version)
-
-    async def _update(self, path: Path, version: int) -> None:
         if self._client is None:
             raise EngineError("the SGLang engine is not started, or closed")
         self._accepts_requests.clear()
@@ -218,28 +213,25 @@ class SGLangEngine(TokenEngine):
         try:
             with boundary(EngineError, f"SGLang: weights of {path}"):
                 async with asyncio.timeout(self.settings.deadline_s):
-                    await self._send(self._client, path, version)
+                    with tempfile.TemporaryDirectory(prefix="agentrl-sglang-") as scratch:
+                        folder = await asyncio.to_thread(self._hub_folder, path, Path(scratch))
+                        # The server lets running requests finish first.
+                        body = {
+                            "model_path": str(folder),
+                            "weight_version": str(version),
+                            "flush_cache": True,
+                        }
+                        await self._client.post("/update_weights_from_disk", body)
             self._invalid = None
         finally:
             self._accepts_requests.set()
-
-    async def _send(self, client: SGLangClient, path: Path, version: int) -> None:
-        """The server lets running requests finish, and flushes its caches."""
-        with tempfile.TemporaryDirectory(prefix="agentrl-sglang-") as scratch:
-            folder = await asyncio.to_thread(self._hub_folder, path, Path(scratch))
-            body = {
-                "model_path": str(folder),
-                "weight_version": str(version),
-                "flush_cache": True,
-            }
-            await client.post("/update_weights_from_disk", body)
 
     def _hub_folder(self, weights: Path, scratch: Path) -> Path:
         """A folder with these weights as SGLang reads them."""
         if weights.is_file():
             # SGLang accepts an incomplete file, and silently keeps the old values of the rest.
             check_header(self._meta_model, weights)
-        return write_hub_folder(self._meta_model, self._path, weights, scratch)
+        return _write_hub_folder(self._meta_model, self._path, weights, scratch)
 
     @cached_property
     def _meta_model(self) -> nn.Module:
@@ -257,3 +249,65 @@ class SGLangEngine(TokenEngine):
             await client.close()
         if server is not None:
             await asyncio.to_thread(server.close)
+
+
+def _write_hub_folder(model: nn.Module, source: Path, weights: Path, folder: Path) -> Path:
+    """Write a model's folder with other weights under the names that SGLang expects.
+
+    Transformers renames the weights of some models when it loads them (`visual` becomes
+    `model.visual` in Qwen2.5-VL). SGLang knows the names on the hub, and skips others silently.
+
+    Args:
+        model: may be on the meta device.
+        source: the model's folder, whose other files are linked.
+        weights: a safetensors file, or a folder of them.
+        folder: exists, and is empty.
+
+    Returns:
+        `folder`; or `weights`, if that is a folder that SGLang can read as it is.
+    """
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    files = sorted(weights.glob("*.safetensors")) if weights.is_dir() else [weights]
+    names: dict[Path, list[str]] = {}
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            names[file] = list(opened.keys())
+    known = _hub_names(model, [name for found in names.values() for name in found])
+    is_renamed = any(name != new for name, new in known.items())
+    if weights.is_dir() and not is_renamed:
+        return weights
+    for other in source.iterdir():
+        if other.is_file() and not other.name.endswith(_WEIGHTS):
+            (folder / other.name).symlink_to(other.absolute())
+    for number, file in enumerate(files, 1):
+        part = "" if len(files) == 1 else f"-{number:05d}-of-{len(files):05d}"
+        target = folder / f"model{part}.safetensors"
+        tensors = load_file(file)
+        check_digest(file, tensors)
+        if is_renamed:
+            renamed = {known[name]: tensor for name, tensor in tensors.items()}
+            save_file(renamed, target, metadata={"format": "pt"})
+        else:
+            target.symlink_to(file.absolute())
+    return folder
+
+
+def _hub_names(model: nn.Module, names: Iterable[str]) -> dict[str, str]:
+    """The names of weights on the hub, by their names in transformers."""
+    import torch
+    from transformers.core_model_loading import revert_weight_conversion
+
+    found = {}
+    for name in names:
+        # Joined or split weights become several, or need others: only names may differ.
+        one = torch.empty(1, 1, device="meta")
+        reverted = revert_weight_conversion(model, {name: one})
+        if len(reverted) != 1:
+            raise EngineError(
+                f"{name}: SGLang reads the weights of {type(model).__name__} in another layout "
+                "than transformers; use rollout.engine=vllm"
+            )
+        (found[name],) = reverted
+    return found

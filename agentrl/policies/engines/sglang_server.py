@@ -20,17 +20,17 @@ from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.engines.http_connection import CONNECT_S, HttpConnection
 from agentrl.text import quoted
 
+# Maximum bytes of a response: a token with its log-probability takes about 50.
 _LARGEST = 64 << 20
-"""Maximum bytes of a response: a token with its log-probability takes about 50."""
 _POLL_S = 0.5
 _SERVE = (
     "import agentrl, runpy; "  # agentrl makes broken builds of torchvision importable
     "runpy.run_module('sglang.launch_server', run_name='__main__', alter_sys=True)"
 )
+# Last line of a traceback.
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception): ")
-"""Last line of a traceback."""
+# Exit status of a program that rejects its command line.
 _BAD_ARGUMENTS = 2
-"""Exit status of a program that rejects its command line."""
 
 
 def sglang_arguments() -> list[str] | None:

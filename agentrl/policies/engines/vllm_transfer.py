@@ -30,8 +30,8 @@ from vllm.distributed.weight_transfer.base import (
 from agentrl.child_process import free_port
 
 BACKEND = "shared"
+# Size of a chunk of weights in shared memory.
 _CHUNK_BYTES = 256 * 2**20
-"""Size of a chunk of weights in shared memory."""
 
 
 @dataclass

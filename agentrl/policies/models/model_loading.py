@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 SCORE = "score.weight"
 """The scalar head of a reward model, as transformers names it in models for classification."""
+# The family of models that no other family names.
 _OTHER = "generic"
-"""The family of models that no other family names."""
 
 
 def adapter_for(path: Path, name: str = "auto") -> ModelAdapter:

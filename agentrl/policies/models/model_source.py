@@ -20,8 +20,8 @@ from agentrl.policies.models.stored_weights import open_files
 from agentrl.policies.tiny import tiny_model
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+# Timeout of the request whether the hub has a model.
 _HUB_TIMEOUT_S = 10.0
-"""Timeout of the request whether the hub has a model."""
 
 
 def check_model(model: ModelConfig) -> None:

@@ -18,8 +18,8 @@ from agentrl.policies.models.stored_weights import open_files, read_headers
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Part of the names of weights that transformers may transpose, without a trace in their shapes.
 _EXPERTS = ".experts."
-"""Part of the names of weights that transformers may transpose, without a trace in their shapes."""
 
 
 def as_stored(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -13,7 +13,6 @@ from agentrl.config import EndpointConfig, History, ModelConfig
 from agentrl.errors import ConfigError, RewardError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.engines.endpoint import Endpoint
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.hf_engine import HFEngine
 from agentrl.policies.engines.remote_engine import RemoteEngine
@@ -105,7 +104,8 @@ async def test_mistakes_are_reported_with_the_servers_message(url: str) -> None:
         ({"model": "tiy"}, r"model='tiy'.*does not exist.*did you mean 'tiny'"),
         ({"extra_body": {"top_p": 7}}, "top_p"),
     ):
-        client = Endpoint(EndpointConfig(url=url, **settings))  # type: ignore[arg-type]
+        endpoint = EndpointConfig(url=url, **settings)  # type: ignore[arg-type]
+        client = RemoteEngine(EngineSettings(endpoint=endpoint))
         with pytest.raises(ConfigError, match=words):
             await client.start()
         await client.close()

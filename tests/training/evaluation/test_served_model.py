@@ -15,7 +15,7 @@ import yaml
 
 from agentrl import replay
 from agentrl.cli import run as agentrl
-from agentrl.policies.engines import endpoint
+from agentrl.policies.engines import remote_engine
 from tests.policies.completions_server import Server, ok, refusal, reply, serving
 
 KEY = "sk-secret-5678"
@@ -41,7 +41,7 @@ def answer(body: dict[str, Any]) -> Any:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(endpoint, "_BACKOFF_S", 0.01)
+    monkeypatch.setattr(remote_engine, "_BACKOFF_S", 0.01)
     with serving() as server:
         server.usual = answer
         yield server

@@ -13,7 +13,7 @@ import pytest
 import agentrl
 from agentrl import cli
 from agentrl.errors import ConfigError, EndpointRefused
-from agentrl.policies.engines import endpoint
+from agentrl.policies.engines import remote_engine
 from agentrl.training.inference.batch_inference import PromptSource, journal_of
 from tests.data.rows import jpeg, png, write_jsonl
 from tests.data.test_contracts import EASYR1, LMM_R1_MESSAGE, R1V, TRL_BESIDE, VERL
@@ -258,7 +258,7 @@ def test_mistakes_are_refused_before_anything_is_written(tiny_vlm, rows, tmp_pat
 
 
 def test_a_server_answers_and_one_that_fails_loses_no_row(rows, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(endpoint, "_BACKOFF_S", 0.01)
+    monkeypatch.setattr(remote_engine, "_BACKOFF_S", 0.01)
     broken = True
 
     def answer(body):

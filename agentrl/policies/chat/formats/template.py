@@ -23,8 +23,8 @@ from agentrl.policies.chat.chat_format import ChatFormat, ChatModel, Piece
 _SYSTEM, _FIRST, _REPLY = "qSYSTEMq", "qFIRSTq", "qREPLYq"
 _LEFT, _RIGHT = " \t\n", "\n\t "
 """White space around each mark, which shows whether the template removes it."""
+# Separator of system message and first message if the template has no place for the former.
 _BETWEEN = "\n\n"
-"""Separator of system message and first message if the template has no place for the former."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

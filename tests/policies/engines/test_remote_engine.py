@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from agentrl.config import EndpointConfig
 from agentrl.errors import ConfigError, EngineError
-from agentrl.policies.engines import chat_completions, endpoint
-from agentrl.policies.engines.endpoint import Endpoint
-from agentrl.policies.engines.engine import Completion, Sampling
+from agentrl.policies.engines import chat_completions, remote_engine
+from agentrl.policies.engines.engine import Completion, EngineSettings, Sampling
+from agentrl.policies.engines.remote_engine import RemoteEngine
 from tests.policies.completions_server import Server, exact, ok, refusal, reply, serving
 
 ASKED = [{"role": "user", "content": "hello"}]
@@ -29,11 +29,11 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "_BACKOFF_S", 0.01)
+    monkeypatch.setattr(remote_engine, "_BACKOFF_S", 0.01)
 
 
 @pytest.fixture
-async def started(server: Server) -> AsyncIterator[Endpoint]:
+async def started(server: Server) -> AsyncIterator[RemoteEngine]:
     """A started client; the requests of the start are cleared."""
     client = at(server)
     await client.start()
@@ -42,13 +42,14 @@ async def started(server: Server) -> AsyncIterator[Endpoint]:
     await client.close()
 
 
-def at(server: Server, *, deadline_s: float = 20.0, **settings: Any) -> Endpoint:
-    return Endpoint(
-        EndpointConfig(url=server.url, **settings), deadline_s=deadline_s, start_deadline_s=20.0
+def at(server: Server, *, deadline_s: float = 20.0, **settings: Any) -> RemoteEngine:
+    endpoint = EndpointConfig(url=server.url, **settings)
+    return RemoteEngine(
+        EngineSettings(endpoint=endpoint, deadline_s=deadline_s, start_deadline_s=20.0)
     )
 
 
-async def start(client: Endpoint) -> Endpoint:
+async def start(client: RemoteEngine) -> RemoteEngine:
     try:
         await client.start()
     finally:
@@ -56,7 +57,7 @@ async def start(client: Endpoint) -> Endpoint:
     return client
 
 
-async def test_top_p_is_sent_if_it_is_not_1(started: Endpoint, server: Server) -> None:
+async def test_top_p_is_sent_if_it_is_not_1(started: RemoteEngine, server: Server) -> None:
     for top_p in (1.0, 0.8):
         await started.chat(ASKED, Sampling(top_p=top_p))
     assert [request.get("top_p") for request in server.asked] == [None, 0.8]
@@ -110,7 +111,7 @@ async def test_requests_contain_the_configured_fields(server: Server) -> None:
     ids=["kept", "ignored", "left out", "reported by vLLM", "reported by SGLang"],
 )
 async def test_a_reply_ends_with_the_stop_text_whatever_the_server_does_with_it(
-    server: Server, started: Endpoint, said: Any
+    server: Server, started: RemoteEngine, said: Any
 ) -> None:
     server.answers.append(ok(said))
     found = await started.chat(ASKED, CALLS)
@@ -128,7 +129,7 @@ async def test_a_reply_ends_with_the_stop_text_whatever_the_server_does_with_it(
     ],
 )
 async def test_a_reply_that_ends_otherwise_gets_no_stop_text(
-    server: Server, started: Endpoint, said: Any
+    server: Server, started: RemoteEngine, said: Any
 ) -> None:
     server.answers.append(ok(said))
     found = await started.chat(ASKED, CALLS)
@@ -147,7 +148,7 @@ async def test_tokens_of_a_reply_that_was_cut_are_not_used(server: Server) -> No
     await client.close()
 
 
-async def test_seeds_fit_into_31_bits(server: Server, started: Endpoint) -> None:
+async def test_seeds_fit_into_31_bits(server: Server, started: RemoteEngine) -> None:
     for seed in (3, 2**40 + 3):
         await started.chat(ASKED, Sampling(temperature=0, seed=seed))
     assert [body["seed"] for body in server.asked] == [3, 3]
@@ -175,7 +176,7 @@ async def test_reported_tokens_are_used(server: Server) -> None:
 
 
 async def test_tokens_are_not_requested_from_a_server_that_does_not_report_them(
-    server: Server, started: Endpoint
+    server: Server, started: RemoteEngine
 ) -> None:
     await started.chat(ASKED, Sampling())
     assert not {"return_token_ids", "logprobs"} & server.asked[-1].keys()
@@ -254,7 +255,8 @@ async def test_fields_that_the_server_rejects_are_reported(server: Server) -> No
 async def test_an_unreachable_server_is_reported_at_once() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        client = Endpoint(EndpointConfig(url=f"http://127.0.0.1:{free.getsockname()[1]}/v1"))
+        nowhere = EndpointConfig(url=f"http://127.0.0.1:{free.getsockname()[1]}/v1")
+        client = RemoteEngine(EngineSettings(endpoint=nowhere))
         began = time.monotonic()
         with pytest.raises(ConfigError, match=r"ConnectError.*vllm serve"):
             await start(client)
@@ -263,12 +265,13 @@ async def test_an_unreachable_server_is_reported_at_once() -> None:
 
 async def test_the_start_has_a_deadline(server: Server) -> None:
     server.models = lambda handler: server.over.wait(30)
-    client = Endpoint(EndpointConfig(url=server.url), start_deadline_s=0.2)
+    endpoint = EndpointConfig(url=server.url)
+    client = RemoteEngine(EngineSettings(endpoint=endpoint, start_deadline_s=0.2))
     with pytest.raises(ConfigError, match=r"no answer within 0\.2 s \(rollout\.start_deadline_s\)"):
         await start(client)
 
 
-async def test_a_busy_server_is_retried(server: Server, started: Endpoint) -> None:
+async def test_a_busy_server_is_retried(server: Server, started: RemoteEngine) -> None:
     server.answers += [refusal(429, "slow down", **{"Retry-After": "0"}), refusal(503, "loading")]
     server.answers.append(lambda handler: handler.connection.shutdown(socket.SHUT_RDWR))
     assert await started.chat(ASKED, Sampling()) == Completion(text="ok", finish_reason="stop")
@@ -277,7 +280,7 @@ async def test_a_busy_server_is_retried(server: Server, started: Endpoint) -> No
 
 @pytest.mark.parametrize("header", ["soon", "-1", "1e9", "Wed, 21 Oct 2015 07:28:00 GMT", "\xb2"])
 async def test_a_retry_after_that_is_no_number_of_seconds_is_ignored(
-    server: Server, started: Endpoint, header: str
+    server: Server, started: RemoteEngine, header: str
 ) -> None:
     server.answers.append(refusal(429, "slow down", **{"Retry-After": header}))
     began = time.monotonic()
@@ -285,7 +288,7 @@ async def test_a_retry_after_that_is_no_number_of_seconds_is_ignored(
     assert time.monotonic() - began < 5
 
 
-async def test_retry_after_is_respected(server: Server, started: Endpoint) -> None:
+async def test_retry_after_is_respected(server: Server, started: RemoteEngine) -> None:
     server.answers.append(refusal(429, "slow down", **{"Retry-After": "1"}))
     began = time.monotonic()
     await started.chat(ASKED, Sampling())
@@ -293,7 +296,7 @@ async def test_retry_after_is_respected(server: Server, started: Endpoint) -> No
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_retries_are_limited(server: Server, started: Endpoint, status: int) -> None:
+async def test_retries_are_limited(server: Server, started: RemoteEngine, status: int) -> None:
     server.usual = lambda body: refusal(status, "not now")
     with pytest.raises(EngineError, match=f"answers {status}: 'not now'"):
         await started.chat(ASKED, Sampling())
@@ -301,7 +304,7 @@ async def test_retries_are_limited(server: Server, started: Endpoint, status: in
 
 
 async def test_a_reply_that_is_cut_off_is_requested_again(
-    server: Server, started: Endpoint
+    server: Server, started: RemoteEngine
 ) -> None:
     def cut(handler: Any) -> None:
         handler.send_response(200)
@@ -321,7 +324,7 @@ async def test_a_reply_that_is_cut_off_is_requested_again(
 
 @pytest.mark.parametrize("status", [302, 400, 401, 404])
 async def test_permanent_errors_are_not_retried(
-    server: Server, started: Endpoint, status: int
+    server: Server, started: RemoteEngine, status: int
 ) -> None:
     server.usual = lambda body: refusal(status, "no")
     with pytest.raises(EngineError, match=f"answers {status}"):
@@ -338,7 +341,7 @@ async def test_permanent_errors_are_not_retried(
     ],
 )
 async def test_a_context_overflow_is_not_an_error(
-    server: Server, started: Endpoint, said: str
+    server: Server, started: RemoteEngine, said: str
 ) -> None:
     server.answers.append(refusal(400, said))
     assert await started.chat(ASKED, Sampling()) is None
@@ -394,7 +397,7 @@ async def test_silent_and_slow_responses_have_a_deadline(server: Server) -> None
     ],
 )
 async def test_an_invalid_response_is_an_engine_error(
-    server: Server, started: Endpoint, said: Any, words: str
+    server: Server, started: RemoteEngine, said: Any, words: str
 ) -> None:
     server.answers.append(said)
     with pytest.raises(EngineError, match=words) as error:
@@ -402,7 +405,7 @@ async def test_an_invalid_response_is_an_engine_error(
     assert len(str(error.value)) < 500
 
 
-async def test_truncated_and_empty_replies_are_valid(server: Server, started: Endpoint) -> None:
+async def test_truncated_and_empty_replies_are_valid(server: Server, started: RemoteEngine) -> None:
     for text, finish in (("cut of", "length"), ("", "stop"), ("<script>", None)):
         server.answers.append(ok(reply(text, finish)))
         assert await started.chat(ASKED, Sampling()) == Completion(text=text, finish_reason=finish)
