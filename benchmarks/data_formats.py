@@ -32,9 +32,9 @@ import yaml
 
 from agentrl.config import EnvConfig, RewardConfig
 from agentrl.errors import RewardError
+from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
-from agentrl.policies.tiny import tiny_model
 from agentrl.rollout.environments.env_runner import EnvRunner
 from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.rewards.scoring import RewardFunctions

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.config import Config, DPOConfig, FinetuningConfig, RewardModelConfig, SFTConfig
-from agentrl.policies.tiny import tiny_model
+from agentrl.policies import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.network.backbone import Backbone

@@ -43,10 +43,10 @@ from torch.distributed.fsdp import FSDPModule
 from trainer import sample, words
 
 from agentrl.config import Config, ModelConfig, RolloutConfig, algorithm_config
+from agentrl.policies import tiny_model
 from agentrl.policies.engines.engine import Sampling, TokenEngine
 from agentrl.policies.models import ModelAdapter, adapter_for
 from agentrl.policies.open_model import open_engine
-from agentrl.policies.tiny import tiny_model, tiny_tokenizer
 from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
@@ -183,7 +183,7 @@ def build(folder: Path, size: str, device: str) -> None:
     from safetensors.torch import save_file
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-    ids = tiny_tokenizer.ids()
+    ids = tiny_model.token_ids()
     ends = {"bos_token_id": ids["<|endoftext|>"], "eos_token_id": ids["<|im_end|>"]}
     config = Qwen2_5_VLConfig(
         text_config={**TEXT, **ends, "pad_token_id": ids["<|endoftext|>"]},

@@ -19,8 +19,8 @@ from conditions import conditions
 from torch.autograd.graph import saved_tensors_hooks
 
 from agentrl.config import Config
+from agentrl.policies import tiny_model
 from agentrl.policies.models import adapter_for
-from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.micro_batches import single_batch

@@ -35,9 +35,9 @@ from rich.table import Table
 from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.config.env_settings import parse_history
+from agentrl.policies import tiny_model
 from agentrl.policies.models import adapter_for
 from agentrl.policies.models.model_adapter import target_size
-from agentrl.policies.tiny import tiny_model
 from agentrl.training.batching.packing import Packing, pack_micro_batches, sequence_keys
 from agentrl.training.batching.rank_balance import LayoutCosts, Rows, pack_for_ranks
 from agentrl.training.learner.network.backbone import Backbone

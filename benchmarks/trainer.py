@@ -40,8 +40,8 @@ from trainer_step import Ours, Size
 from trainer_trl import RELEASE, Theirs, relative
 
 from agentrl.config import Config, algorithm_config
+from agentrl.policies import tiny_model
 from agentrl.policies.models import ModelAdapter, adapter_for, load_model
-from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.types import Image, TrainingSample

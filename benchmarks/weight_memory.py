@@ -73,7 +73,7 @@ def _build(folder: Path, sizes: dict[str, int]) -> tuple[int, int]:
     import torch
     from safetensors.torch import load_file, save_file
 
-    from agentrl.policies.tiny import tiny_model
+    from agentrl.policies import tiny_model
 
     file = tiny_model.build(folder, 0, **sizes) / "model.safetensors"
     weights = {name: tensor.to(torch.bfloat16) for name, tensor in load_file(file).items()}
@@ -207,7 +207,7 @@ def _warm_up() -> None:
     import torch
 
     from agentrl.config import Config
-    from agentrl.policies.tiny import tiny_model
+    from agentrl.policies import tiny_model
     from agentrl.training.learner.learner import Learner
     from agentrl.training.learner.learner_settings import LearnerSettings
 

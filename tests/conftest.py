@@ -113,7 +113,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_vlm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny Qwen2.5-VL, built from seed 0; not to be written to."""
-    from agentrl.policies.tiny import tiny_model
+    from agentrl.policies import tiny_model
 
     return tiny_model.build(tmp_path_factory.mktemp("models") / "tiny", 0)
 

@@ -11,7 +11,7 @@ from agentrl import config as configuration
 from agentrl.cli import run
 from agentrl.cluster import reservation
 from agentrl.errors import ConfigError
-from agentrl.policies.tiny import tiny_model
+from agentrl.policies import tiny_model
 from agentrl.replay.recorder import Recorder
 from agentrl.training.plan import model_checks
 from agentrl.types import Outcome

@@ -27,11 +27,7 @@ _MAX_CALL = 20_000
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Value]]:
-    """The name and the arguments of a call.
-
-    Raises:
-        ActionError: the text is anything else.
-    """
+    """The name and the arguments of a call."""
     head = _HEAD.match(text[:_MAX_CALL])
     if head is None:
         raise ActionError(f"{quoted(text.strip())} is not a call such as click(point='...')")
@@ -53,11 +49,7 @@ def parse_call(text: str) -> tuple[str, dict[str, Value]]:
 
 
 def numbers_in(text: str) -> list[float]:
-    """Numbers separated by commas or blanks.
-
-    Raises:
-        ActionError: there is anything else.
-    """
+    """Numbers separated by commas or blanks."""
     words = re.split(r"\s*,\s*|\s+", text.strip())
     if not all(_NUMBER.fullmatch(word) for word in words):
         raise ActionError(f"{quoted(text)} is not a point")

@@ -180,13 +180,7 @@ def numbered_steps(steps: Sequence[str], form: str, separator: str) -> str:
 def tools_prompt(
     verbs: Mapping[str, Verb], size: tuple[int, int], *, with_labels: bool = True
 ) -> str:
-    """The part of the system message that describes the tool, as qwen-agent writes it.
-
-    Args:
-        verbs: the actions to describe.
-        size: the stated resolution of the screen.
-        with_labels: whether the schema has `name_for_human` and `args_format`.
-    """
+    """The part of the system message that describes the tool, as qwen-agent writes it."""
     description = (
         "Use a touchscreen to interact with a mobile device, and take screenshots.\n"
         "* This is an interface to a mobile device with touchscreen. You can perform actions like "

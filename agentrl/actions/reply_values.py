@@ -34,11 +34,7 @@ class CoordinateScale:
     """Whether numbers outside are moved to the edge."""
 
     def position(self, numbers: tuple[float, float], name: str) -> tuple[float, float]:
-        """The position that two numbers stand for.
-
-        Raises:
-            ActionError: it is outside the screen.
-        """
+        """The position that two numbers stand for."""
         x, y = (
             self._within(number, side, last, name)
             for number, side, last in zip(numbers, self.sides, self._largest(), strict=True)
@@ -68,11 +64,7 @@ class CoordinateScale:
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:
-    """A JSON object.
-
-    Raises:
-        ActionError: it is something else.
-    """
+    """A JSON object."""
     try:
         value = json.loads(text[:_MAX_REPLY])
     except (ValueError, RecursionError):
@@ -85,11 +77,7 @@ def json_object(text: str, what: str) -> dict[str, Any]:
 def check_keys(
     name: str, given: Mapping[str, Any], required: Collection[str], optional: Collection[str] = ()
 ) -> None:
-    """Check which arguments an action has.
-
-    Raises:
-        ActionError: one is missing or unknown.
-    """
+    """Check which arguments an action has."""
     if missing := [key for key in required if key not in given]:
         raise ActionError(f"{name} lacks {missing[0]}")
     if unknown := [key for key in given if key not in (*required, *optional)]:
@@ -101,11 +89,7 @@ def check_keys(
 
 
 def number(value: Any, name: str) -> float:
-    """A finite number.
-
-    Raises:
-        ActionError: it is something else.
-    """
+    """A finite number."""
     if is_finite(value):
         return float(value)
     raise ActionError(f"{name}: {quoted(value)} is not a number")
@@ -119,22 +103,14 @@ def is_finite(value: Any) -> TypeGuard[float]:
 
 
 def point(value: Any, name: str) -> tuple[float, float]:
-    """Two numbers in a list.
-
-    Raises:
-        ActionError: it is something else.
-    """
+    """Two numbers in a list."""
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ActionError(f"{name}: {quoted(value)} is not a point such as [120, 340]")
     return number(value[0], name), number(value[1], name)
 
 
 def typed_text(value: Any, name: str, max_text: int = MAX_TEXT) -> str:
-    """A text that can be typed.
-
-    Raises:
-        ActionError: it is something else, or too long.
-    """
+    """A text that can be typed."""
     if not isinstance(value, str):
         raise ActionError(f"{name}: {quoted(value)} is not a text")
     if len(value) > max_text:
@@ -147,11 +123,7 @@ def typed_text(value: Any, name: str, max_text: int = MAX_TEXT) -> str:
 
 
 def one_of(value: Any, name: str, known: Collection[str]) -> str:
-    """One of a few words.
-
-    Raises:
-        ActionError: it is something else.
-    """
+    """One of a few words."""
     if not isinstance(value, str) or value not in known:
         raise ActionError(
             f"{name}: {quoted(value)} must be one of {', '.join(known)}"
@@ -161,21 +133,13 @@ def one_of(value: Any, name: str, known: Collection[str]) -> str:
 
 
 def key_name(value: Any, name: str, known: Collection[str] = KEYS) -> str:
-    """The name of a key such as `VOLUME_UP`, written in any case and with or without `KEYCODE_`.
-
-    Raises:
-        ActionError: there is no such key.
-    """
+    """The name of a key such as `VOLUME_UP`, written in any case and with or without `KEYCODE_`."""
     key = value.upper().removeprefix("KEYCODE_") if isinstance(value, str) else value
     return one_of(key, name, known)
 
 
 def seconds(value: Any, name: str) -> float:
-    """A pause in seconds.
-
-    Raises:
-        ActionError: it is not a number, or out of range.
-    """
+    """A pause in seconds."""
     length = number(value, name)
     if not 0 <= length <= MAX_WAIT_S:
         raise ActionError(f"{name} takes a number of seconds from 0 to {MAX_WAIT_S:g}")

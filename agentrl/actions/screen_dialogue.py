@@ -50,12 +50,7 @@ class ScreenDialogue:
         self._screen = self.dialect.screen((image.shape[1], image.shape[0]))
 
     def message(self, shown: str, images: tuple[Image, ...]) -> Message:
-        """The message that shows the newest screen.
-
-        Args:
-            shown: the text of the message, with `<image>` for each image.
-            images: of the message.
-        """
+        """The message that shows the newest screen."""
         if not self._instruct:
             return Message(role="user", text=shown, images=images)
         opening = self.dialect.opening(
@@ -72,11 +67,7 @@ class ScreenDialogue:
         )
 
     def parse(self, reply: str) -> ScreenAction:
-        """The action in a reply.
-
-        Raises:
-            ActionError: it contains none, or one that the environment does not accept.
-        """
+        """The action in a reply."""
         # Replies that are no action belong to the history, too.
         self._steps.append(reply)
         action = self.dialect.parse(reply, self._screen)
@@ -89,11 +80,7 @@ class ScreenDialogue:
         return action
 
     def spell(self, action: ScreenAction, thought: str = "") -> str:
-        """The reply that performs an action on the newest screen.
-
-        Raises:
-            ActionError: the dialect cannot say it.
-        """
+        """The reply that performs an action on the newest screen."""
         return self.dialect.spell(action, self._screen, thought)
 
     def _system(self, screen: Screen) -> str:

@@ -103,11 +103,7 @@ class SpaceTranslator:
 
     @property
     def dialect(self) -> Dialect | None:
-        """How actions are written; None in the translator's own format.
-
-        Raises:
-            ConfigError: a dialect is set for a space that has neither touches nor texts.
-        """
+        """How actions are written; None in the translator's own format."""
         return None if self._dialogue is None else self._dialogue.dialect
 
     @dialect.setter
@@ -127,11 +123,7 @@ class SpaceTranslator:
         return next((mode for what in self._show if (mode := RENDER_MODES[what])), None)
 
     def attach_env(self, env: "gymnasium.Env[Any, Any]") -> None:
-        """Receive the environment that is played, before its first reset.
-
-        Raises:
-            ConfigError: its action space differs, or it lacks the render mode.
-        """
+        """Receive the environment that is played, before its first reset."""
         if env.action_space != self._space:
             raise ConfigError(
                 f"the environment's action space is {env.action_space}, not {self._space}; it must "
@@ -214,21 +206,13 @@ class SpaceTranslator:
         return Message(role="user", text=text, images=observation.images)
 
     def to_action(self, reply: str) -> Any:
-        """Parse the action in a reply.
-
-        Raises:
-            ActionError: it contains none, several, or an unknown one.
-        """
+        """Parse the action in a reply."""
         if self._dialogue is not None and self._spoken is not None:
             return self._spoken.to_space(self._dialogue.parse(reply))
         return self._action_format.parse(reply)
 
     def spell(self, action: ScreenAction, thought: str = "") -> str:
-        """The reply that performs a touch, or types a text, in the dialect.
-
-        Raises:
-            ActionError: there is no dialect, or it cannot say the action.
-        """
+        """The reply that performs a touch, or types a text, in the dialect."""
         if self._dialogue is None:
             raise ActionError("actions are not written in a dialect")
         return self._dialogue.spell(action, thought)

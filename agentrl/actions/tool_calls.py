@@ -61,11 +61,7 @@ class Numbers(Sequence[str]):
         return isinstance(name, str) and bool(_NUMBER.fullmatch(name)) and int(name) in self._range
 
     def index(self, name: str, *bounds: int) -> int:
-        """The place of the number that a text spells.
-
-        Raises:
-            ValueError: it is none of them.
-        """
+        """The place of the number that a text spells."""
         if name not in self:
             raise ValueError(f"{name!r} is not one of {self}")
         return self._range.index(int(name))
@@ -205,11 +201,7 @@ class ActionSet:
 
 
 def checked_style(style: str) -> Style:
-    """The style itself.
-
-    Raises:
-        ConfigError: there is no such style.
-    """
+    """The style itself."""
     for known in STYLES:
         if style == known:
             return known

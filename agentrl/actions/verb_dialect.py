@@ -72,11 +72,7 @@ class VerbDialect(Dialect):
         return name
 
     def read(self, name: str, given: Mapping[str, Any], screen: Screen) -> ScreenAction:
-        """The action of a verb with its arguments.
-
-        Raises:
-            ActionError: an argument is missing, unknown or invalid.
-        """
+        """The action of a verb with its arguments."""
         verb, label = self.verbs[name], self.label(name)
         reply_values.check_keys(label, given, *self.keys(name, given))
         # A fixed action, such as a key with a verb of its own.
@@ -126,11 +122,7 @@ class VerbDialect(Dialect):
         return self.framed(*self.written(action, screen), thought)
 
     def written(self, action: ScreenAction, screen: Screen) -> tuple[str, dict[str, Any]]:
-        """The verb of an action, and its arguments.
-
-        Raises:
-            ActionError: there is no verb for it.
-        """
+        """The verb of an action, and its arguments."""
         # A fixed action, such as a key with a verb of its own, comes before the type of action.
         names = {verb.does: name for name, verb in self.verbs.items() if verb.description}
         name = names.get(action) or names.get(type(action))

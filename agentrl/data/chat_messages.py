@@ -44,11 +44,7 @@ class ChatMessage:
 
 
 def history_messages(pairs: Any) -> list[dict[str, Any]]:
-    """The messages of Alpaca's `history`, a list of [question, reply].
-
-    Raises:
-        BadRow: it is not such a list.
-    """
+    """The messages of Alpaca's `history`, a list of [question, reply]."""
     if not isinstance(pairs, list | tuple) or not all(
         isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs
     ):

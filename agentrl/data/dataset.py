@@ -118,11 +118,7 @@ class Dataset:
         return self._task(int(self._kept[row_of(seed, len(self._kept), self._shuffle)]))
 
     def tasks(self) -> Iterator[tuple[int, Task]]:
-        """Each row's index and question, in the order of the rows.
-
-        Raises:
-            BadRow: as `task`.
-        """
+        """Each row's index and question, in the order of the rows."""
         for index in self._kept.tolist():
             yield index, self._task(index)
 

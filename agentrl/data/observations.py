@@ -32,11 +32,6 @@ def observation_problem(
     """Why a value is no observation of a space; None if it is.
 
     Bounds and alphabets are not compared (`is_within` does that), nor the sizes of images.
-
-    Args:
-        space: of the observations.
-        value: the observation.
-        where: names it in the message.
     """
     if isinstance(space, spaces.Dict) and isinstance(value, Mapping):
         lacking = [key for key in space.spaces if key not in value]
@@ -193,11 +188,7 @@ class ImageLayout:
         self._axes, self._limits = axes, limits
 
     def standard(self, observation: Any) -> Any:
-        """The observation with its images as tuples of uint8[H, W, 3], at any depth.
-
-        Raises:
-            ConfigError: an image has numbers outside its range.
-        """
+        """The observation with its images as tuples of uint8[H, W, 3], at any depth."""
         if isinstance(observation, Mapping):
             return {key: self.standard(part) for key, part in observation.items()}
         if isinstance(observation, tuple | list):

@@ -78,11 +78,7 @@ def split_in(data: str) -> tuple[str, str | None]:
 
 
 def find_local(data: str) -> Path | None:
-    """The file or folder of this path, in the current folder or on `sys.path`, if there is one.
-
-    Raises:
-        ConfigError: it is not a valid path.
-    """
+    """The file or folder of this path, in the current folder or on `sys.path`, if there is one."""
     # Not among installed libraries, whose folders could match a hub id.
     own = (name for name in sys.path if isinstance(name, str) and not name.startswith(INSTALLED))
     for folder in ("", *own):

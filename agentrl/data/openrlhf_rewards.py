@@ -56,11 +56,7 @@ def _texts_of(inputs: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def inputs_of_request(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A request of OpenRLHF as inputs of a batch function.
-
-    Raises:
-        ValueError: it is not such a request.
-    """
+    """A request of OpenRLHF as inputs of a batch function."""
     queries = content.get("query")
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
         raise ValueError('"query" must be a list of texts')
@@ -114,11 +110,7 @@ def response_in(query: str, prompt: Any) -> str:
 
 
 def rows_of(answer: Any, count: int) -> list[dict[str, Any]]:
-    """The answer of a reward server as rows: `overall`, `score`, and the logs.
-
-    Raises:
-        ValueError: it does not have as many rewards as there were queries.
-    """
+    """The answer of a reward server as rows: `overall`, `score`, and the logs."""
     rewards = answer.get("rewards") if isinstance(answer, Mapping) else None
     if not isinstance(rewards, list) or len(rewards) != count:
         received = len(rewards) if isinstance(rewards, list) else "no list of"

@@ -16,15 +16,7 @@ _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
 def find_template(path: str, what: str = "env.prompt") -> Path:
-    """Find a template: in the current folder, on sys.path, or among those of the package.
-
-    Args:
-        path: of the file.
-        what: the setting that names it.
-
-    Raises:
-        ConfigError: it does not exist.
-    """
+    """Find a template: in the current folder, on sys.path, or among those of the package."""
     template = path_of(path, what)
     folders = (Path(), *map(Path, sys.path), _PACKAGED, _PACKAGED.parent)
     for folder in folders:
@@ -34,15 +26,7 @@ def find_template(path: str, what: str = "env.prompt") -> Path:
 
 
 def parse_template(template: str, key: str) -> Template:
-    """Parse a template that renders in a sandbox.
-
-    Args:
-        template: Jinja2.
-        key: the setting that contains it, for the error.
-
-    Raises:
-        ConfigError: it has a syntax error.
-    """
+    """Parse a template that renders in a sandbox."""
     try:
         return SandboxedEnvironment(undefined=StrictUndefined).from_string(template)
     except TemplateError as error:
@@ -92,9 +76,6 @@ def render_instructions(path: str | None, instructions: str) -> str:
     Args:
         path: a template that may use `{{ instructions }}`; None for the instructions unchanged.
         instructions: those of the translator.
-
-    Raises:
-        ConfigError: the template does not exist or cannot be rendered.
     """
     if path is None:
         return instructions

@@ -110,13 +110,7 @@ def find_columns(
 def unfilled_columns(
     table: Table, columns: Mapping[str, str], rendered: Collection[str]
 ) -> tuple[str, ...]:
-    """Unused columns whose content the first rows do not show; see `check_unfilled`.
-
-    Args:
-        table: of rows.
-        columns: see `find_columns`.
-        rendered: columns that a template writes into the question.
-    """
+    """Unused columns whose content the first rows do not show; see `check_unfilled`."""
     rows = list(first_rows(table))
     unused = _unused(table, columns, rendered)
     return tuple(name for name in unused if all(_is_empty(row.get(name)) for row in rows))
@@ -125,11 +119,7 @@ def unfilled_columns(
 def check_unfilled(
     row: Row, unfilled: Collection[str], keys: Mapping[str, str | None], columns: Mapping[str, str]
 ) -> None:
-    """Check that a question does not lose what its row holds in one of `unfilled_columns`.
-
-    Raises:
-        BadRow: it does.
-    """
+    """Check that a question does not lose what its row holds in one of `unfilled_columns`."""
     for column in unfilled:
         if lost := _what_is_lost(column, [row.get(column)], keys, columns):
             raise BadRow(lost)
@@ -256,9 +246,6 @@ def question_text(row: Row, columns: Mapping[str, str]) -> Any:
     """The cell with a row's question; of Alpaca's columns, the instruction and its input.
 
     With earlier turns in Alpaca's `history`, it is a list of messages.
-
-    Raises:
-        BadRow: the history is not a list of [question, reply].
     """
     asked = cell(row, columns["problem"])
     instruction, input, history = _ALPACA
@@ -282,9 +269,6 @@ def system_message(
 
     Returns:
         The message, empty for none; None if the row has no place for one.
-
-    Raises:
-        BadRow: it has two, or one that is no text.
     """
     own = cell(row, columns["system"]) if "system" in columns else None
     if own is None or own == in_messages:
@@ -301,11 +285,7 @@ def system_message(
 def check_can_be_shown(
     row: Row, columns: Mapping[str, str], keys: Mapping[str, str | None], text: str
 ) -> None:
-    """Check that a row has no video and no sound, unless `keys` says that the data has none.
-
-    Raises:
-        BadRow: it has.
-    """
+    """Check that a row has no video and no sound, unless `keys` says that the data has none."""
     for content in _UNSEEN:
         if content in keys and keys[content] is None:
             continue

@@ -273,11 +273,7 @@ def _digest_text(value: Any) -> str:
 
 
 def _render(template: Template, row: Row, problem: str, images: Sequence[Any]) -> str:
-    """A question's text, from a template with the row's columns.
-
-    Raises:
-        BadRow: the template fails.
-    """
+    """A question's text, from a template with the row's columns."""
     # `content`, `prompt` and `images` are the names in other trainers' templates.
     names = {"content": problem, **row, "images": images, "problem": problem}
     if not isinstance(names.get("prompt"), str):
@@ -290,11 +286,7 @@ def _render(template: Template, row: Row, problem: str, images: Sequence[Any]) -
 
 
 def as_list(value: Any) -> list[Any]:
-    """The values of a cell: zero, one or several; a list may be text, in JSON or as Python's repr.
-
-    Raises:
-        BadRow: it begins like a list, but is none.
-    """
+    """The values of a cell, as many as it has; a list may be text, in JSON or as Python's repr."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return []
     if isinstance(value, str) and value.lstrip().startswith("["):

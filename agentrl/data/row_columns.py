@@ -25,11 +25,7 @@ _MAX_LISTED = 5
 
 
 def check_has_rows(table: Table, name: str) -> None:
-    """Check that a data set has rows with columns.
-
-    Raises:
-        ConfigError: it has no rows, or none can be read.
-    """
+    """Check that a data set has rows with columns."""
     if not len(table):
         raise ConfigError(f"data={name}: it has no rows")
     if not table.columns:
@@ -89,11 +85,7 @@ def numbered_image_columns(table: Table) -> dict[int, str]:
 
 
 def check_column(table: Table, name: str, setting: str, column: str) -> None:
-    """Check that a table has a column.
-
-    Raises:
-        ConfigError: it does not; names the nearest one.
-    """
+    """Check that a table has a column."""
     if has_column(table, column):
         return
     outer, _, key = column.rpartition(".")
@@ -160,9 +152,6 @@ def report_bad_rows(
         on_bad: `refuse` or `skip`.
         setting: that says so.
         remedy: a sentence that is added to the error.
-
-    Raises:
-        ConfigError: rows are bad and may not be skipped, or all rows are.
     """
     if on_bad not in ("refuse", "skip"):
         raise ConfigError(f"{setting}={on_bad!r}: must be refuse or skip")

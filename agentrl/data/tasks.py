@@ -75,9 +75,6 @@ def row_of(seed: int, count: int, shuffle: int | None) -> int:
         seed: not negative.
         count: number of rows.
         shuffle: seed of the orders; None keeps the order of the rows.
-
-    Returns:
-        In [0, count).
     """
     size = _BLOCK if seed < FIRST_LEARNED_SEED else SEED_RANGE
     epoch, position = divmod(seed % size, count)

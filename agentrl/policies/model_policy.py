@@ -69,12 +69,7 @@ class ModelSession:
     async def answer(
         self, message: Message, info: Mapping[str, Any], observation: Any = None
     ) -> Answer | None:
-        """Sample a reply; None if it might not fit into the context.
-
-        Raises:
-            EngineError: the engine failed, or its reply cannot be trained on.
-            ValueError: the number of `<image>` placeholders and of images differ.
-        """
+        """Sample a reply; None if it might not fit into the context."""
         policy = self._policy
         prompt = self._conversation.observe(message)
         if len(prompt.token_ids) + policy.sampling.max_new_tokens > policy.max_context:
@@ -158,12 +153,7 @@ class ChatSession:
     async def answer(
         self, message: Message, info: Mapping[str, Any], observation: Any = None
     ) -> Answer | None:
-        """The server's reply; None if the conversation exceeds its model's context.
-
-        Raises:
-            EngineError: the server failed.
-            ValueError: the number of `<image>` placeholders and of images differ.
-        """
+        """The server's reply; None if the conversation exceeds its model's context."""
         policy = self._policy
         if message.system is not None and not self._exchanges:
             self._preamble = self._system(message.system)

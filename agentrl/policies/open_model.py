@@ -17,11 +17,7 @@ from agentrl.types import Image
 
 
 def open_encoder(model: ModelConfig, folder: Path) -> ChatEncoder:
-    """The encoder of a model, with the configured image size.
-
-    Raises:
-        ConfigError: the model cannot be used for chats.
-    """
+    """The encoder of a model, with the configured image size."""
     return ChatEncoder(
         folder,
         model.image_size,
@@ -48,34 +44,20 @@ def scaled_size(model: ModelConfig, size: tuple[int, int]) -> tuple[int, int]:
 
 
 def resize_for(dialect: Dialect, model: ModelConfig, encoder: ChatEncoder | None) -> Resize:
-    """The resize that the model of a dialect applies to screens.
-
-    Args:
-        dialect: knows what a server of its models does.
-        model: sizes of images.
-        encoder: the local model's; None for a model behind a server.
-    """
+    """The resize that the model of a dialect applies to screens."""
     if encoder is not None:
         return lru_cache(maxsize=32)(encoder.seen_size)
     return lambda size: dialect.served_size(scaled_size(model, size))
 
 
 def engine_class(rollout: RolloutConfig) -> type[Engine]:
-    """The class that `rollout.engine` names; its libraries are not imported yet.
-
-    Raises:
-        ConfigError: there is no such engine.
-    """
+    """The class that `rollout.engine` names; its libraries are not imported yet."""
     found: type[Engine] = ENGINE.resolve(rollout.engine)
     return found
 
 
 def check_engine(rollout: RolloutConfig) -> None:
-    """Validate the settings of an engine without starting it.
-
-    Raises:
-        ConfigError: there is no such engine, or it does not accept them.
-    """
+    """Validate the settings of an engine without starting it."""
     engine_class(rollout).check(rollout)
 
 
@@ -89,9 +71,6 @@ def check_engine_for(
         folder: contains its config.json.
         rollout: its `engine`.
         gpus: GPUs of the job; None if they are not known yet.
-
-    Raises:
-        ConfigError: it does not; the message says what to use instead.
     """
     if gpus is None:
         return
@@ -104,14 +83,11 @@ def check_engine_for(
 
 
 def check_packages(rollout: RolloutConfig) -> None:
-    """Check that everything that the engine and the launcher import is installed.
-
-    Raises:
-        ConfigError: something is not; the message lists everything.
-    """
+    """Check that everything that the engine and the launcher import is installed."""
     engine = engine_class(rollout)
     models, launcher = list[str](), list[str]()
-    if engine.capabilities.needs_model:  # otherwise everything runs in this process
+    # Without a model, everything runs in this process.
+    if engine.capabilities.needs_model:
         models, launcher = extras.missing_for_models(rollout.launcher)
     if lacking := [*models, *engine.missing_packages(rollout), *launcher]:
         raise ConfigError(". ".join(lacking))
@@ -137,9 +113,6 @@ def open_engine(
         version: version of the weights in the folder.
         backend: see `EngineSettings`.
         can_sleep: see `EngineSettings`.
-
-    Raises:
-        ConfigError: see `check_engine`; or something it needs, such as an API key, is missing.
     """
     check_engine(rollout)
     settings = EngineSettings(
@@ -164,12 +137,7 @@ def open_engine(
 
 
 async def served_model_name(rollout: RolloutConfig) -> str:
-    """The name of the model behind a server; requests a first reply.
-
-    Raises:
-        ConfigError: see `ChatEngine.start`.
-        EngineError: it fails.
-    """
+    """The name of the model behind a server; requests a first reply."""
     engine = open_engine(rollout, ModelConfig(), None)
     assert isinstance(engine, ChatEngine), "a model without a folder is behind a server"
     try:

@@ -73,7 +73,8 @@ class TrainedReward:
         return [row or {"overall": next(rewards)} for row in rows]
 
     def _conversation(self, inputs: Mapping[str, Any]) -> Prompt:
-        if "chat_messages" not in inputs:  # of OpenRLHF, which sends the rendered text
+        # OpenRLHF sends the rendered text.
+        if "chat_messages" not in inputs:
             return Prompt(token_ids=self._encoder.rendered_ids(inputs["chat_text"]))
         if not all(isinstance(one["content"], str) for one in inputs["chat_messages"]):
             raise BadRow("a message's content is not text")
@@ -101,6 +102,7 @@ class TrainedReward:
     def _rewards(self, prompts: Sequence[Prompt]) -> list[float]:
         import torch
 
+        # Threads of one process score at the same time, and share one model.
         with self._lock:
             if self._model is None:
                 self._model = load_reward_model(
@@ -123,11 +125,7 @@ class TrainedReward:
 
 
 def _model_in(path: Path) -> Path:
-    """The folder of the reward model of a run, or the folder itself.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The folder of the reward model of a run, or the folder itself."""
     folder = path / "model" if (path / "model" / "config.json").is_file() else path
     if not (folder / "config.json").is_file():
         raise ConfigError(

@@ -56,7 +56,8 @@ class ScriptedSession:
         self._player, self._encoder, self._scale = policy.player, policy.encoder, policy.scale
         self._max_tokens = policy.max_tokens
         self._rng = np.random.default_rng(seed)
-        self._worker = Worker("player")  # a hanging player must not block the others
+        # A hanging player must not block the others.
+        self._worker = Worker("player")
         self._conversation = (
             Conversation(policy.encoder, instructions, policy.history) if policy.encoder else None
         )
@@ -64,11 +65,7 @@ class ScriptedSession:
     async def answer(
         self, message: Message, info: Mapping[str, Any], observation: Any = None
     ) -> Answer:
-        """The player's reply to a state, with version 0 and probability 1.
-
-        Raises:
-            ConfigError: it is longer than the replies of the model that learns from it.
-        """
+        """The player's reply to a state, with version 0 and probability 1."""
         text = await self._worker.call(scripted_reply, self._player, observation, info, self._rng)
         if self._conversation is None or self._encoder is None:
             images = message.all_images
@@ -88,19 +85,7 @@ def encode_as_sampled(
     text: str,
     max_tokens: int | None = None,
 ) -> Answer:
-    """Encode a reply as if a model had sampled it, with version 0 and probability 1.
-
-    Args:
-        conversation: so far; the message and reply are added to it.
-        encoder: encoder of the model that learns from it.
-        message: the message that is answered.
-        text: the reply.
-        max_tokens: maximum tokens of the reply; None for no limit.
-
-    Raises:
-        ConfigError: it is longer than the model's own replies may be.
-        ValueError: the number of `<image>` placeholders and of images differ.
-    """
+    """Encode a reply as if a model had sampled it, with version 0 and probability 1."""
     prompt = conversation.observe(message)
     ids = reply_ids_within(max_tokens, encoder, text)
     conversation.answer(ids)
@@ -109,11 +94,7 @@ def encode_as_sampled(
 
 
 def reply_ids_within(max_tokens: int | None, encoder: ChatEncoder, text: str) -> tuple[int, ...]:
-    """The ids of a reply that a model is to learn.
-
-    Raises:
-        ConfigError: it is longer than the model's own replies may be.
-    """
+    """The ids of a reply that a model is to learn."""
     ids = encoder.reply_ids(text)
     if max_tokens is not None and len(ids) > max_tokens:
         raise ConfigError(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from agentrl.policies.tiny import tiny_tokenizer
+from agentrl.policies import tiny_model
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "text")
 
@@ -69,7 +69,7 @@ def tie(folder: Path) -> Path:
 
 
 def _common() -> dict[str, Any]:
-    ids = tiny_tokenizer.ids()
+    ids = tiny_model.token_ids()
     return {
         "vocab_size": len(ids),
         "hidden_size": 128,
@@ -85,7 +85,7 @@ def _common() -> dict[str, Any]:
 
 
 def _placeholders() -> dict[str, int]:
-    ids = tiny_tokenizer.ids()
+    ids = tiny_model.token_ids()
     return {
         "image_token_id": ids["<|image_pad|>"],
         "video_token_id": ids["<|video_pad|>"],

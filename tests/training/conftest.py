@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from agentrl.config import Config
+from agentrl.policies import tiny_model
 from agentrl.policies.models import ModelAdapter, adapter_for
-from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentrl.policies.tiny import tiny_tokenizer
+from agentrl.policies import tiny_model
 from agentrl.replay.recorder import Recorder
 from agentrl.types import Outcome, ScoredEpisode
 from tests.replay.episodes import episode, screen, turn
@@ -84,8 +84,8 @@ def run(folder: Path) -> Path:
 def record_probabilities(folder: Path) -> str:
     """Record an episode with the probable tokens of its first turn; its id."""
     (folder / "start").mkdir()
-    tiny_tokenizer.save(folder / "start", 512)
-    ids = tiny_tokenizer.ids()
+    tiny_model.save_tokenizer(folder / "start", 512)
+    ids = tiny_model.token_ids()
     sampled = {
         "<action>tap(": {"<action>tap(": 0.9, "<action>select(": 0.05},
         "0.25": {"0.25": 0.6, "0.75": 0.3},

@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 
 from agentrl.config import Config, LoraConfig
 from agentrl.errors import EngineError
+from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.engines.engine import EngineSettings
 from agentrl.policies.engines.vllm_engine import VLLMEngine
-from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner import lora_adapters
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 def compute_advantages(played: Trajectories, algorithm: Algorithm) -> AdvantageResult:
-    """The algorithm's advantages, whitened if `algorithm.whiten`.
-
-    Raises:
-        ConfigError: it did not return one number for each token.
-        LearnerError: it raised.
-    """
+    """The algorithm's advantages, whitened if `algorithm.whiten`."""
     with method_boundary(algorithm, "advantages"):
         result = algorithm.advantages(played)
     # The method may be a user's, and return anything.

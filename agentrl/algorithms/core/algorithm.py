@@ -180,23 +180,13 @@ class Algorithm(ABC):
 
 
 def load_algorithm(config: AlgorithmConfig) -> Algorithm:
-    """The algorithm that a configuration names.
-
-    Raises:
-        ConfigError: there is no such algorithm.
-    """
+    """The algorithm that a configuration names."""
     algorithm: Algorithm = ALGORITHM.resolve(config.name)(config)
     return algorithm
 
 
 def has_learning_signal(group: Sequence[ScoredEpisode], settings: SamplingConfig) -> bool:
-    """Whether a group passes the filters of `algorithm.sampling` (DAPO, arXiv:2503.14476).
-
-    Args:
-        group: members of one group; void ones are ignored.
-        settings: `filter_groups` requires rewards that differ, `filter_means` a mean reward within
-            its bounds.
-    """
+    """Whether a group passes the filters of `algorithm.sampling` (DAPO, arXiv:2503.14476)."""
     returns = [scored.reward for scored in group if not scored.episode.outcome.void]
     if settings.filter_groups and (not returns or nearly_equal(min(returns), max(returns))):
         return False

@@ -79,10 +79,6 @@ class PolicyLoss(ABC):
 
 
 def load_loss(config: LossConfig) -> PolicyLoss:
-    """The loss that a configuration names.
-
-    Raises:
-        ConfigError: there is no such loss.
-    """
+    """The loss that a configuration names."""
     loss: PolicyLoss = LOSS.resolve(config.name)(config)
     return loss

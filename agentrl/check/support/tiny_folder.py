@@ -6,7 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from agentrl.policies.tiny import tiny_model
+from agentrl.policies import tiny_model
 
 
 @cache

@@ -145,9 +145,6 @@ class ChatEncoder:
         Args:
             message: with its images.
             scale: in place of `scale`, such as one that remembers images.
-
-        Raises:
-            ValueError: the number of `<image>` placeholders and of images differ.
         """
         first, *texts = message.split_at_images()
         adapter = self.model_adapter
@@ -179,12 +176,7 @@ class ChatEncoder:
         return (whole, True) if joined else (whole[:start], False)
 
     def question(self, role: str, parts: Sequence[Piece] | None) -> tuple[int, ...]:
-        """The ids of a message after a reply, and the header of the reply to it.
-
-        Args:
-            role: the message's role.
-            parts: the message's content, see `content`; None leaves the message out.
-        """
+        """The ids of a message after a reply, and the header of the reply to it."""
         if parts is None and (opening := self.chat_format.opening()):
             return self.ids(opening)
         return self._question_ids(role, tuple(parts or ()))
@@ -213,11 +205,7 @@ class ChatEncoder:
         return (*chat.before_past_reply(prompt), chat.past_reply(reply), self.end_id)
 
     def results(self, results: Sequence[str]) -> tuple[int, ...]:
-        """The ids of several results of tools after a reply, and the header of the next reply.
-
-        Raises:
-            ConfigError: the chat format does not write them.
-        """
+        """The ids of several results of tools after a reply, and the header of the next reply."""
         return self.ids(self.chat_format.results(results))
 
     def _with_margins(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:

@@ -38,7 +38,15 @@ class PromptHistory:
 
     def instructions(self, text: str) -> str:
         """The system message with the memory's instructions; an empty one stays empty."""
-        return f"{text} {_memory_hint(self._history)}" if self.has_memory and text else text
+        if not self.has_memory or not text:
+            return text
+        turns = self._history.turns
+        shown = "the last screen" if turns == 1 else f"the last {turns} screens"
+        return (
+            f"{text} You see {shown} alone. What you will need later, write down as <{MEMORY}>..."
+            f"</{MEMORY}> before your action: it is shown to you with the next screens, until you "
+            "replace it."
+        )
 
     def with_memory(self, message: Message) -> Message:
         """A new message with the memory in front."""
@@ -59,22 +67,12 @@ class PromptHistory:
         return self._history.turns is None and self._history.screens is None
 
     def visible(self, messages: Sequence[_T]) -> Sequence[_T]:
-        """The part of the conversation that a prompt contains.
-
-        Args:
-            messages: one entry per message of the environment, including the newest.
-        """
+        """The part of the conversation that a prompt contains."""
         turns = self._history.turns
         return messages if turns is None else messages[-turns:]
 
     def shown(self, message: Message, position: int, count: int) -> Message | None:
-        """A message as it appears in a prompt; None if its screen is left out with nothing else.
-
-        Args:
-            message: of the environment.
-            position: in the prompt, from 0.
-            count: number of messages in the prompt.
-        """
+        """A message as it appears in a prompt; None if its screen is left out with nothing else."""
         if position == 0 and message.opening_text is not None:
             message = replace(message, text=message.opening_text)
         screens = self._history.screens
@@ -95,15 +93,6 @@ def extract_memory(reply: str, before: str) -> str:
         return tag_content(reply, MEMORY).strip()[:MAX_MEMORY_CHARS]
     except ActionError:
         return before
-
-
-def _memory_hint(history: History) -> str:
-    turns = history.turns
-    shown = "the last screen" if turns == 1 else f"the last {turns} screens"
-    return (
-        f"You see {shown} alone. What you will need later, write down as <{MEMORY}>...</{MEMORY}> "
-        "before your action: it is shown to you with the next screens, until you replace it."
-    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,11 +137,7 @@ class Conversation:
         """Whether image tokens of two messages may follow each other."""
 
     def observe(self, message: Message) -> Prompt:
-        """Add a message and return the prompt for the reply to it.
-
-        Raises:
-            ValueError: the number of `<image>` placeholders and of images differ.
-        """
+        """Add a message and return the prompt for the reply to it."""
         assert not self._turns or self._turns[-1].answer, "the last prompt has no answer yet"
         if not self._turns:
             if message.system is not None:
@@ -162,11 +147,7 @@ class Conversation:
         return self._next_prompt()
 
     def observe_results(self, results: Sequence[str]) -> Prompt:
-        """Add several results of tools that follow a reply, and return the prompt for the next one.
-
-        Raises:
-            ConfigError: the chat format does not write them.
-        """
+        """Add several results of tools that follow a reply; return the prompt for the next one."""
         assert self._turns, "results follow a reply"
         message = Message(role="tool", text="\n\n".join(results))
         turn = _Turn(message=message)
@@ -180,6 +161,7 @@ class Conversation:
         start = 0
         if len(self._turns) > 1:
             self._check(self._turns[-2].answer, ())
+            # The last prompt and the reply to it are the beginning of this one.
             if self._history.is_complete:
                 start = len(turns) - 1
                 token_ids = self._prompt.token_ids + self._turns[-2].answer
@@ -189,17 +171,14 @@ class Conversation:
             is_first = position == 0 and not self._preceding.token_ids
             token_ids += self._question(turn, shown, is_first=is_first) + turn.answer
             images += turn.message.images if shown is not None and shown.images else ()
+        # Parts that were valid alone may have joined into one run of image tokens.
         if self._has_images_at_edges:
             self._encoder.model_adapter.collapse_image_tokens(token_ids, images)
         self._prompt = Prompt(token_ids=token_ids, images=images)
         return self._prompt
 
     def _past_turns(self, messages: Sequence[Message]) -> Prompt:
-        """The beginning of a prompt: questions and replies in turns, as the chat format has them.
-
-        Raises:
-            ValueError: the number of `<image>` placeholders and of images differ.
-        """
+        """Encode the questions and replies that precede the first message."""
         token_ids: tuple[int, ...] = ()
         images: tuple[Image, ...] = ()
         for asked, reply in zip(messages[::2], messages[1::2], strict=True):
@@ -212,11 +191,7 @@ class Conversation:
         return Prompt(token_ids=token_ids, images=images)
 
     def _check(self, token_ids: tuple[int, ...], images: Sequence[Image]) -> None:
-        """Check that a part of a prompt has the tokens of its images and no others.
-
-        Raises:
-            ValueError: it has not.
-        """
+        """Check that a part of a prompt has the tokens of its images and no others."""
         adapter = self._encoder.model_adapter
         if images or adapter.image_token_id in token_ids:
             adapter.collapse_image_tokens(token_ids, images)
@@ -234,8 +209,9 @@ class Conversation:
                     turn.message = replace(turn.message, images=images)
             ids = self._ids(turn.message.role, parts, is_first=is_first)
             images = turn.message.images if shown is not None and shown.images else ()
+            # Successive screens often have the same tokens.
             form = ids, tuple(image.shape for image in images)
-            if form != self._checked:  # successive screens often have the same tokens
+            if form != self._checked:
                 self._check(ids, images)
                 self._checked = form
             turn.encoded[key] = ids
@@ -266,5 +242,6 @@ class Conversation:
         assert self._turns, "there is no message to answer"
         assert not self._turns[-1].answer, "the last message is already answered"
         self._turns[-1].answer = (*reply_ids, *self._encoder.closing(reply_ids))
-        if self._history.has_memory:  # otherwise save the decoding
+        # Without a memory, decoding the reply would be wasted time.
+        if self._history.has_memory:
             self._history.remember(self._encoder.text(reply_ids))

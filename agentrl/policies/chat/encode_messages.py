@@ -50,7 +50,12 @@ def encode_messages(
     for turn, (asked, text) in enumerate(zip(said[::2], replies, strict=False)):
         seen = tuple(next(left) for _ in asked.images)
         if asked.results:
-            prompt = _observed_results(conversation, asked, is_first=turn == 0)
+            if turn == 0:
+                raise BadRow("it begins with several results of tools")
+            try:
+                prompt = conversation.observe_results(asked.results)
+            except ConfigError as error:
+                raise BadRow(str(error)) from error
         else:
             prompt = conversation.observe(Message(role=asked.role, text=asked.text, images=seen))
         reply = encoder.reply_ids(text)
@@ -58,18 +63,10 @@ def encode_messages(
         start, token_ids = len(prompt.token_ids), prompt.token_ids + reply
         positions += range(start, len(token_ids))
         turns += [turn] * len(reply)
+    # A conversation that ends with a question leaves out that question's images.
     if next(left, None) is not None and len(said) % 2 == 0:
         raise BadRow(f"it has {len(images)} images, more than its messages show")
     return _as_sampled(token_ids, positions, turns, prompt.images, index)
-
-
-def _observed_results(conversation: Conversation, asked: ChatMessage, *, is_first: bool) -> Prompt:
-    if is_first:
-        raise BadRow("it begins with several results of tools")
-    try:
-        return conversation.observe_results(asked.results)
-    except ConfigError as error:
-        raise BadRow(str(error)) from error
 
 
 def _written(
@@ -111,11 +108,6 @@ def _as_sampled(
 def encode_text(text: str, encoder: ChatEncoder, index: int = 0) -> TokenSequence:
     """Encode a text with its special tokens, and the end of a text; all tokens count as sampled.
 
-    Args:
-        text: such as a rendered conversation.
-        encoder: of the model.
-        index: of the text in its batch.
-
     Raises:
         BadRow: it has characters that cannot be encoded, or tokens of an image.
     """
@@ -136,9 +128,6 @@ def encode_prompt(encoder: ChatEncoder, system: str, messages: Sequence[Message]
         system: the system message; may be empty.
         messages: questions and replies in turns, with their images; it begins and ends with a
             question. Replies (role `assistant`) are encoded as the chat template writes them.
-
-    Raises:
-        ValueError: the number of `<image>` placeholders and of images differ.
     """
     *preceding, question = messages
     conversation = Conversation(encoder, system)

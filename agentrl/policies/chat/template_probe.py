@@ -37,15 +37,13 @@ def check_template(encoder: ChatEncoder, path: Path, *, strict: bool = True) -> 
         encoder: encoder of the model.
         path: the model's folder.
         strict: whether a difference is an error; otherwise it is a warning.
-
-    Returns:
-        the result in a few words.
-
-    Raises:
-        ConfigError: the prompts differ.
     """
     sees = encoder.model_adapter.image_token_id is not None
-    processor = _open(path, "AutoProcessor" if sees else "AutoTokenizer")
+    import transformers
+
+    loader = "AutoProcessor" if sees else "AutoTokenizer"
+    with boundary(ConfigError, f"model.path={path}: {loader} cannot load it"):
+        processor = getattr(transformers, loader).from_pretrained(path, **NO_FOREIGN_CODE)
     if sees:
         check_image_tokens(encoder, processor)
     if not chat_template(path):
@@ -53,7 +51,8 @@ def check_template(encoder: ChatEncoder, path: Path, *, strict: bool = True) -> 
     theirs = _TemplatePrompts(encoder, path, processor)
     try:
         expected = theirs.prompts()
-    except Exception as error:  # a template is code and may raise anything
+    # A template is code and may raise anything.
+    except Exception as error:
         if strict:
             raise ConfigError(f"model.path={path}: its chat template fails: {error}") from error
         log.warning("the model's own chat template fails, for those who serve it: %s", error)
@@ -72,10 +71,6 @@ def check_template(encoder: ChatEncoder, path: Path, *, strict: bool = True) -> 
 
 def check_image_tokens(encoder: ChatEncoder, processor: Any) -> None:
     """Compare an adapter's image tokens with those of the model's own processor.
-
-    Args:
-        encoder: encoder of the model.
-        processor: transformers' processor of the model.
 
     Raises:
         ConfigError: the adapter contradicts the processor or itself.
@@ -100,13 +95,6 @@ def check_image_tokens(encoder: ChatEncoder, processor: Any) -> None:
                 f"{name} announces {own} image tokens for {size}, but the model's own processor "
                 f"writes {theirs}: the model would see another image than its tokens say"
             )
-
-
-def _open(path: Path, loader: str) -> Any:
-    import transformers
-
-    with boundary(ConfigError, f"model.path={path}: {loader} cannot load it"):
-        return getattr(transformers, loader).from_pretrained(path, **NO_FOREIGN_CODE)
 
 
 def _own_prompts(encoder: ChatEncoder) -> tuple[Prompt, Prompt]:
@@ -138,7 +126,8 @@ class _TemplatePrompts:
         system, reply = self._message("system", _SYSTEM), self._message("assistant", _REPLY)
         try:
             first = self._render([system, question])
-        except Exception as error:  # templates refuse a system message in many ways
+        # Templates refuse a system message in many ways.
+        except Exception as error:
             log.debug("no system message: %s", error)
             question = self._message("user", f"{_SYSTEM}\n\n{_TEXTS[0]}")
             first = self._render([question])
@@ -161,7 +150,8 @@ class _TemplatePrompts:
 
     def _render(self, messages: Sequence[dict[str, Any]]) -> str:
         options = self._encoder.chat_model.options
-        render(self._template, messages, {**self._variables, **options})  # within bounds
+        # Our sandbox bounds time and length, which transformers does not.
+        render(self._template, messages, {**self._variables, **options})
         dated = {"strftime_now": TODAY.strftime} if "strftime_now" in self._template else {}
         text = self._processor.apply_chat_template(
             messages,

@@ -45,7 +45,8 @@ def chat_template(path: Path) -> str:
         if not (path / name).is_file():
             continue
         found = read_json(path / name).get("chat_template")
-        if isinstance(found, list):  # several named ones
+        # Some models have several named templates.
+        if isinstance(found, list):
             found = {one["name"]: one["template"] for one in found}.get("default")
         if found:
             return str(found)
@@ -99,7 +100,8 @@ def render(
                 if length > MAX_CHARS:
                     raise OverflowError(f"it writes more than {MAX_CHARS:,} characters")
         return "".join(texts)
-    except Exception as error:  # a template is code and may raise anything
+    # A template is code and may raise anything.
+    except Exception as error:
         raise ConfigError(f"the chat template fails: {error}") from error
 
 
@@ -121,7 +123,10 @@ def _compiled(template: str) -> Any:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
-    environment.filters["tojson"] = _to_json
+    # As transformers has them: Jinja's own filter escapes HTML.
+    environment.filters["tojson"] = lambda value, **options: json.dumps(
+        value, **({"ensure_ascii": False} | options)
+    )
     environment.globals["raise_exception"] = _raise
     return environment.from_string(template)
 
@@ -132,7 +137,3 @@ def _too_slow(frame: FrameType | None) -> None:
 
 def _raise(message: str) -> None:
     raise TemplateError(message)
-
-
-def _to_json(value: Any, **options: Any) -> str:
-    return json.dumps(value, **({"ensure_ascii": False} | options))

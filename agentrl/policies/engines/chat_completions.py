@@ -45,15 +45,7 @@ def build_request(
     extra_body: Mapping[str, Any],
     exact: bool,
 ) -> bytes:
-    """The body of a request, in ASCII.
-
-    Args:
-        model: its name on the server.
-        messages: in the API's format.
-        sampling: parameters of the reply.
-        extra_body: additional fields; None removes one of ours.
-        exact: whether to request token ids and log-probabilities.
-    """
+    """The body of a request, in ASCII."""
     body: dict[str, Any] = {
         "model": model,
         "messages": messages,
@@ -72,11 +64,7 @@ def build_request(
 
 
 def encode_message(message: Message) -> Part:
-    """A message in the API's format: text, with a PNG in place of each `<image>`.
-
-    Raises:
-        ValueError: the number of `<image>` placeholders and of images differ.
-    """
+    """A message in the API's format: text, with a PNG in place of each `<image>`."""
     first, *texts = message.split_at_images()
     if not texts:
         return {"role": message.role, "content": first}

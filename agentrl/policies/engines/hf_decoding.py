@@ -49,9 +49,6 @@ def generate_batch(
         eos_token_ids: tokens that end a reply.
         digests: digests of the prompts, if known; see `prompt_digest`.
         report: called with the first reply after each of its tokens; what it raises ends all.
-
-    Returns:
-        B replies.
     """
     device = next(model.parameters()).device
     replies = [SampledReply() for _ in prompts]

@@ -79,11 +79,7 @@ class HFEngine(TokenEngine):
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hf-engine")
 
     async def start(self) -> None:
-        """Load the model.
-
-        Raises:
-            ConfigError: it cannot be loaded.
-        """
+        """Load the model."""
         self._encoder = self.settings.open_encoder()
         self._model = await self._in_thread(self._load)
 
@@ -98,11 +94,7 @@ class HFEngine(TokenEngine):
         return model.eval().requires_grad_(False)
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
-        """Sample one reply, in a batch with those of the other running episodes.
-
-        Raises:
-            EngineError: the engine failed or is closed.
-        """
+        """Sample one reply, in a batch with those of the other running episodes."""
         from agentrl.policies.engines.hf_decoding import prompt_digest
 
         if self._model is None:
@@ -130,7 +122,8 @@ class HFEngine(TokenEngine):
         is_over = threading.Event()
 
         def report(token_ids: tuple[int, ...]) -> None:
-            if is_over.is_set():  # no caller waits for the rest
+            # No caller waits for the rest.
+            if is_over.is_set():
                 raise EngineError("the reply was cancelled")
             loop.call_soon_threadsafe(show, token_ids)
 
@@ -156,15 +149,7 @@ class HFEngine(TokenEngine):
         self._start_batch_if_complete()
 
     async def load_weights(self, path: Path, version: int) -> None:
-        """Load the weights of a safetensors file in place.
-
-        Args:
-            path: contains every parameter of the model once; tied parameters may be missing.
-            version: version of these weights.
-
-        Raises:
-            EngineError: they do not match the model, which keeps its weights.
-        """
+        """Load the weights of a safetensors file in place."""
         with boundary(EngineError, f"hf engine: weights of {path}"):
             await self._in_thread(lambda: self._copy_weights(path, version))
 

@@ -103,12 +103,7 @@ class SGLangEngine(TokenEngine):
         return 0 if engine_kwargs.get("url") is not None else cls.num_workers(engine_kwargs)
 
     async def start(self) -> None:
-        """Start the server or connect to it, and generate a first reply.
-
-        Raises:
-            ConfigError: SGLang is not installed, rejects its arguments, or cannot be reached.
-            EngineError: it did not start.
-        """
+        """Start the server or connect to it, and generate a first reply."""
         self._encoder = self.settings.open_encoder()
         if self._url is None:
             with tempfile.TemporaryDirectory(prefix="agentrl-sglang-") as scratch:
@@ -132,12 +127,7 @@ class SGLangEngine(TokenEngine):
         await self.generate(Prompt(token_ids=self._encoder.opening()), Sampling(max_new_tokens=2))
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
-        """Sample one reply.
-
-        Raises:
-            EngineError: the engine failed, did not answer in time, or saw other tokens than the
-                prompt's.
-        """
+        """Sample one reply."""
         if self._client is None:
             raise EngineError("the SGLang engine is not started, or closed")
         body = await asyncio.to_thread(self._request, prompt, sampling)

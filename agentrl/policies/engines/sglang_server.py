@@ -23,8 +23,9 @@ from agentrl.text import quoted
 # Maximum bytes of a response: a token with its log-probability takes about 50.
 _LARGEST = 64 << 20
 _POLL_S = 0.5
+# Importing agentrl makes broken builds of torchvision importable.
 _SERVE = (
-    "import agentrl, runpy; "  # agentrl makes broken builds of torchvision importable
+    "import agentrl, runpy; "
     "runpy.run_module('sglang.launch_server', run_name='__main__', alter_sys=True)"
 )
 # Last line of a traceback.
@@ -69,7 +70,8 @@ class SGLangClient:
     def __init__(self, url: str, in_flight: int) -> None:
         self._http = HttpConnection(
             url,
-            in_flight + 1,  # one for `is_healthy`
+            # One more for `is_healthy`.
+            in_flight + 1,
             largest=_LARGEST,
             advice=extras.NO_HTTP_CLIENT,
             headers={},
@@ -93,11 +95,7 @@ class SGLangClient:
         return False
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The JSON of a response.
-
-        Raises:
-            EngineError: the server cannot be reached, refused, or sent something else.
-        """
+        """The JSON of a response."""
         what = f"{self.url}{path}"
         status, content, _ = await self._http.send("POST", path, json.dumps(dict(body)).encode())
         head = content[:4096].decode("utf-8", "replace")
@@ -134,12 +132,7 @@ class SGLangServer:
         )
 
     async def wait(self, client: SGLangClient, deadline_s: float) -> None:
-        """Wait until it is ready.
-
-        Raises:
-            ConfigError: it rejects its arguments.
-            EngineError: it has ended, or is not ready in time.
-        """
+        """Wait until it is ready."""
         try:
             async with asyncio.timeout(deadline_s):
                 while not await client.is_healthy():

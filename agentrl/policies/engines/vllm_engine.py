@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 # Arguments that turn on speculative decoding.
 _SPECULATIVE = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
-# VLLM's default.
+# vLLM's own default.
 _MAX_MEMORY_SHARE = 0.92
 # Share of a GPU's memory that is left free, for what vLLM does not count: on an H100 with 80 GB,
 # 2.4 GB for a 3B model.
@@ -92,7 +92,8 @@ class VLLMEngine(TokenEngine):
             self._arguments |= {
                 "enable_lora": True,
                 "max_loras": 1,
-                "max_lora_rank": _max_lora_rank(settings.lora_rank),
+                # vLLM accepts only some ranks: the next larger one.
+                "max_lora_rank": min(rank for rank in LORA_RANKS if rank >= settings.lora_rank),
             }
         if settings.can_sleep:
             self._arguments["enable_sleep_mode"] = True
@@ -146,12 +147,7 @@ class VLLMEngine(TokenEngine):
         return float(engine_kwargs.get("gpu_memory_utilization", min(_MAX_MEMORY_SHARE, most)))
 
     async def start(self) -> None:
-        """Start the engine and generate a first reply.
-
-        Raises:
-            ConfigError: vLLM is not installed, or rejects its arguments.
-            EngineError: it did not start.
-        """
+        """Start the engine and generate a first reply."""
         self._encoder = self.settings.open_encoder()
         if self.settings.backend == "ipc":
             # Handles of GPU memory arrive pickled, which vLLM's process accepts only with this
@@ -195,12 +191,7 @@ class VLLMEngine(TokenEngine):
             raise ConfigError(f"rollout.engine_kwargs: vLLM rejects them: {error}") from error
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
-        """Sample one reply.
-
-        Raises:
-            EngineError: the engine failed, did not answer in time, or saw other tokens than the
-                prompt's.
-        """
+        """Sample one reply."""
         return await self._generate(prompt, sampling)
 
     async def stream(
@@ -245,7 +236,12 @@ class VLLMEngine(TokenEngine):
     async def _run(
         self, prompt: Prompt, sampling: Sampling, show: Callable[[tuple[int, ...]], None] | None
     ) -> Any:
-        request = self._request(prompt)
+        adapter = self._encoder.model_adapter
+        request: dict[str, Any] = {
+            "prompt_token_ids": adapter.engine_prompt(prompt.token_ids, prompt.images)
+        }
+        if prompt.images:
+            request["multi_modal_data"] = {"image": list(prompt.images)}
         parameters = self._parameters(sampling, grows=show is not None)
         answers = self._engine.generate(
             request, parameters, f"{next(self._ids)}", lora_request=self._adapter
@@ -259,13 +255,6 @@ class VLLMEngine(TokenEngine):
         if output.outputs[0].finish_reason == "abort":
             raise EngineError(f"a weight update failed meanwhile: {self._invalid}")
         return output
-
-    def _request(self, prompt: Prompt) -> dict[str, Any]:
-        collapsed = self._encoder.model_adapter.engine_prompt(prompt.token_ids, prompt.images)
-        request: dict[str, Any] = {"prompt_token_ids": collapsed}
-        if prompt.images:
-            request["multi_modal_data"] = {"image": list(prompt.images)}
-        return request
 
     def _parameters(self, sampling: Sampling, *, grows: bool) -> Any:
         from vllm import SamplingParams
@@ -323,15 +312,13 @@ class VLLMEngine(TokenEngine):
         """Load other LoRA adapters in PEFT's format, and drop all caches.
 
         Requests in flight continue with them, as in `load_weights`.
-
-        Raises:
-            EngineError: as `load_weights`.
         """
         from vllm.lora.request import LoRARequest
 
         async with self._update(version, f"adapters of {folder}", str(folder)):
+            # Requests in flight would continue without adapters.
             if self._adapter is None:
-                await self._idle.wait()  # requests in flight would continue without adapters
+                await self._idle.wait()
             await self._pause()
             file = folder / "adapter_model.safetensors"
             await self._engine.collective_rpc("check_safetensors", args=(str(file),))
@@ -349,9 +336,6 @@ class VLLMEngine(TokenEngine):
             version: version of the weights.
             shapes: shapes of all tensors that will arrive, by Hugging Face names.
             checked: see `WeightLoader.start_recording_weights`.
-
-        Raises:
-            EngineError: as `load_weights`.
         """
         self._accepts_requests.clear()
         self._invalid = f"the weights of version {version} have not arrived"
@@ -367,11 +351,7 @@ class VLLMEngine(TokenEngine):
             raise
 
     async def call_weight_transfer(self, method: str, *arguments: Any) -> None:
-        """One call of vLLM's weight-transfer API, such as `update_weights`.
-
-        Raises:
-            EngineError: it failed, or did not answer in time.
-        """
+        """One call of vLLM's weight-transfer API, such as `update_weights`."""
         from vllm.distributed.weight_transfer import base
 
         kinds: dict[str, Any] = {
@@ -412,7 +392,10 @@ class VLLMEngine(TokenEngine):
                     if self._is_asleep:
                         await self._engine.wake_up(["kv_cache"])
                         self._is_asleep = False
-                    await self._reset_caches()
+                    # Also of requests in flight. Not vLLM's cache of processed images: they do not
+                    # depend on weights, and requests on their way to the engine may refer to them.
+                    await self._engine.reset_prefix_cache(reset_running_requests=True)
+                    await self._engine.reset_encoder_cache()
                     await self._engine.update_weight_version(str(version))
                     await self._engine.resume_generation()
             self._is_paused, self._version, self._invalid = False, version, None
@@ -433,18 +416,15 @@ class VLLMEngine(TokenEngine):
     async def _abort_requests(self) -> None:
         """End requests that a failed update has paused: its weights would continue them."""
         if self._is_paused:
-            with contextlib.suppress(Exception):  # the error of the update says more
+            # The error of the update says more.
+            with contextlib.suppress(Exception):
                 async with asyncio.timeout(self._deadline_s):
                     await self._engine.pause_generation(mode="abort", clear_cache=False)
                     await self._engine.resume_generation()
             self._is_paused = False
 
     async def sleep(self) -> None:
-        """Release GPU memory until weights are loaded; refuses requests until then.
-
-        Raises:
-            EngineError: its requests did not finish in time.
-        """
+        """Release GPU memory until weights are loaded; refuses requests until then."""
         self._accepts_requests.clear()
         self._invalid = "it is asleep"
         try:
@@ -459,15 +439,6 @@ class VLLMEngine(TokenEngine):
     @cached_property
     def _meta_model(self) -> nn.Module:
         return load_on_meta(self._path)
-
-    async def _reset_caches(self) -> None:
-        """Drop everything computed with the old weights, also of requests in flight.
-
-        Not vLLM's cache of processed images: they do not depend on weights, and requests on their
-        way to the engine's process may refer to them.
-        """
-        await self._engine.reset_prefix_cache(reset_running_requests=True)
-        await self._engine.reset_encoder_cache()
 
     @property
     def is_alive(self) -> bool:
@@ -488,8 +459,3 @@ def _most_probable(positions: Any, count: int) -> tuple[TopLogprobs, ...]:
         most_probable(((token, float(found.logprob)) for token, found in position.items()), count)
         for position in positions
     )
-
-
-def _max_lora_rank(rank: int) -> int:
-    """The smallest `max_lora_rank` that vLLM accepts for a rank."""
-    return min(limit for limit in LORA_RANKS if limit >= rank)

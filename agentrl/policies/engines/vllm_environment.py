@@ -57,7 +57,8 @@ def vllm_environment(start_deadline_s: float) -> Iterator[None]:
 def main_guard_hint() -> str:
     """The most common mistake in a script: vLLM's processes execute its top level again."""
     script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
-    if script.suffix != ".py" or script.name == "default_worker.py":  # of a Ray actor
+    # The second is the script of Ray's actors.
+    if script.suffix != ".py" or script.name == "default_worker.py":
         return ""
     return f" (does {script.name} call agentrl only below `if __name__ == '__main__':`?)"
 

@@ -154,8 +154,9 @@ class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ig
 
     def send_weights(self) -> None:
         """Send all weights; a collective call."""
+        # Other ranks take part in gathering what rank 0 sends.
         if not self.is_sender:
-            for _ in self.source:  # take part in gathering what rank 0 sends
+            for _ in self.source:
                 pass
             return
         self.client.start_weight_update()
@@ -192,13 +193,7 @@ def register() -> None:
 def open_trainer(
     info: TrainerInitInfo, client: VLLMWeightSyncClient, source: NamedWeights
 ) -> TrainerWeightTransferEngine:
-    """The learner's side of a transfer, connected to the engines; called on every rank.
-
-    Args:
-        info: of one of the functions below.
-        client: calls the engines from rank 0.
-        source: the weights.
-    """
+    """The learner's side of a transfer, connected to the engines; called on every rank."""
     register()
     return WeightTransferTrainerFactory.trainer_init(info, client=client, source=_Source(source))
 

@@ -24,17 +24,7 @@ class WeightLoader:
     """Checksums of the arrived tensors by name; empty strings if they are not checked."""
 
     def load_safetensors(self, path: str) -> int:
-        """Replace all weights.
-
-        Args:
-            path: a safetensors file with Hugging Face names.
-
-        Returns:
-            The number of tensors read.
-
-        Raises:
-            RuntimeError: an earlier load failed midway.
-        """
+        """Replace all weights."""
         self._check_intact()
         weights = load_file(path)
         check_digest(Path(path), weights)
@@ -52,9 +42,6 @@ class WeightLoader:
 
         Args:
             checked: whether to compute checksums, or to record only names.
-
-        Raises:
-            RuntimeError: as in `load_safetensors`.
         """
         self._check_intact()
         self.weights_are_torn = True
@@ -78,9 +65,6 @@ class WeightLoader:
         Args:
             names: names of all weights.
             digest: their joined checksum; None to skip the comparison.
-
-        Raises:
-            RuntimeError: some are missing or differ.
         """
         model, received = self.model_runner.get_model(), self._received
         del model.load_weights

@@ -18,11 +18,7 @@ DIGEST = "digest"
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
-    """Checksum of tensors: their names, dtypes, shapes and every bit.
-
-    Args:
-        tensors: by name, in any order, on any device.
-    """
+    """Checksum of tensors: their names, dtypes, shapes and every bit."""
     return join_digests({name: tensor_digest(tensor) for name, tensor in tensors.items()})
 
 
@@ -48,15 +44,7 @@ def join_digests(digests: Mapping[str, str]) -> str:
 
 
 def check_digest(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Compare weights with the checksum in the file they were loaded from, if it has one.
-
-    Args:
-        path: a safetensors file.
-        tensors: the current tensors under the names in the file; others are ignored.
-
-    Raises:
-        EngineError: the checksums differ.
-    """
+    """Compare weights with the checksum in the file they were loaded from, if it has one."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
@@ -78,9 +66,6 @@ def check_header(model: nn.Module, path: Path) -> None:
     Args:
         model: may be on the meta device.
         path: a file with every parameter of the model; tied names may be missing.
-
-    Raises:
-        EngineError: the weights belong to another model.
     """
     from safetensors import safe_open
 
@@ -90,16 +75,7 @@ def check_header(model: nn.Module, path: Path) -> None:
 
 
 def check_shapes(model: nn.Module, shapes: Mapping[str, Sequence[int]], source: str) -> None:
-    """Compare weights with a model, by names and shapes.
-
-    Args:
-        model: see `check_header`.
-        shapes: shapes of the weights, by name.
-        source: source of the weights, for the message.
-
-    Raises:
-        EngineError: the weights belong to another model.
-    """
+    """Compare weights with a model, by names and shapes."""
     own = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
     # Learners publish each parameter once: a tied output head is included in the embedding.
     required = {name for name, _ in model.named_parameters()}

@@ -124,6 +124,7 @@ class ProcessorAdapter(ModelAdapter):
     def _tensors(self, images: Sequence[Image], **changed: bool) -> dict[str, Tensor]:
         import torch
 
+        # How many tiles an image becomes depends on its size alone.
         for image in images:
             if image.shape not in self._rows:
                 self._rows[image.shape] = len(self._process([image])["pixel_values"])
@@ -133,11 +134,7 @@ class ProcessorAdapter(ModelAdapter):
         return {**{n: v for n, v in found.items() if n not in unused}, "image_rows": rows}
 
     def _normalized(self, values: Tensor) -> Tensor:
-        """float32 of the same shape and device.
-
-        Args:
-            values: uint8[..., 3, H, W].
-        """
+        """float32 of the same shape and device."""
         import torch
 
         processor = self._processor.image_processor
@@ -169,7 +166,8 @@ class ProcessorAdapter(ModelAdapter):
         given = {name: value for name, value in pixels.items() if name != "image_rows"}
         seen = model.get_image_features(**given, return_dict=True)
         self.joins_images: bool = not isinstance(seen.pooler_output, list | tuple)
-        if len(seen.pooler_output) != len(rows):  # one entry per tile
+        # One entry for each tile.
+        if len(seen.pooler_output) != len(rows):
             tiles = seen.pooler_output.split(rows)
             seen.pooler_output = [own.flatten(0, 1) for own in tiles]
         return seen

@@ -69,9 +69,6 @@ def load_model(
             that caps its attention logits gets `eager`, as SDPA would leave the cap out. `flex`
             stands for SDPA here; see `flex_attention.prepare`.
         device: device of the weights.
-
-    Raises:
-        ConfigError: it cannot be loaded.
     """
     check_weights(path)
     loader = _loader(path)
@@ -92,16 +89,7 @@ def load_model(
 
 
 def load_reward_model(path: Path, *, dtype: str = "float32", device: str = "cpu") -> nn.Module:
-    """Load a reward model for inference: the model, with its scalar head as `score`.
-
-    Args:
-        path: a folder whose weights contain `SCORE`.
-        dtype: see `load_model`.
-        device: see `load_model`.
-
-    Raises:
-        ConfigError: it cannot be loaded.
-    """
+    """Load a reward model for inference: the model, with its scalar head as `score`."""
     from safetensors import safe_open
     from torch import nn
 
@@ -111,6 +99,7 @@ def load_reward_model(path: Path, *, dtype: str = "float32", device: str = "cpu"
         with safe_open(file, framework="pt") as opened:
             if SCORE in opened.keys():  # noqa: SIM118
                 weight = opened.get_tensor(SCORE).to(model.dtype)
+    # transformers' own class for classification exists only for some families.
     model.score = nn.Linear(weight.shape[1], 1, bias=False, dtype=model.dtype)
     model.score.weight = nn.Parameter(weight, requires_grad=False)
     model.lm_head = nn.Identity()
@@ -119,14 +108,7 @@ def load_reward_model(path: Path, *, dtype: str = "float32", device: str = "cpu"
 
 
 def load_on_meta(path: Path) -> nn.Module:
-    """Build a model on the meta device: parameter names and shapes without weights.
-
-    Args:
-        path: a folder in the Hugging Face format.
-
-    Raises:
-        ConfigError: its configuration is invalid.
-    """
+    """Build a model on the meta device: parameter names and shapes without weights."""
     loader = _loader(path)
     import torch
     from transformers import AutoConfig
@@ -157,9 +139,6 @@ def load_headers(
         dtype: see `load_model`.
         attention: see `load_model`.
         headless: whether the output head may be missing, as in a reward model.
-
-    Raises:
-        ConfigError: it cannot be loaded, or weights are missing.
     """
     if SCORE in headers and not headless:
         raise ConfigError(f"model.path={path}: is a reward model, which cannot write replies")
@@ -210,11 +189,7 @@ def _is_not_load_report(record: logging.LogRecord) -> bool:
 
 
 def _config_without_code(path: Path) -> dict[str, Any]:
-    """The config.json of a model's folder.
-
-    Raises:
-        ConfigError: the model needs Python code of its own.
-    """
+    """The config.json of a model's folder, checked to need no Python code of its own."""
     config = read_json(path / "config.json")
     if "auto_map" in config:
         import transformers
@@ -228,7 +203,7 @@ def _config_without_code(path: Path) -> dict[str, Any]:
 
 
 def _loader(path: Path) -> Any:
-    """The transformers class that loads the model of a folder; raises as `_config_without_code`."""
+    """The transformers class that loads the model of a folder."""
     import transformers
 
     config = _config_without_code(path)
@@ -249,7 +224,8 @@ def _attention(attention: str, dtype: str, *, caps: bool = False) -> str:
             "out; use eager or flash_attention_2"
         )
     plain = "eager" if caps else "sdpa"
-    if attention == "flex":  # the learner's; transformers refuses it for some families
+    # The learner's own; transformers refuses it for some families.
+    if attention == "flex":
         return plain
     if attention != "auto":
         return attention
@@ -260,11 +236,7 @@ def _attention(attention: str, dtype: str, *, caps: bool = False) -> str:
 
 
 def check_weights(path: Path) -> None:
-    """Check by their headers that the safetensors files of a model's folder are complete.
-
-    Raises:
-        ConfigError: one is not.
-    """
+    """Check by their headers that the safetensors files of a model's folder are complete."""
     from safetensors import SafetensorError, safe_open
 
     for file in sorted(path.glob("*.safetensors")):

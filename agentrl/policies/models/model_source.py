@@ -14,13 +14,13 @@ from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
 from agentrl.extension_points import CHAT, MODEL
 from agentrl.files import move_into_place, naming
+from agentrl.policies import tiny_model
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_loading import SCORE, adapter_for, check_weights, family_of
 from agentrl.policies.models.stored_weights import open_files
-from agentrl.policies.tiny import tiny_model
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-# Timeout of the request whether the hub has a model.
+# Timeout of the request that asks whether the hub has a model.
 _HUB_TIMEOUT_S = 10.0
 
 
@@ -47,11 +47,7 @@ def check_model(model: ModelConfig) -> None:
 
 
 def attention_heads(model: ModelConfig) -> int | None:
-    """Attention heads per layer of the language model; None if unknown. Call `check_model` first.
-
-    Raises:
-        ConfigError: its configuration cannot be read.
-    """
+    """Attention heads per layer of the language model; None if unknown."""
     if model.path == "tiny":
         return tiny_model.parse_sizes(model.tiny).heads
     if is_on_hub(model):
@@ -70,11 +66,7 @@ def model_origin(model: ModelConfig) -> tuple[str, dict[str, Any]]:
 
 
 def check_policy(model: ModelConfig) -> None:
-    """Check that a model can write replies. Call `check_model` first.
-
-    Raises:
-        ConfigError: it is a reward model.
-    """
+    """Check that a model can write replies. Call `check_model` first."""
     folder = None if model.path == "tiny" else path_of(model.path, "model.path")
     if folder is not None and any(folder.glob("*.safetensors")) and SCORE in open_files(folder):
         raise ConfigError(f"model.path={folder}: is a reward model, which cannot write replies")
@@ -116,15 +108,26 @@ def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
 
     Returns:
         A folder with config.json and weights.
-
-    Raises:
-        ConfigError: the model does not exist, or cannot be downloaded.
     """
     check_model(model)
     if model.path == "tiny":
-        return _build_tiny(model, seed, tiny_folder)
+        if not tiny_folder.is_dir():
+            partial = tiny_folder.with_name(f"{tiny_folder.name}.{os.getpid()}")
+            try:
+                with naming(tiny_folder):
+                    move_into_place(tiny_model.build(partial, seed, **model.tiny), tiny_folder)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+        return tiny_folder
     folder = path_of(model.path, "model.path")
-    return folder if folder.is_dir() else _download(model.path)
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import snapshot_download
+
+    # Repositories often hold the same weights in other formats, too.
+    wanted = ["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model"]
+    with _hub_errors(model.path):
+        return Path(snapshot_download(model.path, allow_patterns=wanted))
 
 
 def tokenizer_folder(model: ModelConfig, tiny_folder: Path) -> Path:
@@ -137,35 +140,18 @@ def tokenizer_folder(model: ModelConfig, tiny_folder: Path) -> Path:
     return tiny_model.write_tokenizer(tiny_folder, **model.tiny)
 
 
-def _build_tiny(model: ModelConfig, seed: int, folder: Path) -> Path:
-    if not folder.is_dir():
-        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-        try:
-            with naming(folder):
-                move_into_place(tiny_model.build(partial, seed, **model.tiny), folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    return folder
-
-
-def _download(id: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    wanted = ["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model"]
-    with _hub_errors(id):
-        return Path(snapshot_download(id, allow_patterns=wanted))
-
-
 @contextmanager
 def _hub_errors(id: str) -> Iterator[None]:
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
         yield
-    except Exception as error:  # connection errors are those of the HTTP library
+    # Connection errors are those of the HTTP library.
+    except Exception as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         what = f"it cannot be loaded from the Hugging Face Hub: {reason}"
-        if not isinstance(error, HfHubHTTPError):  # the hub has not answered
+        # The hub has not answered.
+        if not isinstance(error, HfHubHTTPError):
             what = f"the Hugging Face Hub cannot be reached: {reason}. Without a network, name a "
             what += "folder, or a model that is in the Hub's cache"
         raise ConfigError(f"model.path={id}: no such folder, and {what}") from error

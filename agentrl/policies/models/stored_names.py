@@ -23,21 +23,10 @@ _EXPERTS = ".experts."
 
 
 def as_stored(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights under the names, and in the form, that they have in a model's files.
-
-    Args:
-        folder: the model's folder.
-        tensors: by their names in memory.
-
-    Raises:
-        ConfigError: the folder has no such model.
-    """
+    """Weights under the names, and in the form, that they have in a model's files."""
     known = _stored_shapes(folder)
-    if all(
-        known.get(name) == tuple(tensor.shape) and _EXPERTS not in name
-        for name, tensor in tensors.items()
-    ):
-        return dict(tensors)  # without loading anything
+    if _are_plain(tensors, known):
+        return dict(tensors)
     model = _names(folder)
     if not model._weight_conversions:
         return dict(tensors)
@@ -58,11 +47,7 @@ class StoredForm:
     def __init__(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
         self._folder = folder
         self._known = _stored_shapes(folder)
-        is_plain = all(
-            self._known.get(name) == tuple(tensor.shape) and _EXPERTS not in name
-            for name, tensor in weights.items()
-        )
-        model = None if is_plain else _names(folder)
+        model = None if _are_plain(weights, self._known) else _names(folder)
         # Weights of the same group are joined or split together.
         self._group_of = _groups(model, weights)
         self._model = model if model is not None and model._weight_conversions else None
@@ -72,8 +57,8 @@ class StoredForm:
         self._buffers = list[str]()
         layout = dict(self.convert(weights.items()))
         self._dtype = next(iter(layout.values())).dtype
-        left = self._known.keys() - layout.keys()
-        if left:  # such as the mean of an audio encoder's input; or a tied head
+        # Such as the mean of an audio encoder's input; or a tied head.
+        if left := self._known.keys() - layout.keys():
             buffers = {name for name, _ in _names(folder).named_buffers()}
             self._buffers = sorted(left & buffers)
         self.layout: dict[str, Tensor] = layout | {
@@ -93,18 +78,24 @@ class StoredForm:
             group = self._group_of[name]
             pending[group][name] = tensor
             if len(pending[group]) == self._sizes[group]:
-                yield from self._as_stored(pending.pop(group)).items()
+                complete = pending.pop(group)
+                if self._model is not None:
+                    complete = _reverted(self._model, complete, self._known)
+                yield from complete.items()
         yield from self._fixed_buffers()
-
-    def _as_stored(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        if self._model is None:
-            return weights
-        return _reverted(self._model, weights, self._known)
 
     def _fixed_buffers(self) -> Iterator[tuple[str, Tensor]]:
         files = open_files(self._folder) if self._buffers else {}
         for name in self._buffers:
             yield name, files[name][...].to(self._dtype)
+
+
+def _are_plain(tensors: Mapping[str, Tensor], known: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether weights have the same form in the files, as far as shapes show without loading."""
+    return all(
+        known.get(name) == tuple(tensor.shape) and _EXPERTS not in name
+        for name, tensor in tensors.items()
+    )
 
 
 def _groups(model: Any, weights: Iterable[str]) -> dict[str, str]:
@@ -127,16 +118,12 @@ def _reverted(
     from transformers.core_model_loading import revert_weight_conversion
 
     found: dict[str, Tensor] = revert_weight_conversion(model, weights)
-    return {name: _laid_out_as(known.get(name), tensor) for name, tensor in found.items()}
-
-
-def _laid_out_as(shape: tuple[int, ...] | None, tensor: Tensor) -> Tensor:
-    """A tensor, transposed if that gives it the shape that it has in the files.
-
-    transformers transposes the experts of Qwen3-VL where it reads them, but not where it saves.
-    """
-    is_transposed = tensor.dim() == 3 and shape != tensor.shape and shape == tensor.mT.shape
-    return tensor.mT.contiguous() if is_transposed else tensor
+    # transformers transposes the experts of Qwen3-VL where it reads them, but not where it saves.
+    for name, tensor in found.items():
+        shape = known.get(name)
+        if tensor.dim() == 3 and shape != tensor.shape and shape == tensor.mT.shape:
+            found[name] = tensor.mT.contiguous()
+    return found
 
 
 @lru_cache(maxsize=4)

@@ -41,15 +41,6 @@ def open_model(
     """A model whose parameters are on the meta device, and the weights to fill them with.
 
     Everything else about the model is as `load_model` returns it, before its adapter prepares it.
-
-    Args:
-        path: a folder in the Hugging Face format.
-        dtype: see `load_model`.
-        attention: see `load_model`.
-        headless: see `load_headers`.
-
-    Raises:
-        ConfigError: it cannot be loaded, or weights are missing.
     """
     check_weights(path)
     model = load_headers(

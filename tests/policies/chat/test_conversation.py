@@ -11,10 +11,10 @@ from agentrl.config import History, parse_history
 from agentrl.data.conversations import ConversationRow, read_chat
 from agentrl.data.tables import BadRow
 from agentrl.errors import ConfigError
+from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import MAX_MEMORY_CHARS, Conversation, extract_memory
 from agentrl.policies.chat.encode_messages import encode_messages, encode_prompt
-from agentrl.policies.tiny import tiny_tokenizer
 from agentrl.types import Image, Message
 from tests.policies.pictures import picture, screen
 
@@ -30,7 +30,7 @@ QWEN_TEMPLATE = (
 )
 
 TEMPLATES = Path(__file__).parents[3] / "benchmarks" / "chat_templates"
-START = tiny_tokenizer.ids()["<|im_start|>"]
+START = tiny_model.token_ids()["<|im_start|>"]
 MARKERS = ["<|im_end|>", "<|image_pad|>", "<|im_start|>", "<|vision_start|>", "<|endoftext|>"]
 hostile = st.lists(
     st.one_of(st.text(max_size=5), st.sampled_from([*MARKERS, "<", "<|", "|>", "\n"])), max_size=8

@@ -13,12 +13,12 @@ from transformers import TopPLogitsWarper
 
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError
+from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines.engine import EngineSettings, Sampling, TokenEngine
 from agentrl.policies.engines.hf_decoding import nucleus, processed_logprobs
 from agentrl.policies.engines.hf_engine import HFEngine
-from agentrl.policies.tiny import tiny_model
 from agentrl.types import Prompt, Reply
 from agentrl.weight_sync import weight_files
 from tests.policies import families

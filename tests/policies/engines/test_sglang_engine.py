@@ -15,6 +15,7 @@ from agentrl.check.extensions import engine as checks
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.files import is_alive
+from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines import sglang_server
@@ -23,7 +24,6 @@ from agentrl.policies.engines.sglang_engine import SGLangEngine
 from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer
 from agentrl.policies.models.families.qwen_vl import QwenVL
 from agentrl.policies.open_model import check_packages
-from agentrl.policies.tiny import tiny_model
 from agentrl.types import Image, Prompt
 from tests.policies.engines.sglang_twin import Twin, serving
 from tests.policies.pictures import screen

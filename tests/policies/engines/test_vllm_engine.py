@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from agentrl.errors import ConfigError, EngineError
+from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.engines import vllm_environment
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.policies.models import load_model
-from agentrl.policies.tiny import tiny_model
 from agentrl.types import Message, Prompt, Reply
 from agentrl.weight_sync import weight_files
 from tests.policies import families

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from agentrl.policies import tiny_model
 from agentrl.policies.models import adapter_for, load_model
-from agentrl.policies.tiny import tiny_model
 from agentrl.training.batching.collate import build_batch, sequence_order, token_targets
 from agentrl.training.batching.packing import Packing, pack_micro_batches
 from agentrl.training.learner import micro_batches

@@ -17,8 +17,8 @@ from agentrl import config as configuration
 from agentrl.algorithms.core.policy_loss import PolicyLoss, TokenLoss
 from agentrl.config import WarmStartConfig
 from agentrl.errors import ConfigError, LearnerError
+from agentrl.policies import tiny_model
 from agentrl.policies.models import load_model
-from agentrl.policies.tiny import tiny_model
 from agentrl.training.batching.packing import pack_micro_batches
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner import learner_metrics

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from agentrl import config as configuration
 from agentrl.config import Config, LoraConfig, algorithm_config
 from agentrl.errors import ConfigError
+from agentrl.policies import tiny_model
 from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
-from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel import model_parallel, sharded_checkpoint

@@ -11,8 +11,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from agentrl import config as configuration
 from agentrl.config import Config, LoraConfig, ModelConfig, WarmStartConfig, algorithm_config
 from agentrl.errors import ConfigError
+from agentrl.policies import tiny_model
 from agentrl.policies.models import adapter_for, load_model
-from agentrl.policies.tiny import tiny_model
 from agentrl.training.batching.collate import token_targets
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings

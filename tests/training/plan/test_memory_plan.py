@@ -15,8 +15,8 @@ from agentrl import accelerators, cli
 from agentrl import config as configuration
 from agentrl.accelerators import MachineAccelerators
 from agentrl.config import Config, LoraConfig
+from agentrl.policies import tiny_model
 from agentrl.policies.models import adapter_for, load_on_meta
-from agentrl.policies.tiny import tiny_model
 from agentrl.training.learner import qlora
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings

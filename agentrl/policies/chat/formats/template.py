@@ -78,6 +78,7 @@ class TemplateFormat(ChatFormat):
         without = self._render([("user", _FIRST)], reply=False)
         added = opening.removeprefix(without) if opening.startswith(without) else ""
         self._opening = model.split(added)
+        # What only the next header has, such as an opened thought, belongs to the reply.
         _, _, generation = opening.partition(_FIRST)
         shared = takewhile(lambda pair: pair[0] == pair[1], zip(header, generation, strict=False))
         opened = generation[len(list(shared)) :]
@@ -153,10 +154,6 @@ class TemplateFormat(ChatFormat):
     ) -> str | None:
         """Render a reply between two messages, and cut it out.
 
-        Args:
-            text: of the reply.
-            more: its further fields.
-
         Returns:
             None if the reply changes what stands around it.
         """
@@ -213,9 +210,9 @@ class TemplateFormat(ChatFormat):
         found = self._slots(text, slots, images, has_system=kind == "system")
         if kind not in ("following", "results"):
             return found
+        # After the reply come its end token, a piece of its own, and the end of its turn.
         start = next(i for i, p in enumerate(found) if isinstance(p, str) and _REPLY in p)
-        rest = found[start + 1 :]  # the end token is a piece of its own
-        return rest[1 + len(self._closing) :]
+        return found[start + 2 + len(self._closing) :]
 
     def _slots(
         self, text: str, slots: dict[str, int], images: Sequence[int], *, has_system: bool
@@ -235,6 +232,7 @@ class TemplateFormat(ChatFormat):
                 layout.append(_Slot(part=remaining.pop(0)))
                 continue
             seen.append(mark)
+            # White space that is gone was stripped by the template, which `_fill` repeats.
             left, right = before.endswith(_LEFT), text.startswith(_RIGHT, end)
             if before.endswith(_in_json(_LEFT)) and text.startswith(_in_json(_RIGHT), end):
                 before = before.removesuffix(_in_json(_LEFT))
@@ -285,7 +283,8 @@ class TemplateFormat(ChatFormat):
 
     def _content(self, content: Any) -> Any:
         """Convert content to a list of parts, or to a text if the template takes no parts."""
-        if content == "":  # templates test whether there is a text before a tool call
+        # Templates test whether there is a text before a tool call.
+        if content == "":
             return ""
         parts = content if isinstance(content, list) else [content]
         if not self._takes_parts:
@@ -304,9 +303,6 @@ class TemplateFormat(ChatFormat):
 
     def _history(self, opening: str) -> tuple[str, str]:
         """Check that a conversation consists of turns like its first one.
-
-        Args:
-            opening: the prompt of the first message.
 
         Returns:
             what stands between the first message and its reply, and what follows the reply.

@@ -23,7 +23,8 @@ class Phi4Multimodal(ProcessorAdapter):
     model_types: ClassVar[tuple[str, ...]] = ("phi4_multimodal",)
     vision_modules: ClassVar[tuple[str, ...]] = ("image_embed",)
     joins_images = True
-    runs_in_vllm = False  # it did before version 0.12
+    # It did before version 0.12.
+    runs_in_vllm = False
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

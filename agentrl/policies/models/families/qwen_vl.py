@@ -56,22 +56,14 @@ class PatchLayout:
         return self.patch * self.merge
 
     def grid(self, image: Image) -> tuple[int, int, int]:
-        """Number of patches of an image in time, height and width.
-
-        Raises:
-            ValueError: its size is not a multiple of a token's.
-        """
+        """Number of patches of an image in time, height and width."""
         height, width = image.shape[:2]
         if height % self.side or width % self.side:
             raise ValueError(f"image of {width}x{height}: must be a multiple of {self.side}")
         return 1, height // self.patch, width // self.patch
 
     def to_patches(self, images: Sequence[Image]) -> Tensor:
-        """uint8[sum of patches, 3 * patch * patch], image after image.
-
-        Raises:
-            ValueError: a size is not a multiple of a token's.
-        """
+        """uint8[sum of patches, 3 * patch * patch], image after image."""
         return torch.cat(
             [self._to_patches(np.stack(list(same))) for _, same in groupby(images, key=np.shape)]
         )
@@ -86,11 +78,7 @@ class PatchLayout:
         return torch.from_numpy(np.ascontiguousarray(split)).view(-1, 3 * side * side)
 
     def normalize(self, patches: Tensor) -> Tensor:
-        """float32[patches, 3 * temporal * patch * patch], on the same device.
-
-        Args:
-            patches: from `to_patches`.
-        """
+        """float32[patches, 3 * temporal * patch * patch], on the same device."""
         pixels = patches.view(len(patches), 3, 1, -1).float()
         mean, std = (
             torch.tensor(values, device=patches.device).mul(255).view(3, 1, 1)

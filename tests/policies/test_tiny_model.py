@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 
 from agentrl.config import ModelConfig
 from agentrl.errors import ConfigError
+from agentrl.policies import tiny_model
 from agentrl.policies.models.model_source import check_model, find_config, resolve_model
-from agentrl.policies.tiny import tiny_model
-from agentrl.policies.tiny.tiny_tokenizer import ids, pieces
+from agentrl.policies.tiny_model import pieces, token_ids
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -139,7 +139,7 @@ def test_configured_words_become_tokens(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert len(tokenizer.encode("<action>north</action>").ids) == 3
     config = json.loads((folder / "config.json").read_text())
-    assert config["text_config"]["vocab_size"] == len(ids()) + 4
+    assert config["text_config"]["vocab_size"] == len(token_ids()) + 4
     for wrong in ("north", [1], [""]):
         with pytest.raises(ConfigError, match=r"model\.tiny\.words"):
             check_model(ModelConfig(path="tiny", tiny={"words": wrong}))

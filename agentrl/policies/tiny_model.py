@@ -1,4 +1,8 @@
-"""Build a Qwen2.5-VL of about two million parameters from a seed, in the Hugging Face format."""
+"""Build a Qwen2.5-VL of about two million parameters from a seed, in the Hugging Face format.
+
+Its tokenizer knows bytes, so that any text round-trips, and a few whole words. The pieces of the
+action grammar are single tokens, so that a reply has about ten tokens.
+"""
 
 import dataclasses
 import json
@@ -8,12 +12,47 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import ConfigError
-from agentrl.policies.tiny import tiny_tokenizer
 from agentrl.text import known_names
 
 if TYPE_CHECKING:
     from torch import nn
     from transformers import Qwen2_5_VLConfig
+
+SPECIALS = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+)
+_GRAMMAR = ("<think>", "</think>", "<action>tap(", "<action>select(", ", ", ")</action>")
+_ROLES = ("system", "user", "assistant")
+# fmt: off
+_WORDS = (
+    "green", "yellow", "red", "blue", "black", "white", "pick", "next", "show", "lamp", "card",
+    "cards", "left", "middle", "right", "up", "down", "largest", "smallest", "number",
+    "numbers", "score", "round", "game", "button", "press", "tap", "touch", "select", "screen",
+    "look", "think", "turn", "remember", "wait", "start", "stop", "yes", "no", "win", "lose",
+    "open", "close", "box", "wall", "goal", "player", "push", "move", "row", "column",
+)
+# fmt: on
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' }}"
+    "{% if message['content'] is string %}{{ message['content'] }}"
+    "{% else %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' or 'image' in part %}"
+    "{{ '<|vision_start|><|image_pad|><|vision_end|>' }}"
+    "{% elif 'text' in part %}{{ part['text'] }}{% endif %}"
+    "{% endfor %}{% endif %}"
+    "{{ '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -91,17 +130,13 @@ def _write_settings(folder: Path, sizes: TinySizes) -> "Qwen2_5_VLConfig":
     config.architectures = ["Qwen2_5_VLForConditionalGeneration"]
     folder.mkdir(parents=True, exist_ok=True)
     config.save_pretrained(folder)
-    tiny_tokenizer.save(folder, sizes.max_position, sizes.words)
+    save_tokenizer(folder, sizes.max_position, sizes.words)
     _save_processor(folder, sizes)
     return config
 
 
 def parse_sizes(sizes: dict[str, Any]) -> TinySizes:
-    """All sizes, with defaults for those not given.
-
-    Raises:
-        ConfigError: a size is unknown or does not fit the others.
-    """
+    """All sizes, with defaults for those not given."""
     known = [field.name for field in dataclasses.fields(TinySizes)]
     for name in sizes:
         if name not in known:
@@ -133,7 +168,8 @@ def parse_sizes(sizes: dict[str, Any]) -> TinySizes:
 def _config(sizes: TinySizes) -> "Qwen2_5_VLConfig":
     from transformers import Qwen2_5_VLConfig
 
-    ids = tiny_tokenizer.ids(sizes.words)
+    ids = token_ids(sizes.words)
+    # Frequencies per axis, as Qwen2.5-VL divides them: 16, 24 and 24 of 64.
     half = sizes.hidden // sizes.heads // 2
     spatial = half * 3 // 8
     text = {
@@ -209,7 +245,7 @@ def _save_processor(folder: Path, sizes: TinySizes) -> None:
     }
     video = {**image, "video_processor_type": "Qwen2VLVideoProcessor"}
     del video["image_processor_type"]
-    ids = tiny_tokenizer.ids()
+    ids = token_ids()
     generation = {
         "do_sample": True,
         "temperature": 1.0,
@@ -223,3 +259,87 @@ def _save_processor(folder: Path, sizes: TinySizes) -> None:
         ("generation_config", generation),
     ):
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+def pieces(words: Sequence[str] = ()) -> tuple[str, ...]:
+    """The single-token texts beside bytes and special tokens, in the order of their ids."""
+    positions = [f"{hundredth / 100:.2f}" for hundredth in range(101)]
+    spaced = [f" {word}" for word in (*_WORDS, *map(str, range(10)))]
+    own = (*_GRAMMAR, *_ROLES, *positions, *_WORDS, *spaced)
+    added = (w for w in words if len(w.encode()) > 1 and w not in SPECIALS)
+    return tuple(dict.fromkeys((*own, *added)))
+
+
+def token_ids(words: Sequence[str] = ()) -> dict[str, int]:
+    """The id of every token: 256 bytes, then the special tokens, then the pieces."""
+    tokens = (*_byte_characters(), *SPECIALS, *pieces(words))
+    return {token: id for id, token in enumerate(tokens)}
+
+
+def _byte_characters() -> list[str]:
+    # As in GPT-2: bytes without a visible character get those from 256 on.
+    shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = iter(range(0x100, 0x200))
+    return [chr(byte if byte in shown else next(hidden)) for byte in range(256)]
+
+
+def save_tokenizer(folder: Path, max_length: int, words: Sequence[str] = ()) -> None:
+    """Write tokenizer.json, tokenizer_config.json and the chat template."""
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "processor_class": "Qwen2_5_VLProcessor",
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "model_max_length": max_length,
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": False,
+    }
+    for name, content in (("tokenizer", _tokenizer(words)), ("tokenizer_config", settings)):
+        text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        (folder / f"{name}.json").write_text(text, encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+
+
+def _tokenizer(words: Sequence[str]) -> dict[str, object]:
+    """The content of tokenizer.json."""
+    known = token_ids(words)
+    added = [
+        {
+            "id": known[token],
+            "content": token,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": token in SPECIALS,
+        }
+        for token in (*SPECIALS, *pieces(words))
+    ]
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": False,
+        "use_regex": False,
+    }
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": byte_level,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {token: known[token] for token in _byte_characters()},
+            "merges": [],
+        },
+    }

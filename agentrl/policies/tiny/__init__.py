@@ -1,1 +1,0 @@
-"""The built-in tiny vision-language model and its tokenizer."""
