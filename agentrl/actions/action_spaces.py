@@ -51,13 +51,7 @@ class ActionFormat(Protocol):
 
 
 class DiscreteFormat:
-    """Format of a `Discrete` space: each action has a name.
-
-    Args:
-        space: the actions.
-        names: of the actions, from the first; None numbers them.
-        style: of `ActionSet`.
-    """
+    """Format of a `Discrete` space: each action has a name."""
 
     def __init__(
         self, space: spaces.Discrete, names: Sequence[Any] | None = None, style: str = "tag"
@@ -83,14 +77,7 @@ class DiscreteFormat:
 
 
 class MultiDiscreteFormat:
-    """Format of a `MultiDiscrete` or `MultiBinary` space: one choice per component.
-
-    Args:
-        space: the actions; one-dimensional.
-        names: per component, the names of its choices; None numbers them.
-        parameters: the names of the components.
-        style: of `ActionSet`.
-    """
+    """Format of a `MultiDiscrete` or `MultiBinary` space: one choice per component."""
 
     def __init__(
         self,
@@ -144,13 +131,7 @@ class MultiDiscreteFormat:
 
 
 class BoxFormat:
-    """Format of a one-dimensional `Box`: one number per component.
-
-    Args:
-        space: the actions.
-        parameters: the names of the components.
-        style: of `ActionSet`.
-    """
+    """Format of a one-dimensional `Box`: one number per component."""
 
     def __init__(
         self, space: spaces.Box, parameters: Sequence[str] | None = None, style: str = "tag"
@@ -194,12 +175,7 @@ class BoxFormat:
 
 
 class TextFormat:
-    """Format of a `Text` space: the text inside the tags.
-
-    Args:
-        space: the actions.
-        style: of `ActionSet`.
-    """
+    """Format of a `Text` space: the text inside the tags."""
 
     def __init__(self, space: spaces.Text, style: str = "tag") -> None:
         self._space = space

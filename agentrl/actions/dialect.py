@@ -19,6 +19,8 @@ from agentrl.text import quoted
 
 Size = tuple[int, int]
 """Width and height in pixels."""
+ActionTypes = Collection[type[Any]]
+"""Types of actions, from `agentrl.actions.screen_actions`."""
 Resize = Callable[[Size], Size]
 """The size of the image that the model sees, for the size of a screen."""
 SCREENS: tuple[Size, ...] = ((720, 1280), (1080, 2400), (1440, 3120), (2400, 1080), (1600, 2560))
@@ -99,7 +101,7 @@ class Dialect(ABC):
             ActionError: the dialect cannot say this action.
         """
 
-    def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
+    def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
         """The system message; empty for none.
 
         Args:
@@ -110,12 +112,7 @@ class Dialect(ABC):
         return task
 
     def opening(
-        self,
-        task: str,
-        screen: Screen,
-        accepts: Collection[type[Any]],
-        steps: Sequence[str],
-        shown: str,
+        self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
         """The text of the first message of a prompt.
 
@@ -133,7 +130,7 @@ class Dialect(ABC):
         return shown
 
 
-def type_names(types: Collection[type[Any]]) -> str:
+def type_names(types: ActionTypes) -> str:
     """Names of action types for messages: `tap, swipe`."""
     return ", ".join(sorted(kind.__name__.lower() for kind in types))
 

@@ -54,6 +54,7 @@ class DialectSpace:
             return Type(str(action))
         assert isinstance(space, spaces.Box), f"{space} has no touches"
         low, extent = self._extent(space)
+        # A touch between two pixels could be rounded to either.
         middle = 0.5 if np.issubdtype(space.dtype, np.integer) else 0.0
         positions = (np.asarray(action, dtype=np.float64) - low + middle) / extent
         return touch_of(np.clip(positions, 0.0, 1.0))

@@ -129,6 +129,7 @@ class MobileUse(VerbDialect):
 
     def written(self, action: ScreenAction, screen: Screen) -> tuple[str, dict[str, Any]]:
         if isinstance(action, Key):
+            # `key` is only for keys that are no system button.
             button = {key: button for button, key in self.buttons.items()}.get(action.name)
             if button is not None:
                 return "system_button", {"button": button}

@@ -1,9 +1,6 @@
 """One environment's conversation in a dialect: its prompts, and the actions in the replies."""
 
-from collections.abc import Collection
-from typing import Any
-
-from agentrl.actions.dialect import Dialect, Screen, type_names
+from agentrl.actions.dialect import ActionTypes, Dialect, Screen, type_names
 from agentrl.actions.screen_actions import Drag, ScreenAction, Swipe
 from agentrl.errors import ActionError
 from agentrl.types import Image, Message
@@ -25,7 +22,7 @@ class ScreenDialogue:
     """
 
     def __init__(
-        self, dialect: Dialect, task: str, accepts: Collection[type[Any]], instruct: bool = True
+        self, dialect: Dialect, task: str, accepts: ActionTypes, instruct: bool = True
     ) -> None:
         self.dialect, self.accepts = dialect, frozenset(accepts)
         self._task, self._instruct = task, instruct
@@ -53,6 +50,7 @@ class ScreenDialogue:
         """The message that shows the newest screen."""
         if not self._instruct:
             return Message(role="user", text=shown, images=images)
+        # A prompt that leaves out earlier turns begins with this message, in its opening form.
         opening = self.dialect.opening(
             self._task, self._screen, self.accepts, tuple(self._steps), shown
         )

@@ -207,6 +207,7 @@ def _write(space: "gymnasium.Space[Any]", names: Any, value: Any) -> str:
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         choice = choice_names(names, int(space.n), "", start)[int(value) - start]
+        # Without names, choices are numbers in JSON, too.
         return choice if names is None else json.dumps(choice, ensure_ascii=False)
     if isinstance(space, spaces.Text):
         return json.dumps(str(value), ensure_ascii=False)

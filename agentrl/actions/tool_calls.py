@@ -25,6 +25,7 @@ STYLES: tuple[Style, ...] = get_args(Style)
 # A whole number of at most 19 digits.
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL | re.ASCII)
+# Possessive, so that an unclosed quote does not backtrack.
 _ARGUMENT = re.compile(r'((?:"(?:[^"\\]|\\.)*+"|[^",])*+),', re.DOTALL)
 
 
@@ -242,6 +243,7 @@ def _split(inside: str) -> tuple[str, ...]:
 
 def _as_json(argument: str) -> str:
     """An argument as JSON: a bare word becomes a string, and so do `true` and `NaN`."""
+    # NaN and Infinity are bare words here, too.
     try:
         value = json.loads(argument, parse_constant=lambda word: None)
     except ValueError:

@@ -5,13 +5,13 @@ or an app's name one text, an end its outcome. A subclass overrides what it does
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, assert_never
 
 from agentrl.actions import reply_values
-from agentrl.actions.dialect import Dialect, Screen
+from agentrl.actions.dialect import ActionTypes, Dialect, Screen
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
     AnswerUser,
@@ -59,6 +59,7 @@ class VerbDialect(Dialect):
     """The pause of a verb that takes no time."""
 
     def __init_subclass__(cls) -> None:
+        # A subclass that changes only prompts or coordinates keeps the actions of its base.
         if "verbs" in cls.__dict__:
             described = (verb.kind for verb in cls.verbs.values() if verb.description)
             cls.says = tuple(dict.fromkeys(described))
@@ -152,7 +153,7 @@ class VerbDialect(Dialect):
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
         """The whole reply: the call, and what comes before it."""
 
-    def accepted(self, accepts: Collection[type[Any]]) -> dict[str, Verb]:
+    def accepted(self, accepts: ActionTypes) -> dict[str, Verb]:
         """The described verbs that stand for accepted actions."""
         return {
             name: verb

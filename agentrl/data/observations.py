@@ -281,12 +281,7 @@ class AnyText(gymnasium.spaces.Text):
 
 
 class ImageTuple(gymnasium.Space[tuple[Image, ...]]):
-    """A tuple of images, uint8[H, W, 3] each, of any size.
-
-    Args:
-        most: maximum number of images.
-        seed: of samples.
-    """
+    """A tuple of images, uint8[H, W, 3] each, of any size."""
 
     def __init__(self, most: int = 64, seed: Any = None) -> None:
         super().__init__(None, None, seed)

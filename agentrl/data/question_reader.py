@@ -58,18 +58,7 @@ class Question:
 
 
 class QuestionReader:
-    """Reads the questions of one table.
-
-    Args:
-        table: of rows.
-        name: of the data, for messages.
-        keys: see `find_columns`.
-        template: Jinja2 for the question's text; None uses it unchanged.
-        needs_answer: whether rows without answers are useless.
-
-    Raises:
-        ConfigError: a column is missing, or the template is invalid.
-    """
+    """Reads the questions of one table."""
 
     def __init__(
         self,
@@ -158,7 +147,8 @@ class QuestionReader:
             if isinstance(value, str) and not is_conversation(value):
                 return read_conversation([{"role": "user", "content": value}]), False
             if not isinstance(value, str | list | tuple):
-                raise BadRow(f"{self.columns['problem']} is {_kind(value)}, not text")
+                kind = "missing" if value is None else type(value).__name__
+                raise BadRow(f"{self.columns['problem']} is {kind}, not text")
         return read_conversation(value), True
 
     def _rendered(
@@ -357,7 +347,3 @@ def _place_numbered(
         marks = (*messages[number].images, *(None for _ in found))
         placed[number] = replace(messages[number], text=_NUMBERED.sub(IMAGE, text), images=marks)
     return placed, [images[number] for number in order]
-
-
-def _kind(value: Any) -> str:
-    return "missing" if value is None else type(value).__name__

@@ -33,12 +33,7 @@ CHATML = QueryFormat(prompt=_chatml, end="<|im_end|>")
 
 
 class MissingInfo(KeyError):
-    """An environment's info lacks a key that a reward function needs.
-
-    Args:
-        env_id: of the environment.
-        key: the missing key.
-    """
+    """An environment's info lacks a key that a reward function needs."""
 
     def __init__(self, env_id: str, key: str) -> None:
         super().__init__(f"the info of {env_id} has no {key!r}, which this reward needs")

@@ -86,12 +86,7 @@ class FileTable:
 
 
 class FirstRows:
-    """The first rows of a table.
-
-    Args:
-        table: of all rows.
-        count: maximum number of rows.
-    """
+    """The first rows of a table."""
 
     def __init__(self, table: Table, count: int) -> None:
         self.columns, self.root = table.columns, table.root
@@ -103,13 +98,7 @@ class FirstRows:
 
 
 class ColumnTable:
-    """The rows of an Arrow table or a Hugging Face data set, read one at a time.
-
-    Args:
-        held: a sequence of rows, each a mapping.
-        columns: names of the columns.
-        root: see Table.
-    """
+    """The rows of an Arrow table or a Hugging Face data set, read one at a time."""
 
     def __init__(self, held: Any, columns: Sequence[str], root: Path) -> None:
         self.columns, self.root, self._held = tuple(columns), root, held

@@ -22,15 +22,7 @@ def turn_seed(episode: int, turn: int) -> int:
 
 
 class ModelPolicy:
-    """Answers with an engine.
-
-    Args:
-        engine: started.
-        encoder: encoder of the engine's model.
-        history: the part of the conversation in each prompt; None includes all.
-        sampling: sampling parameters; the seed is replaced each turn.
-        max_context: maximum tokens of a prompt and its reply.
-    """
+    """Answers with an engine."""
 
     def __init__(
         self,
@@ -51,13 +43,7 @@ class ModelPolicy:
 
 
 class ModelSession:
-    """One episode played by a model.
-
-    Args:
-        policy: provides the engine.
-        instructions: the system message.
-        seed: sampling seed.
-    """
+    """One episode played by a model."""
 
     def __init__(self, policy: ModelPolicy, instructions: str, seed: int) -> None:
         self._policy, self._seed = policy, seed
@@ -89,14 +75,7 @@ class ModelSession:
 
 
 class ChatPolicy:
-    """Answers with a server's model; needs no local model.
-
-    Args:
-        engine: started.
-        history: the part of the conversation that is sent; None sends all.
-        sampling: sampling parameters; the seed is replaced each turn.
-        scale: resizes images; None keeps them.
-    """
+    """Answers with a server's model; needs no local model."""
 
     def __init__(
         self,
@@ -134,13 +113,7 @@ def _scaled(message: Message, scale: Callable[[Image], Image]) -> Message:
 
 
 class ChatSession:
-    """One episode played by a server's model.
-
-    Args:
-        policy: provides the server.
-        instructions: the system message.
-        seed: sampling seed.
-    """
+    """One episode played by a server's model."""
 
     def __init__(self, policy: ChatPolicy, instructions: str, seed: int) -> None:
         self._policy, self._seed = policy, seed

@@ -44,13 +44,7 @@ class ScriptedPolicy:
 
 
 class ScriptedSession:
-    """One episode of a scripted player.
-
-    Args:
-        policy: provides the player.
-        instructions: the system message.
-        seed: seed of the player's randomness.
-    """
+    """One episode of a scripted player."""
 
     def __init__(self, policy: ScriptedPolicy, instructions: str, seed: int) -> None:
         self._player, self._encoder, self._scale = policy.player, policy.encoder, policy.scale

@@ -3,11 +3,11 @@
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
-from agentrl.actions.dialect import Screen
+from agentrl.actions.dialect import ActionTypes, Screen
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
     AnswerUser,
@@ -164,17 +164,12 @@ class AndroidWorldJSON(VerbDialect):
         said = json.dumps({"action_type": name, **given}, ensure_ascii=False)
         return f"Reason: {thought}\nAction: {said}" if thought else f"Action: {said}"
 
-    def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
+    def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
         """No system message: each message holds the prompt."""
         return ""
 
     def opening(
-        self,
-        task: str,
-        screen: Screen,
-        accepts: Collection[type[Any]],
-        steps: Sequence[str],
-        shown: str,
+        self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
         """The actions, the task, earlier steps, and the screen."""
         width, height = screen.size

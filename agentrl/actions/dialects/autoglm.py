@@ -1,11 +1,11 @@
 """AutoGLM: `<think>...</think><answer>do(action="Tap", element=[x,y])</answer>`, 0 to 999."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
-from agentrl.actions.dialect import Screen
+from agentrl.actions.dialect import ActionTypes, Screen
 from agentrl.actions.keyword_calls import decode_text, encode_text, parse_call
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
@@ -209,19 +209,14 @@ class AutoGLM(VerbDialect):
         call = f"{'finish' if name == _FINISH else 'do'}({', '.join(arguments)})"
         return f"<think>{thought}</think>\n<answer>{call}</answer>"
 
-    def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
+    def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
         """The setup, and each accepted action with an example."""
         verbs = self.accepted(accepts).items()
         actions = "\n".join(f"- **{name}**\n  {verb.description}" for name, verb in verbs)
         return f"{_SETUP}{actions}\n{_REMEMBER}"
 
     def opening(
-        self,
-        task: str,
-        screen: Screen,
-        accepts: Collection[type[Any]],
-        steps: Sequence[str],
-        shown: str,
+        self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
         """The screen, then the task."""
         return f"{shown}{task}"

@@ -1,10 +1,10 @@
 """GUI-Owl 1.5's `mobile_use`: coordinates from 0 to 1000, with `answer` and `interact`."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from agentrl.actions.dialect import Screen
+from agentrl.actions.dialect import ActionTypes, Screen
 from agentrl.actions.mobile_use import (
     ANSWER,
     INTERACT,
@@ -47,7 +47,7 @@ class GUIOwl(MobileUse):
         """Action and call; the thought is written as the action."""
         return f"Action: {thought or name}\n{tool_call(name, given)}"
 
-    def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
+    def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
         """The tool, and the format of a reply."""
         # The published prompt is this JSON, with its line breaks as they are.
         tools = tools_prompt(self.accepted(accepts), (1000, 1000)).replace("\\n", "\n")
@@ -64,12 +64,7 @@ class GUIOwl(MobileUse):
         )
 
     def opening(
-        self,
-        task: str,
-        screen: Screen,
-        accepts: Collection[type[Any]],
-        steps: Sequence[str],
-        shown: str,
+        self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
         """The task, the actions before the first screen, and that screen."""
         done = numbered_steps(steps, "Step {number}: {step}", "\n") or "None"

@@ -1,10 +1,10 @@
 """MAI-UI's `mobile_use`: coordinates from 0 to 999, swipes by direction."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
-from agentrl.actions.dialect import Screen
+from agentrl.actions.dialect import ActionTypes, Screen
 from agentrl.actions.mobile_use import BUTTONS, MobileUse, tool_call
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import (
@@ -132,10 +132,11 @@ class MAIUI(MobileUse):
             return tool_call(name, given)
         return f"<thinking>\n{thought}\n</thinking>\n{tool_call(name, given)}"
 
-    def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
+    def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
         """Output format and action space."""
         thinks = "the thinking process in <thinking> </thinking> tags, and " * self._thinking
         frame = "<thinking>\n...\n</thinking>\n" * self._thinking
+        # MAI-UI's shorter prompt has neither.
         extras = (AskUser, DoubleTap) if not self._ask_user else ()
         verbs = self.accepted([kind for kind in accepts if kind not in extras]).values()
         space = "\n".join(verb.description for verb in verbs)
@@ -149,7 +150,7 @@ class MAIUI(MobileUse):
             f"## Action Space\n\n{space}\n\n\n## Note\n{self._notes(accepts)}"
         )
 
-    def _notes(self, accepts: Collection[type[Any]]) -> str:
+    def _notes(self, accepts: ActionTypes) -> str:
         notes = []
         if self._thinking:
             notes.append(
@@ -169,12 +170,7 @@ class MAIUI(MobileUse):
         return "\n".join(notes)
 
     def opening(
-        self,
-        task: str,
-        screen: Screen,
-        accepts: Collection[type[Any]],
-        steps: Sequence[str],
-        shown: str,
+        self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
         """The task, and the screen."""
         return f"{task}{shown}"

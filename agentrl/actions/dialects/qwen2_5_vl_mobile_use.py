@@ -1,9 +1,8 @@
 """Qwen2.5-VL's `mobile_use`: pixels of the resized image, whose size the prompt states."""
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from agentrl.actions.dialect import Screen, Size, smart_resize
+from agentrl.actions.dialect import ActionTypes, Screen, Size, smart_resize
 from agentrl.actions.mobile_use import MobileUse, numbered_steps, tools_prompt
 from agentrl.actions.reply_values import CoordinateScale
 
@@ -36,18 +35,13 @@ class Qwen25VLMobileUse(MobileUse):
         """Pixels of the resized image."""
         return CoordinateScale(sides=screen.seen, clamp=self.clamp)
 
-    def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
+    def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
         """The tool, with the size of the resized image."""
         tools = tools_prompt(self.accepted(accepts), screen.seen)
         return f"You are a helpful assistant.\n\n{tools}"
 
     def opening(
-        self,
-        task: str,
-        screen: Screen,
-        accepts: Collection[type[Any]],
-        steps: Sequence[str],
-        shown: str,
+        self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
         """The task, earlier calls, and the screen."""
         done = numbered_steps(steps, "Step {number}: {step}; ", "")

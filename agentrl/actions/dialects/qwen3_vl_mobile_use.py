@@ -1,9 +1,9 @@
 """Qwen3-VL's `mobile_use`: coordinates from 0 to 999, whatever the size of the image."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from agentrl.actions.dialect import Screen
+from agentrl.actions.dialect import ActionTypes, Screen
 from agentrl.actions.mobile_use import (
     ANSWER,
     VERBS,
@@ -42,7 +42,7 @@ class Qwen3VLMobileUse(MobileUse):
         lines = [f"Thought: {thought}"] if thought else []
         return "\n".join([*lines, f"Action: {name}", tool_call(name, given)])
 
-    def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
+    def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
         """The tool, and the format of a reply."""
         tools = tools_prompt(self.accepted(accepts), (_LAST, _LAST), with_labels=False)
         finish = "\n- If finishing, use action=terminate in the tool call." * (Done in accepts)
@@ -58,12 +58,7 @@ class Qwen3VLMobileUse(MobileUse):
         )
 
     def opening(
-        self,
-        task: str,
-        screen: Screen,
-        accepts: Collection[type[Any]],
-        steps: Sequence[str],
-        shown: str,
+        self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
         """The task, earlier actions, and the screen."""
         done = numbered_steps(steps, "Step {number}: {step}; ", "")

@@ -1,11 +1,10 @@
 """Actions in tags: `<action>tap(0.21, 0.70)</action>`, agentrl's own format."""
 
-from collections.abc import Collection
 from functools import lru_cache
 from typing import Any, ClassVar
 
 from agentrl.actions.action_grammar import ACTION_FORMS, Grammar
-from agentrl.actions.dialect import Dialect, Screen, Size
+from agentrl.actions.dialect import ActionTypes, Dialect, Screen, Size
 from agentrl.actions.screen_actions import ScreenAction, Tap
 from agentrl.actions.tool_calls import ActionSet
 
@@ -39,24 +38,22 @@ class Tag(Dialect):
         text = self._grammar(screen).format(action)
         return f"<think>{thought}</think>{text}" if thought else text
 
-    def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
+    def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
         """The task, and the form of each accepted action."""
         return f"{task} {self.answer_format(accepts, screen)}".strip()
 
-    def answer_format(self, accepts: Collection[type[Any]], screen: Screen) -> str:
+    def answer_format(self, accepts: ActionTypes, screen: Screen) -> str:
         """The form of each accepted action, in one sentence."""
         accepted = [kind for kind in self.says if kind in accepts]
         forms = ActionSet((ACTION_FORMS[kind] for kind in accepted), self.style).describe()
         positions = "x and y" if accepted == [Tap] else "positions"
-        return f"Answer {forms}, {positions} {self._range(screen)}."
-
-    def _range(self, screen: Screen) -> str:
-        if self._positions == "unit":
-            return "from 0.00 (left, top) to 1.00"
-        if self._positions == "thousand":
-            return "from 0 (left, top) to 1000"
         width, height = screen.seen
-        return f"in pixels of the image of {width}x{height}"
+        extent = {
+            "unit": "from 0.00 (left, top) to 1.00",
+            "thousand": "from 0 (left, top) to 1000",
+            "pixels": f"in pixels of the image of {width}x{height}",
+        }[self._positions]
+        return f"Answer {forms}, {positions} {extent}."
 
     def _grammar(self, screen: Screen) -> Grammar:
         size = screen.seen if self._positions == "pixels" else None

@@ -1,11 +1,11 @@
 """UI-TARS: `Thought:` and `Action:` lines; boxes from 0 to 1000."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.actions import reply_values
-from agentrl.actions.dialect import Screen
+from agentrl.actions.dialect import ActionTypes, Screen
 from agentrl.actions.keyword_calls import (
     Value,
     decode_text,
@@ -139,22 +139,17 @@ class UITars(VerbDialect):
         said = f"Action: {name}({', '.join(arguments)})"
         return f"Thought: {thought}\n{said}" if thought else said
 
-    def system(self, task: str, screen: Screen, accepts: Collection[type[Any]]) -> str:
+    def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
         """No system message: the first message holds the prompt."""
         return ""
 
     def opening(
-        self,
-        task: str,
-        screen: Screen,
-        accepts: Collection[type[Any]],
-        steps: Sequence[str],
-        shown: str,
+        self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
         """The prompt, the task, and the screen."""
         return f"{self.prompt(accepts)}{task}\n{shown}"
 
-    def prompt(self, accepts: Collection[type[Any]]) -> str:
+    def prompt(self, accepts: ActionTypes) -> str:
         """All before the task."""
         space = "\n".join(verb.description for verb in self.accepted(accepts).values())
         return (

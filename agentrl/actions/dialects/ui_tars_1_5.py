@@ -1,10 +1,10 @@
 """UI-TARS 1.5: points in pixels of the resized image."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from agentrl.actions.dialect import Screen, Size, smart_resize
+from agentrl.actions.dialect import ActionTypes, Screen, Size, smart_resize
 from agentrl.actions.dialects.ui_tars import UITars
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import OpenApp, Swipe
@@ -85,7 +85,7 @@ class UITars15(UITars):
         named = {renamed.get(key, key): value for key, value in given.items()}
         return super().framed(name, named, thought)
 
-    def prompt(self, accepts: Collection[type[Any]]) -> str:
+    def prompt(self, accepts: ActionTypes) -> str:
         """All before the task."""
         space = "\n".join(verb.description for verb in self.accepted(accepts).values())
         return (

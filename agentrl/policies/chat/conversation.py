@@ -22,9 +22,6 @@ class PromptHistory:
 
     With a history that carries a memory, the text between `<memory>` and `</memory>` in a reply is
     prepended to the following messages in the same tags, until another reply replaces it.
-
-    Args:
-        history: history settings; None includes all messages.
     """
 
     def __init__(self, history: History | None) -> None:
@@ -207,7 +204,16 @@ class Conversation:
                 parts, images = self._encoder.content(shown, self._scaled)
                 if images:
                     turn.message = replace(turn.message, images=images)
-            ids = self._ids(turn.message.role, parts, is_first=is_first)
+            role = turn.message.role
+            if is_first:
+                start, is_whole = self._encoder.first_prompt(self._system, role, parts)
+                # The same in each prompt whose first message changes, as in a window.
+                if start != self._start[0]:
+                    self._start = start, self._encoder.ids(start)
+                ids = self._start[1]
+                ids += () if is_whole else self._encoder.question(role, parts)
+            else:
+                ids = self._encoder.question(role, parts)
             images = turn.message.images if shown is not None and shown.images else ()
             # Successive screens often have the same tokens.
             form = ids, tuple(image.shape for image in images)
@@ -224,18 +230,6 @@ class Conversation:
         if self._last_scaled is None or self._last_scaled[0] is not image:
             self._last_scaled = image, self._encoder.scale(image)
         return self._last_scaled[1]
-
-    def _ids(
-        self, role: str, parts: tuple[Piece, ...] | None, *, is_first: bool
-    ) -> tuple[int, ...]:
-        if not is_first:
-            return self._encoder.question(role, parts)
-        start, is_whole = self._encoder.first_prompt(self._system, role, parts)
-        if is_whole:
-            return self._encoder.ids(start)
-        if start != self._start[0]:
-            self._start = start, self._encoder.ids(start)
-        return self._start[1] + self._encoder.question(role, parts)
 
     def answer(self, reply_ids: Sequence[int]) -> None:
         """Add a reply with exactly the ids that were sampled."""

@@ -190,12 +190,7 @@ def nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
 
 
 class TokenSampler:
-    """Samples the tokens of a batch, with one random stream per request.
-
-    Args:
-        requests: one per row.
-        device: device of the logits.
-    """
+    """Samples the tokens of a batch, with one random stream per request."""
 
     def __init__(self, requests: Sequence[Sampling], device: torch.device) -> None:
         self._streams = [np.random.default_rng(request.seed) for request in requests]

@@ -14,19 +14,7 @@ CONNECT_S = 30.0
 
 
 class HttpConnection:
-    """Sends requests; deadlines are the caller's, so that they limit a whole response.
-
-    Args:
-        url: address of the server.
-        in_flight: maximum number of concurrent requests.
-        largest: maximum bytes of a response.
-        advice: the message if the HTTP client is not installed.
-        headers: sent with every request.
-        uses_proxy: whether the proxies of environment variables are used.
-
-    Raises:
-        ConfigError: the HTTP client is not installed.
-    """
+    """Sends requests; deadlines are the caller's, so that they limit a whole response."""
 
     def __init__(
         self,

@@ -57,15 +57,7 @@ def sglang_arguments() -> list[str] | None:
 
 
 class SGLangClient:
-    """Requests and responses in JSON.
-
-    Args:
-        url: address of the server.
-        in_flight: maximum number of concurrent requests.
-
-    Raises:
-        ConfigError: the HTTP client is not installed.
-    """
+    """Requests and responses in JSON."""
 
     def __init__(self, url: str, in_flight: int) -> None:
         self._http = HttpConnection(
@@ -136,19 +128,17 @@ class SGLangServer:
         try:
             async with asyncio.timeout(deadline_s):
                 while not await client.is_healthy():
-                    if (status := self._process.poll()) is not None:
-                        raise self._failure(status)
+                    status, why = self._process.poll(), self._last_words
+                    if status == _BAD_ARGUMENTS:
+                        raise ConfigError(f"rollout.engine_kwargs: SGLang rejects them: {why()}")
+                    if status is not None:
+                        raise EngineError(f"SGLang ended with status {status}: {why()}")
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise EngineError(
                 f"SGLang was not ready within {deadline_s:g} s (rollout.start_deadline_s): "
                 f"{self._last_words()}"
             ) from None
-
-    def _failure(self, status: int) -> Exception:
-        if status == _BAD_ARGUMENTS:
-            return ConfigError(f"rollout.engine_kwargs: SGLang rejects them: {self._last_words()}")
-        return EngineError(f"SGLang ended with status {status}: {self._last_words()}")
 
     def _last_words(self) -> str:
         lines = Path(self._log.name).read_text("utf-8", "replace").strip().splitlines()

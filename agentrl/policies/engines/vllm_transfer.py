@@ -122,13 +122,7 @@ class SharedTrainerInit(TrainerInitInfo):  # type: ignore[misc]
 
 
 class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ignore[misc]
-    """The learner's side: one in every rank.
-
-    Args:
-        init_info: the rank, and the folder for chunks.
-        client: calls the engines.
-        source: yields the weights one by one.
-    """
+    """The learner's side: one in every rank."""
 
     init_info_cls = SharedTrainerInit
 

@@ -24,14 +24,7 @@ if TYPE_CHECKING:
 
 
 class ProcessorAdapter(ModelAdapter):
-    """Tokens and tensors of an image are those of the model's processor, image by image.
-
-    Args:
-        path: the model's folder.
-
-    Raises:
-        ConfigError: the processor cannot be loaded, or does not work as transformers' do.
-    """
+    """Tokens and tensors of an image are those of the model's processor, image by image."""
 
     vision_modules: ClassVar[tuple[str, ...]] = (
         "visual", "vision_tower", "vision_model", "vision_encoder", "multi_modal_projector",
@@ -111,9 +104,18 @@ class ProcessorAdapter(ModelAdapter):
 
     def expand_pixels(self, pixels: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Normalize 8-bit values."""
+        import torch
+
         found = dict(pixels)
         if found and self._can_normalize_later:
-            found["pixel_values"] = self._normalized(found["pixel_values"])
+            # float32[..., 3, H, W] of uint8[..., 3, H, W]; the rescaling is part of mean and std.
+            values, processor = found["pixel_values"], self._processor.image_processor
+            factor = processor.rescale_factor
+            mean, std = (
+                torch.tensor(numbers, device=values.device).div(factor).view(-1, 1, 1)
+                for numbers in (processor.image_mean, processor.image_std)
+            )
+            found["pixel_values"] = values.float().sub_(mean).div_(std)
         return found
 
     @property
@@ -132,17 +134,6 @@ class ProcessorAdapter(ModelAdapter):
         unused = {"batch_num_images", *getattr(self._processor, "unused_input_names", ())}
         found = self._process(images, **changed)
         return {**{n: v for n, v in found.items() if n not in unused}, "image_rows": rows}
-
-    def _normalized(self, values: Tensor) -> Tensor:
-        """float32 of the same shape and device."""
-        import torch
-
-        processor = self._processor.image_processor
-        mean, std = (
-            torch.tensor(numbers, device=values.device).div(processor.rescale_factor).view(-1, 1, 1)
-            for numbers in (processor.image_mean, processor.image_std)
-        )
-        return values.float().sub_(mean).div_(std)
 
     def select_images(
         self, pixels: Mapping[str, Tensor], numbers: Sequence[int]

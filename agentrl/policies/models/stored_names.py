@@ -39,9 +39,6 @@ class StoredForm:
     Args:
         folder: the folder of the model that the run started from.
         weights: all weights by their names in memory, of one dtype; may be on the meta device.
-
-    Raises:
-        ConfigError: the folder has no such model.
     """
 
     def __init__(self, folder: Path, weights: Mapping[str, Tensor]) -> None:

@@ -53,12 +53,7 @@ def open_model(
 
 
 class StoredWeights:
-    """The weights in a model's files, under their names in memory.
-
-    Args:
-        model: from `load_headers`.
-        files: from `open_files`.
-    """
+    """The weights in a model's files, under their names in memory."""
 
     def __init__(self, model: Any, files: Mapping[str, WeightSlice]) -> None:
         from transformers.core_model_loading import (

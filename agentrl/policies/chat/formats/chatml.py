@@ -14,12 +14,7 @@ _START, _END = "<|im_start|>", "<|im_end|>"
 
 
 class ChatML(ChatFormat):
-    """ChatML with the system message in a turn of its own.
-
-    Args:
-        start_id: token that starts a turn.
-        end_id: token that ends a turn.
-    """
+    """ChatML with the system message in a turn of its own."""
 
     protected = frozenset({_START, _END})
 

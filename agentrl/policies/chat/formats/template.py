@@ -44,15 +44,7 @@ _Layout = tuple[Piece | _Slot, ...]
 
 
 class TemplateFormat(ChatFormat):
-    """The format of a model's own chat template.
-
-    Args:
-        model: what is known about the model.
-        template: its chat template.
-
-    Raises:
-        ConfigError: the template cannot be split into turns.
-    """
+    """The format of a model's own chat template."""
 
     def __init__(self, model: ChatModel, template: str) -> None:
         self._model, self._template = model, template

@@ -89,15 +89,7 @@ class PatchLayout:
 
 
 class QwenVL(ModelAdapter):
-    """Adapter of one model of these families.
-
-    Args:
-        image_token_id: token of a square of patches.
-        vision_start_id: token before an image.
-        vision_end_id: token after an image.
-        banned_token_ids: all placeholders of images and videos.
-        patching: how the vision tower divides images.
-    """
+    """Adapter of one model of these families."""
 
     model_types: ClassVar[tuple[str, ...]] = (
         "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe",
