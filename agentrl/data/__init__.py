@@ -1,1 +1,1 @@
-"""Data sets, images, prompt templates, and the translation of observations and actions."""
+"""Data sets, their images and tables, prompt templates, observations, and inputs of rewards."""
