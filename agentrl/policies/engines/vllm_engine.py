@@ -236,12 +236,7 @@ class VLLMEngine(TokenEngine):
     async def _run(
         self, prompt: Prompt, sampling: Sampling, show: Callable[[tuple[int, ...]], None] | None
     ) -> Any:
-        adapter = self._encoder.model_adapter
-        request: dict[str, Any] = {
-            "prompt_token_ids": adapter.engine_prompt(prompt.token_ids, prompt.images)
-        }
-        if prompt.images:
-            request["multi_modal_data"] = {"image": list(prompt.images)}
+        request = self._request(prompt)
         parameters = self._parameters(sampling, grows=show is not None)
         answers = self._engine.generate(
             request, parameters, f"{next(self._ids)}", lora_request=self._adapter
@@ -255,6 +250,13 @@ class VLLMEngine(TokenEngine):
         if output.outputs[0].finish_reason == "abort":
             raise EngineError(f"a weight update failed meanwhile: {self._invalid}")
         return output
+
+    def _request(self, prompt: Prompt) -> dict[str, Any]:
+        collapsed = self._encoder.model_adapter.engine_prompt(prompt.token_ids, prompt.images)
+        request: dict[str, Any] = {"prompt_token_ids": collapsed}
+        if prompt.images:
+            request["multi_modal_data"] = {"image": list(prompt.images)}
+        return request
 
     def _parameters(self, sampling: Sampling, *, grows: bool) -> Any:
         from vllm import SamplingParams
