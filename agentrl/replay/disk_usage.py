@@ -54,9 +54,6 @@ class DiskUsage:
     """The kept episodes of a run, and the bytes that they and their frames take.
 
     The first `catch_up` lists the run's frames; later calls read only what was appended since.
-
-    Args:
-        run: the run's folder.
     """
 
     def __init__(self, run: Path) -> None:

@@ -22,7 +22,7 @@ _JSON_LISTS = frozenset((list, tuple))
 
 
 def to_plain(value: Any, max_depth: int = _DEEPEST - 2) -> Any:
-    """The nearest JSON value: arrays become lists, a value without a JSON form becomes its text.
+    """Return the nearest JSON value: arrays become lists, what JSON cannot express becomes text.
 
     Args:
         value: anything.

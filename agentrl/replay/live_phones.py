@@ -143,7 +143,7 @@ def merge_states(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> di
 
 
 def read_live_phones(run: Path) -> list[dict[str, Any]]:
-    """All phones that running processes report, sorted by host and serial.
+    """Return all phones that running processes report, sorted by host and serial.
 
     The keys are the fields of `LivePhone`, and `reported`: the time of the latest file with
     the phone, in seconds since 1970.

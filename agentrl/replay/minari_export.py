@@ -211,7 +211,7 @@ def _select_episodes(
 
 
 def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode | str:
-    """The data to write for an episode, or the reason why it is skipped."""
+    """Return the data to write for an episode, or the reason why it is skipped."""
     turns, final = recorded.episode.turns, recorded.episode.final_frames
     if not turns:
         return "without a turn"
@@ -283,7 +283,7 @@ def _observation_space(
 
 
 def _action_space(plays: Sequence[MinariEpisode], replies: bool) -> spaces.Space[Any]:
-    """The smallest space that contains all recorded actions."""
+    """Return the smallest space that contains all recorded actions."""
     actions = [action for play in plays for action in play.actions]
     if replies:
         return _text_space(actions)
@@ -304,6 +304,6 @@ def _action_space(plays: Sequence[MinariEpisode], replies: bool) -> spaces.Space
 
 
 def _text_space(texts: Sequence[str]) -> spaces.Text:
-    """A space over exactly the characters that occur."""
+    """Return a space over exactly the characters that occur."""
     charset = sorted(set("".join(texts))) or [" "]
     return spaces.Text(max(1, *map(len, texts)), min_length=0, charset="".join(charset))

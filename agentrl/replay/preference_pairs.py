@@ -126,7 +126,7 @@ def _pairs(run: Run, where: Filter, history: History, settings: PairSettings) ->
 
 
 def groups(summaries: Iterable[Summary]) -> list[list[Summary]]:
-    """The valid episodes that are still there, by group; groups of one are left out."""
+    """Return the valid episodes that are still there, by group; groups of one are left out."""
     found = defaultdict[str, list[Summary]](list)
     for summary in summaries:
         if not summary.outcome.void and not summary.removed and summary.turns:
@@ -135,7 +135,7 @@ def groups(summaries: Iterable[Summary]) -> list[list[Summary]]:
 
 
 def _by_total(members: Sequence[RecordedEpisode], history: History) -> Iterator[_Pair]:
-    """The best episode with the worst one, the second best with the second worst, and so on."""
+    """Pair the best episode with the worst, the second best with the second worst, and so on."""
     ranked = sorted(members, key=lambda one: (bool(one.summary.success), one.summary.reward))
     for worse, better in zip(ranked[: len(ranked) // 2], ranked[::-1], strict=False):
         gap = better.summary.reward - worse.summary.reward
@@ -173,7 +173,7 @@ def _whole(
 
 
 def _replies_from(episode: Episode, turn: int) -> list[EpisodeMessage]:
-    """The messages from the reply of a turn on."""
+    """Return the messages from the reply of a turn on."""
     messages = episode.messages()
     return messages[len(messages) - 2 * (len(episode.turns) - turn) + 1 :]
 
@@ -201,7 +201,7 @@ def _at_states(members: Sequence[RecordedEpisode], history: History) -> Iterator
 
 
 def _row(pair: _Pair, run: Run, folder: Path) -> dict[str, Any] | None:
-    """A line of the file; None if a frame was not recorded."""
+    """Return a line of the file; None if a frame was not recorded."""
     row: dict[str, Any] = {}
     for name, images, messages in (
         ("prompt", "images", pair.prompt),

@@ -68,11 +68,7 @@ class Pruned:
 
 
 class Pruner:
-    """Keeps a run's episodes and frames within a size limit; repeated calls are cheap.
-
-    Args:
-        run: the run's folder.
-    """
+    """Keeps a run's episodes and frames within a size limit; repeated calls are cheap."""
 
     def __init__(self, run: Path) -> None:
         self._run = run

@@ -201,7 +201,7 @@ class Run:
         return self._index.version
 
     def share_read(self) -> float:
-        """The fraction of the index that was read; may be called while `episodes` reads it."""
+        """Return the fraction of the index that was read, also while `episodes` reads it."""
         return self._index.share()
 
     def episode(self, episode_id: str) -> RecordedEpisode:
@@ -226,7 +226,7 @@ class Run:
         return summary
 
     def read(self, summary: Summary) -> RecordedEpisode:
-        """The whole episode of a summary, without looking for newer ones.
+        """Return the whole episode of a summary, without looking for newer ones.
 
         Raises:
             EpisodeRemoved, ConfigError: as `episode`.
@@ -285,7 +285,7 @@ class Run:
         return advantages
 
     def with_images(self, recorded: RecordedEpisode) -> RecordedEpisode:
-        """The episode with images: each turn's own recorded frames, and those after the last turn.
+        """Load the images of an episode: the frames of each turn, and those after the last one.
 
         Frames that are missing or damaged are left out.
         """
@@ -319,7 +319,7 @@ class Run:
             log.warning("%s: skipped %d episodes that pruning removed", self.path, removed)
 
     def frame_bytes(self, frame_id: str) -> bytes | None:
-        """The PNG of one frame; None if it was not recorded or the id is not valid."""
+        """Return the PNG of one frame; None if it was not recorded or the id is not valid."""
         if not is_frame(frame_id):
             return None
         candidates = (frame_pack.read_png(path, frame_id) for path in self._packs())
@@ -348,7 +348,7 @@ class Run:
 
 
 def _results(summary: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, float]]]:
-    """The numbers of each player, as `before sampled` or `expert`."""
+    """Yield the numbers of each player, as `before sampled` or `expert`."""
     for key, value in summary.items():
         if isinstance(value, dict) and key != "seconds":
             path = f"{name} {key}".strip()

@@ -225,13 +225,13 @@ def _pixels(start: float, end: float, length: int) -> slice:
 
 
 def frames_of(episode: Episode) -> list[str]:
-    """Ids of the recorded frames of an episode, without duplicates."""
+    """Return ids of the recorded frames of an episode, without duplicates."""
     shown = [*(id for turn in episode.turns for id in turn.frames), *episode.final_frames]
     return [id for id in dict.fromkeys(shown) if id]
 
 
 def _metrics(episode: Episode) -> dict[str, float]:
-    """The environment's metrics after the last turn; anything but finite numbers is dropped."""
+    """Return the environment's metrics after the last turn that are finite numbers."""
     metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
     if not isinstance(metrics, Mapping):
         return {}

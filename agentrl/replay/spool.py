@@ -188,11 +188,7 @@ class Spool:
 
 
 class SpoolReceiver:
-    """Writes parcels of several spools into the folder of a run.
-
-    Args:
-        run: the run's folder.
-    """
+    """Writes parcels of several spools into the folder of a run."""
 
     def __init__(self, run: Path) -> None:
         self._run = run.resolve()
@@ -202,10 +198,6 @@ class SpoolReceiver:
 
     def apply(self, spool: str, parcel: Parcel) -> None:
         """Write a parcel.
-
-        Args:
-            spool: identifies the sender.
-            parcel: what it sends.
 
         Raises:
             OSError: the disk is full.

@@ -65,7 +65,7 @@ def rows(
 
 
 def to_arrow(run: Run, kind: str = "episodes", where: Filter | None = None) -> "pyarrow.Table":
-    """An Arrow table with the ids of the frames, which `Run.frame` loads.
+    """Return an Arrow table with the ids of the frames, which `Run.frame` loads.
 
     Args:
         run: the recorded run.
@@ -97,7 +97,7 @@ def to_dataset(
     *,
     cache: Path | None = None,
 ) -> "datasets.Dataset":
-    """A Hugging Face data set with a column `images`, one image for each `<image>`.
+    """Return a Hugging Face data set with a column `images`, one image for each `<image>`.
 
     Conversations have a column `messages`, as trainers for chat models expect. Rows with a missing
     frame are skipped.
@@ -235,7 +235,7 @@ def _write_file(
 
 
 def images_folder(path: Path) -> Path:
-    """The folder beside a JSONL file that holds its images."""
+    """Return the folder beside a JSONL file that holds its images."""
     return path.with_name(f"{path.stem}-images")
 
 
@@ -359,7 +359,7 @@ def _conversations(recorded: RecordedEpisode, history: History) -> Iterator[dict
 
 
 def prompt_of(episode: Episode, last: int, history: History) -> list[EpisodeMessage]:
-    """The messages of a turn's prompt."""
+    """Return the messages of a turn's prompt."""
     messages = episode.messages()
     start = len(messages) - 2 * len(episode.turns)
     first = 0 if history.turns is None else max(0, last + 1 - history.turns)

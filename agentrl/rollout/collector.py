@@ -1,15 +1,18 @@
 """Collect groups of scored episodes, with many in flight that never wait for each other."""
 
 import asyncio
+import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentrl.errors import EnvCrashed, EnvError, EnvLost, RewardError, WorldError
-from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.run_episode import EpisodeRequest
+from agentrl.text import pluralize
 from agentrl.types import Episode, ScoredEpisode, Split, TruncatedBy
+
+log = logging.getLogger(__name__)
 
 Play = Callable[[EpisodeRequest], Awaitable[ScoredEpisode]]
 """Plays and scores one requested episode; failures of phone or environment make it void."""
@@ -36,16 +39,24 @@ class CollectionProgress:
             void=self.void + other.void,
         )
 
+    def add(self, scored: ScoredEpisode) -> None:
+        """Count an episode that has ended."""
+        episode = scored.episode
+        self.episodes += 1
+        self.turns += len(episode.turns)
+        self.tokens += sum(len(turn.reply_ids) for turn in episode.turns)
+        self.context_full += episode.truncated_by is TruncatedBy.CONTEXT
+        if (cause := episode.cause) is not None:
+            self.void[cause] += 1
+
     def unscored_metrics(self) -> dict[str, float]:
-        """The share of episodes that could not be scored, if there are any: they are in no mean."""
+        """Return the share of episodes that could not be scored, if any: they are in no mean."""
         count = self.void.get(RewardError.__name__, 0)
         return {"unscored": count / self.episodes} if count else {}
 
     def void_metrics(self) -> dict[str, float]:
-        """Number and share of void episodes, in total and by cause; share with a full context.
-
-        A growing share may mean that the policy learns to void episodes that it is losing.
-        """
+        """Return the void episodes, in total and by cause, and the share with a full context."""
+        # A growing share may mean that the policy learns to void episodes that it is losing.
         total = max(1, self.episodes)
         count = self.void.total()
         metrics: dict[str, float] = {"void": count, "void_share": count / total}
@@ -112,7 +123,7 @@ class RequestQueue:
         self._count += 1
 
     def take(self, worker: int) -> tuple[int, EpisodeRequest]:
-        """The next request for a worker, and its index; there must be one."""
+        """Return the next request for a worker, and its index; there must be one."""
         groups = self._begun[worker]
         if not groups and self._new:
             name = next(iter(self._new))
@@ -125,6 +136,32 @@ class RequestQueue:
             del groups[name]
         self._count -= 1
         return entry
+
+
+class FailureLog:
+    """Logs why episodes are discarded: each failure once, as a broken reward fails in every one."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._repeated = Counter[str]()
+
+    def add(self, episode: Episode) -> None:
+        """Log the failure of a void episode, or count it if the same one was logged before."""
+        if not episode.outcome.void:
+            return
+        error = episode.error or episode.outcome.value
+        if error in self._known:
+            self._repeated[error] += 1
+            return
+        self._known.add(error)
+        log.warning("%s discarded after %d turns: %s", episode.id, len(episode.turns), error)
+
+    def log_repeated(self) -> None:
+        """Log how many episodes failed for a known reason since the last call."""
+        for error, count in self._repeated.items():
+            episodes = pluralize(count, "more episode")
+            log.warning("%s discarded for the same reason: %s", episodes, error)
+        self._repeated.clear()
 
 
 class Collector:
@@ -191,9 +228,11 @@ class Collector:
             kinds = {type(e.episode.failure) for e in void}
             # The same code would fail again, if nothing but code has failed.
             kind = next((one for one in (RewardError, EnvError) if kinds == {one}), WorldError)
+            causes = Counter(e.episode.error or e.episode.outcome.value for e in void)
+            frequent = "; ".join(f"{count} x {error}" for error, count in causes.most_common(3))
             raise kind(
                 f"{len(void)} of {len(episodes)} episodes are void (failed through no fault of the "
-                f"agent): {_causes(void)}"
+                f"agent): {frequent}"
             )
         return episodes
 
@@ -220,7 +259,7 @@ class Collector:
             finally:
                 self._num_playing, self._is_suspect_playing = self._num_playing - 1, False
                 self._changed.set()
-            self._count(scored)
+            self._progress.add(scored)
             self._failures.add(scored.episode)
             if not self._plays_again(index, request, scored.episode, is_alone=is_alone):
                 self._results[index] = scored
@@ -235,8 +274,9 @@ class Collector:
         is_crash = isinstance(failure, EnvCrashed)
         if not episode.outcome.void or (is_alone and is_crash):
             return False
+        # A function that fails for wrong replies would otherwise see only right ones.
         if request.split == "eval" and isinstance(failure, RewardError):
-            return False  # a function that fails for wrong replies would see only right ones
+            return False
         if isinstance(failure, EnvCrashed | EnvLost) and index not in self._crashed:
             self._crashed.add(index)
         elif self._refills > 0:
@@ -254,10 +294,8 @@ class Collector:
             self._queue.put(index, request)
 
     async def _may_take(self) -> bool:
-        """Wait for a request; False at the end of the collection.
-
-        Also when all have been taken: they may come back.
-        """
+        """Wait for a request; False at the end of the collection."""
+        # Requests that have all been taken may come back.
         while not self.ended.done():
             if self._queue and not self._is_suspect_playing:
                 return True
@@ -266,21 +304,3 @@ class Collector:
             self._changed.clear()
             await self._changed.wait()
         return False
-
-    def _count(self, scored: ScoredEpisode) -> None:
-        self._progress.episodes += 1
-        self._progress.turns += len(scored.episode.turns)
-        self._progress.tokens += sum(len(t.reply_ids) for t in scored.episode.turns)
-        self._progress.context_full += scored.episode.truncated_by is TruncatedBy.CONTEXT
-        if (cause := scored.episode.cause) is not None:
-            self._progress.void[cause] += 1
-
-
-def _causes(episodes: Sequence[ScoredEpisode]) -> str:
-    """The three most frequent errors."""
-    counts: dict[str, int] = {}
-    for scored in episodes:
-        error = scored.episode.error or scored.episode.outcome.value
-        counts[error] = counts.get(error, 0) + 1
-    ranked = sorted(counts.items(), key=lambda item: -item[1])[:3]
-    return "; ".join(f"{count} x {error}" for error, count in ranked)

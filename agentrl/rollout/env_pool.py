@@ -136,7 +136,8 @@ class PhoneEnvPool:
                 return await self._play_on_leased_phone(play, split, name)
             except PoolEmpty:
                 raise
-            except NoDevice as error:  # retry: another episode may end, or a phone may return
+            # Tried again, because another episode may end, or a phone return.
+            except NoDevice as error:
                 log.warning("%s", error)
                 busy = error
         raise busy
@@ -159,7 +160,8 @@ class PhoneEnvPool:
                     self._closing.add(runner)
                 if episode.outcome is Outcome.TIMEOUT:
                     lease.doubt()
-                if isinstance(episode.failure, DeviceError):  # for the lease to handle
+                # The lease counts it against the phone.
+                if isinstance(episode.failure, DeviceError):
                     raise episode.failure
         except DeviceError:
             if episode is None:

@@ -21,7 +21,7 @@ class Share:
     high: float | None
 
     def complement(self) -> "Share":
-        """The proportion of the other episodes."""
+        """Return the proportion of the other episodes."""
         if self.share is None or self.low is None or self.high is None:
             return self
         return Share(
@@ -47,12 +47,12 @@ class GroupSums(NamedTuple):
 
     @classmethod
     def total(cls, parts: Iterable["GroupSums"]) -> "GroupSums":
-        """The sums over the groups of several parts."""
+        """Return the sums over the groups of several parts."""
         return cls(*map(sum, zip(*parts, strict=True)))
 
     @classmethod
     def of_groups(cls, groups: Iterable[tuple[int, int]]) -> "GroupSums":
-        """The sums over groups, of which each has a number of errors and of episodes."""
+        """Return the sums over groups, of which each has a number of errors and of episodes."""
         return cls.total(
             cls(1, int(wrong > 0), wrong, of, wrong * wrong, wrong * of, of * of)
             for wrong, of in groups
@@ -60,7 +60,7 @@ class GroupSums(NamedTuple):
         )
 
     def share(self) -> Share:
-        """The share of errors, with Wilson's interval for as many episodes as are independent.
+        """Return the share of errors, with Wilson's interval for the effective sample size.
 
         Siblings answer the same question, so a reward that is wrong about one is often wrong about
         all. The variance between groups shows how much (the ratio estimator of cluster sampling,
@@ -70,7 +70,8 @@ class GroupSums(NamedTuple):
         if not self.of:
             return Share(count=0, of=0, share=None, low=None, high=None)
         share, alike = self.wrong / self.of, self.of_squared / self.of
-        effect = alike  # by what factor the variance exceeds that of independent episodes
+        # The factor by which the variance exceeds that of independent episodes.
+        effect = alike
         if 0 < share < 1 and self.groups > 1 and alike > 1:
             residuals = (
                 self.wrong_squared - 2 * share * self.wrong_times_of + share**2 * self.of_squared

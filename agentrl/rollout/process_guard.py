@@ -27,7 +27,8 @@ def remember_streams() -> None:
                     _copies[number] = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, len(_STREAMS))
                     if copy is not None:
                         os.close(copy)
-            except OSError:  # it is closed, as in `agentrl ... 2>&-`
+            # The stream may be closed from the start, as in `agentrl ... 2>&-`.
+            except OSError:
                 continue
 
 
@@ -37,7 +38,8 @@ def reopen_closed_streams() -> list[str]:
     Returns:
         Their names, such as `stdout`.
     """
-    try:  # quickly, as this runs after each step
+    # Quickly, because this runs after each step.
+    try:
         for number in _NUMBERS:
             os.get_inheritable(number)
     except OSError:
@@ -78,12 +80,9 @@ class ProcessGuard:
         return os.getpid() != self._pid
 
     def check(self, name: str) -> None:
-        """Open closed standard streams again, or end the process if it cannot be used any more.
-
-        Args:
-            name: of the function that was called.
-        """
-        if self.is_fork():  # the function returned, or raised, in both processes
+        """Open closed standard streams again, or end the process if it cannot be used any more."""
+        # A function that forks returns, or raises, in both processes.
+        if self.is_fork():
             os._exit(0)
         with suppress(OSError):
             if self._inodes == self._current_inodes():

@@ -25,7 +25,7 @@ from agentrl.rollout.environments.env_runner import EnvRunner
 from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.rollout.run_episode import EpisodeLimits, EpisodeRequest, run_episode
-from agentrl.types import Episode, Image, ScoredEpisode, Split, Turn
+from agentrl.types import Episode, Image, Split, Turn
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class ScoreComparison:
 
 
 def chat_format_of(run: Path) -> QueryFormat:
-    """The chat format of a run's model; ChatML if its files are not on this machine."""
+    """Return the chat format of a run's model; ChatML if its files are not on this machine."""
     file, start = run / "config.yaml", run / "start"
     if not file.is_file() or extras.missing_for_models("local")[0]:
         return CHATML
@@ -107,7 +107,13 @@ def rescore(
             if isinstance(scored, RewardError):
                 check_recorded(scored, before.episode, [one.episode for one in valid])
                 raise RewardError(f"{before.summary.id}: {scored}") from scored
-            rescored.append(_rescored(before, scored))
+            sums = {name: float(sum(values)) for name, values in scored.components.items()}
+            rescored.append(
+                RescoredEpisode(
+                    id=before.summary.id, group=before.summary.group, was=before.summary.reward,
+                    now=scored.reward, components=sums,
+                )
+            )  # fmt: skip
     return rescored
 
 
@@ -117,8 +123,14 @@ def check_recorded(error: RewardError, failed: Episode, recorded: Sequence[Episo
     Raises:
         ConfigError: it does.
     """
-    key = _missing_key(error)
-    if key is None or _has(failed, key):
+    if isinstance(error.__cause__, MissingInfo):
+        key = error.__cause__.key
+    # Without a recorded ground truth, a batch function is given None and may fail on it.
+    elif any(word in str(error) for word in ("ground_truth", "NoneType")):
+        key = "ground_truth"
+    else:
+        return
+    if _has(failed, key):
         return
     lacking = [before.id for before in recorded if not _has(before, key)]
     raise ConfigError(
@@ -128,28 +140,9 @@ def check_recorded(error: RewardError, failed: Episode, recorded: Sequence[Episo
     ) from error
 
 
-def _missing_key(error: RewardError) -> str | None:
-    """The key of info whose absence explains the error; None if it has another reason."""
-    if isinstance(error.__cause__, MissingInfo):
-        return error.__cause__.key
-    # Without a recorded ground truth, a batch function is given None and may fail on it.
-    is_truth = any(word in str(error) for word in ("ground_truth", "NoneType"))
-    return "ground_truth" if is_truth else None
-
-
 def _has(episode: Episode, key: str) -> bool:
     """Whether the info of the last turn or of the reset has this key."""
     return key in episode.reset_info or any(key in turn.info for turn in episode.turns[-1:])
-
-
-def _rescored(before: RecordedEpisode, after: ScoredEpisode) -> RescoredEpisode:
-    return RescoredEpisode(
-        id=before.summary.id,
-        group=before.summary.group,
-        was=before.summary.reward,
-        now=after.reward,
-        components={name: float(sum(values)) for name, values in after.components.items()},
-    )
 
 
 def compare_scores(rescored: Sequence[RescoredEpisode], seed: int = 0) -> ScoreComparison:
@@ -246,11 +239,20 @@ async def rehearse(plan: PlayPlan, recorded: Sequence[RecordedEpisode]) -> list[
     slots = asyncio.Semaphore(env_pool.count)
 
     async def rehearse_one(before: RecordedEpisode) -> Rehearsal:
+        summary, turns = before.summary, before.episode.turns
+        split = cast(Split, summary.split)
+        request = EpisodeRequest(
+            split=split, step=summary.step, group=0, member=summary.member, seed=summary.seed,
+            label="rehearsal",
+        )  # fmt: skip
+        policy = ScriptedPolicy(_RecordedPlayer([turn.reply for turn in turns]))
+        limits = EpisodeLimits(max_turns=len(turns), deadline_s=plan.rollout.deadline_s)
+
+        def act(runner: EnvRunner) -> Awaitable[Episode]:
+            return run_episode(request, plan.tasks[""].train.id, runner, policy, 0, limits)
+
         async with slots:
-            after = await _replayed(
-                before, plan.tasks[""].train.id, plan.rollout.deadline_s, env_pool.run_in_env
-            )
-            return first_difference(before.episode, after)
+            return first_difference(before.episode, await env_pool.run_in_env(act, split))
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -260,27 +262,6 @@ async def rehearse(plan: PlayPlan, recorded: Sequence[RecordedEpisode]) -> list[
     finally:
         env_pool.close()
     return [task.result() for task in tasks]
-
-
-async def _replayed(
-    before: RecordedEpisode,
-    env_id: str,
-    deadline_s: float,
-    run_in_env: Callable[[Callable[[EnvRunner], Awaitable[Episode]], Split], Awaitable[Episode]],
-) -> Episode:
-    summary, turns = before.summary, before.episode.turns
-    split = cast(Split, summary.split)
-    request = EpisodeRequest(
-        split=split, step=summary.step, group=0, member=summary.member, seed=summary.seed,
-        label="rehearsal",
-    )  # fmt: skip
-    policy = ScriptedPolicy(_RecordedPlayer([turn.reply for turn in turns]))
-    limits = EpisodeLimits(max_turns=len(turns), deadline_s=deadline_s)
-
-    def act(runner: EnvRunner) -> Awaitable[Episode]:
-        return run_episode(request, env_id, runner, policy, 0, limits)
-
-    return await run_in_env(act, split)
 
 
 class _RecordedPlayer:
@@ -294,7 +275,7 @@ class _RecordedPlayer:
 
 
 def first_difference(before: Episode, after: Episode) -> Rehearsal:
-    """The first difference between two episodes with the same replies."""
+    """Return the first difference between two episodes with the same replies."""
 
     def differs(turn: int, what: str, was: Any, now: Any) -> Rehearsal:
         return Rehearsal(
@@ -320,9 +301,10 @@ def first_difference(before: Episode, after: Episode) -> Rehearsal:
 
 
 def _turn_values(was: Turn, now: Turn) -> list[tuple[str, Any, Any]]:
-    """The recorded values of a turn, in the order in which they arise."""
+    """Return the recorded values of a turn, in the order in which they arise."""
     seen: list[tuple[str, Any, Any]] = []
-    if was.shown:  # empty if the screen was private
+    # The text of a private screen is not recorded.
+    if was.shown:
         seen.append(("words", was.shown, now.shown))
     if was.frames and now.frames:
         seen.append(("frames", was.frames, now.frames))
@@ -335,7 +317,7 @@ def _turn_values(was: Turn, now: Turn) -> list[tuple[str, Any, Any]]:
 
 
 def _differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """The first key of two infos whose values differ; keys that one of them lacks are ignored."""
+    """Return the first key that both infos have with different values; None if there is none."""
     after = to_plain(now)
     return next((key for key in was if key in after and was[key] != after[key]), None)
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -63,7 +64,7 @@ class Comparison:
     def verdict(
         self, episode_id: str, group: str, score: float, facts: Facts, frame: str | None = None
     ) -> Verdict | None:
-        """The verdict about one episode; None if its truth is unknown."""
+        """Return the verdict about one episode; None if its truth is unknown."""
         if (truth := facts.get(self.truth)) is None:
             return None
         return Verdict(
@@ -156,14 +157,7 @@ def error_sums(verdicts: Iterable[Verdict]) -> ErrorSums:
 def report_on(
     candidate: str, comparison: Comparison, verdicts: Sequence[Verdict], **more: Any
 ) -> AuditReport:
-    """Count verdicts.
-
-    Args:
-        candidate: name of what is audited.
-        comparison: that the verdicts come from.
-        verdicts: of all episodes.
-        more: further fields of the report.
-    """
+    """Count verdicts."""
     wrong = sorted(
         (v for v in verdicts if v.kind), key=lambda v: (-abs(v.score - comparison.accept_at), v.id)
     )
@@ -214,11 +208,6 @@ def _facts(
 def check_known(name: str, what: str, facts: Iterable[Facts]) -> None:
     """Check that at least one episode has a fact.
 
-    Args:
-        name: of the fact.
-        what: the option or setting that names it.
-        facts: of all episodes.
-
     Raises:
         ConfigError: none has it.
     """
@@ -230,7 +219,7 @@ def check_known(name: str, what: str, facts: Iterable[Facts]) -> None:
 
 
 def last_frame(episode: Episode) -> str | None:
-    """The last recorded screen of an episode."""
+    """Return the last recorded screen of an episode."""
     turns = (frame for turn in reversed(episode.turns) for frame in reversed(turn.frames))
     return next(iter((*reversed(episode.final_frames), *turns)), None)
 
@@ -239,12 +228,6 @@ def audit_recorded(
     run: Run, summaries: Sequence[Summary], candidate: str, comparison: Comparison
 ) -> AuditReport:
     """Audit a reward that was recorded.
-
-    Args:
-        run: the recorded run.
-        summaries: valid episodes.
-        candidate: `reward` or `reward/NAME`.
-        comparison: with the truth.
 
     Raises:
         ConfigError: no episode has that reward, or the truth.
@@ -287,7 +270,8 @@ async def audit_rewards(
     source = iter(recorded)
 
     async def score_next() -> None:
-        for before in source:  # shared: each takes the next episode when it has time
+        # All share the iterator: each takes the next episode when it has time.
+        for before in source:
             facts[before.summary.id] = recorded_facts(before.summary)
             groups[before.summary.id] = before.summary.group
             whole = run.with_images(before) if scorer.reads_images else before
@@ -337,13 +321,14 @@ def _report(
 
 
 def _with_frames(run: Run, cases: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    def frame(episode_id: str) -> str | None:
-        try:
-            return last_frame(run.episode(episode_id).episode)
-        except ConfigError:  # removed, or damaged
-            return None
-
-    return [{**case, "frame": frame(case["id"])} for case in cases]
+    found: list[Mapping[str, Any]] = []
+    for case in cases:
+        frame = None
+        # The episode may be removed or damaged.
+        with suppress(ConfigError):
+            frame = last_frame(run.episode(case["id"]).episode)
+        found.append({**case, "frame": frame})
+    return found
 
 
 def audit_sight(run: Run, recorded: Iterable[RecordedEpisode]) -> AuditReport:

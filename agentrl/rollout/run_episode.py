@@ -116,13 +116,10 @@ async def run_episode(
         runner: runs the environment.
         policy: the player.
         seed: seed of the player's own randomness.
-        limits: maximum number of turns, and deadline.
+        limits: when the episode ends at the latest.
         save_model_frame: stores images as the model saw them, instead of full frames.
         on_turn: called with each turn when it ends.
         on_end: called with the final observation, unless the player has replied to it.
-
-    Returns:
-        The episode; `outcome`, `truncated_by` and `error` describe how it ended.
 
     Raises:
         ConfigError: a setting does not suit the environment.
@@ -156,8 +153,6 @@ async def run_episode(
         error = f"{type(failure).__name__}: {message_of(failure)}"
         # Tracebacks would keep the frames of the episode in memory, with all of its images.
         failure.__traceback__ = failure.__cause__ = failure.__context__ = None
-    if error:
-        error = with_short_serials(error, [runner.device] if runner.device else [])
     last = history.last
     if on_end is not None and last is not None and last.observation is not history.answered:
         on_end(last.observation)
@@ -173,7 +168,7 @@ def _episode(
     error: str | None,
     failure: WorldError | None,
 ) -> Episode:
-    last = history.last
+    last, serials = history.last, [runner.device] if runner.device else []
     return Episode(
         id=request.id,
         env_id=env_id,
@@ -186,7 +181,7 @@ def _episode(
         final_shown="" if last is None or last.hidden else last.observation.text,
         final_frames=() if last is None else last.frames,
         outcome=outcome,
-        error=error,
+        error=error and with_short_serials(error, serials),
         failure=failure,
         truncated_by=history.truncated_by if outcome is Outcome.TRUNCATED else None,
         device=phone_name(runner.device, runner.host) if runner.device else None,
@@ -214,6 +209,7 @@ async def _play_turns(
         message = await runner.message(step.observation)
         history.answered = step.observation
         shows = message.images
+        # Only the first message shows those before the episode, and may have a system message.
         if not history.turns:
             shows = message.all_images
             if not step.hidden:
@@ -229,6 +225,7 @@ async def _play_turns(
             history.truncated_by = TruncatedBy.CONTEXT
             return Outcome.TRUNCATED
         generated = time.perf_counter()
+        # The prompt's last images are those of this turn.
         if save_model_frame and not step.hidden:
             new = answer.prompt.images[len(answer.prompt.images) - len(shows) :]
             step = _without_step(step, tuple(map(save_model_frame, new)))
@@ -255,7 +252,7 @@ async def _play_turns(
 
 
 def _without_step(step: StepResult, frames: tuple[str, ...]) -> StepResult:
-    """The same state without a step: no reward, not ended."""
+    """Return the same state without a step: no reward, not ended."""
     return StepResult(
         observation=step.observation,
         info=step.info,

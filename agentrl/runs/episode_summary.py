@@ -117,7 +117,7 @@ def is_success(metrics: Mapping[str, float]) -> bool | None:
 
 
 def label_of(name: str) -> str:
-    """The spelling of a label, such as `after sampled`, in episode ids: `after-sampled`."""
+    """Return the spelling of a label, such as `after sampled`, in episode ids: `after-sampled`."""
     return re.sub(r"[^A-Za-z0-9-]", "-", name)
 
 
@@ -197,7 +197,7 @@ def _floats(values: Any) -> tuple[float, ...]:
 
 
 def at(values: Sequence[float] | None, turn: int) -> float | None:
-    """The value of one turn, counted from 0; None if there is none."""
+    """Return the value of one turn, counted from 0; None if there is none."""
     return values[turn] if values is not None and turn < len(values) else None
 
 
@@ -278,19 +278,19 @@ class Filter:
         return self.among is None or summary.id in self.among
 
     def of(self, episodes: Iterable[Summary]) -> list[Summary]:
-        """The episodes that meet all conditions, in the given order."""
+        """Return the episodes that meet all conditions, in the given order."""
         if self == Filter():
             return list(episodes)
         return [summary for summary in episodes if self.admits(summary)]
 
 
 def void_causes(episodes: Collection[Summary]) -> Counter[str]:
-    """Number of void episodes by cause."""
+    """Return number of void episodes by cause."""
     return Counter(s.cause for s in episodes if s.cause is not None)
 
 
 def unknown_label(label: str | None, episodes: Iterable[Summary]) -> str | None:
-    """An error message if no episode has this label; None if one does."""
+    """Return an error message if no episode has this label; None if one does."""
     known = list(dict.fromkeys(summary.label for summary in episodes))
     if label is None or not known or {label, label_of(label)} & set(known):
         return None

@@ -129,7 +129,7 @@ def _write(run: Path, error: Exception) -> None:
 
 
 def read_failure(run: Path) -> JobFailure | None:
-    """The error that ended a run's last job; None if none did, or its file is damaged."""
+    """Return the error that ended a run's last job; None if none did, or its file is damaged."""
     found = read_object(run / ERROR_FILE)
     try:
         return JobFailure(

@@ -134,11 +134,7 @@ def read_lines(path: Path, label: str) -> list[dict[str, Any]]:
 
 
 class JsonlTails:
-    """The growing JSON Lines files of one folder, including files created later.
-
-    Args:
-        folder: the folder of the files.
-    """
+    """The growing JSON Lines files of one folder, including files created later."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -152,7 +148,7 @@ class JsonlTails:
         return any(tail.is_replaced() for tail in self._tails.values())
 
     def share(self, patterns: Sequence[str]) -> float:
-        """The fraction of the files matching glob patterns that was read, also while they are."""
+        """Return the fraction of the matching files that was read, also while they are read."""
         read = size = 0
         for path in self._listed():
             if any(fnmatchcase(path.name, pattern) for pattern in patterns):

@@ -61,7 +61,7 @@ def _is_writable(path: Path) -> bool:
 
 
 def runs_of(config: RunConfig, name: str) -> list[Path]:
-    """The folders of all runs that `RunFolder.create` has made with the same arguments."""
+    """Return the folders of all runs that `RunFolder.create` has made with the same arguments."""
     with_time = re.escape(name) + TIME_SUFFIX
     own = re.compile(with_time if config.name is None else re.escape(config.name))
     folders = (file.parent for file in Path(config.dir).glob("*/config.yaml"))
@@ -69,7 +69,7 @@ def runs_of(config: RunConfig, name: str) -> list[Path]:
 
 
 def _fresh(parent: Path, name: str) -> Path:
-    """A new folder with the time in its name; numbered if another job has just taken that name."""
+    """Create a folder with the time in its name, numbered if another job has just taken that."""
     stem = f"{name}-{time.strftime('%m%d-%H%M%S')}"
     path, number = parent / stem, 1
     while True:
@@ -84,9 +84,6 @@ def _fresh(parent: Path, name: str) -> Path:
 class RunFolder:
     """`config.yaml`, `state.json`, `metrics.jsonl`, `evaluations.jsonl`, `summary.json`,
     `episodes/`, `frames/`, `checkpoints/`, `start/` and `model/`.
-
-    Args:
-        path: the folder; it exists.
     """  # noqa: D205
 
     def __init__(self, path: Path) -> None:
@@ -135,7 +132,7 @@ class RunFolder:
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":
-        """The folder of an earlier run.
+        """Return the folder of an earlier run.
 
         Raises:
             ConfigError: it is not a run, or its configuration is incomplete.
@@ -258,7 +255,7 @@ class RunFolder:
         write_json(self.path / STATE_FILE, asdict(state))
 
     def load_state(self) -> RunState:
-        """The state as last saved; a new one if nothing was saved yet.
+        """Return the state as last saved; a new one if nothing was saved yet.
 
         Raises:
             ConfigError: the file is damaged, or of another version.

@@ -22,9 +22,6 @@ class RunIndex:
     """Summaries of all episodes, ordered by the time at which they ended.
 
     Each call reads only the lines appended since the previous one.
-
-    Args:
-        run: the run's folder.
     """
 
     def __init__(self, run: Path) -> None:
@@ -42,7 +39,7 @@ class RunIndex:
         """Number of changes so far."""
 
     def all(self) -> list[Summary]:
-        """All episodes recorded so far; callers must not modify the list.
+        """Return all episodes recorded so far; callers must not modify the list.
 
         Raises:
             ConfigError: the run is in another format, or it cannot be read.
@@ -52,7 +49,7 @@ class RunIndex:
             return self._in_order
 
     def get(self, episode_id: str) -> Summary | None:
-        """The episode with this id; None if there is no such episode.
+        """Return the episode with this id; None if there is no such episode.
 
         Raises:
             ConfigError: as `all`.
@@ -62,7 +59,7 @@ class RunIndex:
             return self._by_id.get(episode_id)
 
     def share(self) -> float:
-        """The fraction of the files that was read; may be called while they are read."""
+        """Return the fraction of the files that was read; may be called while they are read."""
         return self._tails.share((_SCORES, _INDEX))
 
     def _start_over(self) -> None:
@@ -108,7 +105,7 @@ class RunIndex:
         self.version += 1
 
     def _joined(self, id: str) -> Summary | None:
-        """The summary of an episode; without its scores if their line is broken."""
+        """Return the summary of an episode; without its scores if their line is broken."""
         entry, score = self._entries[id], self._scores.get(id, {})
         for usable_score in (score, {}) if score else ({},):
             try:

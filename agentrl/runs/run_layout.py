@@ -52,7 +52,7 @@ def notes_file(run: Path) -> Path:
 
 
 def episode_file(run: Path, episode_id: str) -> Path:
-    """The file of one episode.
+    """Return the file of one episode.
 
     Raises:
         ValueError: the id is not a valid file name.
@@ -63,7 +63,7 @@ def episode_file(run: Path, episode_id: str) -> Path:
 
 
 def audit_file(run: Path, name: str) -> Path:
-    """The report of one audit; `*` for all of them.
+    """Return the report of one audit; `*` for all of them.
 
     Raises:
         ValueError: the name is not a valid file name.
@@ -74,12 +74,12 @@ def audit_file(run: Path, name: str) -> Path:
 
 
 def token_advantages_file(run: Path, writer: str) -> Path:
-    """A writer's token-level advantages."""
+    """Return a writer's token-level advantages."""
     return episodes_folder(run) / f"token-advantages-{writer}.jsonl"
 
 
 def token_advantages_files(run: Path) -> list[Path]:
-    """The token-level advantages of all writers."""
+    """Return the token-level advantages of all writers."""
     return sorted(episodes_folder(run).glob("token-advantages-*"))
 
 
@@ -89,7 +89,7 @@ def frames_folder(run: Path) -> Path:
 
 
 def pack_file(run: Path, writer: str) -> Path:
-    """The frame pack of one writer.
+    """Return the frame pack of one writer.
 
     Raises:
         ValueError: the writer's name is not valid.

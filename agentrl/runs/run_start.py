@@ -59,7 +59,7 @@ def record_start(run: Path) -> None:
 
 
 def _described_commit() -> str:
-    """The commit of the working folder, with `-dirty` if files differ; empty if it has none."""
+    """Return the working folder's commit, with `-dirty` if files differ; empty without one."""
     try:
         found = subprocess.run(
             _GIT, capture_output=True, text=True, timeout=_GIT_S, stdin=subprocess.DEVNULL
@@ -70,7 +70,7 @@ def _described_commit() -> str:
 
 
 def last_start(run: Path) -> RunStart | None:
-    """The latest start of a run; None if none is recorded."""
+    """Return the latest start of a run; None if none is recorded."""
     file = run / STARTS_FILE
     try:
         entries = [*JsonlTail(file).new()] if file.is_file() else []

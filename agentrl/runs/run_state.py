@@ -70,7 +70,7 @@ class RunState:
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "RunState":
-        """The state from the object of a JSON file.
+        """Return the state from the object of a JSON file.
 
         Raises:
             AttributeError, TypeError, ValueError: a field is unknown or has an invalid value.

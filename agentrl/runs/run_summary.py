@@ -125,7 +125,7 @@ class RunSummary:
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """The runs in a folder and in the folders of its sweeps and pipelines, newest first.
+    """Return the runs in a folder and in the folders of its sweeps and pipelines, newest first.
 
     Raises:
         ConfigError: there is no such folder.
@@ -228,14 +228,14 @@ def job_state(run: Path) -> State | None:
 
 
 def job_stage(run: Path) -> str | None:
-    """The stage that a running job is in, such as `warm start`; None if it is not known."""
+    """Return the stage that a running job is in, such as `warm start`; None if it is not known."""
     if not is_locked(run):
         return None
     return printable((read_text(run / STAGE_FILE) or "").strip()[:_LONGEST_STAGE]) or None
 
 
 def results_of(found: Any) -> dict[str, float]:
-    """The compared metrics of an evaluation in a summary: of sampled play, or of examples."""
+    """Return the compared metrics of an evaluation: those of sampled play, or of examples."""
     numbers = as_object(as_object(found).get("sampled", found))
     return {name: numbers[name] for name in _COMPARED if is_number(numbers.get(name))}
 
@@ -263,7 +263,7 @@ def estimates_of(
 
 
 def _evaluated(run: Path) -> dict[str, _BySeed]:
-    """The metrics by seed of sampled play before and after training, and of the `latest` step."""
+    """Return the metrics by seed of sampled play: `before`, `after`, and of the `latest` step."""
     played = dict[str, _BySeed]()
     for line in RunFolder(run).evaluations():
         end, _, decoding = line["name"].partition(" ")
@@ -276,7 +276,7 @@ def _evaluated(run: Path) -> dict[str, _BySeed]:
 
 
 def _metrics(episodes: Sequence[Summary]) -> dict[str, list[float]]:
-    """The compared metrics of episodes."""
+    """Return the compared metrics of episodes."""
     found = dict[str, list[float]]()
     for one in episodes:
         success = {} if one.success is None else {"success": float(one.success)}
@@ -291,7 +291,7 @@ def _result(
     evaluated: Mapping[str, _BySeed],
     played: Mapping[str, Sequence[float]],
 ) -> tuple[str | None, Estimate | None, Estimate | None]:
-    """The metric of a run's result, and its estimates before and after training.
+    """Return the metric of a run's result, and its estimates before and after training.
 
     Args:
         results: of `summary.json`, or of `state.json` until it is written.
@@ -322,7 +322,7 @@ def _result(
 
 
 def _best_player(results: Mapping[str, Any], metric: str | None) -> tuple[str, float] | None:
-    """The scripted player with the best result."""
+    """Return the scripted player with the best result."""
     players = {
         name: numbers[metric]
         for name, numbers in results.items()
@@ -350,7 +350,7 @@ def _environment(config: Mapping[str, Any], on_data: str | None) -> str:
 
 
 def _started(run: Path) -> float:
-    """The time of its first file or metric: a resume rewrites `config.yaml`, a copy all files."""
+    """Return the time of a run's first file or metric."""
     files = [file for file in (run / COMMAND_FILE, run / CONFIG_FILE) if file.is_file()]
     times = [file.stat().st_mtime for file in files]
     first = first_entry(run).get("time")

@@ -30,12 +30,7 @@ _NO_TOKEN = "the token is missing; open the address that the server printed"
 
 
 class AccessGuard:
-    """Decides which requests the server answers.
-
-    Args:
-        host: the address that the server listens on.
-        port: the port that the server listens on.
-    """
+    """Decides which requests the server answers."""
 
     def __init__(self, host: str, port: int) -> None:
         self.token = secrets.token_urlsafe(24)

@@ -62,9 +62,6 @@ class _Known:
 class AllRuns:
     """A folder of runs; jobs may be writing in it. Files are read again when they change.
 
-    Args:
-        folder: the folder of the runs.
-
     Raises:
         ConfigError: there is no such folder.
     """
@@ -80,7 +77,7 @@ class AllRuns:
         find_runs(folder)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each run, newest first: `RunSummary.to_dict`, and the `group` of its seeds.
+        """Return a row for each run, newest first: `RunSummary.to_dict` and the `group` of seeds.
 
         Raises:
             StillReading: the runs have not been read yet.
@@ -110,7 +107,7 @@ class AllRuns:
         return known.row | {"name": name} | live
 
     def _paths(self) -> dict[str, Path]:
-        """The runs by name, without those whose name has characters that no address shows."""
+        """Return the runs by name, without names that an address cannot show."""
         names = ((self._name(path), path) for path in find_runs(self.folder))
         return {name: path for name, path in names if name.isprintable()}
 
@@ -118,7 +115,7 @@ class AllRuns:
         return path.relative_to(self.folder).as_posix()
 
     def path(self, name: str) -> Path:
-        """The folder of a run.
+        """Return the folder of a run.
 
         Raises:
             ConfigError: no run has this name.
@@ -132,7 +129,7 @@ class AllRuns:
         return ConfigError(f"{self.folder.name} has no run {quoted(name)}")
 
     def split(self, address: str) -> tuple[str, str] | None:
-        """The run that an address names, and the rest of it; None if it names none."""
+        """Return the run that an address names, and the rest of it; None if it names none."""
         parts = address.split("/")
         for length in (1, 2):
             name = "/".join(parts[:length])
@@ -146,7 +143,7 @@ class AllRuns:
     def curves(
         self, names: Sequence[str], metric: str | None, axis: Axis = "step"
     ) -> dict[str, Any]:
-        """The curves of one metric of several runs, and the settings in which the runs differ.
+        """Return the curves of a metric of several runs, and the settings in which these differ.
 
         Args:
             names: the names of the runs.
@@ -184,7 +181,7 @@ class AllRuns:
         }
 
     def _reading_of(self, histories: Mapping[str, MetricHistory]) -> BackgroundReading:
-        """The reading of several runs' metrics."""
+        """Return the reading of several runs' metrics."""
         if self._reading_curves is None or self._curves_of != histories.keys():
             all_of_them = [*histories.values()]
             self._curves_of = frozenset(histories)
@@ -279,14 +276,14 @@ def _untouched(run: Path) -> AbstractContextManager[None]:
 
 
 def group_of(config: Mapping[str, Any]) -> str:
-    """A key that runs share whose configurations differ only in their seed and folder."""
+    """Return a key that runs share whose configurations differ only in their seed and folder."""
     shared = {key: value for key, value in config.items() if key not in _OWN}
     text = json.dumps(shared, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The settings in which runs differ, as texts by run; a run without the setting has none."""
+    """Return the settings in which runs differ, each with a text for the runs that have it."""
     flat = {
         name: {key: json.dumps(value, default=str) for key, value in flat_settings(tree).items()}
         for name, tree in configs.items()
@@ -300,7 +297,7 @@ def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def _first(logged: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """The metric to begin with: that of the runs' results, or the first one."""
+    """Return the metric to begin with: that of the runs' results, or the first one."""
     wanted = [f"{where}/{row['metric']}" for row in rows for where in ("train", "sampled")]
     return next((name for name in [*wanted, "train/reward"] if name in logged), None) or next(
         iter(logged), None

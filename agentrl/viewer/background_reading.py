@@ -10,12 +10,7 @@ _PATIENCE_S = 0.5
 
 
 class StillReading(AgentRLError):
-    """A request needs files that are still being read.
-
-    Args:
-        what: what is being read, such as `metrics`.
-        share: the fraction that has been read.
-    """
+    """A request needs files that are still being read."""
 
     def __init__(self, what: str, share: float) -> None:
         super().__init__(f"still reading the {what} ({share:.0%})")

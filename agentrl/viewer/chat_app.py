@@ -28,13 +28,7 @@ _MAX_BYTES = 64 << 20
 
 
 class LiveChat:
-    """A conversation that all pages of a server share; one reply at a time.
-
-    Args:
-        model: replies.
-        history: the messages so far.
-        title: the title of the page.
-    """
+    """A conversation that all pages of a server share; one reply at a time."""
 
     def __init__(self, model: ModelThread, history: ChatHistory, title: str) -> None:
         self._model, self._history, self._title = model, history, title
@@ -62,7 +56,7 @@ class LiveChat:
             }
 
     def picture(self, message: int, number: int) -> bytes:
-        """An image of a message, as PNG.
+        """Return an image of a message, as PNG.
 
         Raises:
             ConfigError: there is none.
@@ -78,10 +72,6 @@ class LiveChat:
 
     def ask(self, text: Any, pictures: Any) -> None:
         """Begin the reply to a message.
-
-        Args:
-            text: the text of the message.
-            pictures: data URLs of its images.
 
         Raises:
             ConfigError: the message cannot be used, or the last reply is not complete.
@@ -152,7 +142,7 @@ class LiveChat:
             self._version += 1
 
     def row(self) -> dict[str, Any]:
-        """The conversation as a row for `agentrl sft`; see `ChatHistory.row`."""
+        """Return the conversation as a row for `agentrl sft`; see `ChatHistory.row`."""
         with self._lock:
             return self._history.row()
 
@@ -168,12 +158,7 @@ def _plain(text: str) -> str:
 
 
 def chat_application(chat: LiveChat, guard: AccessGuard) -> FastAPI:
-    """Create the ASGI application.
-
-    Args:
-        chat: the conversation.
-        guard: decides which requests are answered.
-    """
+    """Create the ASGI application."""
     app = new_application(guard)
     app.state.close = chat.stop
     add_files(app, static_files(), "chat.html", ("/",))

@@ -40,7 +40,7 @@ class _Token:
 
 
 def coordinates_of(turn: Turn, word: Callable[[int], str]) -> list[dict[str, Any]]:
-    """The distribution of each coordinate of a touch; empty if the reply does not spell them.
+    """Return the distribution of each coordinate of a touch; empty if the reply spells none.
 
     Args:
         turn: a turn with recorded alternatives.
@@ -70,7 +70,7 @@ def _tokens(turn: Turn, word: Callable[[int], str]) -> list[_Token]:
 
 
 def _numbers(text: str, turn: Turn) -> list[tuple[re.Match[str], float]]:
-    """The numbers that are the coordinates of a turn's touch, each with that of the far edge."""
+    """Find the numbers of a turn's touch in its reply, each with the number of the far edge."""
     mark = touch_of(turn)
     if mark is None:
         return []
@@ -95,14 +95,14 @@ def _is_close(match: re.Match[str], at: float, scale: float) -> bool:
 
 
 def _unit(number: str) -> float:
-    """The value of the last digit's place."""
+    """Return the value of the last digit's place."""
     return float(10.0 ** -len(number.partition(".")[2]))
 
 
 def _coordinate(
     number: re.Match[str], tokens: Sequence[_Token], scale: float, word: Callable[[int], str]
 ) -> dict[str, Any]:
-    """The distribution of one number; see `coordinates_of`."""
+    """Return the distribution of one number; see `coordinates_of`."""
     masses: dict[tuple[str, float, float], float] = defaultdict(float)
     for digits, is_whole, mass in _candidates(number, tokens, word):
         low, high = _range(digits, number[0], is_whole)
@@ -118,7 +118,7 @@ def _coordinate(
 def _candidates(
     number: re.Match[str], tokens: Sequence[_Token], word: Callable[[int], str]
 ) -> Iterator[tuple[str, bool, float]]:
-    """The digits of a possible number, whether these are all, and their probability."""
+    """Yield the digits of a possible number, whether these are all, and their probability."""
     text, reached = number.string, 1.0
     for token in tokens:
         if token.end <= number.start():
@@ -143,7 +143,7 @@ def _candidates(
 
 
 def _range(digits: str, sampled: str, is_whole: bool) -> tuple[float, float]:
-    """The values with these first digits, if they have as many as the sampled number has."""
+    """Return the values with these first digits, if they have as many as the sampled number has."""
     unit = _unit(sampled)
     low = float(digits)
     if is_whole:

@@ -25,10 +25,14 @@ _FROM, _TO = "\x02", "\x03"
 _APART = "\x04"
 """Separates characters in scripts without spaces between words; never shown."""
 _UNSPACED = (
-    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
-    "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Japanese
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"  # Chinese
-    "\uac00-\ud7a3"  # Korean has spaces, but compounds within words
+    # Thai, Lao, Burmese, Khmer.
+    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff"
+    # Japanese.
+    "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+    # Chinese.
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+    # Korean has spaces, but compounds within words.
+    "\uac00-\ud7a3"
 )
 _GAP = re.compile(rf"(?<=[{_UNSPACED}])(?=\w)|(?<=\w)(?=[{_UNSPACED}])")
 _MAX_WORDS = 50
@@ -50,11 +54,7 @@ Excerpt = list[tuple[str, bool]]
 
 
 class EpisodeSearch:
-    """A full-text index of shown text, replies and errors, built in a thread on first use.
-
-    Args:
-        run: the recorded run.
-    """
+    """A full-text index of shown text, replies and errors, built in a thread on first use."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -67,7 +67,7 @@ class EpisodeSearch:
         self._lock = threading.Lock()
 
     def find(self, text: str) -> set[str]:
-        """Ids of the episodes that contain all of these words.
+        """Return ids of the episodes that contain all of these words.
 
         Each word matches as a prefix; a quoted phrase matches consecutive words. Episodes that have
         not been read yet are not found; `progress` counts them.
@@ -81,7 +81,7 @@ class EpisodeSearch:
         return {s.id for s in self._run.episodes() if s.id in ids and self._has_read(s)}
 
     def excerpts(self, text: str, ids: Sequence[str]) -> dict[str, Excerpt]:
-        """The text around the matches, for the first of these episodes.
+        """Return the text around the matches, for the first of these episodes.
 
         Raises:
             ConfigError: there are too many words.
@@ -106,7 +106,7 @@ class EpisodeSearch:
                 return []
 
     def progress(self) -> tuple[int, int]:
-        """The number of episodes read so far, and their total."""
+        """Return the number of episodes read so far, and their total."""
         episodes = self._run.episodes()
         return sum(map(self._has_read, episodes)), len(episodes)
 
@@ -174,7 +174,7 @@ class EpisodeSearch:
 
 
 def _search_terms(text: str) -> list[str]:
-    """The different words and phrases of a search; parts without a letter or digit match nothing.
+    """Return the different words and phrases of a search that have a letter or digit.
 
     Raises:
         ConfigError: there are too many words.
@@ -196,7 +196,7 @@ def _pattern(terms: Iterable[str]) -> re.Pattern[str]:
 
 
 def _fold(text: str) -> str:
-    """The text as FTS5 compares it: in lower case, without diacritics, and of the same length."""
+    """Fold a text as FTS5 does, to lower case without diacritics, at the same length."""
     return text.lower() if text.isascii() else "".join(map(_fold_character, text))
 
 

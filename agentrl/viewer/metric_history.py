@@ -46,11 +46,7 @@ class _Column:
 
 
 class MetricHistory:
-    """Metrics logged in `metrics.jsonl`, read incrementally as the file grows.
-
-    Args:
-        run: the run's folder.
-    """
+    """Metrics logged in `metrics.jsonl`, read incrementally as the file grows."""
 
     def __init__(self, run: Path) -> None:
         self._tail = JsonlTail(run / METRICS_FILE)
@@ -90,14 +86,14 @@ class MetricHistory:
                 column.values.append(value)
 
     def share(self) -> float:
-        """The fraction of the file that was read; may be called while it is read."""
+        """Return the fraction of the file that was read; may be called while it is read."""
         try:
             return self._tail.read / max(1, self._tail.path.stat().st_size)
         except OSError:
             return 1.0
 
     def names(self) -> list[str]:
-        """The metrics of training steps and evaluations so far, in no order."""
+        """Return the metrics of training steps and evaluations so far, in no order."""
         with self._lock:
             self.read()
             return [name for name in self._columns if name not in ("step", "time")]
@@ -109,7 +105,7 @@ class MetricHistory:
             return any(stage in stages for stage in self._stages)
 
     def axes(self) -> list[Axis]:
-        """The axes that curves can be drawn over: those for which something was logged."""
+        """Return the axes that curves can be drawn over: those for which something was logged."""
         with self._lock:
             self.read()
             return [axis for axis in AXES if self._columns.keys() >= _NEEDED[axis]]
@@ -122,7 +118,7 @@ class MetricHistory:
         stages: Sequence[str] = _COUNTED_STAGES,
         where: Callable[[int], bool] = lambda line: True,
     ) -> list[Point]:
-        """A curve; if a step was logged twice, its last line counts.
+        """Return a curve; if a step was logged twice, its last line counts.
 
         Args:
             names: a metric, or several of which the first one that was logged is drawn.
@@ -144,18 +140,18 @@ class MetricHistory:
             return []
 
     def _values(self, name: str) -> Iterable[tuple[int, float]]:
-        """The lines that have a metric, with its value."""
+        """Return the lines that have a metric, with its value."""
         column = self._columns.get(name)
         return () if column is None else zip(column.lines, column.values, strict=True)
 
     def lines_with(self, name: str) -> set[int]:
-        """The lines that have a metric."""
+        """Return the lines that have a metric."""
         with self._lock:
             self.read()
             return {line for line, _ in self._values(name)}
 
     def _along(self, axis: Axis, points: list[Point]) -> list[Point]:
-        """The points over another axis: at what had been reached at the end of their step."""
+        """Move points to another axis: to what had been reached at the end of their step."""
         if axis == "step":
             return points
         steps, reached = self._over(axis)
@@ -179,7 +175,7 @@ class MetricHistory:
         return [*counts], [*map(float, accumulate(counts.values()))]
 
     def _training(self, name: str) -> dict[float, float]:
-        """A metric of training steps by step, in order."""
+        """Return a metric of training steps by step, in order."""
         values = {
             self._steps[line]: value
             for line, value in self._values(name)
@@ -188,7 +184,7 @@ class MetricHistory:
         return dict(sorted(values.items()))
 
     def remaining_s(self, steps: int) -> float | None:
-        """The time that this many further training steps take, from the median of the latest."""
+        """Estimate the time of this many further training steps by the median of the latest."""
         with self._lock:
             self.read()
             lines = self._values("time")

@@ -63,16 +63,7 @@ def row(summary: Summary) -> dict[str, Any]:
 def listing(
     run: Run, where: Filter, *, sort: str, down: bool, first: int, count: int
 ) -> dict[str, Any]:
-    """A page of the episode list, with the values that filters can take.
-
-    Args:
-        run: the recorded run.
-        where: which episodes.
-        sort: one of `SORTS`.
-        down: largest first.
-        first: index of the first row.
-        count: number of rows.
-    """
+    """Return a page of the episode list, with the values that filters can take."""
     everything = run.episodes()
     matching = where.of(everything)
     # The index is in the order of time.
@@ -89,7 +80,7 @@ def listing(
 
 
 def episode(recorded: RecordedEpisode) -> dict[str, Any]:
-    """A whole episode without its tokens."""
+    """Return a whole episode without its tokens."""
     summary, played = recorded.summary, recorded.episode
     return {
         **row(summary),
@@ -106,7 +97,7 @@ def episode(recorded: RecordedEpisode) -> dict[str, Any]:
 
 
 def neighbors(run: Run, summary: Summary) -> dict[str, str | None]:
-    """The episodes that ended before and after one, and its siblings in their order."""
+    """Return the episodes that ended before and after one, and its siblings in their order."""
     everything = run.episodes()
     siblings = sorted(
         (one for one in everything if one.group == summary.group), key=lambda s: (s.member, s.id)
@@ -145,7 +136,7 @@ def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
 
 
 def group(run: Run, name: str) -> dict[str, Any]:
-    """The episodes of a group, turn by turn, and which turns share a state.
+    """Return the episodes of a group, turn by turn, and which turns share a state.
 
     An episode that was pruned or cannot be read has no turns; `lost` says why.
     """
@@ -181,13 +172,13 @@ def episodes_of(run: Run, members: Iterable[Summary]) -> list[Episode | str]:
 
 
 def without_place(error: AgentRLError, run: Run) -> str:
-    """The error's message without the run's location on this machine."""
+    """Return the error's message without the run's location on this machine."""
     path = str(run.path)
     return str(error).replace(path, run.name) if len(run.path.parts) > 1 else str(error)
 
 
 def turns_of(played: Episode | str) -> tuple[Turn, ...]:
-    """The turns of an episode; none if it is unavailable."""
+    """Return the turns of an episode; none if it is unavailable."""
     return () if isinstance(played, str) else played.turns
 
 
@@ -221,10 +212,6 @@ def shared_state_counts(episodes: Sequence[Episode | str]) -> list[list[int]]:
 
 def comparison(a: EvaluationKey, b: EvaluationKey) -> dict[str, Any]:
     """Pair the episodes of two evaluations by seed.
-
-    Args:
-        a: a run, a label and a step.
-        b: the same.
 
     Returns:
         `pairs`: rows `a` and `b` by `seed`; `alone`: the seeds that only one of them played;
@@ -272,18 +259,14 @@ def sendable(value: Any) -> Any:
 
 
 class FrameImages:
-    """The frames of a run, scaled down for lists.
-
-    Args:
-        run: the recorded run.
-    """
+    """The frames of a run, scaled down for lists."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._scaled = lru_cache(maxsize=4096)(self._scale)
 
     def small(self, frame_id: str, width: int) -> bytes | None:
-        """A frame as WebP of at most this width; None if it is missing or damaged."""
+        """Return a frame as WebP of at most this width; None if it is missing or damaged."""
         try:
             return self._scaled(frame_id, width)
         # An exception is not cached: the frame may still be queued for the disk.

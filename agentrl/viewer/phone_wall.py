@@ -23,9 +23,6 @@ class PhoneWall:
     """All phones that a run's processes report.
 
     Pages see only short names; serial numbers do not leave this process.
-
-    Args:
-        run: the run.
     """
 
     def __init__(self, run: Run) -> None:
@@ -36,7 +33,7 @@ class PhoneWall:
         self._batteries: dict[str, tuple[float, float | None]] = {}
 
     def phones(self) -> list[dict[str, Any]]:
-        """The state of each phone, with its latest screen that is on disk."""
+        """Return the state of each phone, with its latest screen that is on disk."""
         shown = []
         for phone in read_live_phones(self._run.path):
             name, serial, frame = _name(phone), phone.pop("serial"), phone["frame"]
@@ -50,7 +47,7 @@ class PhoneWall:
         return shown
 
     def screen(self, name: str) -> Image:
-        """The current screen of a free phone, uint8[H, W, 3].
+        """Return the current screen of a free phone, uint8[H, W, 3].
 
         Raises:
             ConfigError: no process reports such a phone, or it is not free.
@@ -62,11 +59,6 @@ class PhoneWall:
 
     def tap(self, name: str, x: float, y: float) -> None:
         """Tap a free phone.
-
-        Args:
-            name: short name of the phone.
-            x: in [0, 1] of its width.
-            y: in [0, 1] of its height.
 
         Raises:
             ConfigError: no process reports such a phone, or it is not free.

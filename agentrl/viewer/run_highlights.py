@@ -17,11 +17,7 @@ _TAIL = 128 << 10
 
 
 class LastScreens:
-    """The last screen of each episode; an episode's file is read once.
-
-    Args:
-        run: the recorded run.
-    """
+    """The last screen of each episode; an episode's file is read once."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -47,7 +43,7 @@ class LastScreens:
 
 
 def highlights(run: Run, screens: LastScreens) -> dict[str, Any]:
-    """The best and worst episodes of the latest play, and those that training changed most.
+    """Return the best and worst episodes of the latest play, and those that training changed most.
 
     Returns:
         `label` and `step` of the play; `best` and `worst`: rows of episodes, each with its last
@@ -89,7 +85,7 @@ def _first_by_seed(episodes: Sequence[Summary]) -> dict[int, Summary]:
 
 
 def _latest(episodes: Sequence[Summary]) -> list[Summary]:
-    """The episodes of the last evaluation, or of the last training step if there is none."""
+    """Return the episodes of the last evaluation, or of the last training step if there is none."""
     played = [one for one in episodes if one.split == "eval"] or list(episodes)
     if not played:
         return []
@@ -98,7 +94,7 @@ def _latest(episodes: Sequence[Summary]) -> list[Summary]:
 
 
 def log_files(run: Run) -> list[dict[str, Any]]:
-    """The logs of a run's engines, workers and phones: `name` and `bytes`.
+    """Return the logs of a run's engines, workers and phones: `name` and `bytes`.
 
     Only regular files with a printable name, and no links to files outside of the run's folder.
     """
@@ -112,7 +108,7 @@ def log_files(run: Run) -> list[dict[str, Any]]:
 
 
 def log_tail(run: Run, name: str) -> str:
-    """The end of a log.
+    """Return the end of a log.
 
     Raises:
         ConfigError: the run has no such log.

@@ -110,7 +110,7 @@ def devices(run: Run) -> list[dict[str, Any]]:
 
 
 def audits(run: Run) -> list[dict[str, Any]]:
-    """The latest reports of `agentrl audit` and of a job's running audit, by name."""
+    """Return the latest reports of `agentrl audit` and of a job's running audit, by name."""
     found = audit_file(run.path, "*").parent.glob("[!.]*.json")
     files = [file for file in found if file.is_file()]
     latest = sorted(files, key=lambda file: file.stat().st_mtime)[-_MAX_AUDITS:]
@@ -125,7 +125,7 @@ def audits(run: Run) -> list[dict[str, Any]]:
 
 
 def _shown(file: Path) -> str | None:
-    """The text of a file without control characters; None if it cannot be read."""
+    """Return the text of a file without control characters; None if it cannot be read."""
     text = read_text(file)
     return None if text is None else printable(text)
 
@@ -226,7 +226,7 @@ def _section_of(metric: str) -> str:
 
 
 def _about(metric: str) -> str:
-    """The meaning of a metric and its unit."""
+    """Return the meaning of a metric and its unit."""
     found = describe(metric)
     if found is None:
         return ""
@@ -234,17 +234,13 @@ def _about(metric: str) -> str:
 
 
 class MetricCurves:
-    """The charts of a run.
-
-    Args:
-        run: the run's folder.
-    """
+    """The charts of a run."""
 
     def __init__(self, run: Path) -> None:
         self.history = MetricHistory(run)
 
     def charts(self, axis: Axis = "step") -> list[Chart]:
-        """The charts for which metrics were logged."""
+        """Return the charts for which metrics were logged."""
         history = self.history
         on_data = history.has_stage(_DATA_STAGES)
         drawn = (
@@ -259,12 +255,12 @@ class MetricCurves:
         return [chart for chart in drawn if chart.curves]
 
     def sections(self) -> dict[str, int]:
-        """The number of metrics of each section that has any."""
+        """Return the number of metrics of each section that has any."""
         counts = Counter(_section_of(name) for name in self.history.names())
         return {name: counts[name] for name in SECTIONS if counts[name]}
 
     def all_of(self, section: str | None, text: str = "", axis: Axis = "step") -> list[Chart]:
-        """A chart for each metric of a section, or of all, whose name contains these words."""
+        """Return a chart for each metric of a section, or of all, with these words in its name."""
         words = text.lower().split()
         return [
             Chart(

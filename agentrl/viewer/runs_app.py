@@ -23,12 +23,7 @@ _PREFIX = "/runs"
 
 
 def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
-    """Create the ASGI application; the caller calls its `state.close`.
-
-    Args:
-        runs: the folder.
-        guard: decides which requests are answered.
-    """
+    """Create the ASGI application; the caller calls its `state.close`."""
 
     def message(error: AgentRLError) -> str:
         has_place = len(runs.folder.parts) > 1

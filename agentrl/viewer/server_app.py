@@ -103,12 +103,7 @@ def application(
 
 
 def new_application(guard: AccessGuard, message: Callable[[AgentRLError], str] = str) -> FastAPI:
-    """Create an application without pages, which answers what it refuses with one line.
-
-    Args:
-        guard: decides which requests are answered.
-        message: the text of an error.
-    """
+    """Create an application without pages, which answers what it refuses with one line."""
     app = FastAPI(title="agentrl", openapi_url=None)
     app.state.guard, app.state.closing = guard, threading.Event()
     app.middleware("http")(guard_requests)
@@ -139,7 +134,7 @@ def _invalid_value(error: Mapping[str, Any]) -> str:
 
 
 def static_files() -> dict[str, bytes]:
-    """The package's static files by path; nothing else can be requested."""
+    """Return the package's static files by path; nothing else can be requested."""
     files: dict[str, bytes] = {}
     folders = [("", resources.files("agentrl.viewer") / "static")]
     while folders:
@@ -390,7 +385,7 @@ def _filter_of_query(
     min_reward: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     max_reward: Annotated[float | None, Query(allow_inf_nan=False)] = None,
 ) -> Filter:
-    """The filter of a query; the parameters are named like the filter's fields."""
+    """Return the filter of a query; the parameters are named like the filter's fields."""
     return Filter(**locals())
 
 
@@ -455,7 +450,7 @@ _STATUS = {
 
 
 def status_of(error: AgentRLError) -> int:
-    """The HTTP status of an error."""
+    """Return the HTTP status of an error."""
     return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
 
 
@@ -482,7 +477,7 @@ def _state(run: Run) -> tuple[Any, ...]:
 
 
 def as_json(value: Any, status: int = 200) -> Response:
-    """A response with JSON values."""
+    """Return a response with JSON values."""
     return Response(
         json.dumps(page_data.sendable(value), ensure_ascii=False, separators=(",", ":")).encode(),
         status_code=status,

@@ -55,12 +55,12 @@ class TokenVocabulary:
         return why and f"Tokens appear as ids: {why}."
 
     def word(self, token_id: int) -> str:
-        """The text of one token; its id if `look` has not found a tokenizer."""
+        """Return the text of one token; its id if `look` has not found a tokenizer."""
         known = self._tokenizer is not None and 0 <= token_id < _MAX_ID
         return self._text(token_id) if known else f"[{token_id}]"
 
     def _decoded(self, token_id: int) -> str:
-        """The text of a token; an incomplete character becomes U+FFFD."""
+        """Return the text of a token; an incomplete character becomes U+FFFD."""
         tokenizer = self._tokenizer
         assert tokenizer is not None, "the tokenizer is not loaded"
         if tokenizer.id_to_token(token_id) is None:

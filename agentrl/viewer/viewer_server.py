@@ -116,14 +116,6 @@ def serve_chat(
 ) -> None:
     """Serve a page to chat with a model until Ctrl-C or SIGTERM.
 
-    Args:
-        model: started.
-        history: of the chat.
-        title: of the page.
-        host: see `serve`.
-        port: see `serve`.
-        ready: see `serve`.
-
     Raises:
         ConfigError: the port is taken.
         SystemExit: with status 143, after SIGTERM.
@@ -276,7 +268,7 @@ class WebServer:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def address(self, page: str = "") -> str:
-        """The address of a page, with the token."""
+        """Return the address of a page, with the token."""
         # After # the token stays in the browser; beyond loopback the server must see it once.
         separator = "#" if self.guard.is_loopback else "?"
         return f"{self.url}/{page}{separator}token={self.guard.token}"

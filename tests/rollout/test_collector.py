@@ -23,10 +23,10 @@ from agentrl.replay.recorder import Recorder
 from agentrl.rollout.collector import (
     CollectionProgress,
     Collector,
+    FailureLog,
     RequestQueue,
     requests_of_step,
 )
-from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
 from agentrl.types import Episode, Outcome, ScoredEpisode, Turn
 

@@ -9,8 +9,8 @@ import pytest
 from agentrl import accelerators
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.rollout.workers.engine_actors import RayLink
 from agentrl.rollout.workers.open_rollouts import plan_job
+from agentrl.rollout.workers.rollout_worker_group import RayLink
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
 from agentrl.weight_sync.transport_choice import TransportChoice
 from agentrl.weight_sync.vllm_transport import VLLMClient
@@ -33,8 +33,8 @@ def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
 
 
 def transport(config):
-    config = plan_job(config.rollout, config.train).applied_to(config)
-    return TransportChoice(rollout=config.rollout, train=config.train, lora=config.model.lora)
+    rollout, train = plan_job(config.rollout, config.train).applied_to(config.rollout, config.train)
+    return TransportChoice(rollout=rollout, train=train, lora=config.model.lora)
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from agentrl.types import Image
 
 try:
     from isal import isal_zlib
-except ImportError:  # No wheel for this processor: zlib makes the same files, more slowly.
+# There is no wheel for this processor: zlib makes the same files, more slowly.
+except ImportError:
     _compressor: Callable[..., Any] = zlib.compressobj
     _decompressor: Callable[..., Any] = zlib.decompressobj
     _adler32: Callable[..., int] = zlib.adler32
@@ -139,7 +140,7 @@ def join(width: int, bands: Sequence[Band]) -> bytes:
 
 
 def _joined(first: int, second: int, length: int) -> int:
-    """The Adler-32 of a concatenation from those of its parts; the second has `length` bytes."""
+    """Combine the Adler-32 sums of two parts, the second of `length` bytes, as zlib does."""
     low = ((first & 0xFFFF) + (second & 0xFFFF) - 1) % _ADLER_MODULUS
     high = ((first >> 16) + (second >> 16) + length * ((first & 0xFFFF) - 1)) % _ADLER_MODULUS
     return high << 16 | low

@@ -220,7 +220,7 @@ class PackRows:
 
 
 def read_rows(path: Path) -> PackRows:
-    """All rows of a pack that another connection may be adding to.
+    """Return all rows of a pack that another connection may be adding to.
 
     Raises:
         OSError: the pack cannot be read.
@@ -257,7 +257,7 @@ def _chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
 
 
 def read_png(path: Path, frame_id: str) -> bytes | None:
-    """The PNG of a frame; None if it is not in this pack, or the pack is damaged."""
+    """Return the PNG of a frame; None if it is not in this pack, or the pack is damaged."""
     try:
         with _reading(path) as connection:
             # A consistent view, even while frames are removed.

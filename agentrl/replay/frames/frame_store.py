@@ -101,7 +101,7 @@ class FrameStore:
         return name
 
     def _name_of(self, image: Image) -> str | None:
-        """The id of an image that has come before, as the same array; None if it is not known."""
+        """Return the id of an image that came before as the same array; None if it is not known."""
         known = self._names.get(id(image))
         return known[1] if known and known[0]() is image and is_final(image) else None
 

@@ -38,9 +38,6 @@ class PackSweeper:
 
     The pack's writer may continue meanwhile, but only one process may sweep (see `overtaken`).
 
-    Args:
-        path: the pack's file.
-
     Raises:
         OSError: the pack cannot be read.
     """

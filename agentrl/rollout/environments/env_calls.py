@@ -23,7 +23,7 @@ _OLD_GYM = (
 def reset_env(
     env: Any, seed: int | None, options: dict[str, Any] | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """The observation and info of a reset.
+    """Return the observation and info of a reset.
 
     Raises:
         TypeError: the environment has another interface, such as that of old Gym.
@@ -40,7 +40,7 @@ def reset_env(
 
 
 def step_env(env: Any, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-    """The five parts of a step's result.
+    """Return the five parts of a step's result.
 
     Raises:
         TypeError: as `reset_env`; or `terminated` or `truncated` is not a boolean.
@@ -52,7 +52,7 @@ def step_env(env: Any, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any
 
 
 def _as_bool(name: str, value: Any) -> bool:
-    """A boolean of Python or of a library of arrays; 0 and 1 pass for one."""
+    """Return a boolean of Python or of a library of arrays; 0 and 1 pass for one."""
     plain = value.item() if hasattr(value, "item") and np.size(value) == 1 else value
     if plain not in (0, 1) or not isinstance(plain, (bool, int, float)):
         raise TypeError(f"{name} is {value!r:.60} ({type(value).__name__}), not True or False")

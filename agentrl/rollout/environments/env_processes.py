@@ -113,7 +113,8 @@ class EnvProcesses:
             running = [*filter(None, self._processes)]
             self._processes = [None] * len(self._processes)
         for process in running:
-            process.control.close()  # asks it to close its environments and to end
+            # The process notices, closes its environments and ends.
+            process.control.close()
         end = time.monotonic() + CLOSE_S + _END_S
         for process in running:
             try:
@@ -124,7 +125,7 @@ class EnvProcesses:
 
 
 def interface_in_process(env: ResolvedEnv) -> dict[str, Any]:
-    """The interface of an environment, which is made once in another process.
+    """Return the interface of an environment, which is made once in another process.
 
     Raises:
         EnvError, ConfigError: as `EnvProcesses.make`.
@@ -171,7 +172,7 @@ class _EnvProcess:
         return self.popen.poll() is None
 
     def connect(self, deadline_s: float) -> Connection:
-        """A new connection, on which sending and receiving fail with BlockingIOError when late."""
+        """Open a connection whose calls raise BlockingIOError when they are late."""
         connection, theirs = Pipe()
         # Waiting for the start of an answer is not enough: a process may hang while it sends.
         late = struct.pack("ll", int(deadline_s), int(1e6 * (deadline_s % 1)))
@@ -199,14 +200,16 @@ class _EnvProcess:
             if not self._is_responding():
                 self._is_killed = True
                 self.popen.terminate()
-                self.popen.wait()  # otherwise the next environment may be sent to it
+                # Otherwise the next environment might be sent to it.
+                self.popen.wait()
                 how = f"{_ITS_PROCESS} stopped responding and was killed"
                 raise EnvCrashed(f"{call}: {how}") from error
             how = f"no answer within {deadline_s:g} s (rollout.deadline_s)"
             raise EnvError(f"{call}: {how}") from error
         except (OSError, EOFError) as error:
             with suppress(subprocess.TimeoutExpired):
-                self.popen.wait(_END_S)  # its connections break before it has ended
+                # The connections of a process break a moment before it has ended.
+                self.popen.wait(_END_S)
             if (code := self.popen.returncode) is None:
                 raise EnvError(f"{call}: its connection broke: {describe_error(error)}") from error
             if self._is_killed:
@@ -246,7 +249,7 @@ class _EnvProcess:
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory of a process; 0 if it has ended."""
+    """Return the memory of a process; 0 if it has ended."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
@@ -323,13 +326,16 @@ class EnvInProcess(gymnasium.Env[Any, Any]):
                 self._connection.send_bytes(pickle.dumps((what, arguments)))
                 answer = self._connection.recv_bytes()
             except (OSError, EOFError):
-                self._connection.close()  # a late answer must not be taken for that of a later call
+                # A late answer must not be taken for that of a later call.
+                self._connection.close()
                 raise
-        if what != "make":  # much of it, such as a browser, only starts with the first episode
+        # Much that takes memory, such as a browser, only starts with the first episode.
+        if what != "make":
             self._process.check_memory(self._config.id)
         try:
             result, failure = pickle.loads(answer)
-        except Exception as error:  # such as a class whose module cannot be imported here
+        # The answer may hold a class whose module cannot be imported here.
+        except Exception as error:
             raise EnvError(f"{call}: unreadable answer: {describe_error(error)}") from error
         if isinstance(failure, AgentRLError):
             raise failure
@@ -342,7 +348,8 @@ def main(control_fd: int) -> None:
     """Serve environments to the parent until it closes its end of a connection."""
     # An environment may print, and close the standard streams: the parent uses others.
     os.dup2(2, 1)
-    faulthandler.enable()  # a crash in native code names the line that led to it
+    # So that a crash in native code names the line that led to it.
+    faulthandler.enable()
     # What an environment starts would keep the connections open after the end of this process.
     os.set_inheritable(control_fd, False)
     control = Connection(control_fd)
@@ -357,13 +364,15 @@ def main(control_fd: int) -> None:
             served = [(thread, connection), *(one for one in served if one[0].is_alive())]
     for _, connection in served:
         with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as its_end:
-            its_end.shutdown(socket.SHUT_RD)  # its environment closes after the present call
+            # The environment closes after the present call.
+            its_end.shutdown(socket.SHUT_RD)
     end = time.monotonic() + CLOSE_S
     for thread, _ in served:
         thread.join(max(0.0, end - time.monotonic()))
     if late := sum(thread.is_alive() for thread, _ in served):
         sys.stderr.write(f"{pluralize(late, 'environment')} did not close within {CLOSE_S:g} s\n")
-    os._exit(0)  # do not wait for threads that hang
+    # Python would wait for threads that hang.
+    os._exit(0)
 
 
 def _serve(connection: Connection) -> None:
@@ -390,11 +399,13 @@ def _serve(connection: Connection) -> None:
                     case "close":
                         closed, environment = environment, None
                         closed.close()
-            except BaseException as error:  # an environment may also raise SystemExit
+            # An environment may also raise SystemExit.
+            except BaseException as error:
                 failure = error if isinstance(error, AgentRLError) else describe_error(error)
             try:
                 answer = pickle.dumps((result, failure))
-            except Exception as error:  # such as a function in the info
+            # The info may hold something that cannot be pickled, such as a function.
+            except Exception as error:
                 answer = pickle.dumps((None, f"what it returned: {describe_error(error)}"))
             connection.send_bytes(answer)
     if environment is not None:

@@ -82,7 +82,8 @@ _BUILTIN = frozenset((bool, int, float, str, type(None)))
 
 def to_builtin(value: Any) -> Any:
     """Convert numpy types to Python's, so that JSON can express the value."""
-    if type(value) in _BUILTIN:  # most of an info: this runs every turn
+    # Most values of an info, first because this runs every turn.
+    if type(value) in _BUILTIN:
         return value
     if isinstance(value, Mapping):
         return {str(k): to_builtin(v) for k, v in value.items()}
@@ -94,7 +95,7 @@ def to_builtin(value: Any) -> Any:
 
 
 def _check_info(info: Any) -> Mapping[str, Any]:
-    """An environment's info as plain values, with the entries that the framework reads checked.
+    """Convert an environment's info to plain values, and check what the framework reads of it.
 
     Raises:
         TypeError, ValueError: it is not a dictionary, its metrics are not finite numbers, or its
@@ -116,21 +117,8 @@ def _check_info(info: Any) -> Mapping[str, Any]:
     return checked
 
 
-def _is_hidden(info: Mapping[str, Any]) -> bool:
-    """Whether the guard reports that another app is in front, so that no frame may be kept."""
-    guard = info.get("guard")
-    return isinstance(guard, Mapping) and bool(guard.get("no_frame"))
-
-
-def _numeric_timings(timings: Any) -> Mapping[str, float]:
-    """The numbers in an environment's `timings`; ignores an attribute of another kind."""
-    if not isinstance(timings, Mapping):
-        return {}
-    return {str(k): float(v) for k, v in timings.items() if isinstance(v, int | float)}
-
-
 def _state_key(observation: Observation, coarsen: Callable[[Image], Image] | None = None) -> str:
-    """A digest of an observation; `coarsen` makes it the same for images that look alike."""
+    """Return a digest of an observation; `coarsen` makes it the same for images that look alike."""
     digest = hashlib.blake2b(observation.text.encode("utf-8", "replace"), digest_size=16)
     for image in observation.images:
         digest.update(str(image.shape).encode() + (coarsen(image) if coarsen else image).tobytes())
@@ -147,7 +135,7 @@ _warned: set[str] = set()
 
 
 def coarse_screen(image: Image) -> Image:
-    """A coarse grayscale version of a screen: 64 x 64 cells with 8 gray levels each.
+    """Return a coarse grayscale version of a screen: 64 x 64 cells with 8 gray levels each.
 
     It does not change with the clock in the status bar or a cursor, and rarely with compression
     noise (only in cells whose gray value lies at the edge of a level).
@@ -218,17 +206,11 @@ class EnvRunner:
     async def act(self, reply: str, *, is_last: bool = False) -> "ActionResult":
         """Take the action of a reply, or the translator's `no_action` if it contains none.
 
-        Args:
-            reply: of the policy.
-            is_last: no message follows.
-
         Raises:
             DeviceError: the phone failed.
             EnvError: the environment or the translator raised.
         """
-        return await self._worker.call(
-            self._with_open_streams, self._act_and_compose, reply, is_last
-        )
+        return await self._worker.call(self._with_open_streams, self._act, reply, is_last)
 
     def _with_open_streams(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function; one that closes a standard stream of the process has failed."""
@@ -245,7 +227,8 @@ class EnvRunner:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
             if self._env is None:
                 mode = getattr(self.translator, "render_mode", None)
-                if not faulthandler.is_enabled():  # a crash in native code names its lines
+                # So that a crash in native code names the line that led to it.
+                if not faulthandler.is_enabled():
                     # Behind sys.stderr may be no file, as in a notebook or a redirection.
                     with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):
                         faulthandler.enable()
@@ -285,17 +268,7 @@ class EnvRunner:
                     "env.translator_class=space if the model is not to see it"
                 )
 
-    def _act_and_compose(self, reply: str, is_last: bool) -> "ActionResult":
-        """Act, and compose the next message in the same call of the thread, which is cheaper."""
-        result = self._act(reply)
-        after = result.after
-        has_ended = after is not None and (after.terminated or after.truncated)
-        if not is_last and not has_ended and self._shown is not None:
-            with contextlib.suppress(EnvError):  # `message` tries again and raises it
-                self._composed = self._shown, self._message(self._shown)
-        return result
-
-    def _act(self, reply: str) -> "ActionResult":
+    def _act(self, reply: str, is_last: bool) -> "ActionResult":
         unreadable = None
         try:
             with boundary(EnvError, f"the translator's reading of {quoted(reply, 80)}"):
@@ -305,21 +278,30 @@ class EnvRunner:
             with boundary(EnvError, "the translator's no_action()"):
                 action = self.translator.no_action()
         after = None if action is None else self._step(action)
+        has_ended = after is not None and (after.terminated or after.truncated)
+        # The next message is composed in the same call of the thread, which is cheaper.
+        if not is_last and not has_ended and self._shown is not None:
+            # `message` tries again, and raises it.
+            with contextlib.suppress(EnvError):
+                self._composed = self._shown, self._message(self._shown)
         return ActionResult(action=action, unreadable=unreadable, after=after)
 
     def _step(self, action: Any) -> StepResult:
-        def name() -> str:  # only for errors: the text of an array takes longer than a step
+        # Only errors need it: the text of an array takes longer to make than a step.
+        def name() -> str:
             return f"{self._config.id}.step({action!r:.200})"
 
         with boundary(EnvError, name):
             try:
                 observation, reward, terminated, truncated, info = step_env(self._env, action)
-            except ActionError as error:  # only a translator may raise it
+            # Only translators may blame the agent.
+            except ActionError as error:
                 raise EnvError(f"{name()}: {describe_error(error)}") from error
             self._turn += 1
             self._preceding = ()
             number = finite("the reward", reward)
-            if isinstance(action, Done):  # what the agent says of the outcome is for rewards
+            # Rewards may look at how the agent itself describes the outcome.
+            if isinstance(action, Done):
                 info = {"status": action.status, "message": action.message, **info}
             return self._step_result(observation, info, number, terminated, truncated)
 
@@ -339,15 +321,20 @@ class EnvRunner:
         if self._config.state_key != "info":
             coarsen = coarse_screen if self._config.state_key == "screen" else None
             checked = {**checked, "state_key": _state_key(translated, coarsen)}
-        hidden = _is_hidden(checked)
+        # The guard reports that another app is in front, whose screen is private.
+        guard = checked.get("guard")
+        hidden = isinstance(guard, Mapping) and bool(guard.get("no_frame"))
         save = None if hidden else self._save_frame
+        # An environment may use an attribute of this name for something else.
+        timings = getattr(self._env.unwrapped, "timings", None)
+        named = timings.items() if isinstance(timings, Mapping) else ()
         return StepResult(
             observation=translated,
             info=checked,
             frames=tuple(map(save, translated.images)) if save else (),
             env_observation=observation,
             hidden=hidden,
-            timings=_numeric_timings(getattr(self._env.unwrapped, "timings", {})),
+            timings={str(k): float(v) for k, v in named if isinstance(v, int | float)},
             reward=reward,
             terminated=terminated,
             truncated=truncated,
@@ -376,7 +363,7 @@ class EnvRunner:
         return found
 
     async def message(self, observation: Observation) -> Message:
-        """The message to the policy, composed by the translator.
+        """Return the message to the policy, composed by the translator.
 
         Raises:
             EnvError: the translator raised.

@@ -75,7 +75,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(message: bytes) -> Any:
-    """The inverse of `pack`; raises `InvalidRequest` for other bytes."""
+    """Return the inverse of `pack`; raises `InvalidRequest` for other bytes."""
     try:
         (size,) = struct.unpack_from("<I", message)
         if size > len(message) - 4:
@@ -196,7 +196,7 @@ def _arguments(space: Any) -> dict[str, Any]:
 
 
 def sendable(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """The space, or an `OpaqueSpace` with its description if its type cannot be sent."""
+    """Return the space, or an `OpaqueSpace` with its description if its type cannot be sent."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: sendable(part) for key, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
@@ -247,10 +247,14 @@ class EnvThread:
         return None
 
     def _work(self) -> None:
+        methods: dict[str, Callable[..., Any]] = {
+            "open": self._open, "reset": self._reset, "step": self._step, "render": self._render,
+            "close": self._close,
+        }  # fmt: skip
         while (call := self._calls.get()) is not None:
             answer, what, arguments = call
             try:
-                answer.set_result(getattr(self, f"_{what}")(**arguments))
+                answer.set_result(methods[what](**arguments))
             except BaseException as error:
                 answer.set_exception(error)
 
@@ -270,7 +274,8 @@ class EnvThread:
 
     def _step(self, action: Any) -> dict[str, Any]:
         observation, reward, terminated, truncated, info = step_env(self._env, action)
-        if isinstance(reward, str):  # float() would take it
+        # `float` would accept a text.
+        if isinstance(reward, str):
             raise TypeError(f"the reward is {reward!r} (str), not a number")
         return {
             "observation": observation,
@@ -325,7 +330,8 @@ class EnvServer(ThreadingHTTPServer):
         self._env_threads: dict[str, EnvThread] = {}
         self._lock = threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, RequestHandler)  # closes the server if it cannot listen
+        # Closes the socket if it cannot listen.
+        super().__init__(address, RequestHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread of its own."""
@@ -336,8 +342,10 @@ class EnvServer(ThreadingHTTPServer):
             if oldest is not request:
                 del self._unused[oldest]
         if oldest is not request:
-            with suppress(OSError):  # it has just been closed
-                oldest.shutdown(socket.SHUT_RDWR)  # ends its thread, which reads from it
+            # The client may have closed it just now.
+            with suppress(OSError):
+                # Its thread reads from it, and ends.
+                oldest.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -379,7 +387,8 @@ class EnvServer(ThreadingHTTPServer):
         try:
             spec: dict[str, Any] = thread.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)
             return spec
-        except TypeError as error:  # such as an unexpected argument
+        # The constructor may not accept an argument.
+        except TypeError as error:
             self.close(key)
             raise InvalidRequest(describe_error(error)) from error
         except BaseException:
@@ -435,7 +444,8 @@ class EnvServer(ThreadingHTTPServer):
         try:
             return thread.ask(number, what, message, self.deadline_s)
         except TimeoutError:
-            self.close(key)  # its thread may never come back
+            # The thread may never return.
+            self.close(key)
             raise
 
 
@@ -459,7 +469,8 @@ class RequestHandler(BaseHTTPRequestHandler):
             body = pack({"error": str(error)})
         except PermissionError as error:
             status, body = 403, pack({"error": str(error)})
-        except BaseException as error:  # an environment may also raise SystemExit
+        # An environment may also raise SystemExit.
+        except BaseException as error:
             status, body = 500, pack({"error": describe_error(error)})
         self.send_response(status)
         self.send_header("Content-Type", "application/octet-stream")
@@ -481,7 +492,8 @@ class RequestHandler(BaseHTTPRequestHandler):
         message = unpack(self.rfile.read(size))
         self.server.note_use(self.connection)
         self.connection.settimeout(_IDLE_CONNECTION_S)
-        self.close_connection = close  # an unread body would be taken for the next request
+        # An unread body would be taken for the next request.
+        self.close_connection = close
         if not isinstance(message, dict):
             raise InvalidRequest("a message must be a dictionary")
         return message
@@ -491,7 +503,7 @@ class RequestHandler(BaseHTTPRequestHandler):
 
 
 def env_factory(name: str) -> Callable[..., Any]:
-    """The factory named by an id, `module:Class`, `module:Id` or `path/file.py:Class`."""
+    """Return the factory named by an id, `module:Class`, `module:Id` or `path/file.py:Class`."""
     module, _, last = name.rpartition(":")
     if module.endswith(".py"):
         path = os.path.abspath(module)
@@ -525,7 +537,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         server = EnvServer(make, (given.host, given.port), token, given.most, given.idle)
     except OSError as error:
         raise SystemExit(f"cannot listen on {host}:{given.port}: {error}") from None
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # environments are closed then too
+    # On SIGTERM, environments are closed as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     port = server.server_address[1]
     sys.stdout.write(f"{given.environment} at http://{host}:{port}\n")
     sys.stdout.flush()

@@ -30,7 +30,7 @@ ResizeOf = Callable[[Dialect], Resize]
 
 
 def open_translator(env: ResolvedEnv, resize_of: ResizeOf | None = None) -> Translator:
-    """The translator of an environment.
+    """Return the translator of an environment.
 
     Args:
         env: the environment, and the dialect of its actions if it names one.
@@ -69,7 +69,7 @@ def _set_dialect(speaker: Any, config: EnvConfig, resize_of: ResizeOf | None, wh
 def instructions_for(
     prompt: str | None, translator: Translator, reset_info: Mapping[str, Any] | None = None
 ) -> str:
-    """The instructions at the start of an episode, inside the job's prompt template if it has one.
+    """Return the instructions of an episode, inside the job's prompt template if it has one.
 
     Args:
         prompt: the template's file (`env.prompt`).
@@ -86,7 +86,7 @@ def instructions_for(
 
 
 def preceding_for(translator: Translator, reset_info: Mapping[str, Any]) -> tuple[Message, ...]:
-    """The earlier questions and replies that an episode's first message continues.
+    """Return the earlier questions and replies that an episode's first message continues.
 
     Raises:
         EnvError: the translator fails, or they are not questions and replies in turns.
@@ -111,7 +111,7 @@ def compose_message(
     observation: Observation,
     preceding: Sequence[Message] = (),
 ) -> Message:
-    """The message of a translator; a system message in it is inside the job's prompt template.
+    """Compose a message; a system message in it is put inside the job's prompt template.
 
     Args:
         prompt: the template's file (`env.prompt`).
@@ -130,12 +130,7 @@ def compose_message(
 
 
 def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) -> Player:
-    """A scripted player of an environment, with those of the environment's settings that it takes.
-
-    Args:
-        env: the environment.
-        name: of the player.
-        resize_of: as for `open_translator`.
+    """Make a scripted player of an environment, with the settings that it takes.
 
     Raises:
         ConfigError: the environment has no such player, or no player takes a setting of
@@ -147,8 +142,19 @@ def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) 
             f"{known_names(name, sorted(env.players), label='It has')}."
         )
     cls, settings = registry.load(env.players[name]), env.settings
+    # A setting is for the players that take it; one that none takes is a mistake.
     if settings.player_kwargs:
-        _check_player_arguments(env)
+        accepted = {
+            argument
+            for player in env.players.values()
+            for argument in named_parameters(registry.load(player))
+        }
+        for key in settings.player_kwargs:
+            if key not in accepted:
+                raise ConfigError(
+                    f"env.player_kwargs.{key}: no player of {env.id} takes it"
+                    f"{known_names(key, sorted(accepted), label='They take')}"
+                )
     given = {
         **_interface_for(cls, env),
         **settings.kwargs,
@@ -162,21 +168,6 @@ def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) 
     return player
 
 
-def _check_player_arguments(env: ResolvedEnv) -> None:
-    """Check that each setting of `env.player_kwargs` is an argument of some player."""
-    accepted = {
-        argument
-        for player in env.players.values()
-        for argument in named_parameters(registry.load(player))
-    }
-    for name in env.settings.player_kwargs:
-        if name not in accepted:
-            raise ConfigError(
-                f"env.player_kwargs.{name}: no player of {env.id} takes it"
-                f"{known_names(name, sorted(accepted), label='They take')}"
-            )
-
-
 def _interface_for(cls: Any, env: ResolvedEnv) -> dict[str, Any]:
     """Return the facts about the environment that a translator or player takes."""
     taken = named_parameters(cls)
@@ -186,7 +177,7 @@ def _interface_for(cls: Any, env: ResolvedEnv) -> dict[str, Any]:
 
 
 def read_interface(env: ResolvedEnv) -> dict[str, Any]:
-    """The spaces and render modes of an environment without a phone, which is made once for that.
+    """Make an environment without a phone once, and return its spaces and render modes.
 
     Raises:
         ConfigError: it cannot be made, or is played on a phone.
@@ -211,10 +202,8 @@ def read_interface(env: ResolvedEnv) -> dict[str, Any]:
 
 
 def _interface_in_thread(env: ResolvedEnv) -> dict[str, Any]:
-    """Make an environment, read its interface, and close it in the thread that made it.
-
-    A `close()` that fails or hangs is logged: episodes can be played nevertheless.
-    """
+    """Make an environment, read its interface, and close it in the thread that made it."""
+    # A `close()` that fails or hangs is only logged: episodes can be played nevertheless.
     interface: Future[dict[str, Any]] = Future()
 
     def work() -> None:
@@ -226,7 +215,8 @@ def _interface_in_thread(env: ResolvedEnv) -> dict[str, Any]:
                 raise EnvError(f"it closed {' and '.join(closed)} of the process of the job")
         except ConfigError as error:
             interface.set_exception(error)
-        except BaseException as error:  # such as SystemExit
+        # An environment may also raise SystemExit.
+        except BaseException as error:
             reopen_closed_streams()
             interface.set_exception(_not_constructed(env, error))
         else:

@@ -74,7 +74,7 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
         self._socket = None
 
     def _ask(self, what: str, data: dict[str, Any]) -> dict[str, Any]:
-        """The server's answer; raises EnvError, and ends the session, if there is none."""
+        """Return the server's answer; raises EnvError, and ends the session, if there is none."""
         try:
             if self._socket is None:
                 opened = connect(f"ws://{self._target}/ws", max_size=MAX_BYTES)
@@ -89,7 +89,8 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
             if answer["type"] == "observation":
                 own = found["observation"].pop("metadata", None)
                 return {"done": False, **found, "metadata": found.get("metadata") or own}
-            if what == "step" and found["code"] == "VALIDATION_ERROR":  # the agent's mistake
+            # An action that the schema does not allow is the agent's mistake.
+            if what == "step" and found["code"] == "VALIDATION_ERROR":
                 return {"refused": json.dumps(found.get("errors"), default=str)[:500]}
             why = f"{found['code']}: {found['message']}"
         except _MALFORMED:
@@ -106,7 +107,7 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
 
 
 def _space_of(schema: dict[str, Any]) -> spaces.Dict:
-    """The space of an action's fields; optional ones of other types keep their defaults."""
+    """Return the space of an action's fields; optional ones of other types keep their defaults."""
     found: dict[str, gymnasium.Space[Any]] = {}
     for name, field in schema.get("properties", {}).items():
         kind = field.get("type")

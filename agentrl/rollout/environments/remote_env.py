@@ -169,7 +169,8 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         """Close the server's environment, if it can be reached."""
         if self._key:
-            with suppress(EnvError):  # the server closes it after its idle timeout
+            # If the server cannot be reached, it closes the environment after its idle timeout.
+            with suppress(EnvError):
                 if problem := self._ask("close", {"key": self._key}, patience_s=0.0):
                     log.warning("closing %s: %s", self._url, problem)
             self._key = ""
@@ -210,7 +211,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
                 time.sleep(_RETRY_S)
 
     def _call_name(self, what: str) -> str:
-        """A call in messages, with the episode's seed."""
+        """Return a call in messages, with the episode's seed."""
         seed = "" if what == "open" or self._seed is None else f" (seed {self._seed})"
         return f"{self._url}/{what}{seed}"
 
@@ -237,7 +238,8 @@ def _host_and_port(url: str) -> tuple[str, int]:
         parts = urlsplit(url)
         if parts.scheme == "http" and parts.hostname and not parts.path.strip("/"):
             return parts.hostname, parts.port or 80
-    except ValueError:  # an invalid port or address
+    # `urlsplit` raises it for an invalid port or address.
+    except ValueError:
         pass
     raise ConfigError(f"env.id={url}: must have the form http://HOST:PORT")
 

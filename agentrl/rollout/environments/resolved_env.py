@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 
 from agentrl import env, registry
-from agentrl.config import EnvConfig, EvalConfig, History, WrapperConfig, parse_history
+from agentrl.config import EnvConfig, EvalConfig, History, parse_history
 from agentrl.data.observations import AnyText
 from agentrl.errors import (
     ConfigError,
@@ -145,9 +145,6 @@ class ResolvedEnv:
     def make(self, render_mode: str | None = None, **place: Any) -> "gymnasium.Env[Any, Any]":
         """Make the environment with its wrappers.
 
-        Gymnasium's passive checker is off: repeated for every lease of a phone, it would take
-        longer than a turn. `agentrl check env` runs it.
-
         Args:
             render_mode: used unless `env.kwargs` names one.
             **place: `device`, for an environment that is played on a phone; or `remote_kwargs`.
@@ -158,12 +155,17 @@ class ResolvedEnv:
         kwargs: dict[str, Any] = {**self.kwargs, **place}
         if render_mode is not None:
             kwargs.setdefault("render_mode", render_mode)
+        # Gymnasium's passive checker is off: repeated for every lease of a phone, it would take
+        # longer than a turn. `agentrl check env` runs it.
         with self.named_keys():
             instance = env.make_registered(
                 self.registration, self.id, {"disable_env_checker": True, **kwargs}
             )
             for wrapper in self.settings.wrappers:
-                instance = _wrap(instance, wrapper)
+                cls = registry.load(wrapper.wrapper)
+                what = f"env.wrappers: {wrapper.wrapper} failed with kwargs={wrapper.kwargs}"
+                with boundary(ConfigError, what):
+                    instance = cls(instance, **wrapper.kwargs)
         return with_text_actions(instance)
 
     def check_arguments(self) -> int | None:
@@ -178,7 +180,8 @@ class ResolvedEnv:
         Raises:
             ConfigError: as `kwargs`; or its constructor does not take an argument, or lacks one.
         """
-        return self._num_episodes  # of a data set, the whole file is read for it
+        # Cached, because a whole data set may be read for it.
+        return self._num_episodes
 
     @cached_property
     def _num_episodes(self) -> int | None:
@@ -235,7 +238,7 @@ class ResolvedEnv:
             raise ConfigError(f"{error}{self.eval_note}") from error
 
     def _section_of(self, name: str) -> str:
-        """The section that sets an argument."""
+        """Return the section that sets an argument."""
         if name in self.eval_kwargs:
             return "eval.kwargs"
         settings = self.settings
@@ -243,10 +246,8 @@ class ResolvedEnv:
         return "env.translator_kwargs" if shared else self.section
 
     def shared(self, section: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of one section that both the environment and its translator take.
-
-        The generic translator shares none: equal names of an environment mean something else.
-        """
+        """Return the arguments of one section that both environment and translator take."""
+        # The generic translator shares none: equal names of an environment mean something else.
         if self.registration.translator == env.TRANSLATOR:
             return {}
         settings = self.settings
@@ -310,12 +311,7 @@ def history_of(settings: EnvConfig) -> History:
 
 
 def close_env(instance: "gymnasium.Env[Any, Any]", name: str) -> None:
-    """Close an environment, which is abandoned either way; what it raises is logged.
-
-    Args:
-        instance: the environment.
-        name: names it in the log.
-    """
+    """Close an environment, which is abandoned either way; what it raises is logged."""
     try:
         instance.close()
     except BaseException as error:
@@ -325,7 +321,7 @@ def close_env(instance: "gymnasium.Env[Any, Any]", name: str) -> None:
 
 
 def with_text_actions(instance: "gymnasium.Env[Any, Any]") -> "gymnasium.Env[Any, Any]":
-    """The environment; if its actions are texts of another package's space, they are `AnyText`.
+    """Replace an action space of texts that cannot be sampled by `AnyText`.
 
     Such a space, as in MiniWoB and BrowserGym, contains all texts, but cannot be sampled.
     """
@@ -341,16 +337,8 @@ class _TextActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.action_space = AnyText()
 
 
-def _wrap(instance: "gymnasium.Env[Any, Any]", config: WrapperConfig) -> "gymnasium.Env[Any, Any]":
-    cls = registry.load(config.wrapper)
-    what = f"env.wrappers: {config.wrapper} failed with kwargs={config.kwargs}"
-    with boundary(ConfigError, what):
-        wrapped: gymnasium.Env[Any, Any] = cls(instance, **config.kwargs)
-    return wrapped
-
-
 def named_parameters(cls: Any) -> dict[str, inspect.Parameter]:
-    """The named parameters of a class or function; empty if its signature is unknown."""
+    """Return the named parameters of a class or function; empty if its signature is unknown."""
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {name: p for name, p in _signature(cls).items() if p.kind in by_name}
 
@@ -362,5 +350,6 @@ def _takes_any_keyword(cls: Any) -> bool:
 def _signature(cls: Any) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(cls).parameters
-    except (TypeError, ValueError):  # a compiled function may have no signature
+    # A compiled function may have no signature.
+    except (TypeError, ValueError):
         return {"anything": inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)}

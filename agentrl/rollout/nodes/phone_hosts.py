@@ -34,7 +34,7 @@ class PhoneHost:
 
 
 def nodes_of_hosts(hosts: Collection[str], nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes that `devices.hosts` names, in its order.
+    """Return the nodes that `devices.hosts` names, in its order.
 
     Raises:
         ConfigError: no cluster has been joined, it has no such node, or one is named twice.
@@ -57,7 +57,7 @@ def nodes_of_hosts(hosts: Collection[str], nodes: Sequence[Node]) -> tuple[Node,
 
 
 def find_phone_hosts(settings: DevicesConfig, layout: Layout, deadline_s: float) -> list[PhoneHost]:
-    """The nodes with phones: those of `devices.hosts`, or else those with engines.
+    """Return the nodes with phones: those of `devices.hosts`, or else those with engines.
 
     Args:
         settings: `devices` of the job.
@@ -84,14 +84,15 @@ def find_phone_hosts(settings: DevicesConfig, layout: Layout, deadline_s: float)
     return [
         PhoneHost(node=node, settings=settings)
         for node, settings in zip(nodes, own, strict=True)
-        if settings.source  # empty if the node has none of the list
+        # A node that has none of the listed phones has an empty source.
+        if settings.source
     ]
 
 
 def _shares(
     nodes: Sequence[Node], settings: Sequence[DevicesConfig], deadline_s: float
 ) -> Sequence[str | Sequence[str]]:
-    """The part of `devices.source` of each node; empty if it has none of the serials."""
+    """Return the part of `devices.source` of each node; empty if it has none of the serials."""
     source, count = settings[0].source, len(nodes)
     if source == CONNECTED:
         return [CONNECTED] * count
@@ -102,7 +103,7 @@ def _shares(
 
 
 def share_virtual(source: str, count: int) -> list[str]:
-    """The parts of `virtual:N` that each of several nodes starts.
+    """Return the parts of `virtual:N` that each of several nodes starts.
 
     Raises:
         ConfigError: it is one serial, or N is too small.

@@ -26,16 +26,12 @@ class RecordedRun:
     """The actor that writes into the folder; None for an actor that sees the folder itself."""
 
     def open(self) -> OpenedRun:
-        """The folder to record into, in this process."""
+        """Return the folder to record into, in this process."""
         return OpenedRun(self)
 
 
 class OpenedRun:
-    """A folder to record into: the run's own, or a spool whose contents arrive there.
-
-    Args:
-        run: the run's folder.
-    """
+    """A folder to record into: the run's own, or a spool whose contents arrive there."""
 
     def __init__(self, run: RecordedRun) -> None:
         self._receiver, self._id = run.receiver, uuid.uuid4().hex
@@ -98,19 +94,17 @@ class RunOnNodes:
         if self._run is not None:
             self._remote = self._reservation.nodes_without(self._run)
         if self._remote and self._receiver is None:
-            self._receiver = self._start_receiver(self._reservation.layout.nodes[0])
+            import ray
 
-    def _start_receiver(self, here: Node) -> Any:
-        import ray
-
-        return ray.remote(ReceiverActor).options(**ray_cluster.on_node(here.id)).remote(self._run)
+            here = ray_cluster.on_node(self._reservation.layout.nodes[0].id)
+            self._receiver = ray.remote(ReceiverActor).options(**here).remote(self._run)
 
     def is_away(self, node: Node) -> bool:
         """Whether a node does not see the folder."""
         return node.id in self._remote
 
     def on(self, node: Node) -> RecordedRun | None:
-        """The folder for an actor on a node."""
+        """Return the folder for an actor on a node."""
         if self._run is None:
             return None
         return RecordedRun(self._run, self._receiver if self.is_away(node) else None)

@@ -72,7 +72,7 @@ def open_phone_pool(
 
 
 def phone_states(pool: devices.DevicePool) -> list[LivePhone]:
-    """The state of a pool's phones, for the live view."""
+    """Return the state of a pool's phones, for the live view."""
     return [
         LivePhone(
             serial=phone.serial,
@@ -85,13 +85,8 @@ def phone_states(pool: devices.DevicePool) -> list[LivePhone]:
     ]
 
 
-def phone_opener(settings: DevicesConfig, wrap: devices.DeviceWrapper) -> DeviceOpener:
-    """Opens single phones of a pool that another process owns."""
-    return DeviceOpener(wrap=wrap, **open_settings(settings))
-
-
 def open_settings(settings: DevicesConfig) -> devices.OpenSettings:
-    """The settings with which a job opens each of its phones."""
+    """Return the settings with which a job opens each of its phones."""
     return {
         "driver": settings.driver,
         "capture": settings.capture,
@@ -197,12 +192,7 @@ class SharedPhones:
 
 
 class SharedPool(Borrower):
-    """A pool owned by another process; this process connects to its phones directly.
-
-    Args:
-        phones: the handle of the pool.
-        wrap: see `agentrl.devices.open_source`.
-    """
+    """A pool owned by another process; this process connects to its phones directly."""
 
     def __init__(
         self,
@@ -211,7 +201,7 @@ class SharedPool(Borrower):
     ) -> None:
         super().__init__(_RemoteLender(phones.actor))
         self._phones, settings = phones, phones.settings
-        self._opener = phone_opener(settings, wrap)
+        self._opener = DeviceOpener(wrap=wrap, **open_settings(settings))
         self._is_virtual = str(settings.source).startswith("virtual")
         self._lease_s = settings.lease_s
         self._devices: dict[str, LeasableDevice] = {}
@@ -252,7 +242,8 @@ class SharedPool(Borrower):
         """Renew leases; returns the tokens of those that continue."""
         import ray
 
-        sent_s = time.monotonic()  # the owner counts from a later moment
+        # Measured before the call, because the owner counts from a later moment.
+        sent_s = time.monotonic()
         call = self._phones.actor.renew.remote(list(leases))
         renewed: list[int] = ray.get(call, timeout=self._lease_s)
         for token in renewed:
@@ -267,7 +258,8 @@ class SharedPool(Borrower):
             try:
                 if leases:
                     self._renew(leases)
-            except ray.exceptions.RayError as error:  # leases expire unless a later one arrives
+            # A later heartbeat may arrive before the leases expire.
+            except ray.exceptions.RayError as error:
                 log.warning(
                     "heartbeat to the shared phone pool failed: %s", ray_cluster.short_reason(error)
                 )

@@ -57,7 +57,7 @@ class LoadedReward:
 
 
 def load_rewards(specs: Sequence[RewardSpec]) -> list[LoadedReward]:
-    """All functions, each under a name of its own.
+    """Return all functions, each under a name of its own.
 
     Raises:
         ConfigError: one of them cannot be loaded.
@@ -80,14 +80,10 @@ def load_rewards(specs: Sequence[RewardSpec]) -> list[LoadedReward]:
 
 
 def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedReward:
-    """A configured function, whatever its signature.
+    """Return a configured function, whatever its signature.
 
     A class is instantiated with its kwargs, and a function that they complete is called, as it
     must return the reward function.
-
-    Args:
-        spec: the configuration.
-        name: in place of its own name.
 
     Raises:
         ConfigError: it does not exist, cannot be called, or does not accept its kwargs.
@@ -145,7 +141,8 @@ def _is_async(function: Any) -> bool:
 def _check_has_signature(spec: RewardSpec, function: Any) -> None:
     try:
         inspect.signature(function)
-    except (TypeError, ValueError) as error:  # of a function in C
+    # A function in C may have no signature.
+    except (TypeError, ValueError) as error:
         raise ConfigError(
             f"rewards: {spec.function}: {error}; call it in a function of your own"
         ) from None

@@ -88,7 +88,8 @@ class PooledProcess:
             try:
                 if self._process is None:
                     self._start()
-            except ConfigError as error:  # it could be loaded before
+            # The functions could be loaded before, so this fails the episodes, not the job.
+            except ConfigError as error:
                 self._fail(jobs, RewardError(str(error)))
                 continue
             self._send_jobs(jobs)
@@ -102,7 +103,8 @@ class PooledProcess:
         """
         try:
             process, jobs, fields = self._open()
-        except OSError as error:  # such as too many open files
+        # There may be too many open files.
+        except OSError as error:
             raise ConfigError(f"rewards: their process cannot be started: {error}") from error
         self._process, self._jobs, self._fields = process, jobs, fields
         try:
@@ -179,7 +181,8 @@ class PooledProcess:
         """Have it end; does not wait for long."""
         process = self._process
         if process is not None and self._is_calling():
-            child_process.end(process)  # it would not notice
+            # A process in a call would not notice that the connection closes.
+            child_process.end(process)
         self._thread.join(_END_S + 1.0)
         self._fail([*self._outstanding.values()], RewardError("the reward functions were closed"))
 
@@ -206,7 +209,8 @@ class PooledProcess:
             except Exception as error:
                 why = f"an episode cannot be sent to the reward's process: {error}"
                 self._fail([job], RewardError(why))
-        with self._sending, suppress(OSError):  # if it has ended, the other thread notices
+        # If the process has ended, the other thread notices.
+        with self._sending, suppress(OSError):
             if self._jobs is not None and sent:
                 self._jobs.send(("score", *zip(*sent, strict=True)))
 
@@ -242,7 +246,8 @@ class PooledProcess:
                 late = self._is_late()
         except (OSError, EOFError):
             pass
-        except Exception:  # a function wrote into the connection
+        # A user's function may have written into the connection.
+        except Exception:
             log.exception("the process of reward functions sent something other than scores")
         finally:
             selector.close()

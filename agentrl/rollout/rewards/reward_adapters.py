@@ -34,7 +34,7 @@ _MAX_BATCH_SIZE = 64
 
 
 def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
-    """The inputs of a batch function for one episode.
+    """Return the inputs of a batch function for one episode.
 
     Args:
         episode: with at least one turn.
@@ -82,7 +82,7 @@ def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
 
 
 def prompt_messages(episode: Episode) -> list[dict[str, str]]:
-    """The messages up to the last reply as `{role, content}`, without the turns in between.
+    """Return the messages up to the last reply as `{role, content}`, without the turns in between.
 
     These are the system message, those that precede the first turn, and that of the last turn.
     """
@@ -91,7 +91,7 @@ def prompt_messages(episode: Episode) -> list[dict[str, str]]:
 
 
 def _listed(images: Sequence[Image]) -> Sequence[Image]:
-    """A list, unless that would fetch the images."""
+    """Return a list, unless that would fetch the images."""
     return images if isinstance(images, Fetched) else [*images]
 
 
@@ -112,8 +112,7 @@ def max_batch_size(function: Any) -> int:
     Raises:
         ConfigError: it is not a whole number of at least 1.
     """
-    # `most` is its old name.
-    size = getattr(function, "max_batch_size", getattr(function, "most", _MAX_BATCH_SIZE))
+    size = getattr(function, "max_batch_size", _MAX_BATCH_SIZE)
     if type(size) is not int or size < 1:
         raise ConfigError(f"max_batch_size={size!r} must be a whole number, 1 or more")
     return size
@@ -122,12 +121,7 @@ def max_batch_size(function: Any) -> int:
 def score_batch(
     name: str, function: BatchFunction, inputs: list[RewardInputs]
 ) -> list[RewardRow | RewardError]:
-    """A batch function's row for each episode, or its error.
-
-    Args:
-        name: name of the function, for messages.
-        function: is called with the inputs.
-        inputs: one for each episode.
+    """Return a batch function's row for each episode, or its error.
 
     Raises:
         Exception: whatever the function raised; or it did not return a row for each episode.
@@ -142,30 +136,21 @@ def score_batch(
 
 def _check_row(name: str, row: Any) -> RewardRow | RewardError:
     try:
-        if isinstance(row, Mapping) and row.keys() == {"error"}:
+        if not isinstance(row, Mapping):
+            raise TypeError(f"a row is {type(row).__name__}, not a dictionary")
+        if row.keys() == {"error"}:
             return RewardError(f"{name}: {str(row['error'])[:500]}")
-        return _to_floats(row)
-    except BaseException as error:  # a user's function may return anything
+        if not row:
+            return {}
+        if OVERALL not in row:
+            raise ValueError(f"a row has no {OVERALL!r}; it has {sorted(map(str, row))[:8]}")
+        numbers = {str(key): finite(repr(str(key)), value) for key, value in row.items()}
+        return {OVERALL: numbers.pop(OVERALL), **numbers}
+    # A user's function may return objects that raise anything.
+    except BaseException as error:
         location = users_location(error)
         kind = f"{type(error).__name__}: " if location else ""
         return RewardError(f"{name}: {kind}{message_of(error)}{location}")
-
-
-def _to_floats(row: Any) -> RewardRow:
-    """A row as plain numbers.
-
-    Raises:
-        TypeError, ValueError: it is not a dictionary, has no `overall` although it is not empty, or
-            has a value that is not a finite number.
-    """
-    if not isinstance(row, Mapping):
-        raise TypeError(f"a row is {type(row).__name__}, not a dictionary")
-    if not row:
-        return {}
-    if OVERALL not in row:
-        raise ValueError(f"a row has no {OVERALL!r}; it has {sorted(map(str, row))[:8]}")
-    numbers = {str(name): finite(repr(str(name)), value) for name, value in row.items()}
-    return {OVERALL: numbers.pop(OVERALL), **numbers}
 
 
 def awaited(value: Any) -> Any:
@@ -178,7 +163,7 @@ async def _await(value: Any) -> Any:
 
 
 def per_turn(name: str, value: Any, count: int) -> tuple[float, ...]:
-    """A reward per turn; a single number counts for the last turn."""
+    """Return a reward per turn; a single number counts for the last turn."""
     if np.ndim(value) == 0:
         return (*[0.0] * (count - 1), finite("a value", value))
     values = list(value)

@@ -48,7 +48,7 @@ class ProcessSpec:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """An error as plain values; an exception of the user's may not be picklable."""
+    """Return an error as plain values; an exception of the user's may not be picklable."""
     ours = (kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
     of_text = (kind.__name__ for kind in ours if "__init__" not in vars(kind))
     kind, cause = next(of_text, RewardError.__name__), error.__cause__
@@ -58,7 +58,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def error_of(failure: Failure) -> AgentRLError:
-    """The error that `failure_of` was given."""
+    """Return the error that `failure_of` was given."""
     kind, text, missing = failure
     error: AgentRLError = getattr(errors, kind)(text)
     if missing is not None:
@@ -67,7 +67,7 @@ def error_of(failure: Failure) -> AgentRLError:
 
 
 def users_modules() -> dict[str, str]:
-    """The files of imported modules that belong neither to Python's packages nor to agentrl."""
+    """Return the files of imported modules, except those of installed packages and agentrl."""
     return {
         name: file
         for name, file in registry.module_files().items()
@@ -85,7 +85,8 @@ class LogForwarder(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record as text."""
-        if os.getpid() != self._pid:  # a process that a function forked has no connection
+        # Only this process may use the connection, not one that a function has forked.
+        if os.getpid() != self._pid:
             logging.lastResort.handle(record)  # type: ignore[union-attr]
             return
         text = self.format(record)
@@ -96,7 +97,8 @@ class LogForwarder(logging.Handler):
         }  # fmt: skip
         try:
             self._send(("log", fields))
-        except (OSError, ValueError):  # the parent has ended
+        # The parent may have ended.
+        except (OSError, ValueError):
             self.handleError(record)
 
 

@@ -37,7 +37,8 @@ def _rewards_in(module: str) -> Iterator[str]:
 
 
 def _is_reward(member: Any) -> bool:
-    if inspect.isclass(member):  # its instances are called
+    # The instances of a class are called.
+    if inspect.isclass(member):
         calls = (vars(kind).get("__call__") for kind in member.__mro__)
         member = next((call for call in calls if call is not None), None)
         skipped = 1

@@ -105,7 +105,8 @@ class RewardPool:
         """Have episodes scored, together as far as the functions take batches."""
         jobs = [ScoreRequest(id=next(self._ids), value=value) for value in values]
         for job in jobs:
-            job.answer.set_running_or_notify_cancel()  # it cannot be cancelled
+            # A request that is with a process cannot be cancelled.
+            job.answer.set_running_or_notify_cancel()
         with self._queue.changed:
             if self._queue.closed:
                 raise RewardError("the reward functions have been closed")
@@ -149,11 +150,12 @@ class RewardPool:
             prompt = self._form.prompt(prompt_messages(value))
         try:
             return job.id, pickled(value), prompt
-        except Exception:  # of an object of the environment
+        # An environment may put an object into its info that cannot be pickled.
+        except Exception:
             return job.id, pickled(self._plain(value)), prompt
 
     def _plain(self, episode: Episode) -> Episode:
-        """An episode without those values of its infos that another process cannot be given."""
+        """Return an episode without what cannot be pickled of its infos."""
 
         def plain(info: Any) -> dict[str, Any]:
             kept = {}
@@ -191,5 +193,6 @@ def _is_own_function(target: str) -> bool:
 
 def _most_processes(computing: float) -> int:
     """How many processes may compute for a part of their time: engines need half of the cores."""
-    count = cores() / 2 / max(computing, 0.01) + 0.1  # the part is measured, and may exceed 1
+    # The fraction is measured, and may exceed 1.
+    count = cores() / 2 / max(computing, 0.01) + 0.1
     return max(1, min(_MAX_PROCESSES, int(count)))

@@ -83,7 +83,7 @@ class _Job:
     """Asynchronous calls that have not returned."""
 
     def batch_inputs(self, end: str) -> RewardInputs:
-        """A copy of the inputs: a function may change what it is given.
+        """Return a copy of the inputs: a function may change what it is given.
 
         Args:
             end: the token that ends a reply in the format of the model's chat template.
@@ -92,7 +92,8 @@ class _Job:
             assert self.episode is not None
             form = QueryFormat(prompt=lambda messages: self.prompt, end=end)
             self.inputs = inputs_of(self.episode, form)
-        elif self.episode is None:  # of a reward server; decoded here, as the call has a deadline
+        # A reward server's images are decoded here, where the call has a deadline.
+        elif self.episode is None:
             for name in SENT_IMAGES:
                 if images := self.inputs.get(name):
                     self.inputs[name] = [load_image(image, Path()) for image in images]
@@ -170,7 +171,8 @@ class RewardProcess:
     def _job(self, id: int, sent: bytes, prompt: str) -> _Job | None:
         try:
             value: Episode | RewardInputs = unpickled(sent, lambda: self._fetch(id))
-        except Exception as error:  # such as a class that cannot be imported here
+        # The episode may hold a class that cannot be imported here.
+        except Exception as error:
             why = RewardError(f"the episode cannot be read in the reward's process: {error}")
             self._send(("done", [(id, [], failure_of(why))], 0.0, 0.0))
             return None
@@ -219,9 +221,11 @@ class RewardProcess:
         try:
             with self._marked(index, jobs):
                 results = self._values(index, name, jobs)
-        except AgentRLError as error:  # raised on purpose
+        # An error of ours was raised on purpose, so the call is not repeated.
+        except AgentRLError as error:
             results = [error] * len(jobs)
-        except BaseException as error:  # also KeyboardInterrupt: no Ctrl-C reaches this process
+        # No Ctrl-C reaches this process, so a KeyboardInterrupt is the function's, too.
+        except BaseException as error:
             if len(jobs) > 1 and self._spec.retries:
                 for job in jobs:
                     self._call(index, [job])
@@ -236,6 +240,7 @@ class RewardProcess:
 
     def _values(self, index: int, name: str, jobs: Sequence[_Job]) -> Sequence[Any]:
         info, function = self._rewards[index].info, self._rewards[index].function
+        # Functions of one episode get one job at a time: `max_batch_size` is 1.
         if info.is_batch:
             return score_batch(name, function, [job.batch_inputs(self._spec.end) for job in jobs])
         (job,) = jobs
@@ -247,7 +252,8 @@ class RewardProcess:
         if job.open_calls or (job.failure is None and None in job.results):
             return
         self._done.append((job.id, job.results, job.failure))
-        job.episode = job.inputs = None  # its images may be large
+        # The episode's images may be large.
+        job.episode = job.inputs = None
         if time.monotonic() - self._flushed > _FLUSH_S:
             self._flush()
 
@@ -260,7 +266,8 @@ class RewardProcess:
         finally:
             self._guard.check(self._rewards[index].info.name)
             self._status[0] = 0
-            signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a function has left behind
+            # A function may have left an alarm behind, as math-verify does.
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _mark(self, index: int, jobs: Sequence[_Job]) -> None:
         ids = [job.id for job in jobs[:MAX_IDS]]
@@ -330,7 +337,8 @@ def _busy_s() -> float:
     """Seconds that this process has computed, or would have if a core had been free for it."""
     try:
         _, queued_ns, _ = Path("/proc/self/schedstat").read_text().split()
-    except (OSError, ValueError):  # not Linux, or a kernel without these statistics
+    # Another system than Linux, or a kernel without these statistics, has no such file.
+    except (OSError, ValueError):
         queued_ns = "0"
     return time.process_time() + int(queued_ns) / 1e9
 
@@ -344,22 +352,20 @@ def _described(name: str, cause: BaseException) -> RewardError:
 
 
 def main(jobs: int, fields: int, status: int) -> None:
-    """Run until the parent closes its connection.
-
-    Args:
-        jobs: file descriptor of the connection for jobs.
-        fields: of that for larger fields.
-        status: of the shared memory.
-    """
-    faulthandler.enable()  # a crash in native code names the line that led to it
+    """Run until the parent closes its connection."""
+    # So that a crash in native code names the line that led to it.
+    faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # closed, as in `agentrl ... >&-`
+        # A stream may be closed, as in `agentrl ... >&-`.
+        if stream is not None:
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     memory = np.frombuffer(mmap.mmap(status, STATUS_BYTES), np.int64)
     for fd in (jobs, fields, status):
-        os.set_inheritable(fd, False)  # what a function starts must not keep them open
+        # Processes that a function starts must not keep the descriptors open.
+        os.set_inheritable(fd, False)
     process = RewardProcess(Connection(jobs), Connection(fields), memory)
     try:
         process.run()
     except (BrokenPipeError, ConnectionResetError):
-        return  # the parent has closed it
+        # The parent has closed the connection.
+        return

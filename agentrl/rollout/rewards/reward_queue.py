@@ -60,11 +60,7 @@ class Queue:
     """Size and time of change of the users' files when a process first imported them."""
 
     def note_files(self, files: Iterable[str]) -> None:
-        """Warn if a process has imported other functions than the first one did.
-
-        Args:
-            files: those that it has imported.
-        """
+        """Warn if a process has imported other functions than the first one did."""
         for file in files:
             with suppress(OSError):
                 found = os.stat(file)
@@ -119,9 +115,11 @@ class Queue:
     def _room(self, held: int, mean_s: float | None) -> int:
         if self.overlaps:
             return _MAX_JOBS - held
-        if mean_s is None:  # unknown: others shall not wait for it
+        # It is not known yet how long an episode takes, so no others wait behind it.
+        if mean_s is None:
             return 0 if held else (1 if self.can_grow else self.batch_size)
         fast = int(SHORT_S / max(mean_s, 1e-9))
         if fast >= self.batch_size:
-            return _AHEAD if held <= 2 * _AHEAD else 0  # it scores some while others are sent
+            # The process scores some episodes while others are sent.
+            return _AHEAD if held <= 2 * _AHEAD else 0
         return 0 if held else (max(1, fast) if self.can_grow else self.batch_size)

@@ -80,7 +80,8 @@ def is_factory(function: Any, kwargs: Mapping[str, Any]) -> bool:
     try:
         signature = inspect.signature(function)
         signature.bind(**kwargs)
-    except (TypeError, ValueError):  # of a function in C, whose signature is unknown
+    # The signature of a function in C may be unknown.
+    except (TypeError, ValueError):
         return False
     first = next(iter(signature.parameters), "")
     kinds = [p.kind for p in signature.parameters.values()]
@@ -90,7 +91,7 @@ def is_factory(function: Any, kwargs: Mapping[str, Any]) -> bool:
 
 
 def detect_kind(config: RewardSpec, function: Any) -> str:
-    """The configured kind of a function; `REWARD_TYPE` of its file; or what its parameters imply.
+    """Return the kind of a function: as configured, as its file declares, or as its names imply.
 
     Raises:
         ConfigError: `REWARD_TYPE` is neither `batch` nor `sequential`.
@@ -130,7 +131,8 @@ def check_signature(spec: RewardSpec, function: Any, kind: str) -> None:
     signature, parameters = SIGNATURES.get(kind), inspect.signature(function)
     try:
         if signature and (signature.by_name or signature.is_named_in(parameters.parameters)):
-            parameters.bind_partial(**spec.kwargs)  # a row of the data set decides about the rest
+            # The columns of the data set provide the other arguments.
+            parameters.bind_partial(**spec.kwargs)
         else:
             count = 1 if signature is None else signature.num_positional
             parameters.bind(*(None,) * count, **spec.kwargs)
@@ -215,7 +217,8 @@ def _score_row(result: Any) -> dict[str, Any]:
 
 
 def _completions(function: Callable[..., Any]) -> BatchFunction:
-    bound = getattr(function, "keywords", {})  # the kwargs of the configuration
+    # A partial's keywords are the kwargs of the configuration.
+    bound = getattr(function, "keywords", {})
     parameters = inspect.signature(function).parameters.values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in bound]
@@ -236,7 +239,7 @@ def _completions(function: Callable[..., Any]) -> BatchFunction:
 
 
 def required_columns(kind: str, function: Callable[..., Any]) -> tuple[str, ...]:
-    """The columns of a data set that a function cannot do without, by name.
+    """Return the columns of a data set that a function cannot do without, by name.
 
     Args:
         kind: of its signature; only `completions` takes columns by their names.
@@ -256,15 +259,11 @@ def required_columns(kind: str, function: Callable[..., Any]) -> tuple[str, ...]
 def check_columns(name: str, required: Iterable[str], given: Collection[str]) -> None:
     """Check that a function gets the columns that it requires.
 
-    Args:
-        name: of the function, for the message.
-        required: see `required_columns`.
-        given: the columns of the data set.
-
     Raises:
         ConfigError: there is no such column.
     """
-    known = {*given, *_WITHOUT_COLUMNS} - {"prompt"}  # it becomes `prompts`
+    # TRL passes the column `prompt` as `prompts`.
+    known = {*given, *_WITHOUT_COLUMNS} - {"prompt"}
     for column in required:
         if column not in known:
             raise ConfigError(
@@ -279,7 +278,7 @@ def _own_name(function: Callable[..., Any]) -> str:
 
 
 def _columns(inputs: list[RewardInputs]) -> dict[str, list[Any]]:
-    """The arguments of TRL's reward functions: each a list with one entry per episode."""
+    """Return the arguments of TRL's reward functions: each a list with one entry per episode."""
     names = dict.fromkeys(name for one in inputs for name in one if name != "prompt")
     columns = {name: [one.get(name) for one in inputs] for name in names}
     return columns | {
@@ -324,7 +323,7 @@ def _as_pil(value: Any) -> Any:
 
 
 def _prompt(inputs: RewardInputs) -> list[dict[str, Any]]:
-    """The last message, after the messages that precede the first turn if there are any."""
+    """Return the last message, after the messages that precede the first turn if there are any."""
     said, turns = inputs.get("chat_messages") or (), len(inputs["responses"])
     earlier = said[: -2 * turns]
     if all(message["role"] == "system" for message in earlier):
@@ -336,7 +335,7 @@ def _prompt(inputs: RewardInputs) -> list[dict[str, Any]]:
 
 
 def _with_parts(role: str, text: str) -> dict[str, Any]:
-    """A message with a part for each image, if it has any."""
+    """Return a message with a part for each image, if it has any."""
     first, *rest = text.split(IMAGE) if role != "assistant" else [text]
     parts: list[dict[str, Any]] = [{"type": "text", "text": first}] if first.strip() else []
     for piece in rest:
@@ -364,7 +363,7 @@ def _queries(function: Callable[..., Any]) -> BatchFunction:
 
 
 def _plain(value: Any) -> Any:
-    """A tensor as a list or a number."""
+    """Return a tensor as a list or a number."""
     if isinstance(value, Mapping):
         return {name: _plain(inner) for name, inner in value.items()}
     if hasattr(value, "tolist"):

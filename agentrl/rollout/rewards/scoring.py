@@ -100,10 +100,6 @@ class RewardFunctions:
     def check_columns(self, columns: Collection[str], *, has_answers: bool) -> None:
         """Check that a data set has what the functions take.
 
-        Args:
-            columns: the names of its columns.
-            has_answers: whether its rows have answers.
-
         Raises:
             ConfigError: it lacks a column, or answers.
         """
@@ -117,7 +113,7 @@ class RewardFunctions:
                 )
 
     def score(self, episode: Episode) -> ScoredEpisode:
-        """All components and their weighted sum; a void episode has no reward.
+        """Return all components and their weighted sum; a void episode has no reward.
 
         Raises:
             RewardError: a function raised, took too long, ended its process, returned something
@@ -138,7 +134,8 @@ class RewardFunctions:
         answer: asyncio.Future[Results] = loop.create_future()
 
         def settle(done: Future[Results]) -> None:
-            if answer.done():  # cancelled
+            # The episode may have been cancelled meanwhile.
+            if answer.done():
                 return
             if (error := done.exception()) is not None:
                 answer.set_exception(error)
@@ -149,7 +146,7 @@ class RewardFunctions:
         return self._scored(episode, await answer)
 
     def score_all(self, episodes: Iterable[Episode]) -> Iterator[ScoredEpisode | RewardError]:
-        """The scores of many episodes in their order, or why one could not be scored.
+        """Yield the scores of many episodes in their order, or why one could not be scored.
 
         Raises:
             ConfigError: a function raised it.
@@ -159,7 +156,8 @@ class RewardFunctions:
         while some := list(itertools.islice(source, at_once)):
             scorable = [episode for episode in some if _is_scorable(episode)]
             sent.append((some, self._pool.submit_all(scorable) if self._pool else []))
-            if len(sent) > 1:  # the next ones are scored meanwhile
+            # Results are awaited while the next episodes are scored.
+            if len(sent) > 1:
                 yield from self._received(*sent.popleft())
         for one in sent:
             yield from self._received(*one)
@@ -184,10 +182,17 @@ class RewardFunctions:
         components: dict[str, tuple[float, ...]] = {}
         totals = [0.0] * count
         for name, weight, result in zip(self._names, self._weights, results, strict=True):
-            values = _components(name, result, count)
-            components |= values
-            if name in values:
-                own = values[name]
+            assert result is not None, "each function has returned"
+            own: tuple[float, ...] | None = None
+            if isinstance(result, dict):
+                # A batch function's row counts for the last turn; one that does not apply is empty.
+                before = (0.0,) * (count - 1)
+                for key, value in result.items():
+                    components[name if key == OVERALL else f"{name}/{key}"] = (*before, value)
+                own = components[name] if result else None
+            else:
+                own = components[name] = result
+            if own is not None:
                 totals = [t + weight * c for t, c in zip(totals, own, strict=True)]
         if not components:
             names = ", ".join(self._names)
@@ -205,26 +210,10 @@ def _is_scorable(episode: Episode) -> bool:
     return bool(episode.turns) and not episode.outcome.void
 
 
-def _components(name: str, result: Result | None, count: int) -> dict[str, tuple[float, ...]]:
-    """Values per turn; of a batch function `overall` under its own name, others as `NAME/KEY`."""
-    if isinstance(result, dict):
-        before = (0.0,) * (count - 1)
-        return {
-            name if key == OVERALL else f"{name}/{key}": (*before, value)
-            for key, value in result.items()
-        }
-    assert result is not None
-    return {name: result}
-
-
 async def score_or_void(
     score: Callable[[Episode], Awaitable[ScoredEpisode]], episode: Episode
 ) -> tuple[ScoredEpisode, RewardError | None]:
     """Score an episode; one that cannot be scored becomes void.
-
-    Args:
-        score: such as `RewardFunctions.score_async`; may raise RewardError.
-        episode: to score.
 
     Returns:
         The episode, and why it could not be scored.

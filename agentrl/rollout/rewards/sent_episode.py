@@ -20,11 +20,7 @@ Contents = Sequence[Sequence[Any]]
 
 
 class EpisodeSource:
-    """The fields of one episode that were not sent; they are fetched all at once.
-
-    Args:
-        fetch: returns them.
-    """
+    """The fields of one episode that were not sent; they are fetched all at once."""
 
     __slots__ = ("_contents", "_fetch")
 
@@ -33,7 +29,7 @@ class EpisodeSource:
         self._contents: Contents | None = None
 
     def get(self, turn: int, field: int) -> Sequence[Any]:
-        """The values of a field of a turn; turn -1 has the images after the last turn."""
+        """Return the values of a field of a turn; turn -1 has the images after the last turn."""
         if self._contents is None:
             self._contents = self._fetch()
         found: Sequence[Any] = self._contents[turn][field]
@@ -84,15 +80,12 @@ class Fetched(Sequence[Any]):
         return repr(tuple(self))
 
     def __reduce__(self) -> Any:
-        return tuple, ([*self],)  # for the processes that a function starts
+        # A function may send it to processes that it starts, which cannot fetch.
+        return tuple, ([*self],)
 
 
 class FirstItem:
-    """The first item of a `Fetched`, for a place that holds the item itself.
-
-    Args:
-        items: at least one.
-    """
+    """The first item of a `Fetched`, for a place that holds the item itself."""
 
     __slots__ = ("_items",)
 
@@ -100,16 +93,12 @@ class FirstItem:
         self._items = items
 
     def load(self) -> Any:
-        """The item."""
+        """Return the item."""
         return self._items[0]
 
 
 class Joined(Sequence[Any]):
-    """Several sequences as one, without reading them.
-
-    Args:
-        parts: the sequences.
-    """
+    """Several sequences as one, without reading them."""
 
     __slots__ = ("_parts",)
 
@@ -130,7 +119,7 @@ class Joined(Sequence[Any]):
 
 
 def pickled(value: Any) -> bytes:
-    """An object as bytes; an episode without the fields that are fetched.
+    """Return an object as bytes; an episode without the fields that are fetched.
 
     Raises:
         Exception: it has a part that another process cannot be given.
@@ -138,13 +127,14 @@ def pickled(value: Any) -> bytes:
     if isinstance(value, Episode):
         value = _bare(value)
     content = pickle.dumps(value, protocol=5)
-    if b"__main__" in content:  # perhaps only as a text
+    # The name may occur in a text only.
+    if b"__main__" in content:
         _ImportablePickler(io.BytesIO(), protocol=5).dump(value)
     return content
 
 
 def _bare(episode: Episode) -> tuple[Any, ...]:
-    """The values of an episode's fields; only the lengths of those that are fetched.
+    """Return the values of an episode's fields; only the lengths of those that are fetched.
 
     Those of turns are sent by field, as a tuple per turn takes longer.
     """
@@ -173,12 +163,7 @@ def contents_of(episode: Episode) -> Contents:
 
 
 def unpickled(content: bytes, fetch: Callable[[], Contents]) -> Any:
-    """Return the pickled object; an episode fetches its other fields when they are read.
-
-    Args:
-        content: see `pickled`.
-        fetch: see `EpisodeSource`.
-    """
+    """Return the pickled object; an episode fetches its other fields when they are read."""
     value = pickle.loads(content)
     if not isinstance(value, tuple):
         return value

@@ -25,9 +25,6 @@ class FieldSender:
 
     Memories are used again once no array of the other process refers to them: new ones would take
     three times as long to write. They have no names, so they end with the two processes.
-
-    Args:
-        connection: to the receiver.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -79,9 +76,8 @@ class FieldSender:
         number, sizes = self._free.pop(), [buffer.raw().nbytes for buffer in buffers]
         parts = self._memories[number].arrays(sizes)
         for part, buffer in zip(parts, buffers, strict=True):
-            part[:] = np.frombuffer(
-                buffer.raw(), np.uint8
-            )  # unlike a slice of bytes without the GIL
+            # Unlike a slice of bytes, numpy copies without the GIL.
+            part[:] = np.frombuffer(buffer.raw(), np.uint8)
         return number, sizes, content
 
     def close(self) -> None:
@@ -91,11 +87,7 @@ class FieldSender:
 
 
 class FieldReceiver:
-    """Requests fields of episodes.
-
-    Args:
-        connection: to the sender.
-    """
+    """Requests fields of episodes."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -104,7 +96,7 @@ class FieldReceiver:
         """Memories that no array refers to, to be used again."""
 
     def fetch(self, id: int) -> Contents:
-        """The fields of the episode of a job; their arrays cannot be written to."""
+        """Return the fields of the episode of a job; their arrays cannot be written to."""
         free = [self._free.pop() for _ in range(len(self._free))]
         self._connection.send((id, free))
         packed: _Packed | None = self._connection.recv()
@@ -128,7 +120,7 @@ class _Memory:
     def arrays(
         self, sizes: Sequence[int], *, on_free: Callable[[], object] | None = None
     ) -> "list[np.ndarray[Any, Any]]":
-        """The parts of the memory, one after the other, as bytes.
+        """Return the parts of the memory, one after the other, as bytes.
 
         Args:
             sizes: of the parts.

@@ -44,14 +44,16 @@ class BorrowedEngines(TokenEngine):
         await asyncio.gather(*map(self._start, self._unanswered))
 
     async def _start(self, actor: Any) -> None:
-        with contextlib.suppress(WorkerLost):  # it is being replaced
+        # A worker that died is being replaced.
+        with contextlib.suppress(WorkerLost):
             deadline_s = self.settings.start_deadline_s
             await ray_cluster.await_result(actor.start_engine.remote(), _WHO, deadline_s)
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
         """See TokenEngine.generate."""
         while True:
-            with off_the_clock():  # no fault of the episode
+            # The wait is no fault of the episode, whose deadline does not count it.
+            with off_the_clock():
                 await self._wait_for_engines()
             actor = min(self._unanswered, key=self._unanswered.__getitem__)
             self._unanswered[actor] += 1

@@ -52,7 +52,7 @@ class EngineHost:
         return None if self._folder is None else open_encoder(self._plan.model, self._folder)
 
     def resize_of(self, dialect: Dialect) -> Resize:
-        """The resize that the model that plays applies to screens."""
+        """Return the resize that the model that plays applies to screens."""
         return resize_for(dialect, self._plan.model, self.encoder)
 
     @property

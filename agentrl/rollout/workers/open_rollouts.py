@@ -57,12 +57,6 @@ def reserve(
 ) -> Reservation:
     """Start or join Ray if the job uses it, and reserve the GPUs that the job needs.
 
-    Args:
-        rollout: see `plan_job`.
-        train: see `plan_job`.
-        hosts: see `plan_job`.
-        plays: see `plan_job`.
-
     Raises:
         ConfigError: Ray is not installed, or see `plan_job`.
         ClusterError: Ray did not start, or see `Reservation`.

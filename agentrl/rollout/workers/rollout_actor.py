@@ -126,7 +126,8 @@ class RolloutActor:
     ) -> ScoredEpisode:
         """See RolloutWorker.play_request; the episode has arrived in the run's folder."""
         scored = await self._rollouts.play_request(request, player, greedy)
-        if self._run is not None and self._run.is_spooled:  # it would be lost with this node
+        # A recording in the spool would be lost with this node.
+        if self._run is not None and self._run.is_spooled:
             await self._rollouts.flush()
             await asyncio.to_thread(self._run.flush)
         return scored
@@ -293,7 +294,7 @@ class ActorStarter:
         return actor, room
 
     def switched(self, number: int) -> tuple[Any, ...]:
-        """The arguments of `RolloutActor.switch`, for the actor of an engine."""
+        """Return the arguments of `RolloutActor.switch`, for the actor of an engine."""
         return self._on(self.reservation.layout.engines[number].node, plays=not self.players)
 
     def _on(self, node: Node, *, plays: bool) -> tuple[Any, ...]:

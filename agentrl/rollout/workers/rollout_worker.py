@@ -18,11 +18,10 @@ from agentrl.policies.policy import Policy
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.replay.live_phones import LivePhones
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.collector import CollectionProgress, Collector
-from agentrl.rollout.env_pool import EnvPool, open_env_pool
+from agentrl.rollout.collector import CollectionProgress, Collector, FailureLog
+from agentrl.rollout.env_pool import EnvPool, PhoneEnvPool, open_env_pool
 from agentrl.rollout.environments.env_runner import EnvRunner
 from agentrl.rollout.environments.load_translator_and_players import load_player
-from agentrl.rollout.failure_log import FailureLog
 from agentrl.rollout.nodes.shared_phone_pool import SharedPhones, phone_states
 from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
@@ -101,7 +100,8 @@ class RolloutWorker:
             self._plan, keep, self._share, self._phones, self._live, self.engines.resize_of
         )
         self._open.callback(self.env_pool.close)
-        pool = getattr(self.env_pool, "pool", None)
+        # The state of phones that another process lends is published there.
+        pool = self.env_pool.pool if isinstance(self.env_pool, PhoneEnvPool) else None
         if self._live is not None and isinstance(pool, DevicePool):
             self._live.kept = partial(phone_states, pool)
         return self.env_pool.count, self.env_pool.min_count
@@ -274,7 +274,7 @@ class RolloutWorker:
     async def policy(
         self, player: str | None, greedy: bool, split: Split, name: str = ""
     ) -> Policy:
-        """A scripted player, or the model, whose engine or server connection is started if needed.
+        """Open a scripted player or the model, whose engine is started if necessary.
 
         Args:
             player: a scripted player's name; None for the model.

@@ -1,22 +1,28 @@
-"""Play episodes in Ray actors."""
+"""Play episodes in Ray actors, with the engines that they have."""
 
 import asyncio
 import contextlib
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from agentrl.cluster import ray_cluster
+from agentrl.cluster.reservation import SharedPath
 from agentrl.config import RolloutConfig
-from agentrl.errors import WorkerLost
+from agentrl.errors import ClusterError, EngineError, WorkerLost
 from agentrl.policies.engines.engine import TokenEngine
-from agentrl.rollout.collector import CollectionProgress, Collector
-from agentrl.rollout.failure_log import FailureLog
+from agentrl.policies.open_model import engine_class
+from agentrl.rollout.collector import CollectionProgress, Collector, FailureLog
 from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.rollout.workers.engine_actors import EngineActors
 from agentrl.rollout.workers.rollout_actor import ActorStarter
-from agentrl.rollout.workers.worker_supervisor import SupervisedWorker, WorkerSupervisor
+from agentrl.rollout.workers.worker_supervisor import Call, SupervisedWorker, WorkerSupervisor
 from agentrl.types import ScoredEpisode
+from agentrl.weight_sync.engine_link import EngineLink
+
+log = logging.getLogger(__name__)
 
 _CHECK_S = 1.0
 """Seconds between checks that workers are left while episodes are collected."""
@@ -31,9 +37,6 @@ class RolloutWorkerGroup:
     Each plays with its own engine, on phones of its node if it needs any. If the nodes with phones
     are not exactly those with engines, a worker on each node with phones plays instead, with the
     engines of all.
-
-    Args:
-        starter: starts the actors.
     """
 
     def __init__(self, starter: ActorStarter) -> None:
@@ -46,7 +49,7 @@ class RolloutWorkerGroup:
         await self._workers.start(self.engines.bring_up_to_date)
 
     def borrow(self) -> TokenEngine:
-        """All engines as one, for prompts of this process; after they were started."""
+        """Return all engines as one, for prompts of this process; after they were started."""
         return self._workers.borrow()
 
     def worker_metrics(self) -> dict[str, float]:
@@ -78,7 +81,8 @@ class RolloutWorkerGroup:
         """Play one episode at a time on a worker, also on the actor that replaces its own."""
 
         async def play(request: EpisodeRequest) -> ScoredEpisode:
-            if not worker.is_current:  # it died while this slot had nothing to do
+            # The actor died while this slot had nothing to do.
+            if not worker.is_current:
                 raise WorkerLost(worker.lost)
             playing = asyncio.ensure_future(
                 self._workers.result(
@@ -107,7 +111,8 @@ class RolloutWorkerGroup:
                     replacement.result()
             if not worker.is_current:
                 break
-            with contextlib.suppress(WorkerLost):  # it is being replaced
+            # A worker that died is being replaced.
+            with contextlib.suppress(WorkerLost):
                 await collector.play_requests(play, worker.number)
 
     async def _check_left(self, collector: Collector) -> None:
@@ -155,3 +160,167 @@ def play_deadline_s(most: int, least: int, settings: RolloutConfig) -> float:
     """
     waves = math.ceil(most / least)
     return settings.start_deadline_s + waves * (settings.deadline_s + settings.reward_deadline_s)
+
+
+class EngineActors:
+    """The `Engines` of a job, each in the actor of a rollout worker."""
+
+    def __init__(self, starter: ActorStarter, workers: WorkerSupervisor) -> None:
+        self._starter, self._workers = starter, workers
+        self._updating: list[tuple[SupervisedWorker, Any]] = []
+        """The workers, and their actors, that receive the weights that the learner sends."""
+        self._weights: tuple[Path, int] | None = None
+        """The file of the current weights, and their version."""
+        self._adapter: tuple[Path, int] | None = None
+        """The folder of the current adapters, and their version."""
+        self._streams = False
+        """Whether the learner sends weights to the engines directly, without a file."""
+        self.are_used = False
+        """Whether an engine that is started later starts at once."""
+        self._is_awake = asyncio.Event()
+        self._is_awake.set()
+
+    @property
+    def count(self) -> int:
+        """See Engines.count."""
+        return len(self._workers.engines)
+
+    async def start(self) -> None:
+        """See Engines.start."""
+        self.are_used = True
+        await self._call_all(lambda worker: worker.actor.start_engine.remote())
+
+    async def sleep(self) -> None:
+        """See EngineHost.sleep."""
+        self._is_awake.clear()
+        await self._call_all(lambda worker: worker.actor.sleep.remote())
+
+    async def load_weights(self, path: Path, version: int) -> None:
+        """See EngineHost.load_weights; rank 0 has written the file on its node."""
+        self._weights = (path, version)
+        self._is_awake.set()
+        shared, node_of = await self._share(path), self._workers.node_of
+        await self._call_all(lambda w: w.actor.load_weights.remote(shared.on(node_of(w)), version))
+
+    async def load_adapter(self, folder: Path, version: int) -> None:
+        """See EngineHost.load_adapter; rank 0 has written the folder on its node."""
+        self._adapter = (folder, version)
+        self._is_awake.set()
+        shared, node_of = await self._share(folder), self._workers.node_of
+        await self._call_all(lambda w: w.actor.load_adapter.remote(shared.on(node_of(w)), version))
+
+    async def _call_all(self, call: Call) -> None:
+        await self._workers.each(self._workers.engines, call)
+        self._workers.check_left()
+
+    async def _share(self, path: Path) -> SharedPath:
+        """Return a file that rank 0 has written on its node, on the nodes of the engines."""
+        reservation = self._starter.reservation
+        ranks = reservation.layout.ranks
+        return await asyncio.to_thread(reservation.share, path, ranks[0].node if ranks else None)
+
+    async def bring_up_to_date(self, worker: SupervisedWorker, actor: Any) -> bool:
+        """Give a new actor the current weights.
+
+        Returns:
+            Whether it has them: those that the learner sends come with the next update.
+        """
+
+        async def result(call: Any) -> None:
+            await ray_cluster.await_result(call, worker.name, self._starter.start_s)
+
+        node = self._workers.node_of(worker)
+        is_current = False
+        while not is_current:
+            weights, adapter = given = self._weights, self._adapter
+            try:
+                for load, published in (
+                    (actor.load_weights, weights), (actor.load_adapter, adapter)
+                ):  # fmt: skip
+                    if published is not None:
+                        path, version = published
+                        await result(load.remote((await self._share(path)).on(node), version))
+                if self.are_used:
+                    await self._is_awake.wait()
+                    await result(actor.start_engine.remote())
+                if not self._is_awake.is_set():
+                    await result(actor.sleep.remote())
+            # Files of an older version may be gone, as newer ones were published meanwhile.
+            except (EngineError, ClusterError):
+                if given == (self._weights, self._adapter):
+                    raise
+            is_current = given == (self._weights, self._adapter)
+        return not self._streams
+
+    async def begin_weight_update(
+        self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
+    ) -> None:
+        """See EngineHost.begin_weight_update."""
+        self._streams = self.are_used = True
+        self._is_awake.set()
+        engines = self._workers.engines
+        # If no engine is left, the update waits for those that replace them.
+        if all(worker.actor is None for worker in engines):
+            await asyncio.gather(*filter(None, [worker.replacement for worker in engines]))
+        asked: dict[SupervisedWorker, Any] = {}
+
+        def begin(worker: SupervisedWorker) -> Any:
+            asked[worker] = worker.actor
+            return worker.actor.begin_weight_update.remote(version, shapes, checked)
+
+        begun = await self._workers.each(engines, begin)
+        self._updating = [(w, asked[w]) for w in begun if w.actor is asked[w]]
+        if not self._updating:
+            raise self._workers.all_lost()
+
+    async def finish_weight_update(
+        self, version: int, names: Sequence[str], digest: str | None
+    ) -> None:
+        """See EngineHost.finish_weight_update."""
+        await self._workers.each(
+            [worker for worker, actor in self._updating if worker.actor is actor],
+            lambda w: w.actor.finish_weight_update.remote(version, names, digest),
+        )
+        for worker, actor in self._updating:
+            worker.is_current = worker.actor is actor
+        await self._workers.lend()
+        self._workers.check_left()
+
+    def link(self) -> EngineLink:
+        """Return a link from any process of the cluster to the actors of the current update."""
+        settings, actors = self._starter.plan.rollout, [actor for _, actor in self._updating]
+        workers = engine_class(settings).num_workers(settings.engine_kwargs)
+        return RayLink(actors, workers, self._starter.plan.message_s)
+
+
+class RayLink(EngineLink):
+    """Link to the engines of rollout actors; those that die are left out."""
+
+    def __init__(self, actors: Sequence[Any], workers_per_engine: int, deadline_s: float) -> None:
+        super().__init__(len(actors), workers_per_engine)
+        self._actors, self._deadline_s = dict(enumerate(actors)), deadline_s
+        self.members = tuple(actor._actor_id.hex() for actor in actors)
+
+    def send_each(self, messages: Sequence[Any]) -> None:
+        """See `EngineLink.send_each`.
+
+        Raises:
+            WorkerLost: all of them have died.
+        """
+        calls = {
+            number: actor.receive_weights.remote(messages[number])
+            for number, actor in self._actors.items()
+        }
+        asyncio.run(self._wait_for(calls))
+
+    async def _wait_for(self, calls: Mapping[int, Any]) -> None:
+        async def wait(number: int, call: Any) -> None:
+            try:
+                await ray_cluster.await_result(call, f"engine {number}", self._deadline_s)
+            except WorkerLost as error:
+                log.warning("%s; it no longer receives weights", error)
+                del self._actors[number]
+                if not self._actors:
+                    raise
+
+        await asyncio.gather(*(wait(number, call) for number, call in calls.items()))

@@ -62,9 +62,6 @@ class WorkerSupervisor:
     Each actor runs a call that lasts until it or its engine dies, so that this is noticed at once.
     It is replaced at most `rollout.max_worker_restarts` times, on its own node; if that has died,
     too, when the node returns.
-
-    Args:
-        starter: starts the actors.
     """
 
     def __init__(self, starter: ActorStarter) -> None:
@@ -126,7 +123,7 @@ class WorkerSupervisor:
                 raise self.all_lost()
 
     def all_lost(self) -> WorkerLost:
-        """An error that says how the workers died."""
+        """Return an error that says how the workers died."""
         lost = [worker for worker in self.everybody if worker.lost]
         how = "; ".join(f"{w.name} on {self.node_of(w).name}: {w.lost}" for w in lost)
         return WorkerLost(f"no rollout worker can play: {how or 'none has the current weights'}")
@@ -134,7 +131,7 @@ class WorkerSupervisor:
     # --- calls ----------------------------------------------------------------------------
 
     async def result(self, worker: SupervisedWorker, call: Call, deadline_s: float | None) -> Any:
-        """The result of a call to a worker's actor; None for `deadline_s` waits while it lives.
+        """Await a call to a worker's actor; without a deadline, as long as the actor lives.
 
         Raises:
             WorkerLost: the actor died, or did not answer in time; it is being replaced.
@@ -151,11 +148,12 @@ class WorkerSupervisor:
     async def each(
         self, workers: Iterable[SupervisedWorker], call: Call
     ) -> dict[SupervisedWorker, Any]:
-        """The results of a call to each worker that lives, without those that die meanwhile."""
+        """Call each worker, and return the results of those that do not die meanwhile."""
         results: dict[SupervisedWorker, Any] = {}
 
         async def add(worker: SupervisedWorker) -> None:
-            with contextlib.suppress(WorkerLost):  # it is being replaced
+            # A worker that died is being replaced.
+            with contextlib.suppress(WorkerLost):
                 results[worker] = await self.result(worker, call, self._starter.start_s)
 
         await asyncio.gather(*map(add, workers))
@@ -170,7 +168,7 @@ class WorkerSupervisor:
             await self.each(self._own_players, lambda worker: worker.actor.borrow.remote(engines))
 
     def borrow(self) -> BorrowedEngines:
-        """All engines as one, for this process."""
+        """Return all engines as one, for this process."""
         rollout = self._starter.plan.rollout
         deadlines = rollout.deadline_s, rollout.start_deadline_s
         self._borrowers.append(BorrowedEngines(self._current_engines, *deadlines))
@@ -220,7 +218,8 @@ class WorkerSupervisor:
         if worker.actor is not actor:
             return
         worker.actor, worker.is_current, worker.lost = None, False, str(error)
-        ray.kill(actor)  # if it hangs; its engine and its children end with it
+        # The actor may only hang. Its engine and its children end with it.
+        ray.kill(actor)
         hint = self._starter.plan.tasks[""].train.crash_hint()
         log.warning("%s on %s is lost: %s%s", worker.name, self.node_of(worker).name, error, hint)
         worker.replacement = asyncio.create_task(self._start_again(worker))
@@ -238,12 +237,14 @@ class WorkerSupervisor:
                 return
             worker.attempts += 1
             try:
-                await self._starter.prepare(old, node)  # changes the layout, and may fail then
+                # From here on the layout names the new node, even if the rest fails.
+                await self._starter.prepare(old, node)
                 old = None
                 await self._start(worker)
             except AgentRLError as error:
                 log.warning("%s could not be started again: %s", worker.name, error)
-                if await self._find_again(node) is not node:  # not the worker's failure
+                # A node that is lost again is not the worker's failure.
+                if await self._find_again(node) is not node:
                     worker.attempts -= 1
             else:
                 self.num_replaced += 1

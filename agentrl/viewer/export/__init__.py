@@ -93,11 +93,6 @@ def write_pipeline_report(folder: Path) -> Path:
 def write_audit(run: Run, report: Mapping[str, Any], path: Path) -> None:
     """Write the report of an audit as an HTML page: shares, and the worst cases with screens.
 
-    Args:
-        run: the recorded run.
-        report: see `AuditReport.to_dict`.
-        path: of the file.
-
     Raises:
         ConfigError: the file cannot be written.
     """

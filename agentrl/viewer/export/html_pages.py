@@ -34,19 +34,14 @@ _MAX_TEXT = 20_000
 
 
 class EmbeddedFrames:
-    """Frames as data URIs, each encoded once.
-
-    Args:
-        run: the recorded run.
-        width: largest width in pixels.
-    """
+    """Frames as data URIs, each encoded once."""
 
     def __init__(self, run: Run, width: int) -> None:
         self._run, self._width = run, width
         self.uri = cache(self._uri)
 
     def _uri(self, frame_id: str) -> str | None:
-        """A frame as data URI; None if it is missing or damaged."""
+        """Return a frame as data URI; None if it is missing or damaged."""
         image = self._run.frame(frame_id)
         if image is None:
             return None
@@ -54,7 +49,7 @@ class EmbeddedFrames:
 
 
 def episode_page(run: Run, recorded: RecordedEpisode) -> bytes:
-    """The page: screens with their touches, replies and rewards."""
+    """Return the page: screens with their touches, replies and rewards."""
     pictures, episode = EmbeddedFrames(run, _WIDEST), recorded.episode
     return render(
         "episode.html.jinja",
@@ -96,7 +91,7 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: EmbeddedFrames) -> M
 
 
 def group_page(run: Run, group: str) -> bytes:
-    """The page: each member's turns in a row, with rewards and advantages.
+    """Return the page: each member's turns in a row, with rewards and advantages.
 
     Raises:
         ConfigError: there is no such group.
@@ -136,12 +131,7 @@ def group_page(run: Run, group: str) -> bytes:
 
 
 def audit_page(run: Run, report: Mapping[str, Any]) -> bytes:
-    """The page: how well a reward agrees with the truth, and the worst cases with their screens.
-
-    Args:
-        run: the recorded run.
-        report: see `AuditReport.to_dict`.
-    """
+    """Render how well a reward agrees with the truth, and the worst cases with their screens."""
     pictures = EmbeddedFrames(run, _WIDEST)
     known = {summary.id: summary for summary in run.episodes()}
     whole = episodes_of(run, [known[case["id"]] for case in report["cases"]])
@@ -163,12 +153,7 @@ def _words(shown: str) -> str:
 
 
 def render(template: str, **values: Any) -> bytes:
-    """Render one of the package's templates. All text from models and phones is escaped.
-
-    Args:
-        template: file name, such as `episode.html.jinja`.
-        **values: the template's variables.
-    """
+    """Render one of the package's templates. All text from models and phones is escaped."""
     environment = Environment(
         loader=PackageLoader("agentrl.viewer.export"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_visible,

@@ -50,7 +50,7 @@ _MIN_TEXT_ASPECT, _MAX_TEXT_ASPECT = 0.5, 1.0
 
 
 def gif(run: Run, recorded: RecordedEpisode) -> bytes:
-    """An animation that repeats."""
+    """Return an animation that repeats."""
     pictures = list(_pictures(run, recorded, ".gif"))
     file = io.BytesIO()
     turn_ms = round(1000 * _TURN_S)
@@ -63,7 +63,7 @@ def gif(run: Run, recorded: RecordedEpisode) -> bytes:
 
 
 def strip(run: Run, recorded: RecordedEpisode) -> bytes:
-    """A contact sheet: all screens in rows, as PNG."""
+    """Return a contact sheet: all screens in rows, as PNG."""
     pictures = list(_pictures(run, recorded, ".png"))
     width, height = pictures[0].size
     columns = min(_COLUMNS, len(pictures))
@@ -78,7 +78,7 @@ def strip(run: Run, recorded: RecordedEpisode) -> bytes:
 
 
 def mp4(run: Run, recorded: RecordedEpisode) -> bytes:
-    """An H.264 video, which plays everywhere.
+    """Return an H.264 video, which plays everywhere.
 
     Raises:
         ConfigError: PyAV is not installed.
@@ -170,13 +170,7 @@ def _plain(words: str) -> str:
 
 
 class TurnPainter:
-    """Draws the shots of one episode, all with the aspect ratio of its first frame.
-
-    Args:
-        run: the recorded run.
-        recorded: the episode.
-        width: of the images, in pixels; even.
-    """
+    """Draws the shots of one episode, all with the aspect ratio of its first frame."""
 
     def __init__(self, run: Run, recorded: RecordedEpisode, width: int) -> None:
         self._run, self.shots, self._width = run, shots(recorded), width
@@ -215,7 +209,7 @@ class TurnPainter:
         return picture
 
     def _lines(self, shot: TurnShot) -> list[str]:
-        """The text of a screen, cut into lines that fit before they are enlarged."""
+        """Return the text of a screen, cut into lines that fit before they are enlarged."""
         words = shot.words or ("this frame was not recorded" if shot.frame else "")
         columns = max(1, (self._width - 2 * _MARGIN) // _COLUMN)
         return [
@@ -277,7 +271,7 @@ class TurnPainter:
         draw.multiline_text((_MARGIN, top + 18), caption, fill=_INK, font=self._font, spacing=3)
 
     def _fitted(self, draw: ImageDraw.ImageDraw, words: str) -> str:
-        """A reply in `_LINES` lines: the first and, if it is long, the last, with the action."""
+        """Fit a reply into `_LINES` lines: the first, and the last ones, which have the action."""
         width = self._width - 2 * _MARGIN
         columns = max(8, int(width / draw.textlength("n", font=self._font)))
         lines = textwrap.wrap(words[:_MAX_REPLY] or "(empty reply)", columns)

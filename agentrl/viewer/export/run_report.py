@@ -58,7 +58,7 @@ def report(run: Run) -> bytes:
 
 
 def _examples(run: Run) -> list[_Row]:
-    """The best, median and worst episode of the last evaluation; without one, of the run."""
+    """Return the best, median and worst episode of the last evaluation; without one, of the run."""
     candidates = [s for s in run.episodes() if not s.outcome.void and s.turns and not s.removed]
     if held_out := [s for s in candidates if s.split == "eval"]:
         last = held_out[-1]
@@ -102,7 +102,7 @@ def _example(
 
 
 def _job(run: Run, about: Mapping[str, Any]) -> str | None:
-    """The training job's state and its progress in steps; None if there is no job."""
+    """Return the training job's state and its progress in steps; None if there is no job."""
     state = about["state"]
     if about["job"] is None or not isinstance(state, dict):
         return None
@@ -117,7 +117,7 @@ def _job(run: Run, about: Mapping[str, Any]) -> str | None:
 
 
 def charts_of(run: Path) -> list[SvgChart]:
-    """The charts of a run's metrics."""
+    """Return the charts of a run's metrics."""
     return [_drawn(chart) for chart in MetricCurves(run).charts()]
 
 

@@ -103,7 +103,7 @@ def _chart(metric: str, results: Sequence[TaskResult]) -> _BarChart:
 
 
 def _ends(one: TaskResult) -> tuple[float, float, float]:
-    """The lower end, the mean and the upper end; equal without an interval."""
+    """Return the lower end, the mean and the upper end; equal without an interval."""
     found = one.score
     low = found.mean if found.low is None else found.low
     high = found.mean if found.high is None else found.high
