@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from agentrl.env import Player, Translator, make, make_translator, register
     from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
     from agentrl.replay import Run
-    from agentrl.training.evaluation.evaluate import Evaluation, evaluate
+    from agentrl.training.evaluation.evaluate import evaluate
+    from agentrl.training.evaluation.held_out import Evaluation
     from agentrl.training.inference.batch_inference import infer
     from agentrl.training.offline.finetuning import dpo, sft, train_reward_model
     from agentrl.training.pipeline import run_pipeline
@@ -106,7 +107,8 @@ _MODULES = {
     "agentrl.env": ("Player", "Translator", "make", "make_translator", "register"),
     "agentrl.errors": ("ActionError", "AgentRLError", "ConfigError", "WorldError"),
     "agentrl.replay": ("Run",),
-    "agentrl.training.evaluation.evaluate": ("Evaluation", "evaluate"),
+    "agentrl.training.evaluation.evaluate": ("evaluate",),
+    "agentrl.training.evaluation.held_out": ("Evaluation",),
     "agentrl.training.offline.finetuning": ("dpo", "sft", "train_reward_model"),
     "agentrl.training.inference.batch_inference": ("infer",),
     "agentrl.training.pipeline": ("run_pipeline",),

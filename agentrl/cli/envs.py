@@ -193,15 +193,16 @@ def serve(
     Example: agentrl serve-env FrozenLake-v1 --host 0.0.0.0
     """
     from agentrl import env
-    from agentrl.config import resolve, target_of
+    from agentrl.config import resolve
     from agentrl.rollout.environments import env_server
+    from agentrl.training.target import named_job
 
     if program:
         typer.echo(standalone_program(), nl=False)
         return
     if not environment:
         raise ConfigError("ENVIRONMENT is missing; give an id, module:Class or path/file.py:Class.")
-    id = resolve(target_of(environment)).env.id
+    id = resolve(named_job(environment)).env.id
     env.find_env(id)
     given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]
     try:

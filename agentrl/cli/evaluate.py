@@ -18,8 +18,8 @@ _WITH_INTERVAL = ("success", "accuracy", "score", "reward")
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agentrl.training.evaluation.evaluate import Evaluation
     from agentrl.training.evaluation.evaluate_suite import SuiteCommand
+    from agentrl.training.evaluation.held_out import Evaluation
     from agentrl.training.evaluation.suite_results import TaskResult
 
 
@@ -110,7 +110,6 @@ def evaluate(
     """
     from agentrl.training.evaluation.evaluate import evaluate as play
     from agentrl.training.evaluation.evaluate_suite import SuiteCommand, resume_suites
-    from agentrl.training.playable_target import playable_target
 
     settings = [text for text in others or () if "=" in text and not Path(text).exists()]
     targets = [target, *(text for text in others or () if text not in settings)]
@@ -129,7 +128,7 @@ def evaluate(
         return
     how: dict[str, Any] = {"episodes": episodes, "policy": command.policies[0], "greedy": greedy}
     how |= {"checkpoint": checkpoint[0] if checkpoint else None, "overrides": settings}
-    result = play(playable_target(target), demos=demos, **how)
+    result = play(target, demos=demos, **how)
     if as_json:
         _print_json(result)
     else:
@@ -142,20 +141,18 @@ def _plays_suites(command: "SuiteCommand", demos: bool) -> bool:
     Raises:
         ConfigError: an option needs a suite, or excludes one.
     """
-    from agentrl.config import model_target
-    from agentrl.training.playable_target import open_target, playable_target
+    from agentrl.training.target import open_target
 
     several = max(len(command.targets), len(command.policies), len(command.checkpoints)) > 1
-    model = model_target(command.targets[0])
     if not command.suites:
-        known = playable_target(command.targets[0], may_be_model=True)
-        if open_target(known, command.overrides)[0].eval.suite is None:
+        target = open_target(command.targets[0], command.overrides, may_be_model=True)
+        if target.config.eval.suite is None:
             if len(command.targets) > 1:
                 raise ConfigError(
                     f"{command.targets[1]!r}: overrides are written key=value, and several models "
                     "are compared with --suite (agentrl list suite)"
                 )
-            if several or command.samples is not None or model is not None:
+            if several or command.samples is not None or target.is_model:
                 raise ConfigError(
                     "--suite is missing: several policies, --samples and models without an "
                     "environment need one (agentrl list suite)"

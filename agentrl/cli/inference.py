@@ -207,7 +207,7 @@ def chat(
     _say(f"looking for {model}")
     target = open_chat_target(model, overrides or (), checkpoint)
     with ExitStack() as opened:
-        with _waiting(model, target.config.rollout.engine, served=target.served):
+        with _waiting(model, target.plan.rollout.engine, served=target.policy.is_served):
             started = opened.enter_context(ModelThread(target, greedy=greedy))
         if browser:
             _chat_in_browser(started, ChatHistory(system), model, port)

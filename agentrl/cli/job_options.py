@@ -109,16 +109,15 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
     if Path(target).is_dir():
         return Path(target)
     from agentrl import config as configuration
+    from agentrl.runs.run_folder import missing_run, runs_of
 
     is_file = Path(target).is_file() or target.endswith((".yaml", ".yml"))
     if not (is_file or configuration.is_packaged(target)):
         raise ConfigError(
-            f"--resume: {configuration.missing_run(target)}; or name a configuration to "
-            "resume its newest run"
+            f"--resume: {missing_run(target)}; or name a configuration to resume its newest run"
         )
-    from agentrl.runs.run_folder import runs_of
     from agentrl.runs.run_summary import job_state
-    from agentrl.training.playable_target import job_name
+    from agentrl.training.target import job_name
 
     job = configuration.load(target, overrides)
     run, named = job.run, job_name(target, job)

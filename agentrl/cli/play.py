@@ -16,7 +16,6 @@ from agentrl.errors import ConfigError
 from agentrl.text import format_signed, one_line, pluralize, printable, shown_path
 
 if TYPE_CHECKING:
-    from agentrl.config import Config
     from agentrl.training.evaluation.interactive_play import PlayInterface
     from agentrl.types import Message, ScoredEpisode, Turn
 
@@ -78,15 +77,15 @@ def play(
 
     Example: agentrl play sokoban --policy expert --delay 0.5
     """
+    from agentrl.training.chosen_policy import MODEL
     from agentrl.training.evaluation.human_player import NothingPlayed
-    from agentrl.training.evaluation.interactive_play import HUMAN, MODEL, training_command
+    from agentrl.training.evaluation.interactive_play import HUMAN, training_command
     from agentrl.training.evaluation.interactive_play import play as play_one
-    from agentrl.training.playable_target import playable_target
 
-    known, settings = playable_target(target), list(overrides or [])
+    settings = list(overrides or [])
     if Path(policy).is_dir():
         if (Path(policy) / "config.yaml").is_file():
-            known = policy
+            target = policy
         else:
             settings.append(f"model.path={policy}")
         policy = MODEL
@@ -95,10 +94,10 @@ def play(
     how["checkpoint"] = checkpoint
     try:
         if browser:
-            scored, folder = _in_browser(known, settings, port, how)
+            scored, folder = _in_browser(target, settings, port, how)
         else:
             audience = _audience(console, width, policy == HUMAN, 0.0 if policy == HUMAN else delay)
-            scored, folder = play_one(known, audience, overrides=settings, **how)
+            scored, folder = play_one(target, audience, overrides=settings, **how)
     except NothingPlayed as end:
         typer.echo(str(end))
         return
@@ -106,7 +105,7 @@ def play(
     folder = shown_path(folder)
     typer.echo(f"recorded: {folder}")
     suggest(("view", folder), ("episodes", folder))
-    if policy == HUMAN and (command := training_command(known, settings, folder)) is not None:
+    if policy == HUMAN and (command := training_command(target, settings, folder)) is not None:
         typer.echo(f"train on what you played: {command}")
 
 
@@ -126,7 +125,7 @@ def _print_result(console: Console, scored: "ScoredEpisode") -> None:
 
 
 def _in_browser(
-    target: "Config | str", overrides: list[str], port: int, how: dict[str, Any]
+    target: str, overrides: list[str], port: int, how: dict[str, Any]
 ) -> "tuple[ScoredEpisode, Path]":
     try:
         from agentrl.viewer.viewer_server import play_in_browser

@@ -46,22 +46,17 @@ from agentrl.config.loading import (
     with_absolute_paths,
 )
 from agentrl.config.logger_settings import LoggerConfig, parse_loggers
+from agentrl.config.model_record import (
+    extend_record,
+    model_config,
+    model_record,
+    record_image_sizes,
+    trained_image_sizes,
+)
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.sampling_settings import MixtureConfig, SamplerConfig, sampler_defaults
 from agentrl.config.sections import CheckpointConfig, Config, RunConfig
-from agentrl.config.targets import (
-    extend_record,
-    known_models,
-    known_runs,
-    missing_run,
-    model_config,
-    model_record,
-    model_target,
-    record_image_sizes,
-    target_of,
-    trained_image_sizes,
-)
 from agentrl.config.training_settings import (
     OptimConfig,
     RecordedFilterConfig,
@@ -115,15 +110,11 @@ __all__ = [
     "flat_settings",
     "from_dict",
     "is_packaged",
-    "known_models",
-    "known_runs",
     "load",
     "load_merged",
     "load_rewards",
-    "missing_run",
     "model_config",
     "model_record",
-    "model_target",
     "packaged_names",
     "parse_history",
     "parse_loggers",
@@ -131,7 +122,6 @@ __all__ = [
     "record_image_sizes",
     "resolve",
     "sampler_defaults",
-    "target_of",
     "to_yaml",
     "trained_image_sizes",
     "with_absolute_paths",

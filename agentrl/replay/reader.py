@@ -15,7 +15,6 @@ from typing import Any
 import cv2
 import numpy as np
 
-from agentrl.config import missing_run
 from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError, EpisodeRemoved, with_short_mistakes
 from agentrl.files import open_regular
@@ -25,7 +24,7 @@ from agentrl.replay.episode_query import parse_query
 from agentrl.replay.frames import frame_pack
 from agentrl.runs.episode_summary import Filter, Summary, check_label
 from agentrl.runs.metrics_file import read_metrics
-from agentrl.runs.run_folder import CONFIG_FILE, RunFolder
+from agentrl.runs.run_folder import CONFIG_FILE, RunFolder, missing_run
 from agentrl.runs.run_index import RunIndex
 from agentrl.runs.run_layout import (
     episode_file,

@@ -13,7 +13,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from agentrl.config import Config, RunConfig, missing_run, read_yaml, to_yaml
+from agentrl.config import Config, RunConfig, read_yaml, to_yaml
 from agentrl.config.loading import RESTORE, RUN_PROMPT
 from agentrl.data.prompt_templates import find_template
 from agentrl.errors import ConfigError
@@ -23,6 +23,7 @@ from agentrl.runs.jsonl import read_lines
 from agentrl.runs.metrics_file import METRICS_FILE
 from agentrl.runs.run_files import as_object, load_json, read_object, read_text
 from agentrl.runs.run_state import RunState
+from agentrl.text import did_you_mean
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,17 @@ MODEL_STEP = "model_step"
 """Key of a run's summary: the step of the exported model, if it is not the last one."""
 SAVING = "saving"
 """The stage of checkpoints and of the exported model, in the times of a summary."""
+
+
+def known_runs() -> list[str]:
+    """Return the runs in the folder `runs`, as commands accept them, such as `runs/NAME`."""
+    return [str(file.parent) for file in sorted(Path("runs").glob(f"*/{CONFIG_FILE}"))]
+
+
+def missing_run(path: Path | str) -> ConfigError:
+    """Return the error for the folder of a run that does not exist."""
+    hint = did_you_mean(str(path), known_runs()) or "; expected a folder such as runs/NAME"
+    return ConfigError(f"{path}: no such run{hint}; agentrl runs lists them")
 
 
 def _already_exists(path: Path) -> ConfigError:

@@ -22,7 +22,7 @@ from agentrl.config import RolloutConfig, algorithm_defaults
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.extension_points import ALGORITHM
 from agentrl.files import lock_folder
-from agentrl.training.evaluation.evaluate import Evaluation
+from agentrl.training.evaluation.held_out import Evaluation
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_environment.yaml"
 
@@ -306,6 +306,16 @@ def test_eval_without_the_console_logger_prints_no_progress(
     settings = [f"run.dir={tmp_path}", "logging=[file]", "--episodes=2", "--policy=guesser"]
     assert cli.run(["eval", str(EXAMPLE), *settings, "--json"]) == 0
     assert not capsys.readouterr().err
+
+
+def test_eval_of_an_environment_records_its_name_as_the_target(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [f"run.dir={tmp_path}", "--episodes=2", "--policy=random", "--json"]
+    assert cli.run(["eval", "FrozenLake-v1", *settings]) == 0
+    run = Path(json.loads(capsys.readouterr().out)["run"])
+    assert run.name.startswith("eval-random-frozen_lake-")
+    assert json.loads((run / "summary.json").read_text())["target"] == "FrozenLake-v1"
 
 
 def test_eval_of_a_configuration_warns_that_its_model_is_untrained(

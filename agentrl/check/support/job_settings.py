@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from agentrl import config as configuration
-from agentrl.config import EnvConfig, target_of
+from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
+from agentrl.training.target import named_job
 
 _ID = "env.id="
 
@@ -15,7 +16,7 @@ def env_config_of(target: str, settings: Sequence[str]) -> EnvConfig:
     Raises:
         ConfigError: see `agentrl.config.load`.
     """
-    return configuration.resolve(target_of(target), settings).env
+    return configuration.resolve(named_job(target), settings).env
 
 
 def env_config_from(settings: Sequence[str], id: str | None, what: str) -> EnvConfig:

@@ -241,7 +241,7 @@ def merge(
     if adapter and dtype is not None:
         raise ConfigError("--dtype and --adapter exclude each other: adapters keep their precision")
     from agentrl.runs.run_folder import RunFolder
-    from agentrl.training.model_to_play import export_checkpoint
+    from agentrl.training.checkpoints.model_export import export_checkpoint
 
     step = export_checkpoint(run, out, checkpoint, dtype, adapter)
     what = "adapters" if adapter else "model"

@@ -11,23 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import config as configuration
-from agentrl.config import Config, EnvConfig, ModelConfig, RewardConfig, model_target
+from agentrl.config import RewardConfig
 from agentrl.config.bounds import path_of
 from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
 from agentrl.files import lock_folder, write_json
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
+from agentrl.rollout.play_plan import PlayTask
 from agentrl.runs.run_files import load_json
 from agentrl.runs.run_folder import RunFolder
 from agentrl.text import known_names
-from agentrl.training.evaluation.evaluate import (
-    Evaluation,
-    EvaluationJob,
-    category_of,
-    check_evaluation,
-    play_evaluations,
-)
+from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
+from agentrl.training.evaluation.evaluate import EvaluationJob, play_evaluations
+from agentrl.training.evaluation.held_out import Evaluation, category_of
 from agentrl.training.evaluation.suite import SuiteTask, tasks_of
 from agentrl.training.evaluation.suite_results import (
     RESULT,
@@ -35,12 +32,7 @@ from agentrl.training.evaluation.suite_results import (
     result_of,
     write_results,
 )
-from agentrl.training.playable_target import (
-    check_names_env,
-    open_target,
-    overridden_name,
-    playable_target,
-)
+from agentrl.training.target import open_target
 
 log = logging.getLogger(__name__)
 
@@ -97,25 +89,13 @@ class _Suite:
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
-class _Player:
-    """A model or a scripted player, which plays all tasks."""
-
-    name: str
-    target: str
-    config: Config
-    run: Path | None
-    checkpoint: str | None
-    player: str | None
-
-
-@dataclass(slots=True, kw_only=True, frozen=True)
 class _TaskJob:
-    """One task of one player, checked."""
+    """One task of one policy, checked, and what its result is written with."""
 
-    suite: str
-    task: SuiteTask
-    player: _Player
     job: EvaluationJob
+    task: SuiteTask
+    model: str
+    """The policy's name in results."""
     settings: str
     run: str
     """Folder of its episodes, relative to that of the evaluation."""
@@ -139,8 +119,9 @@ def evaluate_suites(
         WorldError: see `agentrl.evaluate`.
     """
     command.check()
-    players = _players(command)
-    names = command.suites or [s for s in [players[0].config.eval.suite] if s is not None]
+    policies = _policies(command)
+    target = next(iter(policies.values())).target
+    names = command.suites or [s for s in [target.config.eval.suite] if s is not None]
     if not names:
         raise ConfigError("eval.suite is not set: name a suite (agentrl list suite)")
     suites = [
@@ -151,14 +132,12 @@ def evaluate_suites(
         )
         for name in names
     ]
-    jobs = _checked(command, suites, players)
+    jobs = _checked(command, suites, policies)
     stem = "-".join(_plain(suite.name) for suite in suites)[:60]
-    config = players[0].config
-    name = overridden_name(config.run.name, command.overrides)
-    folder = RunFolder.create(replace(config.run, name=name), f"suite-{stem}").path
+    place = replace(target.config.run, name=target.run_name)
+    folder = RunFolder.create(place, f"suite-{stem}").path
     played = {"command": asdict(command), "suites": [asdict(suite) for suite in suites]}
-    stamps = {player.name: _stamp(player, jobs) for player in players}
-    write_json(folder / COMMAND, {**played, "models": stamps})
+    write_json(folder / COMMAND, {**played, "models": _stamps(jobs)})
     begun(folder)
     return folder, _play(folder, jobs)
 
@@ -186,13 +165,12 @@ def resume_suites(folder: Path) -> tuple[Path, list[TaskResult]]:
             f"{folder} cannot be continued: it is not the folder of an evaluation of suites, or "
             f"its {COMMAND} is damaged ({error})"
         ) from error
-    players = _players(command)
-    jobs = _checked(command, suites, players)
-    for player in players:
-        if _stamp(player, jobs) != stamps.get(player.name):
+    policies = _policies(command)
+    jobs = _checked(command, suites, policies)
+    for model, stamp in _stamps(jobs).items():
+        if stamp != stamps.get(model):
             raise ConfigError(
-                f"{folder} cannot be continued: {player.name} has changed since; start a new "
-                "evaluation"
+                f"{folder} cannot be continued: {model} has changed since; start a new evaluation"
             )
     return folder, _play(folder, jobs)
 
@@ -205,88 +183,79 @@ def _suite_of(tree: Mapping[str, Any]) -> _Suite:
     return _Suite(name=tree["name"], folder=tree["folder"], tasks=tasks)
 
 
-def _players(command: SuiteCommand) -> list[_Player]:
-    """Everything that plays, each under a name of its own."""
-    players = []
-    for target in command.targets:
-        config, run = open_target(playable_target(target, may_be_model=True), command.overrides)
-        for policy in command.policies:
-            is_model = policy == "model"
+def _policies(command: SuiteCommand) -> dict[str, ChosenPolicy]:
+    """Everything that plays, by a name of its own."""
+    policies: dict[str, ChosenPolicy] = {}
+    for text in command.targets:
+        target = open_target(text, command.overrides, may_be_model=True)
+        for chosen in command.policies:
+            is_model = chosen == MODEL
             for checkpoint in (command.checkpoints or (None,)) if is_model else (None,):
-                name = target if is_model else policy
+                name = text if is_model else chosen
                 if not is_model and len(command.targets) > 1:
-                    name = f"{policy} ({target})"
-                players.append(
-                    _Player(
-                        name=name if checkpoint is None else f"{name}@{checkpoint}",
-                        target=target, config=config, run=run, checkpoint=checkpoint,
-                        player=None if is_model else policy,
-                    )
-                )  # fmt: skip
-    names = [player.name for player in players]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError(f"{twice} is named twice")
-    return players
+                    name = f"{chosen} ({text})"
+                name = name if checkpoint is None else f"{name}@{checkpoint}"
+                if name in policies:
+                    raise ConfigError(f"{name} is named twice")
+                policies[name] = choose_policy(target, chosen, checkpoint)
+    return policies
 
 
 def _checked(
-    command: SuiteCommand, suites: Sequence[_Suite], players: Sequence[_Player]
+    command: SuiteCommand, suites: Sequence[_Suite], policies: Mapping[str, ChosenPolicy]
 ) -> list[_TaskJob]:
-    """Check all tasks with all players, before any is played."""
+    """Check all tasks with all policies, before any is played."""
     jobs: list[_TaskJob] = []
-    for player in players:
+    for model, policy in policies.items():
         for suite in suites:
             for task in suite.tasks:
-                number = len(jobs) + 1
                 names = [suite.name] if len(suites) > 1 else []
-                names += [player.name[-40:]] if len(players) > 1 else []
-                run = "-".join(map(_plain, [f"{number:02d}", *names, task.name]))
+                names += [model[-40:]] if len(policies) > 1 else []
+                run = "-".join(map(_plain, [f"{len(jobs) + 1:02d}", *names, task.name]))
                 try:
-                    job = _job(command, suite, task, player)
+                    job = _job(command, suite, task, policy)
                 except ConfigError as error:
                     raise ConfigError(f"{suite.name}, task {task.name!r}: {error}") from error
-                own = job.config
-                by_reward = task.metric is None or task.metric.startswith("reward")
-                rewards = own.rewards if by_reward else []
-                settings = _settings(own.env, own.eval.first_seed, rewards)
-                jobs.append(
-                    _TaskJob(
-                        suite=suite.name, task=task, player=player, job=job, settings=settings,
-                        run=run,
-                    )
-                )  # fmt: skip
-    first = {(one.suite, one.task.name): one for one in reversed(jobs)}
+                settings = _settings(job.plan.tasks[""], task)
+                jobs.append(_TaskJob(job=job, task=task, model=model, settings=settings, run=run))
+    first = {(one.job.suite, one.task.name): one for one in reversed(jobs)}
     for one in jobs:
-        if one.settings != (other := first[one.suite, one.task.name]).settings:
+        if one.settings != (other := first[one.job.suite, one.task.name]).settings:
             raise ConfigError(
-                f"{one.suite}, task {one.task.name!r}: {other.player.name} and {one.player.name} "
-                f"would not play the same: {other.settings} and {one.settings}. Set it in the "
-                "task, or for both (KEY=VALUE)"
+                f"{one.job.suite}, task {one.task.name!r}: {other.model} and {one.model} would not "
+                f"play the same: {other.settings} and {one.settings}. Set it in the task, or for "
+                "both (KEY=VALUE)"
             )
     return jobs
 
 
-def _job(command: SuiteCommand, suite: _Suite, task: SuiteTask, player: _Player) -> EvaluationJob:
-    config = player.config
-    names_env = any(override.startswith("env.id=") for override in command.overrides)
-    if task.env is None and not names_env and model_target(player.target) is not None:
-        raise ConfigError(
-            f"it names no environment, and {player.target} is only a model; add env.id=..."
-        )
+def _job(
+    command: SuiteCommand, suite: _Suite, task: SuiteTask, policy: ChosenPolicy
+) -> EvaluationJob:
+    target = policy.target
     if task.env is None:
-        check_names_env(player.config, player.target, command.overrides)
-    greedy = player.player is None and (command.greedy or task.temperature == 0)
-    config = task.applied_to(config, greedy)
+        if target.is_model and not target.overrides_key("env.id"):
+            raise ConfigError(
+                f"it names no environment, and {target.text} is only a model; add env.id=..."
+            )
+        target.check_names_env()
+    greedy = policy.scripted is None and (command.greedy or task.temperature == 0)
+    config = task.applied_to(target.config, greedy)
     if suite.folder is not None and suite.folder not in config.run.search_path:
         paths = [*config.run.search_path, suite.folder]
         config = replace(config, run=replace(config.run, search_path=paths))
     config = configuration.resolve(config)
     if task.category is not None:
         _check_category(resolve_env(config.env), task.category)
-    job = check_evaluation(
-        config, player.run, player.target, player.player, greedy, player.checkpoint
+    return EvaluationJob(
+        policy=policy,
+        plan=policy.plan(config),
+        greedy=greedy,
+        samples=task.samples,
+        category=task.category,
+        suite=suite.name,
+        task=task.name,
     )
-    return replace(job, samples=task.samples, category=task.category)
 
 
 def _check_category(env: ResolvedEnv, category: str) -> None:
@@ -298,80 +267,78 @@ def _check_category(env: ResolvedEnv, category: str) -> None:
         raise ConfigError(f"category={category}: no row has it{hint}")
 
 
-def _settings(env: EnvConfig, first_seed: int, rewards: Sequence[RewardConfig]) -> str:
-    """Return a key of what was played, without the model and the number of episodes."""
-    played = {
+def _settings(played: PlayTask, task: SuiteTask) -> str:
+    """Return a key of what is played, without the model and the number of episodes."""
+    env = played.train.settings
+    by_reward = task.metric is None or task.metric.startswith("reward")
+    key = {
         "env": env.id,
         "kwargs": env.kwargs,
         "max_turns": env.max_turns,
-        "first_seed": first_seed,
-        "rewards": [asdict(reward) for reward in rewards],
+        "first_seed": played.eval.first_seed,
+        "rewards": [asdict(reward) for reward in played.rewards] if by_reward else [],
     }
-    return json.dumps(played, sort_keys=True, default=str)
+    return json.dumps(key, sort_keys=True, default=str)
 
 
-def _stamp(player: _Player, jobs: Sequence[_TaskJob]) -> str:
-    """Identifies the weights that play, by the names, sizes and times of their files."""
-    job = next(one.job for one in jobs if one.player is player)
-    evaluated = job.evaluated
-    if player.player is not None or evaluated.served:
-        return ""
-    folders = [evaluated.checkpoint] if evaluated.checkpoint else []
-    folders += _local_folder(job.config.model)
-    files = sorted(file for folder in folders for file in folder.glob("*") if file.is_file())
-    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    settings = job.config.model, job.config.seed, stats
-    return hashlib.sha256(str(settings).encode()).hexdigest()[:16]
-
-
-def _local_folder(model: ModelConfig) -> list[Path]:
-    return [folder for folder in [path_of(model.path, "model.path")] if folder.is_dir()]
+def _stamps(jobs: Sequence[_TaskJob]) -> dict[str, str]:
+    """Identify the weights of each model by the names, sizes and times of their files."""
+    stamps = {}
+    for one in {one.model: one for one in reversed(jobs)}.values():
+        plan, policy = one.job.plan, one.job.policy
+        stamps[one.model] = ""
+        if not policy.needs_model:
+            continue
+        folders = [path_of(plan.model.path, "model.path")]
+        folders += [policy.checkpoint] if policy.checkpoint else []
+        files = sorted(file for folder in folders for file in folder.glob("*") if file.is_file())
+        stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        settings = plan.model, plan.seed, stats
+        stamps[one.model] = hashlib.sha256(str(settings).encode()).hexdigest()[:16]
+    return stamps
 
 
 def _play(folder: Path, jobs: Sequence[_TaskJob]) -> list[TaskResult]:
-    """Play what is not finished, one player after the other, and write the results of all."""
+    """Play what is not finished, one policy after the other, and write the results of all."""
     with lock_folder(folder):
         results = {one.run: _finished(folder / one.run) for one in jobs}
         if done := sum(found is not None for found in results.values()):
             log.warning("%s: %d of %d tasks were finished already", folder, done, len(jobs))
-        by_player: dict[str, list[_TaskJob]] = {}
+        by_model: dict[str, list[_TaskJob]] = {}
         for one in jobs:
             if results[one.run] is None:
-                by_player.setdefault(one.player.name, []).append(one)
-        for left in by_player.values():
-            _play_player(folder, left, results)
+                by_model.setdefault(one.model, []).append(one)
+        for left in by_model.values():
+            _play_model(folder, left, results)
         found = [result for result in results.values() if result is not None]
         write_results(folder, found)
     return found
 
 
-def _play_player(
+def _play_model(
     folder: Path, left: Sequence[_TaskJob], results: dict[str, TaskResult | None]
 ) -> None:
-    if model_target(left[0].player.target) is None:
+    if not left[0].job.policy.target.is_model:
         left[0].job.warn_if_untrained()
-    for one in left:  # a part of its episodes, without a result
+    jobs = []
+    for one in left:
+        # An interrupted task has recorded a part of its episodes, without a result.
         shutil.rmtree(folder / one.run, ignore_errors=True)
+        plan = one.job.plan
+        run = replace(plan.run, dir=str(folder), name=one.run)
+        plan = replace(plan, run=run, source=replace(plan.source, run=run))
+        jobs.append(replace(one.job, plan=plan))
 
     def ended(number: int, found: Evaluation) -> None:
         one = left[number]
         result = result_of(
-            one.task, found, model=one.player.name, suite=one.suite, settings=one.settings,
+            one.task, found, model=one.model, suite=one.job.suite or "", settings=one.settings,
             run=one.run,
         )  # fmt: skip
         write_json(folder / one.run / RESULT, result.to_json())
         results[one.run] = result
 
-    play_evaluations([(_placed(folder, one), _header(one)) for one in left], ended)
-
-
-def _placed(folder: Path, one: _TaskJob) -> EvaluationJob:
-    run = replace(one.job.config.run, dir=str(folder), name=one.run)
-    return replace(one.job, config=replace(one.job.config, run=run))
-
-
-def _header(one: _TaskJob) -> dict[str, str]:
-    return {"suite": one.suite, "task": one.task.name}
+    play_evaluations(jobs, ended)
 
 
 def _finished(run: Path) -> TaskResult | None:

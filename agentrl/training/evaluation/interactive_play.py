@@ -30,6 +30,7 @@ from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.runs.run_folder import PLAY_COMMAND, RunFolder
 from agentrl.runs.run_start import record_start
 from agentrl.text import did_you_mean
+from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
 from agentrl.training.demonstrations.reply_conversion import (
     available_inputs,
     parse_typed,
@@ -41,22 +42,13 @@ from agentrl.training.evaluation.human_player import (
     PlayedReply,
     UndoRequested,
 )
-from agentrl.training.model_to_play import (
-    check_checkpoint,
-    checkpoint_of,
-    is_served,
-    model_folder,
-    model_of_run,
-    trained_steps,
-    with_served_model,
-)
-from agentrl.training.plan.job_plan import plan_model_play, plan_scripted_play
-from agentrl.training.playable_target import check_names_env, open_target, overridden_name
+from agentrl.training.plan.job_plan import plan_scripted_play
+from agentrl.training.target import Target, is_configuration, open_target
 from agentrl.types import IMAGE, Episode, Message, Observation, ScoredEpisode, Split, Turn
 
 log = logging.getLogger(__name__)
 
-HUMAN, MODEL, REMOTE = "human", "model", "remote"
+HUMAN, REMOTE = "human", "remote"
 _EXPERT = "expert"
 _A_DAY_S = 86_400.0
 
@@ -119,7 +111,8 @@ def play(
     """Play one episode, or more if the interface asks for them; they are recorded like any other.
 
     Args:
-        target: a run's folder, a configuration, or its file or name.
+        target: a run's folder, a configuration, its file or name, or an environment as in
+            `env.id`.
         interface: shows the episode, and reads a person's input.
         policy: `human`, `model` (the server's with `rollout.engine=remote`), or the name of a
             scripted player.
@@ -139,60 +132,47 @@ def play(
     """
     if not 0 <= seed <= largest("seed"):
         raise ConfigError(f"seed={seed}: must be 0 to {largest('seed'):,}")
-    config, run = open_target(target, overrides)
-    check_names_env(config, target, overrides)
-    kept = checkpoint_of(run, checkpoint)
-    served = policy == MODEL and is_served(config.rollout, checkpoint)
-    if run is not None and policy == MODEL and not served:
-        config = replace(config, model=model_of_run(config.model, run, kept))
-    deadline_s = _A_DAY_S if policy == HUMAN else config.rollout.deadline_s
-    rollout = replace(config.rollout, launcher="local", concurrency=1, deadline_s=deadline_s)
-    own = replace(config.run, name=overridden_name(config.run.name, overrides))
-    devices = replace(config.devices, hosts={})
-    config = replace(config, rollout=rollout, run=own, devices=devices).without_learner()
-    _check_policy(policy, plan_play(config))
-    if policy == MODEL:
-        plan_model_play(config)
-        check_checkpoint(config.model, kept)
-    else:
-        plan_scripted_play(config, [] if policy == HUMAN else [policy])
-    if served:
-        config = replace(config, rollout=with_served_model(config.rollout))
-    of_run = policy == MODEL and not served
-    version = trained_steps(run, kept) if of_run else 0
-    folder = RunFolder.create(config.run, f"play-{REMOTE if served else policy}")
-    folder.save_config(config.to_dict())
+    opened = open_target(target, overrides)
+    opened.check_names_env()
+    chosen = choose_policy(opened, policy, checkpoint)
+    plan = _plan(opened, chosen)
+    label = REMOTE if chosen.is_served else policy
+    folder = RunFolder.create(plan.run, f"play-{label}")
+    folder.save_config(plan.source.to_dict())
     folder.save_command(PLAY_COMMAND)
     record_start(folder.path)
     begun(folder.path)
     with folder.removed_if_empty(), TemporaryDirectory(prefix="agentrl-") as scratch:
-        model = model_folder(config.model, config.seed, Path(scratch), kept) if of_run else None
-        plan = plan_play(config)
-        rollouts = RolloutWorker(plan, model, folder.path, version=version)
-        label = REMOTE if served else policy
+        model = chosen.model_folder(plan, Path(scratch))
+        rollouts = RolloutWorker(plan, model, folder.path, version=chosen.trained_steps)
         games = _Games(rollouts, plan, interface, policy, label, greedy=greedy)
         scored = event_loop.run(games.play(seed))
     return scored, folder.path
 
 
-def _check_policy(policy: str, plan: PlayPlan) -> None:
-    """Check that a policy is a person, the model, or a scripted player.
-
-    Raises:
-        ConfigError: it is none of them.
-    """
-    players = sorted({name for task in plan.trained.values() for name in task.train.players})
-    if policy not in (known := [HUMAN, MODEL, *players]):
+def _plan(target: Target, policy: ChosenPolicy) -> PlayPlan:
+    """Plan games that are played one at a time, in this process and on its own phones."""
+    config, is_human = target.config, policy.name == HUMAN
+    deadline_s = _A_DAY_S if is_human else config.rollout.deadline_s
+    config = replace(
+        config,
+        rollout=replace(config.rollout, launcher="local", concurrency=1, deadline_s=deadline_s),
+        run=replace(config.run, name=target.run_name),
+        devices=replace(config.devices, hosts={}),
+    )
+    scripted = {name for task in plan_play(config).trained.values() for name in task.train.players}
+    if policy.name not in (known := [HUMAN, MODEL, *sorted(scripted)]):
         raise ConfigError(
-            f"policy={policy}: there is no such policy{did_you_mean(policy, known)}; it is "
-            f"{', '.join(known)}, or the folder of a run or a model"
+            f"policy={policy.name}: there is no such policy{did_you_mean(policy.name, known)}; "
+            f"it is {', '.join(known)}, or the folder of a run or a model"
         )
+    return plan_scripted_play(config.without_learner()) if is_human else policy.plan(config)
 
 
 def training_command(
     target: Config | StrPath, overrides: Sequence[str], folder: StrPath
 ) -> str | None:
-    """The command that trains on what a person played; None without a configuration to train with.
+    """Return the command that trains on what a person played, if there is a configuration for it.
 
     Args:
         target: see `play`.
@@ -201,9 +181,11 @@ def training_command(
     """
     if isinstance(target, Config):
         return None
-    is_run = Path(target).is_dir()
-    config = f"{target}/config.yaml" if is_run else str(target)
-    path = str(folder)
+    config, path = str(target), str(folder)
+    if Path(target).is_dir():
+        config = f"{target}/config.yaml"
+    elif not is_configuration(config):
+        return None
     quoted = path if re.fullmatch(r"[\w./-]+", path, re.ASCII) else json.dumps(path)
     command = (
         "agentrl", "train", config, *(o for o in overrides if not o.startswith("run.")),

@@ -18,7 +18,7 @@ from agentrl.intervals import (
 )
 from agentrl.replay import Run
 from agentrl.runs.run_files import is_number, load_json
-from agentrl.training.evaluation.evaluate import Evaluation
+from agentrl.training.evaluation.held_out import Evaluation
 from agentrl.training.evaluation.suite import SuiteTask
 
 RESULTS, RESULT = "results.json", "result.json"

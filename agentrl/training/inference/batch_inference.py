@@ -233,7 +233,7 @@ def _job(
     target: InferenceTarget, source: PromptSource, rows: PromptRows, n: int, greedy: bool
 ) -> dict[str, Any]:
     """Return everything that determines the results: another job must not continue this one."""
-    rollout = target.config.rollout
+    rollout = target.plan.rollout
     given = asdict(source) | {"template": source.template_text(), "keys": dict(source.keys)}
     return {
         **target.identity(),
@@ -285,7 +285,7 @@ class _InferenceJob:
 
     async def run(self, target: InferenceTarget) -> None:
         """Answer all rows that are left."""
-        self._served = target.served
+        self._served = target.policy.is_served
         left = iter([i for i in range(len(self._rows)) if i not in self._journal])
 
         async def work(model: InferenceModel) -> None:
@@ -299,7 +299,7 @@ class _InferenceJob:
             async with open_inference_model(target, len(self._journal)) as model:
                 started = time.monotonic()
                 limit = _IN_FLIGHT * model.num_engines
-                most = model.rollout.concurrency if target.served else limit
+                most = model.rollout.concurrency if target.policy.is_served else limit
                 await _run_together([work(model) for _ in range(max(1, most // self._n))])
         self._record_suspects()
 

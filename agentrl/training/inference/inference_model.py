@@ -9,35 +9,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentrl import config as configuration
-from agentrl.config import Config, EndpointConfig, ModelConfig, RolloutConfig, RunConfig
+from agentrl.config import Config, ModelConfig, RolloutConfig, RunConfig
 from agentrl.config.bounds import path_of
-from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.encode_messages import encode_prompt
 from agentrl.policies.engines.chat_completions import Part, encode_message
 from agentrl.policies.engines.engine import ChatEngine, Sampling, TokenEngine, check_reply
-from agentrl.policies.models.model_adapter import read_json
-from agentrl.policies.models.model_source import check_model, find_config, model_origin
+from agentrl.policies.models.model_source import model_origin
 from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
-from agentrl.rollout.play_plan import plan_play
+from agentrl.rollout.play_plan import PlayPlan, plan_play
 from agentrl.rollout.workers.open_rollouts import open_engines
-from agentrl.text import did_you_mean
-from agentrl.training.model_to_play import (
-    check_checkpoint,
-    checkpoint_of,
-    is_served,
-    model_folder,
-    model_of_run,
-    with_served_model,
-)
-from agentrl.training.plan.job_plan import check_inference
-from agentrl.training.playable_target import open_target
+from agentrl.training.chosen_policy import ChosenPolicy, choose_policy
+from agentrl.training.plan.job_plan import plan_inference
+from agentrl.training.target import open_model_target
 from agentrl.types import Message, Prompt
-
-_MAX_NEW_TOKENS = 1024
-"""Reply limit of a model without a run, whose configuration would set it."""
-_SERVERS = ("http://", "https://")
 
 Show = Callable[[str], None]
 """Called with the text of a reply so far."""
@@ -51,19 +36,16 @@ class PromptTooLong(ValueError):
 class InferenceTarget:
     """A model, and how it is run."""
 
-    config: Config
-    """Configuration, of which only the model and its engines matter."""
-    checkpoint: Path | None
-    """Checkpoint of a run; None for its final model."""
-    served: bool
-    """Whether the model is behind a server."""
+    policy: ChosenPolicy
+    plan: PlayPlan
+    """The job of the model, of which only the model and its engines matter."""
 
     def identity(self) -> dict[str, Any]:
         """Return everything that determines replies, except for sampling parameters and prompts."""
-        model, rollout = self.config.model, self.config.rollout
-        if self.served:
+        model, rollout = self.plan.model, self.plan.rollout
+        if self.policy.is_served:
             return {"server": asdict(rollout.endpoint), "max_pixels": model.max_pixels}
-        path = self.checkpoint or path_of(model.path, "model.path")
+        path = self.policy.checkpoint or path_of(model.path, "model.path")
         read = {**asdict(model), "path": str(path.absolute()) if path.exists() else model.path}
         for name in ("attention", "freeze_vision", "lora"):  # for training
             del read[name]
@@ -72,7 +54,7 @@ class InferenceTarget:
             "weights": _files_of(path) if path.is_dir() else None,
             "rollout.engine": rollout.engine,
             "rollout.max_context": rollout.max_context,
-            "seed": self.config.seed,
+            "seed": self.plan.seed,
         }
 
 
@@ -86,40 +68,26 @@ def _files_of(folder: Path) -> list[tuple[str, int, int]]:
 def open_inference_target(
     model: str, overrides: Sequence[str] = (), checkpoint: str | None = None
 ) -> InferenceTarget:
-    """The model that a command names, checked.
+    """Resolve and check the model that a command names.
 
     Args:
-        model: a run's folder, a model's folder, an id on the Hugging Face Hub, `tiny`, or the URL
-            of a chat completions server.
-        overrides: `key=value` settings, such as `rollout.engine=hf`. Without them, a model that is
-            no run is loaded in its own precision.
+        model: see `open_model_target`.
+        overrides: `key=value` settings, such as `rollout.engine=hf`.
         checkpoint: of a run: `best`, `last` or a step; None takes its final model.
 
     Raises:
         ConfigError: it does not exist or cannot be used, or the server does not answer.
     """
-    run: Path | None = None
-    if (Path(model) / "config.yaml").is_file():
-        config, run = open_target(model, overrides)
-    else:
-        config = configuration.resolve(_config_of(model), overrides)
-        if not any(override.partition("=")[0].strip() == "model.dtype" for override in overrides):
-            config = replace(config, model=_in_own_precision(config.model))
-    kept = checkpoint_of(run, checkpoint)
-    served = is_served(config.rollout, checkpoint)
-    if run is not None and not served:
-        config = replace(config, model=model_of_run(config.model, run, kept))
-    config = Config(
+    target = open_model_target(model, overrides)
+    policy = choose_policy(target, checkpoint=checkpoint)
+    config = target.config
+    only_model = Config(
         seed=config.seed,
         model=config.model,
         rollout=config.rollout,
         run=RunConfig(search_path=config.run.search_path),
-    ).without_learner()
-    check_inference(config)
-    check_checkpoint(config.model, kept)
-    if served:
-        config = replace(config, rollout=with_served_model(config.rollout))
-    return InferenceTarget(config=config, checkpoint=kept, served=served)
+    )
+    return InferenceTarget(policy=policy, plan=policy.plan(only_model, plan_inference))
 
 
 def open_chat_target(
@@ -132,33 +100,6 @@ def open_chat_target(
     """
     local = ["rollout.launcher=local", "rollout.actors=1", "rollout.concurrency=1"]
     return open_inference_target(model, [*overrides, *local], checkpoint)
-
-
-def _config_of(model: str) -> Config:
-    rollout = RolloutConfig(max_new_tokens=_MAX_NEW_TOKENS)
-    if model.startswith(_SERVERS):
-        return Config(rollout=replace(rollout, engine="remote", endpoint=EndpointConfig(url=model)))
-    is_in_folder = "/" not in model or Path(model).parent.is_dir()
-    if model != "tiny" and is_in_folder and not path_of(model, "model").is_dir():
-        folders = [*configuration.known_runs(), *configuration.known_models()]
-        hint = did_you_mean(model, folders) or (
-            ". agentrl runs lists the runs; a model may also be an id on the Hugging Face Hub, "
-            "such as Qwen/Qwen2.5-VL-3B-Instruct, or the URL of a server"
-        )
-        raise ConfigError(f"{model}: no such folder of a run or model{hint}")
-    return Config(model=configuration.model_config(model), rollout=rollout)
-
-
-def _in_own_precision(model: ModelConfig) -> ModelConfig:
-    """The model in the precision of its files, as far as engines have it."""
-    if model.path == "tiny":
-        return model
-    check_model(model)
-    found = read_json(find_config(model) / "config.json")
-    parts = [found, *(part for part in found.values() if isinstance(part, dict))]
-    named = (part.get("dtype") or part.get("torch_dtype") for part in parts)
-    own = next((name for name in named if name), "float32")
-    return replace(model, dtype="float32" if own == "float32" else "bfloat16")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -338,19 +279,20 @@ async def open_inference_model(
         ConfigError: the model cannot be loaded, or an engine rejects its settings.
         EngineError: an engine did not start, or the server fails.
     """
-    model, rollout = target.config.model, target.config.rollout
-    if target.served:
-        server = open_engine(rollout, model, None)
+    plan = target.plan
+    if target.policy.is_served:
+        server = open_engine(plan.rollout, plan.model, None)
         assert isinstance(server, ChatEngine), "a model without a folder is behind a server"
         try:
             await server.start()
-            yield ServedModel(server, rollout, model)
+            yield ServedModel(server, plan.rollout, plan.model)
         finally:
             await server.close()
         return
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-        folder = model_folder(model, target.config.seed, Path(scratch), target.checkpoint)
-        encoder = open_encoder(model, folder)
-        config = replace(target.config, seed=target.config.seed + engine_seed)
-        async with open_engines(plan_play(config), folder) as (engine, count):
-            yield LocalModel(engine, encoder, rollout, count)
+        folder = target.policy.model_folder(plan, Path(scratch))
+        assert folder is not None, "a model that is not behind a server has a folder"
+        encoder = open_encoder(plan.model, folder)
+        seeded = plan_play(replace(plan.source, seed=plan.seed + engine_seed))
+        async with open_engines(seeded, folder) as (engine, count):
+            yield LocalModel(engine, encoder, plan.rollout, count)

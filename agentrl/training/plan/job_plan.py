@@ -269,8 +269,8 @@ def check_learner(config: Config) -> None:
     check_model_settings(config.model, config.train, config.optim, config.rollout, learns=True)
 
 
-def check_inference(config: Config) -> None:
-    """Check a job whose model only answers, without environment and learner.
+def plan_inference(config: Config) -> PlayPlan:
+    """Plan a job whose model only answers, without environment and learner.
 
     Raises:
         ConfigError: the first thing that is missing or invalid, and what to do.
@@ -278,12 +278,12 @@ def check_inference(config: Config) -> None:
     check_packages(config.rollout)
     check_engine(config.rollout)
     engine = engine_class(config.rollout).capabilities
-    if not engine.needs_model:
-        return
-    if engine.uses_attention:
-        check_attention(config.model, config.rollout, learns=False)
-    check_model(config.model)
-    check_policy(config.model)
-    if config.model.path != "tiny":
-        find_config(config.model)  # a model of the hub exists
-    plan_job(config.rollout, None)
+    if engine.needs_model:
+        if engine.uses_attention:
+            check_attention(config.model, config.rollout, learns=False)
+        check_model(config.model)
+        check_policy(config.model)
+        if config.model.path != "tiny":
+            find_config(config.model)  # a model of the hub exists
+        plan_job(config.rollout, None)
+    return plan_play(config)

@@ -9,7 +9,7 @@ from agentrl.algorithms.core.advantages import check_state_keys
 from agentrl.rollout.workers.rollouts import Rollouts
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training import env_seeds
-from agentrl.training.evaluation.evaluate import Evaluation, play_held_out
+from agentrl.training.evaluation.held_out import Evaluation, play_held_out
 from agentrl.training.monitoring.run_progress import RunProgress
 from agentrl.training.monitoring.training_health import invalid_replies_warning
 from agentrl.training.plan.job_plan import JobPlan

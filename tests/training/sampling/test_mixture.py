@@ -17,7 +17,7 @@ from agentrl.rollout.environments.load_translator_and_players import load_player
 from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
-from agentrl.training.evaluation.evaluate import play_held_out
+from agentrl.training.evaluation.held_out import play_held_out
 from agentrl.training.offline import warm_start
 from agentrl.training.offline.supervised_dataset import SupervisedDataset
 from agentrl.training.plan.job_plan import plan_scripted_play

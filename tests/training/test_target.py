@@ -5,7 +5,7 @@ import pytest
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.training.inference.inference_model import open_inference_target
-from agentrl.training.playable_target import playable_target
+from agentrl.training.target import named_job, open_target
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +29,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_does_not_exist_is_answered_with_close_names_of_each_kind(name, reason) -> None:
     with pytest.raises(ConfigError, match=reason):
-        playable_target(name)
+        open_target(name)
 
 
 def test_models_are_suggested_where_they_are_accepted() -> None:
     reason = "model folder or environment .did you mean 'tuned-model'"
     with pytest.raises(ConfigError, match=reason):
-        playable_target("tuned-modle", may_be_model=True)
+        open_target("tuned-modle", may_be_model=True)
     for name, known in (("tuned-modle", "tuned-model"), ("lake-1126", "runs/lake-1126-101500")):
         with pytest.raises(ConfigError, match=f"no such folder of a run or model.*'{known}'"):
             open_inference_target(name)
@@ -44,8 +44,8 @@ def test_models_are_suggested_where_they_are_accepted() -> None:
 
 
 def test_what_exists_is_returned() -> None:
-    assert playable_target("sokoban") == "sokoban"
-    assert playable_target("runs/lake-1126-101500") == "runs/lake-1126-101500"
-    found = playable_target("FrozenLake-v1")
+    assert named_job("sokoban") == "sokoban"
+    assert named_job("runs/lake-1126-101500") == "runs/lake-1126-101500"
+    found = named_job("FrozenLake-v1")
     assert isinstance(found, Config)
     assert found.env.id == "FrozenLake-v1"

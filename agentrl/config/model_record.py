@@ -1,0 +1,61 @@
+"""Facts that agentrl records in a model's folder, such as the size of its training images."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentrl.config.model_settings import ModelConfig
+from agentrl.errors import ConfigError
+from agentrl.files import write_json
+
+_RECORD = "agentrl.json"
+"""A file in a model's folder. It survives exports, which copy everything but the weights;
+transformers and vLLM ignore it."""
+_IMAGES, _SIZES = "images", ("image_size", "max_pixels")
+
+
+def model_config(path: str) -> ModelConfig:
+    """The settings of a model, whose images have the size that it was trained with, if known."""
+    return ModelConfig(path=path, **trained_image_sizes(path))
+
+
+def trained_image_sizes(path: str) -> dict[str, Any]:
+    """The `image_size` and `max_pixels` that a model was trained with; empty if unknown.
+
+    Raises:
+        ConfigError: the record in the model's folder is damaged.
+    """
+    return dict(model_record(Path(path).expanduser()).get(_IMAGES, {}))
+
+
+def record_image_sizes(folder: Path, model: ModelConfig) -> None:
+    """Record the size of a model's images in its folder."""
+    extend_record(folder, {_IMAGES: {name: getattr(model, name) for name in _SIZES}})
+
+
+def extend_record(folder: Path, entries: Mapping[str, Any]) -> None:
+    """Add to the record in a model's folder; an entry replaces the one of its name."""
+    tree = {**model_record(folder), **entries}
+    write_json(folder / _RECORD, tree)
+
+
+def model_record(folder: Path) -> dict[str, Any]:
+    """Read agentrl's own facts about a model, by name; empty if its folder has no record.
+
+    Raises:
+        ConfigError: the record is damaged.
+    """
+    file = folder / _RECORD
+    if not file.is_file():
+        return {}
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        if all(isinstance(entry, dict) for entry in record.values()):
+            return dict(record)
+        raise ValueError("its entries must be objects")
+    except (AttributeError, OSError, ValueError) as error:
+        raise ConfigError(
+            f"{file}: cannot be read: {error}. Restore it, or delete it: the model then counts as "
+            "one without a warm start, and the size of its images as unknown."
+        ) from error

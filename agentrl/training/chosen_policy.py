@@ -1,0 +1,148 @@
+"""The model or scripted player that plays a target."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentrl import event_loop
+from agentrl.config import Config, ModelConfig
+from agentrl.config.bounds import path_of
+from agentrl.errors import ConfigError
+from agentrl.policies.models.model_source import is_on_hub, resolve_model
+from agentrl.policies.open_model import engine_class, served_model_name
+from agentrl.rollout.play_plan import PlayPlan, plan_play
+from agentrl.runs.run_folder import RunFolder
+from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.plan.job_plan import plan_model_play, plan_scripted_play
+from agentrl.training.target import Target
+
+MODEL = "model"
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ChosenPolicy:
+    """The model of a run, of a configuration or of a server, or a scripted player."""
+
+    target: Target
+    name: str
+    """`model`, or the name of a scripted player."""
+    checkpoint: Path | None
+    """The checkpoint of the target's run; None for its final model."""
+    is_served: bool
+    """Whether the model is behind a server."""
+
+    @property
+    def scripted(self) -> str | None:
+        """The scripted player; None for a model."""
+        return None if self.name == MODEL else self.name
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether a model of this machine plays."""
+        return self.name == MODEL and not self.is_served
+
+    @property
+    def trained_steps(self) -> int:
+        """How many training steps the model has had."""
+        run = self.target.run
+        if not self.needs_model or run is None:
+            return 0
+        if self.checkpoint is not None:
+            return checkpoint_store.step_of(self.checkpoint)
+        return RunFolder(run).load_state().step
+
+    def plan(
+        self, config: Config, plan_model: Callable[[Config], PlayPlan] = plan_model_play
+    ) -> PlayPlan:
+        """Plan and check a job that this policy plays; a server is asked for its model's name.
+
+        Args:
+            config: the target's configuration, with what the command changes.
+            plan_model: plans and checks the job of a model.
+
+        Raises:
+            ConfigError: something named does not exist, the checkpoint belongs to another model or
+                is damaged, or the server cannot be reached.
+            EngineError: the server fails.
+        """
+        config = config.without_learner()
+        if self.scripted is not None:
+            return plan_scripted_play(config, [self.name])
+        if not self.is_served:
+            config = replace(config, model=self._own_model(config.model))
+        plan = plan_model(config)
+        model = plan.model
+        # A model of the hub is compared with its checkpoint once it has been downloaded.
+        if self.checkpoint is not None and model.path != "tiny" and not is_on_hub(model):
+            start = path_of(model.path, "model.path")
+            checkpoint_store.check(self.checkpoint, start, model.lora)
+        if not self.is_served:
+            return plan
+        name = event_loop.run(served_model_name(plan.rollout))
+        rollout = replace(plan.rollout, endpoint=replace(plan.rollout.endpoint, model=name))
+        return plan_play(replace(plan.source, rollout=rollout))
+
+    def _own_model(self, model: ModelConfig) -> ModelConfig:
+        """The run's own model: with a checkpoint its start model, otherwise its final one."""
+        run = self.target.run
+        if run is None:
+            return model
+        own = run / ("model" if self.checkpoint is None else "start")
+        if own.is_dir():
+            return replace(model, path=str(own.absolute()))
+        if self.checkpoint is None:
+            raise ConfigError(
+                f"{run} has no final model yet: resume it, or choose a checkpoint "
+                "(--checkpoint last)"
+            )
+        return model  # the run started from a folder or from a model of the hub
+
+    def model_folder(self, plan: PlayPlan, scratch: Path) -> Path | None:
+        """Return the folder of the model that plays; None if none of this machine does.
+
+        Args:
+            plan: of this policy.
+            scratch: an empty folder for a model that must be exported.
+
+        Raises:
+            ConfigError: the checkpoint belongs to another model, or is damaged.
+        """
+        if not self.needs_model:
+            return None
+        model = plan.model
+        start = resolve_model(model, plan.seed, scratch / "start")
+        if self.checkpoint is None:
+            return start
+        checkpoint_store.check(self.checkpoint, start, model.lora)
+        checkpoint_store.export(self.checkpoint, start, scratch / "model", model.dtype, model.lora)
+        return scratch / "model"
+
+
+def choose_policy(target: Target, name: str = MODEL, checkpoint: str | None = None) -> ChosenPolicy:
+    """Choose the policy that plays a target.
+
+    Args:
+        target: what is played.
+        name: `model`, or the name of a scripted player.
+        checkpoint: of the target's run: `best`, `last` or a step; None takes its final model.
+
+    Raises:
+        ConfigError: there is no such checkpoint, the target is not a run, or a server's model
+            plays.
+    """
+    kept = None
+    if checkpoint is not None:
+        if target.run is None:
+            raise ConfigError(
+                f"checkpoint={checkpoint}: only runs have checkpoints; give a run's folder "
+                "(runs/NAME)"
+            )
+        kept = checkpoint_store.by_name(target.run, checkpoint)
+    rollout = target.config.rollout
+    is_served = name == MODEL and not engine_class(rollout).capabilities.needs_model
+    if is_served and checkpoint is not None:
+        raise ConfigError(
+            f"checkpoint={checkpoint} contradicts rollout.engine={rollout.engine}, which plays "
+            "with the server's model; remove one of the two settings"
+        )
+    return ChosenPolicy(target=target, name=name, checkpoint=kept, is_served=is_served)

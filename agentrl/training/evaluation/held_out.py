@@ -1,0 +1,276 @@
+"""Play episodes on held-out seeds, and average their metrics."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from html import escape
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from agentrl.data.reward_inputs import ROW
+from agentrl.data.row_columns import cell
+from agentrl.intervals import estimate, student_estimate
+from agentrl.notebook_html import table
+from agentrl.rollout.collector import requests_of_step
+from agentrl.rollout.reward_audit import sum_sight
+from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.text import pluralize
+from agentrl.types import ScoredEpisode, Split
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Evaluation:
+    """Result of playing episodes on held-out seeds."""
+
+    metrics: dict[str, float]
+    """Means over the valid episodes: `reward`, `turns` and the environment's own metrics; and
+    `unscored`, the share of episodes whose reward function failed, if there are any."""
+    episodes: int
+    """Number of valid episodes."""
+    void: int
+    """Number of episodes that failed and are in no mean."""
+    seconds: float
+    """How long it took."""
+    by_seed: dict[int, dict[str, float]]
+    """Metrics by seed; means if a seed is played several times."""
+    void_causes: dict[str, int] = field(default_factory=dict)
+    """Number of failed episodes by cause, including those that were played again."""
+    context_full: int = 0
+    """Number of episodes that ended because their context was full."""
+    audit: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Agreement of an environment's screen reading with the truth. Each fact has how often it
+    `agreed`, `of` how many, and the 95% interval of that share, from `low` to `high`."""
+    run: Path | None = None
+    """Folder with the recorded episodes, for `agentrl.replay.open`."""
+    model: str | None = None
+    """The model's name on the server, if a server's model played."""
+    samples: dict[int, list[dict[str, float]]] = field(default_factory=dict)
+    """Metrics of each valid episode, by its seed."""
+    categories: dict[int, str] = field(default_factory=dict)
+    """The category of each seed that has one."""
+
+    def __repr__(self) -> str:
+        means = ", ".join(
+            f"{name} {self.metrics[name]:.3g}"
+            for name in ("reward", "success", "accuracy")
+            if name in self.metrics
+        )
+        void = f", {self.void} void" if self.void else ""
+        if unscored := self.metrics.get("unscored"):
+            void += f", {unscored:.1%} unscored"
+        return f"Evaluation({means}, {pluralize(self.episodes, 'episode')}{void})"
+
+    def _repr_html_(self) -> str:
+        """A table of the metrics, each with its 95% confidence interval over the seeds."""
+        rows: list[Sequence[Any]] = [("", "mean", "95% interval")]
+        intervals = self.intervals()
+        for name, mean in self.metrics.items():
+            rows.append((name, mean, " to ".join(f"{end:.4g}" for end in intervals.get(name, ()))))
+        where = "" if self.run is None else f", recorded in {self.run}"
+        return f"<p>{escape(f'{self!r}{where}')}</p>{table(rows)}"
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 95% confidence intervals of the means over the seeds, where there is one."""
+        found = {}
+        for name in self.metrics:
+            values = [seed[name] for seed in self.by_seed.values() if name in seed]
+            of = estimate if name in ("success", "accuracy") else student_estimate
+            one = of(values) if values else None
+            if one is not None and one.low is not None and one.high is not None:
+                found[name] = one.low, one.high
+        return found
+
+    def summary(self) -> dict[str, Any]:
+        """The means and counts without the results per seed, as written to `summary.json`."""
+        counts = {"episodes": self.episodes, "void": self.void, "seconds": round(self.seconds, 1)}
+        causes = {f"void/{cause}": count for cause, count in self.void_causes.items()}
+        full = {"context_full": self.context_full} if self.context_full else {}
+        return {**{k: round(v, 4) for k, v in self.metrics.items()}, **counts, **causes, **full}
+
+    def warn(self, name: str) -> None:
+        """Log what a reader of the means should know about the episodes behind them."""
+        if self.void_causes:
+            causes = ", ".join(f"{count} x {cause}" for cause, count in self.void_causes.items())
+            log.warning(
+                "%s: %s episodes were void (%s); %d of them could not be replayed and are missing",
+                name,
+                sum(self.void_causes.values()),
+                causes,
+                self.void,
+            )
+        if self.context_full:
+            log.warning(
+                "%s: %d episodes ended because their context was full: raise rollout.max_context, "
+                "or set a shorter env.history",
+                name,
+                self.context_full,
+            )
+
+    def record(self, name: str, step: int) -> dict[str, Any]:
+        """One line of `evaluations.jsonl`, with results per seed for paired comparisons of runs."""
+        left_out = {"run", "model", "samples", "categories"}
+        if not self.audit:
+            left_out.add("audit")
+        kept = {key: value for key, value in asdict(self).items() if key not in left_out}
+        return {"name": name, "step": step, **kept}
+
+
+def episode_metrics(scored: ScoredEpisode) -> dict[str, float]:
+    """Metrics of one episode: return, length, and `info["metrics"]` of its last turn.
+
+    If the reward has several components, each is included, unweighted, as `reward/NAME`.
+    """
+    turns = scored.episode.turns
+    own = turns[-1].info.get("metrics", {}) if turns else {}
+    unreadable = sum(t.parse_error is not None for t in turns)
+    components = {f"reward/{name}": float(sum(v)) for name, v in scored.components.items()}
+    return {
+        "reward": scored.reward,
+        "turns": float(len(turns)),
+        "unreadable": unreadable / max(1, len(turns)),
+        **{str(k): float(v) for k, v in own.items()},
+        **(components if len(components) > 1 else {}),
+    }
+
+
+def mean_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
+    """The mean of each metric over the valid episodes; empty if there are none."""
+    return _means([episode_metrics(e) for e in episodes if not e.episode.outcome.void])
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return {key: float(np.mean([row[key] for row in rows if key in row])) for key in keys}
+
+
+async def play_held_out(
+    rollouts: Rollouts,
+    chosen: Sequence[int],
+    *,
+    split: Split = "eval",
+    name: str = "eval",
+    step: int = 0,
+    player: str | None = None,
+    greedy: bool = False,
+    mixture: Mapping[str, float] = MappingProxyType({"": 1.0}),
+    samples: int = 1,
+    category: str | None = None,
+    check: Callable[[Sequence[ScoredEpisode]], None] = lambda played: None,
+) -> Evaluation:
+    """Play episodes on held-out seeds; a player's random draws are the same each time.
+
+    Args:
+        rollouts: play them.
+        chosen: the seed of each episode.
+        split: of the seeds: `eval`, or `demo` for those of the demonstrations.
+        name: distinguishes this evaluation from others of the same step; part of episode ids.
+        step: number of training steps that the model has had.
+        player: a scripted player; None for the model.
+        greedy: the model always takes its most probable token.
+        mixture: the weight of each environment (`Config.mixture_weights`), all of which are played
+            on the same seeds.
+        samples: how often each seed is played.
+        category: of seeds; a column of the data set, or a key of the environment's first info.
+        check: called with the episodes; raises if they are unusable.
+
+    Raises:
+        WorldError: more than half of the episodes are void, or no phone is left.
+    """
+    started = time.perf_counter()
+    label = name.replace(" ", "-")
+    seeds = [*chosen] * len(mixture)
+    envs = [name for name in mixture for _ in chosen]
+    requests = requests_of_step(split, step, seeds, samples, label, envs=envs)
+    played = await rollouts.collect(requests, player, greedy)
+    check(played)
+    size = len(chosen) * samples
+    found = _evaluation(played[:size], category)
+    if len(mixture) > 1:
+        starts = range(0, len(played), size)
+        each = [_evaluation(played[start : start + size], category) for start in starts]
+        found = _combined(dict(zip(mixture, each, strict=True)), mixture)
+    audit = sum_sight(scored.episode for scored in played).summary()
+    progress = rollouts.progress
+    found = replace(
+        found,
+        seconds=time.perf_counter() - started,
+        audit=audit,
+        metrics={**found.metrics, **progress.unscored_metrics()},
+        void_causes=dict(progress.void),
+        context_full=progress.context_full,
+    )
+    found.warn(name)
+    return found
+
+
+def _evaluation(played: Sequence[ScoredEpisode], category: str | None) -> Evaluation:
+    valid = [e for e in played if not e.episode.outcome.void]
+    by_seed: dict[int, list[dict[str, float]]] = {}
+    for scored in valid:
+        by_seed.setdefault(scored.episode.seed, []).append(episode_metrics(scored))
+    return Evaluation(
+        metrics=mean_metrics(played),
+        episodes=len(valid),
+        void=len(played) - len(valid),
+        seconds=0.0,
+        by_seed={seed: _means(rows) for seed, rows in by_seed.items()},
+        samples=by_seed,
+        categories={} if category is None else _categories(valid, category),
+    )
+
+
+def _combined(found: Mapping[str, Evaluation], weights: Mapping[str, float]) -> Evaluation:
+    """The evaluation of a mixture: weighted means, and each environment's under `env/NAME/`."""
+    seeds = dict.fromkeys(seed for one in found.values() for seed in one.by_seed)
+    return Evaluation(
+        metrics=_weighted({name: one.metrics for name, one in found.items()}, weights),
+        episodes=sum(one.episodes for one in found.values()),
+        void=sum(one.void for one in found.values()),
+        seconds=0.0,
+        by_seed={
+            seed: _weighted(
+                {name: one.by_seed[seed] for name, one in found.items() if seed in one.by_seed},
+                weights,
+            )
+            for seed in seeds
+        },
+    )
+
+
+def _weighted(
+    metrics: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]
+) -> dict[str, float]:
+    """Means over the environments that have a metric, then all of them by environment."""
+    means = {}
+    for key in dict.fromkeys(key for own in metrics.values() for key in own):
+        having = [name for name, own in metrics.items() if key in own]
+        total = sum(weights[name] for name in having)
+        means[key] = sum(weights[name] * metrics[name][key] for name in having) / total
+    return means | {
+        f"env/{n}/{key}": value for n, own in metrics.items() for key, value in own.items()
+    }
+
+
+def _categories(valid: Sequence[ScoredEpisode], key: str) -> dict[int, str]:
+    by_seed = {e.episode.seed: category_of(e.episode.reset_info, key) for e in valid}
+    return {seed: value for seed, value in by_seed.items() if value is not None}
+
+
+def category_of(info: Mapping[str, Any], key: str) -> str | None:
+    """The category of an episode: a cell of its data set's row, or else a value of its first info.
+
+    Args:
+        info: of the first observation.
+        key: a column of the data set, or a key of the info; `a.b` is the key b of the objects in a.
+    """
+    row = info.get(ROW)
+    for place in (row if isinstance(row, Mapping) else {}, info):
+        if (value := cell(place, key)) is not None:
+            return str(value)
+    return None

@@ -1,0 +1,240 @@
+"""Resolve what a command names: a run, a configuration, an environment, a model or a server."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import gymnasium
+
+from agentrl import config as configuration
+from agentrl.config import Config, EndpointConfig, EnvConfig, ModelConfig, RolloutConfig
+from agentrl.config.bounds import path_of
+from agentrl.env import find_env, registered_envs
+from agentrl.errors import ConfigError
+from agentrl.files import StrPath
+from agentrl.policies.models.model_adapter import read_json
+from agentrl.policies.models.model_source import check_model, find_config
+from agentrl.runs.run_folder import TIME_SUFFIX, RunFolder, known_runs
+from agentrl.text import did_you_mean
+
+_ENV_VERSION = re.compile(r"-v\d+$")
+_VERSION_IN_NAME = re.compile(r"-v\d+")
+_HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+_SERVERS = ("http://", "https://")
+_PLAIN_NAMES = {"", "config", "configs", "settings", "tmp", "train", "training"}
+"""Names of files and folders that describe no job."""
+_MAX_NEW_TOKENS = 1024
+"""Reply limit of a model without a run, whose configuration would set it."""
+_LISTS = (
+    ". agentrl runs lists the runs, agentrl envs list --all the environments; a configuration is a "
+    "YAML file (agentrl init writes one) or comes with agentrl, such as sokoban"
+)
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class Target:
+    """A job, or only a model, that a command names."""
+
+    text: str | None
+    """The name as the user wrote it; None for a `Config` from Python."""
+    name: str
+    """Short name for folders and messages, such as `frozen_lake`."""
+    config: Config
+    """The configuration with the overrides applied and with absolute paths."""
+    overrides: Sequence[str] = ()
+    run: Path | None = None
+    """The run's folder, if it is a run."""
+    is_model: bool = False
+    """Whether it is only a model, and the environment is a default that nothing names."""
+
+    def overrides_key(self, key: str) -> bool:
+        """Whether an override sets this setting."""
+        return any(override.partition("=")[0] == key for override in self.overrides)
+
+    @property
+    def run_name(self) -> str | None:
+        """The setting `run.name` if an override sets it: the name in a stored run is taken."""
+        return self.config.run.name if self.overrides_key("run.name") else None
+
+    def check_names_env(self) -> None:
+        """Check that a job that trained on a data set is not played on the default environment.
+
+        Raises:
+            ConfigError: neither its configuration nor an override names an environment.
+        """
+        section = self.config.only_learns_from
+        if section is None or self.overrides_key("env.id"):
+            return
+        run = "RUN" if self.run is None else self.text
+        raise ConfigError(
+            f"{self.text or 'the configuration'} learns from a data set (section {section}) and "
+            "names no environment to play; add env.id=..., name a configuration and the run's "
+            f"model (CONFIG model.path={run}/model), or choose a suite (agentrl eval --suite)"
+        )
+
+
+def open_target(
+    source: Config | StrPath, overrides: Sequence[str] = (), *, may_be_model: bool = False
+) -> Target:
+    """Resolve what a command plays.
+
+    Args:
+        source: a run's folder, a YAML file, a packaged configuration, an environment as in
+            `env.id`, or a configuration itself.
+        overrides: `key=value` settings.
+        may_be_model: accept the folder of a model too, and its id on the Hugging Face Hub. Images
+            then have the size that a run's model was trained with, and the engine is vLLM where it
+            is installed, without Ray.
+
+    Raises:
+        ConfigError: it is none of these, or an override is wrong.
+    """
+    text, run, is_model = None, None, False
+    named: Config | str
+    if isinstance(source, Config):
+        named = source
+    else:
+        text = os.fspath(source)
+        is_model = may_be_model and _is_model(text)
+        named = _model_to_play(text) if is_model else named_job(text)
+        if isinstance(named, str) and Path(named).is_dir():
+            run = Path(named).absolute()
+            RunFolder.existing(run)
+            named = str(run / "config.yaml")
+        elif isinstance(named, Config) and not is_model:
+            _check_env(text, named.env.id, may_be_model=may_be_model)
+    config = configuration.with_absolute_paths(configuration.resolve(named, overrides))
+    name = job_name(named, config) if run is None else run.name
+    return Target(
+        text=text, name=name, config=config, overrides=overrides, run=run, is_model=is_model
+    )
+
+
+def open_model_target(text: str, overrides: Sequence[str] = ()) -> Target:
+    """Resolve a model that answers without an environment.
+
+    Args:
+        text: a run's folder, a model's folder, an id on the Hugging Face Hub, `tiny`, or the URL of
+            a chat completions server.
+        overrides: `key=value` settings. Without `model.dtype`, a model that is no run is loaded in
+            the precision of its files.
+
+    Raises:
+        ConfigError: it does not exist, or an override is wrong.
+    """
+    if (Path(text) / "config.yaml").is_file():
+        return open_target(text, overrides)
+    rollout = RolloutConfig(max_new_tokens=_MAX_NEW_TOKENS)
+    if text.startswith(_SERVERS):
+        rollout = replace(rollout, engine="remote", endpoint=EndpointConfig(url=text))
+        config = Config(rollout=rollout)
+    else:
+        _check_model_exists(text)
+        config = Config(model=configuration.model_config(text), rollout=rollout)
+    config = configuration.resolve(config, overrides)
+    target = Target(text=text, name=text, config=config, overrides=overrides, is_model=True)
+    if target.overrides_key("model.dtype"):
+        return target
+    return replace(target, config=replace(config, model=_in_own_precision(config.model)))
+
+
+def named_job(text: str) -> Config | str:
+    """Return the name of a file, run or packaged configuration as it is, or an environment's job.
+
+    Raises:
+        ConfigError: it is a path in an existing folder, but there is no such file.
+    """
+    if is_configuration(text) or Path(text).is_dir():
+        return text
+    folder, slash, last = text.rpartition("/")
+    if slash and ":" not in text:
+        parent = Path(folder or "/")
+        if parent.is_dir() or parent.name == "runs":  # an id may have a namespace, as ALE/Pong-v5
+            there = [path.name for path in parent.iterdir()] if parent.is_dir() else []
+            raise ConfigError(f"{text}: no such file or folder{did_you_mean(last, there)}")
+    return Config(env=EnvConfig(id=text), rollout=RolloutConfig(engine="hf", launcher="local"))
+
+
+def is_configuration(text: str) -> bool:
+    """Whether this is the name of a YAML file or of a packaged configuration."""
+    return text.endswith((".yaml", ".yml")) or configuration.is_packaged(text)
+
+
+def job_name(source: Config | StrPath, config: Config) -> str:
+    """Return the first part of the names of a job's runs.
+
+    Args:
+        source: a configuration, or its file or packaged name. A file with a name that says nothing,
+            such as `config.yaml`, gives the name of its folder.
+        config: the job. Its environment or data set supplies the default.
+    """
+    if not isinstance(source, Config):
+        path = Path(source)
+        for name in (path.stem, path.absolute().parent.name):
+            if name.lower() not in _PLAIN_NAMES:
+                return re.sub(f"{TIME_SUFFIX}$", "", name)
+    id = config.only_learns_from or config.env.id
+    name = _ENV_VERSION.sub("", re.split(r"[/:]", id)[-1])
+    return re.sub(r"\W+", "_", re.sub(r"(?<=[a-z])(?=[A-Z0-9])", "_", name)).lower() or "run"
+
+
+def _check_env(text: str, id: str, *, may_be_model: bool) -> None:
+    try:
+        find_env(id)
+    except ConfigError as error:
+        if ":" in text or _ENV_VERSION.search(text) is not None:
+            raise  # it says what is wrong with an environment
+        names = [*configuration.packaged_names(), *sorted(str(f) for f in Path().glob("*.y*ml"))]
+        names += [*known_runs(), *(entry.id for entry in registered_envs()), *gymnasium.registry]
+        names += _known_models() if may_be_model else []
+        kinds = "run, configuration, model folder" if may_be_model else "run, configuration"
+        hint = did_you_mean(text, names) or _LISTS
+        raise ConfigError(f"{text}: no such {kinds} or environment{hint}") from error
+
+
+def _is_model(text: str) -> bool:
+    folder = Path(text)
+    if (folder / "config.json").is_file() and not (folder / "config.yaml").is_file():
+        return True
+    is_id = _HUB_ID.fullmatch(text) is not None and not _VERSION_IN_NAME.search(text)
+    is_path = folder.exists() or folder.parent.exists() or folder.parent.name == "runs"
+    return is_id and not is_path
+
+
+def _model_to_play(text: str) -> Config:
+    engine = "hf" if find_spec("vllm") is None else "vllm"
+    rollout = RolloutConfig(
+        engine=engine, launcher="local", max_new_tokens=_MAX_NEW_TOKENS, max_context=8192
+    )
+    return Config(model=configuration.model_config(text), rollout=rollout)
+
+
+def _check_model_exists(text: str) -> None:
+    is_in_folder = "/" not in text or Path(text).parent.is_dir()
+    if text != "tiny" and is_in_folder and not path_of(text, "model").is_dir():
+        hint = did_you_mean(text, [*known_runs(), *_known_models()]) or (
+            ". agentrl runs lists the runs; a model may also be an id on the Hugging Face Hub, "
+            "such as Qwen/Qwen2.5-VL-3B-Instruct, or the URL of a server"
+        )
+        raise ConfigError(f"{text}: no such folder of a run or model{hint}")
+
+
+def _known_models() -> list[str]:
+    """The folders of models in the current folder and in its runs."""
+    found = (*Path().glob("*/config.json"), *Path("runs").glob("*/model/config.json"))
+    return [str(file.parent) for file in sorted(found)]
+
+
+def _in_own_precision(model: ModelConfig) -> ModelConfig:
+    """The model in the precision of its files, as far as engines have it."""
+    if model.path == "tiny":
+        return model
+    check_model(model)
+    found = read_json(find_config(model) / "config.json")
+    parts = [found, *(part for part in found.values() if isinstance(part, dict))]
+    named = (part.get("dtype") or part.get("torch_dtype") for part in parts)
+    own = next((name for name in named if name), "float32")
+    return replace(model, dtype="float32" if own == "float32" else "bfloat16")
