@@ -11,7 +11,7 @@ PATTERN_CHARACTERS = frozenset("*?[")
 """Characters that make an unquoted word a pattern."""
 BRACES = re.compile(r"\{.*,.*\}", re.DOTALL)
 """`{a,b}`, which mksh would expand."""
-_SPECIAL = re.compile(rf"[*?\[~]|{BRACES.pattern}", re.DOTALL)
+_SPECIAL = re.compile(r"[*?\[{~]")
 DEFAULT_IFS = " \t\n"
 MAX_LENGTH = 1 << 20
 """Longest text that a word or a variable may hold."""

@@ -288,18 +288,15 @@ class ShellInterpreter:
                     is_last = number == len(script) or script[number].joint == ";"
                     if is_last and not state.is_condition:
                         raise ShellExit(state.code)
-            await self._take_turns()
+            self._num_commands += 1
+            if self._num_commands % _COMMANDS_PER_TURN == 0:
+                await asyncio.sleep(0)
             if number < len(script):
                 await state.io.drain()
         return state.code
 
-    async def _take_turns(self) -> None:
-        self._num_commands += 1
-        if self._num_commands % _COMMANDS_PER_TURN == 0:
-            await asyncio.sleep(0)
-
     async def _end_round(self) -> None:
-        await self._take_turns()
+        """Wait for the reader of a loop's output; other phones have had their turn in its body."""
         await self.state.io.drain()
 
     async def _run_apart(self, script: Script) -> int:
@@ -381,21 +378,24 @@ class ShellInterpreter:
             if "x" in state.options:
                 state.io.err(f"+ {' '.join(words)}\n".encode("utf-8", "surrogateescape"))
             return await self.execute(words, io)
-        known, exported = dict(state.environment), set(state.exported)
+        names = [assignment.name for assignment in command.assignments]
+        if not words or words[0] in _SPECIAL:
+            for assignment in command.assignments:
+                await self.words.assign(assignment)
+            return await self.execute(words, io) if words else self._substituted
+        known = {name: (state.environment.get(name), name in state.exported) for name in names}
         for assignment in command.assignments:
             await self.words.assign(assignment)
-        if not words or words[0] in _SPECIAL:
-            return await self.execute(words, io) if words else self._substituted
-        names = {assignment.name for assignment in command.assignments}
-        state.exported |= names
+        state.exported.update(names)
         try:
             return await self.execute(words, io)
         finally:
-            for name in names:
+            for name, (value, was_exported) in known.items():
                 state.environment.pop(name, None)
-                if name in known:
-                    state.environment[name] = known[name]
-            state.exported = exported
+                if value is not None:
+                    state.environment[name] = value
+                if not was_exported:
+                    state.exported.discard(name)
 
     async def execute(self, words: Sequence[str], io: CommandIO) -> int:
         """Run one command, given by its name and arguments."""

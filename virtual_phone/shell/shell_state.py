@@ -2,7 +2,7 @@
 
 import random
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self
 
 from virtual_phone.shell.expansion import DEFAULT_IFS, MAX_LENGTH
@@ -99,19 +99,23 @@ class ShellState:
 
     def nested(self, io: CommandIO) -> Self:
         """The state of a nested shell, which cannot change the variables of this one."""
-        return replace(
-            self,
+        # Not dataclasses.replace, which takes three times as long.
+        return type(self)(
+            phone=self.phone,
             io=io,
             environment=dict(self.environment),
             exported=set(self.exported),
-            read_only=set(self.read_only),
             functions=dict(self.functions),
             options=set(self.options),
-            exit_trap="",
-            frames=[],
-            num_loops=0,
+            positional=self.positional,
+            name=self.name,
+            read_only=set(self.read_only),
+            is_condition=self.is_condition,
+            code=self.code,
             depth=self.depth + 1,
-            own_jobs=[],
+            process=self.process,
+            jobs=self.jobs,
+            started_s=self.started_s,
         )
 
     @property

@@ -28,26 +28,32 @@ class WordExpander:
 
     async def expanded(self, words: Sequence[Word]) -> list[str]:
         """Expand words into the arguments that they stand for."""
-        state, texts = self._state, list[str]()
+        texts: list[str] = []
         for word in words:
             text = self._literal_text(word)
             if text is not None:
                 texts.append(text)
-                continue
-            first, num_before = word[0], len(texts)
-            if BRACES.search("".join(p.text for p in word if p.kind == "text" and not p.quoted)):
-                state.complain("{...,...}: brace expansion is not supported")
-                raise ShellFailure(1)
-            pieces = await self._pieces(word)
-            for field in fields_of(pieces, state.environment.get("IFS", DEFAULT_IFS)):
-                if "f" in state.options:
-                    texts.append(field.text)
-                else:
-                    texts += field.paths(state.phone.files, state.environment["PWD"])
-            is_tilde = first.kind == "text" and not first.quoted and first.text[:1] == "~"
-            if is_tilde and len(texts) > num_before and texts[num_before][1:2] in ("", "/"):
-                home = state.environment.get("HOME", "").rstrip("/")
-                texts[num_before] = home + texts[num_before][1:] or "/"
+            else:
+                texts += await self._arguments(word)
+        return texts
+
+    async def _arguments(self, word: Word) -> list[str]:
+        """Expand a word into arguments: parameters, fields, file names and a tilde."""
+        state, texts = self._state, []
+        if BRACES.search("".join(p.text for p in word if p.kind == "text" and not p.quoted)):
+            state.complain("{...,...}: brace expansion is not supported")
+            raise ShellFailure(1)
+        pieces = await self._pieces(word)
+        for field in fields_of(pieces, state.environment.get("IFS", DEFAULT_IFS)):
+            if "f" in state.options:
+                texts.append(field.text)
+            else:
+                texts += field.paths(state.phone.files, state.environment["PWD"])
+        first = word[0]
+        is_tilde = first.kind == "text" and not first.quoted and first.text[:1] == "~"
+        if is_tilde and texts and texts[0][1:2] in ("", "/"):
+            home = state.environment.get("HOME", "").rstrip("/")
+            texts[0] = home + texts[0][1:] or "/"
         return texts
 
     async def assign(self, assignment: Assignment) -> None:
@@ -63,12 +69,12 @@ class WordExpander:
 
         This is only faster, and what most words are.
         """
-        text = ""
+        text, state = "", self._state
         for part in word:
             value = part.text
             if part.kind == "name" and not part.operator and value not in ("@", "*"):
-                value = self._state.parameter(value) or ""
-                is_one = value.isalnum() and self._state.environment.get("IFS") == DEFAULT_IFS
+                value = state.parameter(value) or ""
+                is_one = value.isalnum() and state.environment.get("IFS") == DEFAULT_IFS
                 if not value or not (part.quoted or is_one):
                     return None
             elif not is_literal(part):

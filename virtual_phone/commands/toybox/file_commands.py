@@ -92,9 +92,9 @@ def ls(ctx: CommandContext) -> int:
             ctx.print(f"{path}:")
         if is_long:
             ctx.print(f"total {len(names) * _BLOCK // 1024}")
-        names += [".", ".."] if "a" in options else []
+        names = [".", "..", *names] if "a" in options else names
         found = [(name, files.find(f"{full}/{name}", follow="L" in options)) for name in names]
-        listed = sorted((name, node) for name, node in found if node is not None)
+        listed = [(name, node) for name, node in found if node is not None]
         if "t" in options:
             listed.sort(key=lambda pair: -pair[1].mtime)
         elif "S" in options:
