@@ -1,10 +1,10 @@
-"""HTML for notebooks: tables and strips of screens. All text in it is escaped."""
+"""HTML for notebooks: strips of screens, and pictures. All text in it is escaped."""
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,20 +74,6 @@ def picture_of(content: bytes, kind: str, *, width: int) -> str:
     """An encoded image, `png` or `jpeg`, in CSS pixels."""
     data = base64.b64encode(content).decode()
     return f'<img src="data:image/{kind};base64,{data}" style="width:{width}px" alt="">'
-
-
-def table(rows: Iterable[Sequence[Any]]) -> str:
-    """A table; the first row and column are headers, numbers have four significant digits."""
-    lines = []
-    for number, row in enumerate(rows):
-        tags = ["th" if number == 0 or column == 0 else "td" for column in range(len(row))]
-        cells = zip(tags, row, strict=True)
-        lines.append("".join(f"<{tag}>{escape(_text(value))}</{tag}>" for tag, value in cells))
-    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _shortened(text: str, longest: int = _LONGEST) -> str:

@@ -10,9 +10,7 @@ from agentrl.cli.command_help import complete_environment, complete_setting, com
 from agentrl.cli.terminal import print_table, suggest, table_width
 from agentrl.errors import ConfigError
 from agentrl.text import printable, shown_path
-from agentrl.text_tables import fold
 
-_NAMES = ("task", "model", "metric")
 _WITH_INTERVAL = ("success", "accuracy", "score", "reward")
 
 if TYPE_CHECKING:
@@ -221,10 +219,8 @@ def _print_suites(results: "Sequence[TaskResult]") -> None:
 
     for one in suite_tables(results):
         typer.echo(printable(f"{one.suite}: {one.about}" if one.about else one.suite))
-        rows = [[printable(cell) for cell in row] for row in (one.columns, *one.rows)]
-        names = sum(column in _NAMES for column in one.columns)
-        for table in fold(rows, table_width(), names=names, framed=False):
-            print_table(table)
+        for part in one.table.fold(table_width()):
+            print_table(part)
         for note in one.footnotes:
             typer.echo(note)
 
@@ -238,12 +234,12 @@ def _print_json(result: "Evaluation") -> None:
 def _print_table(
     result: "Evaluation", target: str, policy: str, greedy: bool, checkpoint: str | None
 ) -> None:
-    from agentrl.training.monitoring.result_tables import results_tables
+    from agentrl.tables import ResultTable
 
     who = f"{result.model or policy}{', greedy' if greedy else ''}"
     typer.echo(printable(target))
-    for table in results_tables({who: result.summary()}, table_width()):
-        print_table(table)
+    for part in ResultTable.of_metrics({who: result.summary()}).fold(table_width()):
+        print_table(part)
     ends = [
         f"{name} {low:.3g} to {high:.3g}"
         for name, (low, high) in result.intervals().items()

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError, EpisodeRemoved, with_short_mistakes
 from agentrl.files import open_regular
-from agentrl.notebook_html import picture_of, table
+from agentrl.notebook_html import picture_of
 from agentrl.replay.episode_encoding import from_json
 from agentrl.replay.episode_query import parse_query
 from agentrl.replay.frames import frame_pack
@@ -34,6 +34,7 @@ from agentrl.runs.run_layout import (
     token_advantages_files,
 )
 from agentrl.runs.run_summary import RESULT_METRICS
+from agentrl.tables import ResultTable, flatten_results
 from agentrl.text import pluralize
 from agentrl.types import Episode, Image
 
@@ -104,18 +105,13 @@ class Run:
         parts = [f"<p>{escape(heading)}</p>"]
         if curve.is_file():
             parts.append(picture_of(curve.read_bytes(), "png", width=_CURVE_WIDTH))
-        rows = dict(_results(self._folder.read_summary()))
-        metrics = list(dict.fromkeys(name for row in rows.values() for name in row))
-        grid: list[list[Any]] = [
-            ["", *rows],
-            *([name, *(row.get(name, "") for row in rows.values())] for name in metrics),
-        ]
-        return "".join([*parts, table(grid) if rows else ""])
+        rows = flatten_results(self._folder.read_summary())
+        return "".join([*parts, ResultTable.of_metrics(rows).html() if rows else ""])
 
     def _result(self) -> list[str]:
         """Describe the result as far as it is known: `["accuracy 0.56 -> 0.98", "18 steps"]`."""
         summary = self._folder.read_summary()
-        rows, parts = dict(_results(summary)), []
+        rows, parts = flatten_results(summary), []
         ends = [
             next((rows[name] for name in (f"{end} sampled", end) if name in rows), {})
             for end in ("before", "after")
@@ -344,17 +340,6 @@ class Run:
         except cv2.error:
             return None
         return None if image is None else image.astype(np.uint8, copy=False)
-
-
-def _results(summary: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield the numbers of each player, as `before sampled` or `expert`."""
-    for key, value in summary.items():
-        if isinstance(value, dict) and key != "seconds":
-            path = f"{name} {key}".strip()
-            numbers = {k: float(v) for k, v in value.items() if isinstance(v, int | float)}
-            if numbers:
-                yield path, numbers
-            yield from _results(value, path)
 
 
 def _unreadable(path: Path, error: Exception) -> str:

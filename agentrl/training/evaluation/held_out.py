@@ -14,10 +14,10 @@ import numpy as np
 from agentrl.data.reward_inputs import ROW
 from agentrl.data.row_columns import cell
 from agentrl.intervals import estimate, student_estimate
-from agentrl.notebook_html import table
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.reward_audit import sum_sight
 from agentrl.rollout.workers.rollouts import Rollouts
+from agentrl.tables import ResultTable
 from agentrl.text import pluralize
 from agentrl.types import ScoredEpisode, Split
 
@@ -68,12 +68,14 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         """A table of the metrics, each with its 95% confidence interval over the seeds."""
-        rows: list[Sequence[Any]] = [("", "mean", "95% interval")]
         intervals = self.intervals()
-        for name, mean in self.metrics.items():
-            rows.append((name, mean, " to ".join(f"{end:.4g}" for end in intervals.get(name, ()))))
+        rows = [
+            (name, mean, " to ".join(f"{end:.4g}" for end in intervals.get(name, ())))
+            for name, mean in self.metrics.items()
+        ]
+        table = ResultTable(columns=("", "mean", "95% interval"), rows=rows)
         where = "" if self.run is None else f", recorded in {self.run}"
-        return f"<p>{escape(f'{self!r}{where}')}</p>{table(rows)}"
+        return f"<p>{escape(f'{self!r}{where}')}</p>{table.html()}"
 
     def intervals(self) -> dict[str, tuple[float, float]]:
         """The 95% confidence intervals of the means over the seeds, where there is one."""

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentrl.intervals import Estimate
+from agentrl.tables import ResultTable
+from agentrl.text import printable
 from agentrl.training.evaluation.suite_results import TaskResult, differences, means
 
 MEAN = "mean of the tasks"
@@ -19,8 +21,7 @@ class SuiteTable:
     suite: str
     about: str
     """The metric, if all tasks have the same."""
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    table: ResultTable
     footnotes: Sequence[str]
 
 
@@ -57,8 +58,12 @@ def _table(suite: str, results: Sequence[TaskResult]) -> SuiteTable:
     return SuiteTable(
         suite=suite,
         about="" if layout.metrics else results[0].metric,
-        columns=layout.columns,
-        rows=rows,
+        table=ResultTable(
+            columns=[printable(column) for column in layout.columns],
+            rows=[[printable(cell) for cell in row] for row in rows],
+            names=1 + layout.several + layout.metrics,
+            framed=False,
+        ),
         footnotes=_footnotes(results, layout.ks),
     )
 

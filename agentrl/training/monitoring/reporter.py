@@ -10,13 +10,13 @@ from rich.console import Console
 
 from agentrl.runs.job_failure import JOB_LOG
 from agentrl.runs.metrics_file import EVALUATION, TRAINING_STAGES, read_metrics
+from agentrl.tables import flatten_results
 from agentrl.training.monitoring.guarded_logger import GuardedLogger, open_guarded
 from agentrl.training.monitoring.learning_curve import draw_curve
 from agentrl.training.monitoring.logger import open_loggers
 from agentrl.training.monitoring.loggers.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.resource_usage import ResourceUsage
-from agentrl.training.monitoring.result_tables import flatten_results
 from agentrl.training.monitoring.training_health import HealthChecks
 
 log = logging.getLogger(__name__)

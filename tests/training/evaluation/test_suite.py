@@ -305,4 +305,4 @@ def test_episodes_without_a_reward_are_not_played_again_and_their_share_is_shown
     assert f"{len(unscored) / 20:.1%} unscored" in repr(found)
     task = SuiteTask(name="lake", metric="reward")
     result = result_of(task, found, model="random", suite="s", settings="", run="")
-    assert f"{len(unscored) / 20:.1%} unscored" in str(suite_tables([result])[0].rows)
+    assert f"{len(unscored) / 20:.1%} unscored" in str(suite_tables([result])[0].table.rows)

@@ -67,4 +67,4 @@ def test_tasks_with_different_metrics_have_no_mean() -> None:
     assert means(same) == {("shapes", "m"): pytest.approx(0.75)}
     assert means([same[0], result("m", task="b", metric="reward")]) == {}
     (table,) = suite_tables([same[0], result("m", task="b", metric="reward")])
-    assert table.columns[:3] == ["task", "metric", "mean"]
+    assert table.table.columns[:3] == ["task", "metric", "mean"]

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from agentrl.errors import ConfigError
 from agentrl.extension_points import LOGGER
+from agentrl.tables import ResultTable, flatten_results
 from agentrl.training.monitoring import Reporter
 from agentrl.training.monitoring.learning_curve import draw_curve, plot_curves, read_curves
 from agentrl.training.monitoring.logger import (
@@ -24,18 +25,12 @@ from agentrl.training.monitoring.logger import (
     check_logins,
     open_loggers,
 )
-from agentrl.training.monitoring.loggers.console import ConsoleDisplay
+from agentrl.training.monitoring.loggers.console import HEADLINE, ConsoleDisplay, headline
 from agentrl.training.monitoring.loggers.file import FileLogger
 from agentrl.training.monitoring.progress import (
     PlannedWork,
     TimeEstimate,
     show_engine_start,
-)
-from agentrl.training.monitoring.result_tables import (
-    HEADLINE,
-    flatten_results,
-    headline,
-    results_tables,
 )
 
 
@@ -384,7 +379,7 @@ def test_tables_of_results_fit_with_all_their_numbers(width: int, count: int) ->
         for step in range(100, 100 + count)
     }
     console = Console(file=io.StringIO(), width=width)
-    for table in results_tables(found, width):
+    for table in ResultTable.of_metrics(found, may_turn=True).fold(width):
         console.print(table)
     lines = console.file.getvalue().splitlines()
     assert max(map(len, lines)) <= width

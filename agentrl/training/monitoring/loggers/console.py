@@ -15,23 +15,34 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.notebook_html import table
 from agentrl.runs.metrics_file import TRAINING_STAGES
+from agentrl.tables import ResultTable, flatten_results, print_table
 from agentrl.text import format_duration, shown_path
-from agentrl.text_tables import print_table
 from agentrl.training.monitoring.logger import Logger
 from agentrl.training.monitoring.progress import PlannedWork, TimeEstimate
-from agentrl.training.monitoring.result_tables import (
-    flatten_results,
-    headline,
-    results_tables,
-)
 
 _LOG_WIDTH = 120
 _PLAIN_EVERY_S = 15.0
 _PANEL_EVERY_S = 0.5
 _BAR_WIDTH = 60
 _GAP = 3
+HEADLINE = (
+    "reward", "success", "accuracy", "unscored", "tokens_per_s", "episodes_per_s", "score",
+    "token_accuracy", "loss", "unreadable", "void",
+    "mismatch_max", "entropy", "turns_per_s",
+)  # fmt: skip
+"""Metrics shown on the console, in this order; all others are only in the files."""
+
+
+def headline(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Return name and text of the most important metrics."""
+    values: dict[str, float] = {}
+    for key, value in metrics.items():
+        values.setdefault(key.rpartition("/")[2], value)
+    return [
+        (name.replace("_per_s", "/s"), f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}")
+        for name, value in ((name, values[name]) for name in HEADLINE if name in values)
+    ]
 
 
 def _console() -> Console:
@@ -67,7 +78,8 @@ class _NotebookPanel:
         """
         self._shown = time.monotonic()
         bar = f'<progress value="{share:.3f}" max="1" style="width:100%"></progress>'
-        facts = table([[name for name, _ in cells], [value for _, value in cells]])
+        columns, values = [name for name, _ in cells], [value for _, value in cells]
+        facts = ResultTable(columns=columns, rows=[values]).html()
         text = f"<p>{escape(title)}</p>{bar}{facts}<p>{escape(note)}</p>"
         self._handle.update(self._html(text))
 
@@ -140,7 +152,7 @@ class ConsoleDisplay(Logger):
             return  # the job's `Run` shows its results
         if rows := flatten_results(results):
             self._console.print(Text(f"{self._run}"), soft_wrap=True)
-            for found in results_tables(rows, self._console.width):
+            for found in ResultTable.of_metrics(rows, may_turn=True).fold(self._console.width):
                 print_table(found, self._console)
         spent = results.get("seconds", {})
         for stage, seconds in spent.items():

@@ -1,0 +1,156 @@
+"""Tables on terminals, as plain text for pipes, files and logs, and as HTML for notebooks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Self
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+UNLIMITED = 10_000
+"""Width of what must not be wrapped, in characters."""
+_GAP = "  "
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Print a table.
+
+    On a terminal, words and columns that must not wrap stay whole, even if the table becomes wider
+    than the terminal. Elsewhere it is plain text for other programs; see `_plain_table`.
+    """
+    if not console.is_terminal:
+        console.file.write(f"{_plain_table(table)}\n")
+        console.file.flush()
+        return
+    unlimited = console.options.update_width(UNLIMITED)
+    for column in table.columns:
+        sizes = [Measurement.get(console, unlimited, c) for c in (column.header, *column.cells)]
+        column.min_width = max(s.maximum if column.no_wrap else s.minimum for s in sizes)
+    width = Measurement.get(console, unlimited, table).minimum
+    if width > console.width:
+        table.box, table.padding = None, (0, 2, 0, 0)  # the lines of a frame would be broken
+        console.width = max(console.width, width)
+    console.print(table, crop=False)
+
+
+def _plain_table(table: Table) -> str:
+    """A table as text: one line per row, its columns aligned by spaces, nothing cut or wrapped.
+
+    Args:
+        table: its cells are text; the lines of a cell are joined.
+    """
+    columns = [
+        [_plain(cell) for cell in (*([column.header] if table.show_header else []), *column.cells)]
+        for column in table.columns
+    ]
+    widths = [max(map(cell_len, cells), default=0) for cells in columns]
+    lines = [] if table.title is None else [_plain(table.title)]
+    for row in zip(*columns, strict=True):
+        cells = (
+            f"{' ' * (width - cell_len(cell))}{cell}"
+            if column.justify == "right"
+            else f"{cell}{' ' * (width - cell_len(cell))}"
+            for cell, width, column in zip(row, widths, table.columns, strict=True)
+        )
+        lines.append(_GAP.join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _plain(cell: RenderableType) -> str:
+    assert isinstance(cell, str | Text)
+    text = Text.from_markup(cell, emoji=False) if isinstance(cell, str) else cell
+    return _GAP.join(text.plain.splitlines())
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class ResultTable:
+    """Results with a header, to be shown on terminals, as text and in notebooks."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | float]]
+    names: int = 1
+    """How many columns at the left name a row."""
+    framed: bool = True
+    """False for a table without lines, whose other columns are aligned at the right."""
+
+    @classmethod
+    def of_metrics(
+        cls, results: Mapping[str, Mapping[str, float]], *, may_turn: bool = False
+    ) -> Self:
+        """Make a table of the metrics of each player, or of each evaluation.
+
+        Args:
+            results: the metrics by the name of what has them.
+            may_turn: give each a row instead of a column if there are more of them than metrics.
+        """
+        metrics = list(dict.fromkeys(name for numbers in results.values() for name in numbers))
+        if may_turn and len(results) > len(metrics):
+            rows = [[name, *(n.get(m, "") for m in metrics)] for name, n in results.items()]
+            return cls(columns=["", *metrics], rows=rows)
+        rows = [[metric, *(n.get(metric, "") for n in results.values())] for metric in metrics]
+        return cls(columns=["", *results], rows=rows)
+
+    def fold(self, width: int) -> list[Table]:
+        """Return tables for a terminal: if one is too wide, its columns are divided into several.
+
+        Args:
+            width: of the place for it, in characters.
+        """
+        grid = [self.columns, *([_short(cell) for cell in row] for row in self.rows)]
+        gap, room = (3, width - 1) if self.framed else (len(_GAP), width)
+        widths = [gap + max(map(cell_len, column)) for column in zip(*grid, strict=True)]
+        parts, used = [list(range(self.names))], sum(widths[: self.names])
+        for index in range(self.names, len(widths)):
+            if len(parts[-1]) > self.names and used + widths[index] > room:
+                parts.append(list(range(self.names)))
+                used = sum(widths[: self.names])
+            parts[-1].append(index)
+            used += widths[index]
+        return [self._part(grid, part) for part in parts]
+
+    def _part(self, grid: Sequence[Sequence[str]], part: Sequence[int]) -> Table:
+        table = Table() if self.framed else Table(box=None, padding=(0, len(_GAP), 0, 0))
+        for index in part:
+            is_right = not self.framed and index >= self.names
+            table.add_column(
+                Text(grid[0][index]),
+                justify="right" if is_right else "left",
+                no_wrap=not self.framed,
+            )
+        for row in grid[1:]:
+            table.add_row(*(Text(row[index]) for index in part))
+        return table
+
+    def html(self) -> str:
+        """Return the table for a notebook; its first row and column are headers."""
+        lines = []
+        for number, row in enumerate((self.columns, *self.rows)):
+            tags = ["th" if number == 0 or column == 0 else "td" for column in range(len(row))]
+            texts = [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row]
+            cells = zip(tags, texts, strict=True)
+            lines.append("".join(f"<{tag}>{escape(text)}</{tag}>" for tag, text in cells))
+        return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+def flatten_results(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the results of several players as rows of numbers; anything else is left out.
+
+    `{"before": {"greedy": {...}}}` becomes `{"before greedy": {...}}`.
+    """
+    rows: dict[str, dict[str, float]] = {}
+    for name, value in results.items():
+        if not isinstance(value, Mapping) or name == "seconds":
+            continue
+        numbers = {k: v for k, v in value.items() if isinstance(v, int | float)}
+        if numbers:
+            rows[name] = numbers
+        rows |= {f"{name} {inner}": row for inner, row in flatten_results(value).items()}
+    return rows
+
+
+def _short(cell: str | float) -> str:
+    return cell if isinstance(cell, str) else f"{cell:g}"
