@@ -55,12 +55,9 @@ class HttpClient:
         self._opener = urllib.request.build_opener(*handlers)
 
     def post(self, content: Any, end: float, key: str | None = None) -> bytes:
-        """The body of the response.
+        """Send JSON and return the body of the response, until a time of `time.monotonic`.
 
-        Args:
-            content: is sent as JSON.
-            end: deadline on the clock of `time.monotonic`.
-            key: is sent as a bearer token, and never part of a message.
+        The key is sent as a bearer token, and is never part of a message.
 
         Raises:
             RewardError: the server sent no success in time.
@@ -174,17 +171,7 @@ def result_by(call: "Future[T]", end: float) -> T:
 
 
 def _read_body(answer: Any, end: float) -> bytes:
-    """The whole response body, with a deadline also for a server that sends slowly.
-
-    Args:
-        answer: an HTTP response.
-        end: deadline on the clock of `time.monotonic`.
-
-    Raises:
-        RewardError: the body is too large.
-        TimeoutError: the body was not complete in time.
-        IncompleteRead: the connection ended before the body did.
-    """
+    """Read the whole body until a time of `time.monotonic`; a server may send slowly."""
     body = b""
     while chunk := answer.read1(65536):
         body += chunk

@@ -17,13 +17,7 @@ Color = tuple[int, int, int]
 
 
 class Canvas:
-    """A picture to draw on.
-
-    Args:
-        width: in pixels.
-        height: in pixels.
-        ground: background color, RGB.
-    """
+    """A picture to draw on, with a background color."""
 
     def __init__(self, width: int, height: int, ground: Color = (240, 240, 240)) -> None:
         row = np.full((width * _FINER, 3), ground, np.uint8)
@@ -64,16 +58,7 @@ def on_circle(center: Point, radius: float, degrees: float) -> Point:
 
 
 def outline(shape: str, center: Point, radius: float) -> list[Point]:
-    """The corners of a shape.
-
-    Args:
-        shape: `circle`, `square` or `triangle`.
-        center: in pixels.
-        radius: radius of a circle of about the same area, in pixels.
-
-    Raises:
-        KeyError: unknown shape.
-    """
+    """Return the corners of a `circle`, `square` or `triangle` of about a circle's area."""
     corners, size, first = _SHAPES[shape]
     step = 360 / corners
     return [on_circle(center, radius * size, first + corner * step) for corner in range(corners)]

@@ -104,14 +104,7 @@ class QA(gymnasium.Env[dict[str, Any], str]):
 
     @classmethod
     def check_kwargs(cls, **kwargs: Any) -> int | None:
-        """Check the data before any episode runs.
-
-        Returns:
-            The number of questions; None if they are generated without limit.
-
-        Raises:
-            ConfigError: like the constructor.
-        """
+        """Read the data before any episode; returns the number of questions, None if unlimited."""
         source = cls(**kwargs)._source
         return len(source) if isinstance(source, Sized) else None
 

@@ -47,10 +47,6 @@ _opening = threading.Lock()
 def open_source(data: str | Mapping[str, str], **settings: Any) -> TaskSource:
     """Open the source of questions; a data set is read once per process.
 
-    Args:
-        data: see `QA`.
-        **settings: the other arguments of `QA` that affect reading.
-
     Raises:
         ConfigError: the data is missing or bad.
     """

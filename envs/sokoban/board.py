@@ -34,11 +34,7 @@ class Board:
         return self.boxes.bit_count()
 
     def move(self, direction: int) -> "Board":
-        """The board after a move; `self` if a wall or a second box blocks it.
-
-        Args:
-            direction: index into `MOVES`.
-        """
+        """Return the board after a move of `MOVES`; `self` if a wall or a second box blocks it."""
         step = self.room.steps[direction]
         to, boxes = self.player + step, self.boxes
         if not self.room.floor >> to & 1:

@@ -8,17 +8,12 @@ from agentrl.errors import ConfigError
 
 
 def parse(text: str, where: str = "level", first_line: int = 1) -> Board:
-    """Parse a board.
-
-    Args:
-        text: rows of `CHARACTERS`; short rows are filled with floor, because many files lack
-            trailing blanks.
-        where: the name of the text in errors.
-        first_line: the line number of the first row in errors.
+    """Parse rows of `CHARACTERS`; short ones end with floor, as many files lack trailing blanks.
 
     Raises:
         ConfigError: an unknown character, not exactly one player, unequal numbers of boxes and
-            targets, none of them, an unreachable one, or a room that is not enclosed by walls.
+            targets, none of them, an unreachable one, or a room that is not enclosed by walls. The
+            message has the name of the text and the line, counted from `first_line`.
     """
     return _Text(rows=text.split("\n"), where=where, first_line=first_line).board()
 

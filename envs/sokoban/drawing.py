@@ -21,15 +21,7 @@ for _place, _character in enumerate(CHARACTERS):
 
 
 def draw(board: Board, cell: int) -> Image:
-    """The board, walls included.
-
-    Args:
-        board: the board.
-        cell: side of a cell in pixels.
-
-    Returns:
-        uint8[height * cell, width * cell, 3]
-    """
+    """Draw the board, walls included, uint8[height * cell, width * cell, 3]."""
     height, width = board.room.height, board.room.width
     text = np.frombuffer(f"{board.text()}\n".encode("ascii"), np.uint8)
     kinds = _TILE_OF[text.reshape(height, width + 1)[:, :width]]

@@ -38,14 +38,7 @@ def check_split(split: str, held_out: float, held_out_by: str) -> None:
 
 
 def belongs(board: Board, split: str, held_out: float, held_out_by: str) -> bool:
-    """Whether a level belongs to a split.
-
-    Args:
-        board: the level's initial board.
-        split: `all`, `train` or `eval`.
-        held_out: the share that belongs to `eval`.
-        held_out_by: the unit that is held out: `room` or `level`.
-    """
+    """Return whether a level belongs to a split, by the share that is held out."""
     if held_out_by == "room":
         return room_belongs(board.room, split, held_out)
     return split == "all" or (hash_fraction(board.text()) < held_out) == (split == "eval")

@@ -44,17 +44,10 @@ class Push(NamedTuple):
 
 
 def solve(board: Board, limit: int = 100_000) -> tuple[int, ...] | None:
-    """A shortest solution.
-
-    Args:
-        board: the board to solve.
-        limit: maximum number of expanded states, which bounds time and memory.
-
-    Returns:
-        Indices into `MOVES`, empty if the board is already solved; None if it has no solution.
+    """Return a shortest solution as indices into `MOVES`; None if the board has none.
 
     Raises:
-        SearchLimitReached: the limit was reached without an answer.
+        SearchLimitReached: `limit` states were expanded without an answer.
     """
     room, start = board.room, SearchState(board.boxes, board.player)
     estimate = _estimate(room)

@@ -76,15 +76,7 @@ def direction(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def event_rng(seed: int, *where: int) -> np.random.Generator:
-    """The random generator for one event of one game, whatever was drawn before.
-
-    Args:
-        seed: the game's seed.
-        *where: identifies the event, such as the index of the move; each >= 0.
-
-    Raises:
-        ValueError: negative seed.
-    """
+    """Return the random generator for one event of a game, whatever was drawn before."""
     if seed < 0:
         raise ValueError(f"seed is {seed}; it must be 0 or more.")
     return np.random.default_rng((seed, *where))

@@ -17,13 +17,7 @@ PACKAGE = "org.agentrl.numbergame"
 
 
 class NumberGameRules(GameRules):
-    """The touch interface: number games, one after another.
-
-    Args:
-        seed: seed of the first game; each restart adds 1.
-        rounds: rounds of each game.
-        **level: settings of `NumberGameLevel`.
-    """
+    """The touch interface: number games, one after another, each with a seed higher by 1."""
 
     def __init__(self, seed: int, rounds: int = 10, **level: Any) -> None:
         self.game = NumberGameState(seed, rounds, **level)

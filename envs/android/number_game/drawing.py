@@ -2,24 +2,9 @@
 
 from collections.abc import Iterator
 
-from agentrl.envs.android.number_game import layout
+from agentrl.envs.android.number_game import layout, palette
 from agentrl.envs.android.number_game.layout import RoundLayout, round_layout
 from agentrl.envs.android.number_game.levels import LAMPS
-from agentrl.envs.android.number_game.palette import (
-    BACK,
-    BLUE,
-    EDGE,
-    FONTS,
-    INK,
-    LIT,
-    PAGE,
-    PANEL,
-    QUIET,
-    RIGHT,
-    UNLIT,
-    VALUES,
-    WRONG,
-)
 from agentrl.envs.android.number_game.rules import STAKE, NumberGamePhase, NumberGameState
 from agentrl.envs.android.phone_game import paint, piece_cache
 from agentrl.envs.android.phone_game.boxes import Box
@@ -28,16 +13,7 @@ from agentrl.types import Image
 
 
 def render(game: NumberGameState, width: int, height: int) -> Image:
-    """Draw the app's area.
-
-    Args:
-        game: its current state.
-        width: in pixels.
-        height: in pixels.
-
-    Returns:
-        uint8[height, width, 3]; the caller owns it.
-    """
+    """Draw the app's area, uint8[height, width, 3], which the caller owns."""
     if width > height:  # pieces overlap on a landscape screen
         return draw(game, width, height)
     return piece_cache.draw_cached(_ground(game), pieces(game), width, height)
@@ -61,15 +37,15 @@ _MEANING = {
 
 def background(picture: Image, cards: int) -> None:
     """Draw what never changes in a game: title, panels, and the captions of the lamps."""
-    picture[:] = PAGE
+    picture[:] = palette.PAGE
     board = layout.BOARD
-    paint.panel(picture, board, PANEL, EDGE)
-    paint.text(picture, "NUMBER GAME", 0.5, board.down(0.16), 0.042, QUIET)
+    paint.panel(picture, board, palette.PANEL, palette.EDGE)
+    paint.text(picture, "NUMBER GAME", 0.5, board.down(0.16), 0.042, palette.QUIET)
     for column, caption in zip(_thirds(), ("score", "round", "change"), strict=True):
-        paint.text(picture, caption, column, board.down(0.82), 0.036, QUIET)
+        paint.text(picture, caption, column, board.down(0.82), 0.036, palette.QUIET)
     for (caption, size), box in zip(_MEANING[cards], layout.LAMPS, strict=True):
-        paint.panel(picture, box, PANEL, EDGE)
-        paint.text(picture, caption, box.center[0], box.down(0.9), size, QUIET)
+        paint.panel(picture, box, palette.PANEL, palette.EDGE)
+        paint.text(picture, caption, box.center[0], box.down(0.9), size, palette.QUIET)
 
 
 def pieces(game: NumberGameState) -> Iterator[Piece]:
@@ -86,74 +62,78 @@ def pieces(game: NumberGameState) -> Iterator[Piece]:
 def _board(game: NumberGameState) -> Iterator[Piece]:
     change = f"{game.change:+d}" if game.change else "-"
     values = (str(game.score), f"{game.index + 1}/{len(game.rounds)}", change)
-    inks = (INK, INK, {0: QUIET, STAKE: RIGHT}.get(game.change, WRONG))
+    inks = (
+        palette.INK,
+        palette.INK,
+        {0: palette.QUIET, STAKE: palette.RIGHT}.get(game.change, palette.WRONG),
+    )
     for column, value, ink in zip(_thirds(), values, inks, strict=True):
-        yield paint.text, (value, column, layout.BOARD.down(0.52), VALUES, ink)
+        yield paint.text, (value, column, layout.BOARD.down(0.52), palette.VALUES, ink)
 
 
 def _lamps(game: NumberGameState) -> Iterator[Piece]:
     dark = game.level.memory and game.phase is not NumberGamePhase.LAMP
     for lamp, box in zip(LAMPS, layout.LAMPS, strict=True):
         lit = lamp == game.round.lamp and not dark
-        yield _draw_lamp, (box, LIT[lamp] if lit else UNLIT)
+        yield _draw_lamp, (box, palette.LIT[lamp] if lit else palette.UNLIT)
 
 
 def _draw_lamp(picture: Image, box: Box, color: paint.Color) -> None:
     bulb = Box(box.left, box.top, box.right, box.down(0.84))
-    paint.disc(picture, bulb, EDGE, 0.118)
+    paint.disc(picture, bulb, palette.EDGE, 0.118)
     paint.disc(picture, bulb, color, 0.11)
 
 
 def _words(game: NumberGameState, box: Box) -> Iterator[Piece]:
     instruction, feedback, ink = _sentences(game)
-    yield paint.text, (instruction, 0.5, box.down(0.3), 0.048, INK)
+    yield paint.text, (instruction, 0.5, box.down(0.3), 0.048, palette.INK)
     yield paint.text, (feedback, 0.5, box.down(0.68), 0.048, ink)
     if game.level.timed:
         yield _draw_clock, (box, game.time_left / game.level.timed)
     if game.tip is not None:
-        yield paint.text, (game.tip, 0.5, box.down(0.93), 0.04, QUIET)
+        yield paint.text, (game.tip, 0.5, box.down(0.93), 0.04, palette.QUIET)
 
 
 def _sentences(game: NumberGameState) -> tuple[str, str, paint.Color]:
     """The instruction, the feedback, and the color of the feedback."""
     if game.phase is NumberGamePhase.LAMP:
-        return "Remember the lamp.", "Then turn the cards.", QUIET
+        return "Remember the lamp.", "Then turn the cards.", palette.QUIET
     instruction = "Pick the card that the lamp asks for."
     if game.phase is NumberGamePhase.FINAL:
         instruction = f"Final score {game.score}: {game.right} right, {game.wrong} wrong"
     elif game.level.memory:
         instruction = "Pick the card that the lamp asked for."
     if not game.over:
-        return instruction, "", QUIET
+        return instruction, "", palette.QUIET
     answer = game.round.numbers[game.round.answer]
     if game.change > 0:
-        return instruction, f"Right! It was {answer}.", RIGHT
+        return instruction, f"Right! It was {answer}.", palette.RIGHT
     word = "Too late." if game.picked is None else "Wrong."
-    return instruction, f"{word} It was {answer}.", WRONG
+    return instruction, f"{word} It was {answer}.", palette.WRONG
 
 
 def _draw_clock(picture: Image, box: Box, left: float) -> None:
     """Draw the share of the round's touches that is left as a bar."""
-    paint.text(picture, "time", 0.1, box.down(0.06), 0.036, QUIET)
+    paint.text(picture, "time", 0.1, box.down(0.06), 0.036, palette.QUIET)
     track = Box(0.17, box.down(0.02), 0.94, box.down(0.1))
-    paint.rounded(picture, track, EDGE, 0.012)
+    paint.rounded(picture, track, palette.EDGE, 0.012)
     if left:
         end = track.left + left * (track.right - track.left)
-        paint.rounded(picture, Box(track.left, track.top, end, track.bottom), BLUE, 0.012)
+        paint.rounded(picture, Box(track.left, track.top, end, track.bottom), palette.BLUE, 0.012)
 
 
 def _card(game: NumberGameState, card: int, box: Box) -> Piece:
     if game.phase is NumberGamePhase.LAMP:
-        return _draw_card, (box, BACK, "?", 0.16, PAGE)
-    face, ink = PANEL, INK
+        return _draw_card, (box, palette.BACK, "?", 0.16, palette.PAGE)
+    face, ink = palette.PANEL, palette.INK
     if game.over:
         if card == game.round.answer:
-            face, ink = RIGHT, PANEL
+            face, ink = palette.RIGHT, palette.PANEL
         elif card == game.picked:
-            face, ink = WRONG, PANEL
+            face, ink = palette.WRONG, palette.PANEL
         else:
-            face, ink = PAGE, QUIET
-    size, bold = FONTS[box.right - box.left < 0.25, game.level.digits]
+            face, ink = palette.PAGE, palette.QUIET
+    size, bold = palette.FONTS[box.right - box.left < 0.25, game.level.digits]
     return _draw_card, (box, face, str(game.round.numbers[card]), size, ink, bold)
 
 
@@ -166,23 +146,23 @@ def _draw_card(
     ink: paint.Color,
     bold: float = 0.0,
 ) -> None:
-    paint.panel(picture, box, face, EDGE)
+    paint.panel(picture, box, face, palette.EDGE)
     paint.text(picture, sign, *box.center, size, ink, bold)
 
 
 def _button(game: NumberGameState, where: RoundLayout) -> Piece:
     label, face = {
-        NumberGamePhase.LAMP: ("Turn the cards", BLUE),
-        NumberGamePhase.PICK: ("Next round", UNLIT),
-        NumberGamePhase.REVEAL: ("Next round", BLUE),
-        NumberGamePhase.FINAL: ("Play again", RIGHT),
+        NumberGamePhase.LAMP: ("Turn the cards", palette.BLUE),
+        NumberGamePhase.PICK: ("Next round", palette.UNLIT),
+        NumberGamePhase.REVEAL: ("Next round", palette.BLUE),
+        NumberGamePhase.FINAL: ("Play again", palette.RIGHT),
     }[game.phase]
     return _draw_button, (where.button, label, face)
 
 
 def _draw_button(picture: Image, box: Box, label: str, face: paint.Color) -> None:
     paint.rounded(picture, box, face, 0.03)
-    paint.text(picture, label, *box.center, 0.062, PANEL)
+    paint.text(picture, label, *box.center, 0.062, palette.PANEL)
 
 
 def _thirds() -> tuple[float, float, float]:

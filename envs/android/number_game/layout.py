@@ -21,15 +21,7 @@ COLUMNS, ROWS = 3, 5
 def cell(
     column: float, row: float, columns: float = 1.0, margin: float = 0.02, of: int = COLUMNS
 ) -> Box:
-    """The box of one or several adjacent cells of the screen's grid.
-
-    Args:
-        column: its left column, from 0.
-        row: its row, from 0.
-        columns: width in columns.
-        margin: free space on each side; see `agentrl.envs.android.phone_game.boxes.Grid.cell`.
-        of: number of columns that this row is divided into.
-    """
+    """Return the box of adjacent cells of the screen's grid, in a row of `of` columns."""
     return Grid(columns=of, rows=ROWS).cell(column, row, columns, margin=margin)
 
 

@@ -84,13 +84,7 @@ _STREAM = 2
 
 @lru_cache(maxsize=64)
 def draw_tip(seed: int, index: int, numbers: range) -> str:
-    """The line of one round.
-
-    Args:
-        seed: the game's seed.
-        index: the round, from 0.
-        numbers: the numbers that can appear on cards.
-    """
+    """Draw the tip of a round, counted from 0, about the numbers that can appear on cards."""
     rng = np.random.default_rng((seed, index, _STREAM))
     line = _LINES[int(rng.integers(len(_LINES)))]
     return line.format(

@@ -85,15 +85,10 @@ class Grid:
         rows: float = 1.0,
         margin: float = 0.02,
     ) -> Box:
-        """The box of one or several adjacent cells, clipped to below the status bar.
+        """Return the box of adjacent cells, counted from 0, clipped to below the status bar.
 
-        Args:
-            column: its left column, from 0.
-            row: its upper row, from 0.
-            columns: width in columns.
-            rows: height in rows.
-            margin: free space on each side, as a share of the screen's width; on a 9:16 screen
-                the same length stays free above and below.
+        The margin is a share of the screen's width; on a 9:16 screen the same length stays free
+        above and below.
         """
         tall = margin * 9 / 16
         return Box(

@@ -49,12 +49,7 @@ class PhoneGame:
 
 
 class NamedCalls:
-    """The calls of a game, indexed as in a `Discrete` space.
-
-    Args:
-        calls: see `PhoneGame.calls`.
-        style: how a model writes them: `tag` or `tool`.
-    """
+    """The calls of a game, indexed as in a `Discrete` space, and how a model writes them."""
 
     def __init__(self, calls: Mapping[str, int], style: str = "tag") -> None:
         self.grammar = ActionSet(calls, style)

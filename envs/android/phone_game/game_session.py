@@ -16,12 +16,7 @@ LOOK_AGAIN_S = 0.05
 class GameSession:
     """A phone and the one app that is played on it.
 
-    Args:
-        device: the phone.
-        package: the app's package.
-        activity: the app's activity.
-        allow: other packages that may be in front.
-        settling: keyword arguments for every `agentrl.devices.act_and_settle`.
+    Packages of `allow` may be in front, too; `settling` are arguments of `act_and_settle`.
     """
 
     def __init__(
@@ -57,9 +52,7 @@ class GameSession:
     ) -> Settled:
         """Start the game and wait for the first screen that belongs to this launch.
 
-        Args:
-            extras: launch extras, including `seed`, which the game publishes back.
-            begins: whether a screen without published state is the first of a game.
+        The game publishes the seed of `extras`; `begins` recognizes a first screen without state.
 
         Raises:
             EnvError: the game does not publish the state of this launch in time.

@@ -16,12 +16,7 @@ from agentrl.types import Image
 
 
 def in_layout(shown: Settled, area: ScreenRegion | None) -> Settled:
-    """Convert a screen to the game's layout, with a black status bar if a page shows the game.
-
-    Args:
-        shown: the screen of a phone.
-        area: the app's area on a page; None below a status bar.
-    """
+    """Convert a screen to the game's layout, with a black status bar if a page shows the game."""
     return shown if area is None else replace(shown, frame=_cut(shown.frame, area))
 
 

@@ -18,14 +18,7 @@ _SHIFT = 4
 
 
 def rounded(picture: Image, box: Box, color: Color, radius: float) -> None:
-    """Fill a box with rounded corners.
-
-    Args:
-        picture: uint8[H, W, 3], drawn on in place.
-        box: in [0, 1] of the picture.
-        color: RGB.
-        radius: corner radius, as a share of the picture's width.
-    """
+    """Fill a box with rounded corners, whose radius is a share of the picture's width."""
     height, width = picture.shape[:2]
     outline = _outline(box, radius * width, width, height)
     cv2.fillPoly(picture, [outline], color, cv2.LINE_AA, _SHIFT)
@@ -69,16 +62,9 @@ def polygon(picture: Image, points: Sequence[tuple[float, float]], color: Color)
 def text(
     picture: Image, words: str, x: float, y: float, size: float, color: Color, bold: float = 0.0
 ) -> None:
-    """Write one line of text, with the middle of its capitals at (x, y).
+    """Write one line of text, with the middle of its capitals at (x, y) in [0, 1].
 
-    Args:
-        picture: uint8[H, W, 3], drawn on in place; text outside of it is clipped.
-        words: the text.
-        x: in [0, 1] of the width.
-        y: in [0, 1] of the height.
-        size: font size, as a share of the width.
-        color: RGB.
-        bold: extra stroke width on each side, as a share of the width.
+    The font size and the extra width of a bold stroke are shares of the picture's width.
     """
     height, width = picture.shape[:2]
     mask = ink_of(words, max(round(size * width), 1), round(bold * width))

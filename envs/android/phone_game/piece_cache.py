@@ -16,16 +16,9 @@ The function is called with the picture, uint8[H, W, 3], to draw on in place, an
 
 
 def draw(ground: Piece, pieces: Iterable[Piece], width: int, height: int) -> Image:
-    """Draw all pieces on a copy of the cached background.
+    """Draw all pieces on a copy of the cached background, uint8[height, width, 3].
 
-    Args:
-        ground: the background: everything that does not change.
-        pieces: drawn in order.
-        width: in pixels.
-        height: in pixels.
-
-    Returns:
-        uint8[height, width, 3]; the caller owns it.
+    The background is everything that does not change; the caller owns the copy.
     """
     picture = _backdrop(ground, width, height).copy()
     for stroke, shown in pieces:

@@ -12,12 +12,9 @@ _CHOICES, _DESCRIPTION = "choices", "description"
 
 
 def one_of(default: Any, choices: Container[Any], description: str) -> Any:
-    """A field of `LevelSettings` with a fixed set of valid values.
+    """Return a field of `LevelSettings` with a fixed set of valid values of the default's type.
 
-    Args:
-        default: its value at the plain level.
-        choices: contains every valid value; all have the default's type.
-        description: describes them in error messages, after "must be".
+    Error messages describe them after "must be".
     """
     return field(default=default, metadata={_CHOICES: choices, _DESCRIPTION: description})
 

@@ -23,16 +23,7 @@ _NUMBER = 0.085
 
 
 def draw(game: TreeGameRules, width: int, height: int) -> Image:
-    """Draw the app's area, without the capsule.
-
-    Args:
-        game: its current state.
-        width: in pixels.
-        height: in pixels.
-
-    Returns:
-        uint8[height, width, 3]; the caller owns it.
-    """
+    """Draw the app's area without the capsule, uint8[height, width, 3], which the caller owns."""
     if game.drop is None:
         return piece_cache.draw((_main, ()), _on_main(game), width, height)
     return piece_cache.draw((_popup, ()), _on_popup(game, game.drop), width, height)

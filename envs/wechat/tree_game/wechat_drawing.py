@@ -39,16 +39,7 @@ def draw_menu(picture: Image) -> None:
 
 
 def draw_chats(name: str, width: int, height: int) -> Image:
-    """Draw WeChat's chats, with the game's entry at the top.
-
-    Args:
-        name: the game's name.
-        width: in pixels.
-        height: in pixels.
-
-    Returns:
-        uint8[height, width, 3]; the caller owns it.
-    """
+    """Draw WeChat's chats, with the game's entry at the top, uint8[height, width, 3]."""
     return piece_cache.draw((_chats, (name,)), (), width, height)
 
 

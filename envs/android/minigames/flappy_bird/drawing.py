@@ -2,16 +2,7 @@
 
 from collections.abc import Iterator
 
-from agentrl.envs.android.minigames import drawing_parts
-from agentrl.envs.android.minigames.drawing_parts import (
-    BROWN,
-    GREEN,
-    INK,
-    ORANGE,
-    PANEL,
-    RED,
-    YELLOW,
-)
+from agentrl.envs.android.minigames import drawing_parts as parts
 from agentrl.envs.android.minigames.flappy_bird.rules import (
     BIRD,
     COLUMNS,
@@ -38,16 +29,16 @@ def render(game: FlappyBird, width: int, height: int) -> Image:
 
 
 def _ground(picture: Image) -> None:
-    drawing_parts.page(picture, GRID, "FLAPPY BIRD", ("gates", "wait here", "game"))
+    parts.page(picture, GRID, "FLAPPY BIRD", ("gates", "wait here", "game"))
     paint.rounded(picture, GRID.cell(0, TOP, COLUMNS, ROWS, margin=0), _SKY, 0.0)
     earth = GRID.cell(0, TOP + ROWS, COLUMNS, margin=0)
-    paint.rounded(picture, earth, BROWN, 0.0)
-    paint.text(picture, "Tap to flap.", 0.5, earth.down(0.5), 0.042, PANEL)
+    paint.rounded(picture, earth, parts.BROWN, 0.0)
+    paint.text(picture, "Tap to flap.", 0.5, earth.down(0.5), 0.042, parts.PANEL)
 
 
 def _pieces(game: FlappyBird) -> Iterator[Piece]:
-    shown = (f"{game.score}/{game.goal}", "", drawing_parts.outcome(game.won, game.lost))
-    yield drawing_parts.values, (GRID, shown)
+    shown = (f"{game.score}/{game.goal}", "", parts.outcome(game.won, game.lost))
+    yield parts.values, (GRID, shown)
     for x, gap in game.gates:
         yield _gate, (x / UNIT, gap)
     yield _bird, (game.bird.y / UNIT, game.bird.speed < 0, game.lost)
@@ -57,13 +48,13 @@ def _gate(picture: Image, column: float, gap: int) -> None:
     for row, rows in ((0, gap), (gap + GAP, ROWS - gap - GAP)):
         if rows:
             post = GRID.cell(column, TOP + row, 1, rows, margin=0)
-            paint.rounded(picture, drawing_parts.inset(post, 0.008), GREEN, 0.01)
+            paint.rounded(picture, parts.inset(post, 0.008), parts.GREEN, 0.01)
 
 
 def _bird(picture: Image, row: float, rises: bool, lost: bool) -> None:
     cell = GRID.cell(BIRD, TOP + row - 0.5, margin=0)
-    paint.disc(picture, cell, RED if lost else YELLOW, RADIUS / UNIT / COLUMNS)
+    paint.disc(picture, cell, parts.RED if lost else parts.YELLOW, RADIUS / UNIT / COLUMNS)
     beak = ((0.7, 0.4), (1.0, 0.3 if rises else 0.7), (0.7, 0.62))
-    drawing_parts.polygon(picture, cell, beak, ORANGE)
+    parts.polygon(picture, cell, beak, parts.ORANGE)
     eye = Box(cell.across(0.5), cell.down(0.3), cell.across(0.7), cell.down(0.46))
-    paint.disc(picture, eye, INK, 0.012)
+    paint.disc(picture, eye, parts.INK, 0.012)

@@ -3,18 +3,7 @@
 from collections.abc import Iterator
 from math import cos, pi, sin
 
-from agentrl.envs.android.minigames import drawing_parts
-from agentrl.envs.android.minigames.drawing_parts import (
-    BLUE,
-    EDGE,
-    GREEN,
-    INK,
-    ORANGE,
-    PANEL,
-    PURPLE,
-    RED,
-    YELLOW,
-)
+from agentrl.envs.android.minigames import drawing_parts as parts
 from agentrl.envs.android.minigames.flip.rules import Flip, grid
 from agentrl.envs.android.phone_game import paint
 from agentrl.envs.android.phone_game.boxes import Box
@@ -35,13 +24,13 @@ _STAR = tuple(
 )
 _DISC = tuple((0.5 + 0.5 * sin(n * pi / 18), 0.5 - 0.5 * cos(n * pi / 18)) for n in range(36))
 _PICTURES = (
-    (_DISC, RED),
-    (_SQUARE, BLUE),
-    (_TRIANGLE, GREEN),
-    (_DIAMOND, ORANGE),
-    (_CROSS, PURPLE),
-    (_STAR, YELLOW),
-    (_TRIANGLE[::-1] and tuple((x, 1 - y) for x, y in _TRIANGLE), INK),
+    (_DISC, parts.RED),
+    (_SQUARE, parts.BLUE),
+    (_TRIANGLE, parts.GREEN),
+    (_DIAMOND, parts.ORANGE),
+    (_CROSS, parts.PURPLE),
+    (_STAR, parts.YELLOW),
+    (_TRIANGLE[::-1] and tuple((x, 1 - y) for x, y in _TRIANGLE), parts.INK),
     (_SQUARE, (80, 200, 210)),
 )
 
@@ -57,13 +46,13 @@ def _rows(pairs: int) -> int:
 
 
 def _ground(picture: Image, pairs: int) -> None:
-    drawing_parts.page(picture, grid(pairs), "FLIP", ("score", "turns left", "game"), _rows(pairs))
+    parts.page(picture, grid(pairs), "FLIP", ("score", "turns left", "game"), _rows(pairs))
 
 
 def _pieces(game: Flip) -> Iterator[Piece]:
     left = str(game.limit - game.turned)
-    shown = (str(game.score), left, drawing_parts.outcome(game.won, game.lost))
-    yield drawing_parts.values, (grid(game.pairs), shown, _rows(game.pairs))
+    shown = (str(game.score), left, parts.outcome(game.won, game.lost))
+    yield parts.values, (grid(game.pairs), shown, _rows(game.pairs))
     for card, (box, face) in enumerate(zip(game.boxes, game.faces, strict=True)):
         yield _card, (box, face, card in game.found)
 
@@ -71,12 +60,12 @@ def _pieces(game: Flip) -> Iterator[Piece]:
 def _card(picture: Image, box: Box, face: int | None, found: bool) -> None:
     if face is None:
         paint.rounded(picture, box, _BACK, 0.03)
-        paint.text(picture, "?", *box.center, 0.11, EDGE, 0.002)
+        paint.text(picture, "?", *box.center, 0.11, parts.EDGE, 0.002)
         return
-    paint.rounded(picture, box, GREEN if found else EDGE, 0.03)
-    paint.rounded(picture, drawing_parts.inset(box, 0.014), PANEL, 0.02)
+    paint.rounded(picture, box, parts.GREEN if found else parts.EDGE, 0.03)
+    paint.rounded(picture, parts.inset(box, 0.014), parts.PANEL, 0.02)
     shape, color = _PICTURES[face]
     x, y = box.center
     half = (box.right - box.left) * 0.28
     tall = half * picture.shape[1] / picture.shape[0]
-    drawing_parts.polygon(picture, Box(x - half, y - tall, x + half, y + tall), shape, color)
+    parts.polygon(picture, Box(x - half, y - tall, x + half, y + tall), shape, color)

@@ -2,16 +2,7 @@
 
 from collections.abc import Iterator
 
-from agentrl.envs.android.minigames import drawing_parts
-from agentrl.envs.android.minigames.drawing_parts import (
-    DARK_GREEN,
-    EDGE,
-    GREEN,
-    INK,
-    PANEL,
-    RED,
-    YELLOW,
-)
+from agentrl.envs.android.minigames import drawing_parts as parts
 from agentrl.envs.android.minigames.snake.rules import COLUMNS, GRID, ROWS, STEPS, TOP, Cell, Snake
 from agentrl.envs.android.phone_game import paint
 from agentrl.envs.android.phone_game.boxes import Box
@@ -25,24 +16,24 @@ def render(game: Snake, width: int, height: int) -> Image:
 
 
 def _ground(picture: Image) -> None:
-    drawing_parts.page(picture, GRID, "SNAKE", ("score", "length", "game"))
-    paint.rounded(picture, GRID.cell(0, TOP, COLUMNS, ROWS, margin=0), EDGE, 0.0)
+    parts.page(picture, GRID, "SNAKE", ("score", "length", "game"))
+    paint.rounded(picture, GRID.cell(0, TOP, COLUMNS, ROWS, margin=0), parts.EDGE, 0.0)
     for row in range(ROWS):
         for column in range(COLUMNS):
-            drawing_parts.block(picture, _box((column, row)), PANEL, 0.003)
+            parts.block(picture, _box((column, row)), parts.PANEL, 0.003)
     foot = GRID.cell(0, GRID.rows - 1)
-    paint.text(picture, "Swipe to turn the head.", 0.5, foot.down(0.5), 0.042, INK)
+    paint.text(picture, "Swipe to turn the head.", 0.5, foot.down(0.5), 0.042, parts.INK)
 
 
 def _pieces(game: Snake) -> Iterator[Piece]:
-    shown = (str(game.score), str(len(game.body)), drawing_parts.outcome(game.won, game.lost))
-    yield drawing_parts.values, (GRID, shown)
+    shown = (str(game.score), str(len(game.body)), parts.outcome(game.won, game.lost))
+    yield parts.values, (GRID, shown)
     if game.food is not None:
-        yield paint.disc, (_box(game.food), RED, 0.055)
+        yield paint.disc, (_box(game.food), parts.RED, 0.055)
     for a, b in zip(game.body, game.body[1:], strict=False):
         yield _link, (a, b)
     for cell in game.body[1:]:
-        yield drawing_parts.block, (_box(cell), GREEN, 0.024)
+        yield parts.block, (_box(cell), parts.GREEN, 0.024)
     yield _head, (game.body[0], game.heading, game.lost)
 
 
@@ -52,16 +43,16 @@ def _link(picture: Image, a: Cell, b: Cell) -> None:
     half = 0.035
     tall = half * 9 / 16
     box = Box(min(x, u) - half, min(y, v) - tall, max(x, u) + half, max(y, v) + tall)
-    paint.rounded(picture, box, GREEN, 0.01)
+    paint.rounded(picture, box, parts.GREEN, 0.01)
 
 
 def _head(picture: Image, cell: Cell, heading: str, lost: bool) -> None:
     box = _box(cell)
-    drawing_parts.block(picture, box, RED if lost else DARK_GREEN, 0.01)
+    parts.block(picture, box, parts.RED if lost else parts.DARK_GREEN, 0.01)
     dx, dy = STEPS[heading]
     x, y = 0.5 + dx * 0.28, 0.5 + dy * 0.28
     eye = Box(box.across(x - 0.1), box.down(y - 0.1), box.across(x + 0.1), box.down(y + 0.1))
-    paint.disc(picture, eye, YELLOW, 0.026)
+    paint.disc(picture, eye, parts.YELLOW, 0.026)
 
 
 def _box(cell: Cell) -> Box:
