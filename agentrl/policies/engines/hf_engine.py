@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,8 +34,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-# A request, with its prompt's digest and the task that waits for the reply.
-_Request = tuple[Prompt, Sampling, bytes, "asyncio.Future[Reply]", "asyncio.Task[Any] | None"]
+
+
+@dataclass(slots=True, kw_only=True, frozen=True, eq=False)
+class _Request:
+    """A prompt that waits for its reply."""
+
+    prompt: Prompt
+    sampling: Sampling
+    digest: bytes
+    future: asyncio.Future[Reply]
+    task: asyncio.Task[Any] | None
+    """The episode's; None for a reply in no batch."""
 
 
 class HFEngine(TokenEngine):
@@ -99,16 +110,20 @@ class HFEngine(TokenEngine):
 
         if self._model is None:
             raise EngineError("the hf engine is not started, or closed")
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        task = asyncio.current_task()
-        self._late.discard(task)
-        request = (prompt, sampling, prompt_digest(prompt), future, task)
+        request = _Request(
+            prompt=prompt,
+            sampling=sampling,
+            digest=prompt_digest(prompt),
+            future=asyncio.get_running_loop().create_future(),
+            task=asyncio.current_task(),
+        )
+        self._late.discard(request.task)
         self._waiting.append(request)
         self._start_batch_if_complete()
         try:
             with off_the_clock():
                 await self._started.wait()
-            return await future
+            return await request.future
         finally:
             self._waiting = [other for other in self._waiting if other is not request]
 
@@ -127,7 +142,13 @@ class HFEngine(TokenEngine):
                 raise EngineError("the reply was cancelled")
             loop.call_soon_threadsafe(show, token_ids)
 
-        request = (prompt, sampling, prompt_digest(prompt), loop.create_future(), None)
+        request = _Request(
+            prompt=prompt,
+            sampling=sampling,
+            digest=prompt_digest(prompt),
+            future=loop.create_future(),
+            task=None,
+        )
         try:
             with boundary(EngineError, "hf engine: a reply"):
                 async with asyncio.timeout(self.settings.deadline_s):
@@ -165,9 +186,9 @@ class HFEngine(TokenEngine):
 
     async def close(self) -> None:
         """Fail all waiting requests and release the model."""
-        for _, _, _, future, _ in self._waiting:
-            if not future.done():
-                future.set_exception(EngineError("the hf engine was closed"))
+        for request in self._waiting:
+            if not request.future.done():
+                request.future.set_exception(EngineError("the hf engine was closed"))
         self._waiting.clear()
         self._started.set()
         self._model = None
@@ -189,7 +210,7 @@ class HFEngine(TokenEngine):
         """Go on without the episodes that keep all others waiting."""
         self._patience = None
         if self._waiting and not self._tasks:
-            late = {*self._playing} - {task for _, _, _, _, task in self._waiting}
+            late = {*self._playing} - {request.task for request in self._waiting}
             log.warning(
                 "%d running episodes have not asked for a reply in %g s: the batches of the others "
                 "do not wait for them, and are not reproducible (rollout.engine_kwargs.patience_s)",
@@ -207,7 +228,7 @@ class HFEngine(TokenEngine):
             self._patience.cancel()
             self._patience = None
         # Equal prompts become neighbors, so that a batch prefills them once.
-        complete = sorted(self._waiting, key=lambda request: (request[2], request[1].seed))
+        complete = sorted(self._waiting, key=lambda one: (one.digest, one.sampling.seed))
         self._waiting = []
         self._started.set()
         self._started = asyncio.Event()
@@ -223,13 +244,14 @@ class HFEngine(TokenEngine):
                     replies = await self._in_thread(lambda: self._replies(batch))
         except EngineError as error:
             log.error("%s", error)
-            for _, _, _, future, _ in batch:
-                if not future.done():
-                    future.set_exception(EngineError(str(error)))
+            for request in batch:
+                if not request.future.done():
+                    request.future.set_exception(EngineError(str(error)))
             return
-        for (_, _, _, future, _), reply in zip(batch, replies, strict=True):
-            if not future.done():
-                future.set_result(reply)
+        # An episode may have been cancelled meanwhile.
+        for request, reply in zip(batch, replies, strict=True):
+            if not request.future.done():
+                request.future.set_result(reply)
 
     def _replies(
         self,
@@ -245,10 +267,10 @@ class HFEngine(TokenEngine):
         sampled = generate_batch(
             self._model,
             self._encoder.model_adapter,
-            [prompt for prompt, *_ in batch],
-            [sampling for _, sampling, *_ in batch],
+            [request.prompt for request in batch],
+            [request.sampling for request in batch],
             self._encoder.eos_token_ids,
-            [name for _, _, name, *_ in batch],
+            [request.digest for request in batch],
             report,
         )
         return [
