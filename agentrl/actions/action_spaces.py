@@ -142,7 +142,6 @@ class BoxFormat:
         self._whole = np.issubdtype(space.dtype, np.integer)
 
     def describe(self) -> str:
-        """The signature and the bounds."""
         bounds = zip(self._space.low, self._space.high, strict=True)
         parts = (
             f"{parameter} from {low:g} to {high:g}"
@@ -182,14 +181,12 @@ class TextFormat:
         self._calls = ActionSet(["say(text)"], style)
 
     def describe(self) -> str:
-        """The answer format."""
         form = (
             self._calls.describe() if self._calls.style == "tool" else "<action>your text</action>"
         )
         return f"Answer {form}."
 
     def parse(self, reply: str) -> str:
-        """See ActionFormat.parse; the text is stripped."""
         if self._calls.style == "tool":
             text = str(json.loads(self._calls.parse(reply).arguments[0]))
         else:

@@ -1,7 +1,7 @@
 """Calls as some models write them in Python's notation: `click(point='...')`, `do(action="Tap")`.
 
 Only one call with keyword arguments is accepted, each of them a text, a number, or a list of
-numbers. Nothing is evaluated.
+numbers; anything else is an ActionError. Nothing is evaluated.
 """
 
 import re
@@ -27,7 +27,7 @@ _MAX_CALL = 20_000
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Value]]:
-    """The name and the arguments of a call."""
+    """Parse a call into its name and its arguments."""
     head = _HEAD.match(text[:_MAX_CALL])
     if head is None:
         raise ActionError(f"{quoted(text.strip())} is not a call such as click(point='...')")
@@ -49,7 +49,7 @@ def parse_call(text: str) -> tuple[str, dict[str, Value]]:
 
 
 def numbers_in(text: str) -> list[float]:
-    """Numbers separated by commas or blanks."""
+    """Parse numbers that are separated by commas or blanks."""
     words = re.split(r"\s*,\s*|\s+", text.strip())
     if not all(_NUMBER.fullmatch(word) for word in words):
         raise ActionError(f"{quoted(text)} is not a point")

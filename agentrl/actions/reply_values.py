@@ -64,7 +64,7 @@ class CoordinateScale:
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:
-    """A JSON object."""
+    """Parse a JSON object; `what` names it in the error."""
     try:
         value = json.loads(text[:_MAX_REPLY])
     except (ValueError, RecursionError):
@@ -77,7 +77,7 @@ def json_object(text: str, what: str) -> dict[str, Any]:
 def check_keys(
     name: str, given: Mapping[str, Any], required: Collection[str], optional: Collection[str] = ()
 ) -> None:
-    """Check which arguments an action has."""
+    """Check that an action has all required arguments and no unknown ones."""
     if missing := [key for key in required if key not in given]:
         raise ActionError(f"{name} lacks {missing[0]}")
     if unknown := [key for key in given if key not in (*required, *optional)]:
@@ -89,7 +89,7 @@ def check_keys(
 
 
 def number(value: Any, name: str) -> float:
-    """A finite number."""
+    """Return a value that is a finite number."""
     if is_finite(value):
         return float(value)
     raise ActionError(f"{name}: {quoted(value)} is not a number")
@@ -103,14 +103,14 @@ def is_finite(value: Any) -> TypeGuard[float]:
 
 
 def point(value: Any, name: str) -> tuple[float, float]:
-    """Two numbers in a list."""
+    """Return the two numbers of a point, which is a list."""
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ActionError(f"{name}: {quoted(value)} is not a point such as [120, 340]")
     return number(value[0], name), number(value[1], name)
 
 
 def typed_text(value: Any, name: str, max_text: int = MAX_TEXT) -> str:
-    """A text that can be typed."""
+    """Return a text that can be typed."""
     if not isinstance(value, str):
         raise ActionError(f"{name}: {quoted(value)} is not a text")
     if len(value) > max_text:
@@ -123,7 +123,7 @@ def typed_text(value: Any, name: str, max_text: int = MAX_TEXT) -> str:
 
 
 def one_of(value: Any, name: str, known: Collection[str]) -> str:
-    """One of a few words."""
+    """Return a word that is one of those known."""
     if not isinstance(value, str) or value not in known:
         raise ActionError(
             f"{name}: {quoted(value)} must be one of {', '.join(known)}"
@@ -139,7 +139,7 @@ def key_name(value: Any, name: str, known: Collection[str] = KEYS) -> str:
 
 
 def seconds(value: Any, name: str) -> float:
-    """A pause in seconds."""
+    """Return a pause in seconds, from 0 to `MAX_WAIT_S`."""
     length = number(value, name)
     if not 0 <= length <= MAX_WAIT_S:
         raise ActionError(f"{name} takes a number of seconds from 0 to {MAX_WAIT_S:g}")

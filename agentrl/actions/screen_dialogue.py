@@ -65,7 +65,7 @@ class ScreenDialogue:
         )
 
     def parse(self, reply: str) -> ScreenAction:
-        """The action in a reply."""
+        """Parse a reply, and check that the environment accepts its action."""
         # Replies that are no action belong to the history, too.
         self._steps.append(reply)
         action = self.dialect.parse(reply, self._screen)

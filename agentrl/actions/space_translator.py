@@ -113,7 +113,7 @@ class SpaceTranslator:
         self._dialogue = ScreenDialogue(dialect, task, self._spoken.accepts, instruct)
 
     def begin_episode(self) -> None:
-        """Called before each episode."""
+        """Forget the conversation of the last episode."""
         if self._dialogue is not None:
             self._dialogue.begin_episode()
 
@@ -197,7 +197,7 @@ class SpaceTranslator:
         raise EnvError(f"render() returned {type(frame).__name__}, not an image uint8[H, W, 3]")
 
     def to_message(self, observation: Observation) -> Message:
-        """The images, then the text."""
+        """Write a message with the images, then the text."""
         # Text of the environment must not pass for an image placeholder.
         escaped = observation.text.replace(IMAGE, "<image >")
         text = IMAGE * len(observation.images) + escaped

@@ -40,7 +40,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def read_choice(word: str, names: Sequence[str], parameter: str) -> int:
-    """The index of a choice."""
+    """Return the index of a choice by its name."""
     if word not in names:
         meant = "" if isinstance(names, Numbers) else did_you_mean(word, names)
         raise ActionError(
@@ -62,7 +62,7 @@ def parameter_names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
 
 
 def read_number(value: Any, name: str, low: float, high: float, *, whole: bool) -> float:
-    """A number of a `Box`."""
+    """Check a number of a `Box` against its kind and bounds."""
     if not is_finite(value) or (whole and not isinstance(value, int)):
         raise ActionError(f"{name} is {quoted(value)}, not {'a whole' if whole else 'a'} number")
     if not low <= value <= high:
@@ -77,7 +77,7 @@ def write_number(value: Any, low: float, high: float, *, whole: bool) -> str:
 
 
 def read_text(text: str, space: spaces.Text) -> str:
-    """A text of a `Text` space."""
+    """Check a text of a `Text` space."""
     if space.contains(text):
         return text
     if not space.min_length <= len(text) <= space.max_length:

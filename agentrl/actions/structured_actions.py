@@ -157,7 +157,7 @@ def _bounds(space: Any) -> tuple[Any, Any, bool]:
 
 
 def _read(space: "gymnasium.Space[Any]", names: Any, value: Any, name: str) -> Any:
-    """A component from parsed JSON."""
+    """Convert parsed JSON to a component."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping):
             raise ActionError(f"{name or 'the arguments'}: {quoted(value)} is not an object")
@@ -197,7 +197,7 @@ def _listed(value: Any, count: int, name: str) -> list[Any]:
 
 
 def _write(space: "gymnasium.Space[Any]", names: Any, value: Any) -> str:
-    """A component as JSON."""
+    """Write a component as JSON."""
     if isinstance(space, spaces.Dict):
         inside = ((key, _write(p, own, value[key])) for key, p, own in _parts(space, names))
         return "{" + ", ".join(f"{json.dumps(key)}: {text}" for key, text in inside) + "}"

@@ -72,7 +72,7 @@ class Numbers(Sequence[str]):
 
 
 class _NumberForms(Mapping[str, str]):
-    """Each number under its own text."""
+    """Signatures of actions that are numbers: each is its own name."""
 
     def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers
@@ -202,7 +202,7 @@ class ActionSet:
 
 
 def checked_style(style: str) -> Style:
-    """The style itself."""
+    """Return a style, or raise `ConfigError` if there is no such one."""
     for known in STYLES:
         if style == known:
             return known

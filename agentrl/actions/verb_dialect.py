@@ -66,7 +66,7 @@ class VerbDialect(Dialect):
 
     @abstractmethod
     def scale(self, screen: Screen) -> CoordinateScale:
-        """The numbers of its coordinates."""
+        """The numbers that stand for positions on a screen."""
 
     def label(self, name: str) -> str:
         """The name of a verb in messages."""
@@ -99,18 +99,18 @@ class VerbDialect(Dialect):
         return [key for key in verb.takes if key not in verb.may_lack], verb.may_lack
 
     def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
-        """The points of a touch."""
+        """Read the points of a touch from its arguments."""
         verb, label = self.verbs[name], self.label(name)
         keys = verb.takes[: 1 if issubclass(verb.kind, PointTouch) else 2]
         scale = self.scale(screen)
         return [scale.position(self.point(given[key], label, key), label) for key in keys]
 
     def point(self, value: Any, label: str, key: str) -> Point:
-        """The numbers of a point."""
+        """Read the numbers of a point from an argument."""
         return reply_values.point(value, f"{label}: {key}")
 
     def text(self, name: str, given: Mapping[str, Any]) -> str:
-        """The only text of a verb."""
+        """Read the text of a verb that takes one."""
         (key,) = self.verbs[name].takes
         return reply_values.typed_text(given[key], f"{self.label(name)}: {key}")
 
@@ -146,7 +146,7 @@ class VerbDialect(Dialect):
                 assert_never(action)
 
     def written_point(self, x: float, y: float, screen: Screen) -> Any:
-        """A point as an argument."""
+        """Write a point as an argument."""
         return self.scale(screen).numbers(x, y)
 
     @abstractmethod

@@ -51,6 +51,6 @@ class CISPO(GRPO):
 
     @dataclass(slots=True, kw_only=True)
     class Config(AlgorithmConfig):
-        """The paper's loss."""
+        """Settings with the paper's loss."""
 
         loss: LossConfig = field(default_factory=lambda: CISPOLoss.Config(name="cispo"))

@@ -55,6 +55,6 @@ class GSPO(GRPO):
 
     @dataclass(slots=True, kw_only=True)
     class Config(GRPO.Config):
-        """The paper's loss."""
+        """Settings with the paper's loss."""
 
         loss: LossConfig = field(default_factory=lambda: GSPOLoss.Config(name="gspo"))

@@ -50,7 +50,6 @@ class PPO(Algorithm):
 
     @property
     def requires(self) -> Requires:
-        """A critic."""
         return Requires(critic=self.config.critic)
 
     def advantages(self, played: Trajectories) -> AdvantageResult:

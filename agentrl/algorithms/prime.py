@@ -47,7 +47,6 @@ class PRIME(Algorithm):
 
     @property
     def requires(self) -> Requires:
-        """The reward model, and siblings."""
         return Requires(siblings=True, implicit_reward=self.config.implicit_reward)
 
     def advantages(self, played: Trajectories) -> Tensor:

@@ -53,6 +53,6 @@ class SAPO(GRPO):
 
     @dataclass(slots=True, kw_only=True)
     class Config(GRPO.Config):
-        """The paper's loss."""
+        """Settings with the paper's loss."""
 
         loss: LossConfig = field(default_factory=lambda: SAPOLoss.Config(name="sapo"))

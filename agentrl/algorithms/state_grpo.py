@@ -34,7 +34,7 @@ class StateGRPO(Algorithm):
 
     @dataclass(slots=True, kw_only=True)
     class Config(AlgorithmConfig):
-        """DAPO's clipping."""
+        """Settings with DAPO's clipping."""
 
         loss: LossConfig = field(default_factory=lambda: PPOLoss.Config(name="ppo", clip_high=0.28))
 

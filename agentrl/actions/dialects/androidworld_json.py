@@ -119,7 +119,6 @@ class AndroidWorldJSON(VerbDialect):
     history: ClassVar[str] = "window:1"
 
     def scale(self, screen: Screen) -> CoordinateScale:
-        """Pixels of the screen itself."""
         return CoordinateScale(sides=screen.size, pixels=True, clamp=self.clamp)
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
@@ -160,7 +159,6 @@ class AndroidWorldJSON(VerbDialect):
         return name, given
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
-        """Reason and action."""
         said = json.dumps({"action_type": name, **given}, ensure_ascii=False)
         return f"Reason: {thought}\nAction: {said}" if thought else f"Action: {said}"
 

@@ -197,7 +197,6 @@ class AutoGLM(VerbDialect):
         return CoordinateScale(sides=(1000, 1000), last=(999, 999)).numbers(x, y)
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
-        """Thought and answer."""
         arguments = [f'action="{name}"'] if name != _FINISH else []
         for key, value in given.items():
             if isinstance(value, str):
@@ -218,7 +217,6 @@ class AutoGLM(VerbDialect):
     def opening(
         self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
-        """The screen, then the task."""
         return f"{shown}{task}"
 
     def following(self, shown: str) -> str:

@@ -40,7 +40,6 @@ class GUIOwl(MobileUse):
     history: ClassVar[str] = "window:5"
 
     def scale(self, screen: Screen) -> CoordinateScale:
-        """0 to 1000."""
         return CoordinateScale(sides=(1000, 1000), clamp=self.clamp)
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:

@@ -109,7 +109,6 @@ class MAIUI(MobileUse):
         self._thinking, self._ask_user, self._apps = thinking, ask_user, tuple(apps)
 
     def scale(self, screen: Screen) -> CoordinateScale:
-        """0 to 999."""
         return CoordinateScale(sides=(999, 999), clamp=self.clamp)
 
     def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
@@ -127,13 +126,11 @@ class MAIUI(MobileUse):
         return [(x, y), (min(max(x2, 0.0), 1.0), min(max(y2, 0.0), 1.0))]
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
-        """Thought and call."""
         if not self._thinking:
             return tool_call(name, given)
         return f"<thinking>\n{thought}\n</thinking>\n{tool_call(name, given)}"
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
-        """Output format and action space."""
         thinks = "the thinking process in <thinking> </thinking> tags, and " * self._thinking
         frame = "<thinking>\n...\n</thinking>\n" * self._thinking
         # MAI-UI's shorter prompt has neither.
@@ -172,5 +169,4 @@ class MAIUI(MobileUse):
     def opening(
         self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
-        """The task, and the screen."""
         return f"{task}{shown}"

@@ -28,11 +28,9 @@ class Qwen25VLMobileUse(MobileUse):
         self._limits = (min_pixels, max_pixels)
 
     def served_size(self, size: Size) -> Size:
-        """A multiple of 28 pixels."""
         return smart_resize(size, 28, *self._limits)
 
     def scale(self, screen: Screen) -> CoordinateScale:
-        """Pixels of the resized image."""
         return CoordinateScale(sides=screen.seen, clamp=self.clamp)
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:

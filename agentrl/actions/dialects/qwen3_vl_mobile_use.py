@@ -34,11 +34,9 @@ class Qwen3VLMobileUse(MobileUse):
     }
 
     def scale(self, screen: Screen) -> CoordinateScale:
-        """0 to 999."""
         return CoordinateScale(sides=(_LAST, _LAST), clamp=self.clamp)
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
-        """Thought, action and call."""
         lines = [f"Thought: {thought}"] if thought else []
         return "\n".join([*lines, f"Action: {name}", tool_call(name, given)])
 

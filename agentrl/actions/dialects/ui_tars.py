@@ -84,7 +84,6 @@ class UITars(VerbDialect):
         self._language = language
 
     def scale(self, screen: Screen) -> CoordinateScale:
-        """0 to 1000."""
         return CoordinateScale(sides=(1000, 1000), clamp=self.clamp)
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
@@ -134,7 +133,6 @@ class UITars(VerbDialect):
         return "({},{})".format(*self.scale(screen).numbers(x, y))
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
-        """Thought and action."""
         arguments = (f"{key}='{encode_text(value, chr(39))}'" for key, value in given.items())
         said = f"Action: {name}({', '.join(arguments)})"
         return f"Thought: {thought}\n{said}" if thought else said
@@ -150,7 +148,7 @@ class UITars(VerbDialect):
         return f"{self.prompt(accepts)}{task}\n{shown}"
 
     def prompt(self, accepts: ActionTypes) -> str:
-        """All before the task."""
+        """The text before the task."""
         space = "\n".join(verb.description for verb in self.accepted(accepts).values())
         return (
             "You are a GUI agent. You are given a task and your action history, with screenshots. "

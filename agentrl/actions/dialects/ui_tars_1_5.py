@@ -68,11 +68,9 @@ class UITars15(UITars):
         self._limits = (min_pixels, max_pixels)
 
     def served_size(self, size: Size) -> Size:
-        """A multiple of 28 pixels."""
         return smart_resize(size, 28, *self._limits)
 
     def scale(self, screen: Screen) -> CoordinateScale:
-        """Pixels of the resized image."""
         return CoordinateScale(sides=screen.seen, clamp=self.clamp)
 
     def written_point(self, x: float, y: float, screen: Screen) -> str:
@@ -86,7 +84,6 @@ class UITars15(UITars):
         return super().framed(name, named, thought)
 
     def prompt(self, accepts: ActionTypes) -> str:
-        """All before the task."""
         space = "\n".join(verb.description for verb in self.accepted(accepts).values())
         return (
             "You are a GUI agent. You are given a task and your action history, with screenshots. "

@@ -176,7 +176,7 @@ class _TemplatePrompts:
         return list(map(int, found["input_ids"][0]))
 
     def difference(self, ours: Sequence[int], theirs: Sequence[int]) -> str:
-        """Both prompts around the first difference."""
+        """Describe both prompts around the first difference."""
         pairs = enumerate(zip(ours, theirs, strict=False))
         start = next((i for i, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
         near = slice(max(0, start - _AROUND), start + _AROUND)

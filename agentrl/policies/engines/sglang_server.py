@@ -57,7 +57,7 @@ def sglang_arguments() -> list[str] | None:
 
 
 class SGLangClient:
-    """Requests and responses in JSON."""
+    """Client of a server: requests and responses are JSON."""
 
     def __init__(self, url: str, in_flight: int) -> None:
         self._http = HttpConnection(
@@ -87,7 +87,7 @@ class SGLangClient:
         return False
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The JSON of a response."""
+        """Send a request, and return the JSON of the response."""
         what = f"{self.url}{path}"
         status, content, _ = await self._http.send("POST", path, json.dumps(dict(body)).encode())
         head = content[:4096].decode("utf-8", "replace")
@@ -124,7 +124,7 @@ class SGLangServer:
         )
 
     async def wait(self, client: SGLangClient, deadline_s: float) -> None:
-        """Wait until it is ready."""
+        """Wait until the server answers requests."""
         try:
             async with asyncio.timeout(deadline_s):
                 while not await client.is_healthy():

@@ -77,7 +77,7 @@ class _Source(WeightSource):  # type: ignore[misc]
 
 
 class SharedEngine(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ignore[misc]
-    """The engine's side, in vLLM's worker."""
+    """The engine's side of a transfer, in vLLM's worker."""
 
     init_info_cls = SharedInit
     update_info_cls = SharedUpdate
@@ -111,7 +111,7 @@ class SharedEngine(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ign
 
 @dataclass
 class SharedTrainerInit(TrainerInitInfo):  # type: ignore[misc]
-    """Arguments of the learner's side."""
+    """Arguments of the learner's side of a transfer."""
 
     backend: ClassVar[str] = BACKEND
 

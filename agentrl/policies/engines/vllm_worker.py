@@ -24,7 +24,7 @@ class WeightLoader:
     """Checksums of the arrived tensors by name; empty strings if they are not checked."""
 
     def load_safetensors(self, path: str) -> int:
-        """Replace all weights."""
+        """Replace all weights by those of a file, and return how many tensors it has."""
         self._check_intact()
         weights = load_file(path)
         check_digest(Path(path), weights)

@@ -43,7 +43,6 @@ class ChatML(ChatFormat):
         return (*turns, *self.opening())
 
     def opening(self) -> tuple[Piece, ...]:
-        """The start of the assistant's turn."""
         return (self._start_id, "assistant\n")
 
     def _turn(self, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
@@ -59,5 +58,4 @@ class ChatML(ChatFormat):
         return "\n".join([text, *tagged] if text else tagged)
 
     def closing(self) -> tuple[Piece, ...]:
-        """A line break."""
         return ("\n",)

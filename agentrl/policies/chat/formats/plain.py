@@ -39,5 +39,4 @@ class Plain(ChatFormat):
         return (*self._start_ids, *before, *parts)
 
     def following(self, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """The message alone."""
         return tuple(parts)

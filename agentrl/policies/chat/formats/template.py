@@ -164,7 +164,6 @@ class TemplateFormat(ChatFormat):
         return self._opening
 
     def closing(self) -> tuple[Piece, ...]:
-        """Return the pieces between two turns."""
         return self._closing
 
     def _fill(self, kind: str, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:

@@ -221,7 +221,7 @@ class QwenVL(ModelAdapter):
         return {"do_resize": False}
 
     def prepare(self, model: nn.Module) -> None:
-        """Process all images at once."""
+        """Let the vision tower process all images at once."""
         patch_vision_attention(model)
 
     def forward_inputs(
