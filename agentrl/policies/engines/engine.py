@@ -7,11 +7,13 @@ in the package asks for an engine's name: it asks `Engine.capabilities`.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -213,15 +215,9 @@ class Engine(ABC):
         return _keyword_only(cls)
 
     @classmethod
-    def with_named_kwargs(cls, known: list[str] | None) -> list[str] | None:
-        """Add the constructors' keyword arguments to the names that `**kwargs` may have.
-
-        Args:
-            known: what the library accepts; None if it cannot be determined.
-        """
-        return (
-            None if known is None else [*known, *(n for c in cls.__mro__ for n in _keyword_only(c))]
-        )
+    def with_named_kwargs(cls, known: list[str]) -> list[str]:
+        """Add the constructors' keyword arguments to the names that a library accepts."""
+        return [*known, *(name for base in cls.__mro__ for name in _keyword_only(base))]
 
     @classmethod
     def missing_packages(cls, rollout: RolloutConfig) -> list[str]:
@@ -284,6 +280,24 @@ def parallel_size(engine_kwargs: Mapping[str, Any], name: str) -> int:
             "GPUs that an engine is divided among"
         )
     return size
+
+
+def class_in_source(package: str, file: str, name: str) -> ast.ClassDef | None:
+    """A class in the source of an engine's library, which takes over 10 s to import.
+
+    None if the package is not installed, or has no such file or class.
+    """
+    spec = find_spec(package)
+    source = Path(spec.origin or "").parent / file if spec else Path()
+    if not source.is_file():
+        return None
+    body = ast.parse(source.read_text(encoding="utf-8")).body
+    return next((n for n in body if isinstance(n, ast.ClassDef) and n.name == name), None)
+
+
+def field_names(found: ast.ClassDef) -> list[str]:
+    """The names of a dataclass's own fields."""
+    return [ast.unparse(node.target) for node in found.body if isinstance(node, ast.AnnAssign)]
 
 
 def _keyword_only(cls: type) -> list[str]:

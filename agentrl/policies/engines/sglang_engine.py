@@ -6,6 +6,7 @@ it must see the same files, as new weights reach it by `/update_weights_from_dis
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -23,10 +24,12 @@ from agentrl.policies.engines.engine import (
     EngineSettings,
     Sampling,
     TokenEngine,
+    class_in_source,
+    field_names,
     most_probable,
     parallel_size,
 )
-from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer, sglang_arguments
+from agentrl.policies.engines.sglang_server import SGLangClient, SGLangServer
 from agentrl.policies.engines.weight_checks import check_digest, check_header
 from agentrl.policies.models import load_on_meta
 from agentrl.types import Prompt, Reply
@@ -86,7 +89,14 @@ class SGLangEngine(TokenEngine):
 
     @classmethod
     def known_kwargs(cls) -> list[str] | None:
-        return cls.with_named_kwargs(sglang_arguments())
+        found = class_in_source("sglang", "srt/server_args.py", "ServerArgs")
+        if found is None:
+            return None
+        texts = [node.value for node in ast.walk(found) if isinstance(node, ast.Constant)]
+        # Some arguments have further flags, such as --tensor-parallel-size for tp_size.
+        flags = [text for text in texts if isinstance(text, str) and text.startswith("--")]
+        named = [flag.removeprefix("--").replace("-", "_") for flag in flags]
+        return cls.with_named_kwargs([*field_names(found), *named])
 
     @classmethod
     def missing_packages(cls, rollout: RolloutConfig) -> list[str]:

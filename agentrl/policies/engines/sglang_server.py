@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 import json
@@ -11,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,28 +30,6 @@ _SERVE = (
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception): ")
 # Exit status of a program that rejects its command line.
 _BAD_ARGUMENTS = 2
-
-
-def sglang_arguments() -> list[str] | None:
-    """The names of the server's arguments, from its source: importing it takes long.
-
-    Returns:
-        None if SGLang is not installed or its source does not have the expected form; then the
-        server itself must check.
-    """
-    spec = find_spec("sglang")
-    source = Path(spec.origin or "").parent / "srt" / "server_args.py" if spec else Path()
-    if not source.is_file():
-        return None
-    body = ast.parse(source.read_text(encoding="utf-8")).body
-    found = next((n for n in body if isinstance(n, ast.ClassDef) and n.name == "ServerArgs"), None)
-    if found is None:
-        return None
-    fields = [ast.unparse(node.target) for node in found.body if isinstance(node, ast.AnnAssign)]
-    texts = [node.value for node in ast.walk(found) if isinstance(node, ast.Constant)]
-    # Some arguments have further flags, such as --tensor-parallel-size for tp_size.
-    flags = [text for text in texts if isinstance(text, str) and text.startswith("--")]
-    return [*fields, *(flag.removeprefix("--").replace("-", "_") for flag in flags)]
 
 
 class SGLangClient:

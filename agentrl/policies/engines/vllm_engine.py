@@ -5,6 +5,7 @@ The engine runs in separate processes, which end with this one.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import itertools
@@ -23,6 +24,8 @@ from agentrl.policies.engines.engine import (
     EngineSettings,
     Sampling,
     TokenEngine,
+    class_in_source,
+    field_names,
     most_probable,
     parallel_size,
 )
@@ -30,7 +33,6 @@ from agentrl.policies.engines.vllm_environment import (
     LORA_RANKS,
     ONE_PROCESS,
     main_guard_hint,
-    vllm_arguments,
     vllm_environment,
 )
 from agentrl.policies.engines.weight_checks import check_header, check_shapes
@@ -133,7 +135,14 @@ class VLLMEngine(TokenEngine):
 
     @classmethod
     def known_kwargs(cls) -> list[str] | None:
-        return cls.with_named_kwargs(vllm_arguments())
+        found: list[str] = []
+        for name, bases in (("EngineArgs", []), ("AsyncEngineArgs", ["EngineArgs"])):
+            node = class_in_source("vllm", "engine/arg_utils.py", name)
+            # With other bases, fields would be elsewhere: then vLLM itself must check.
+            if node is None or [ast.unparse(base) for base in node.bases] != bases:
+                return None
+            found += field_names(node)
+        return cls.with_named_kwargs(found)
 
     @classmethod
     def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:

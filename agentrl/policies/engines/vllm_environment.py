@@ -1,11 +1,9 @@
-"""Preparations before vLLM is imported: its arguments, and the environment of its processes."""
+"""Preparations before vLLM is imported: the environment of its processes."""
 
-import ast
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 from agentrl import accelerators
@@ -61,24 +59,3 @@ def main_guard_hint() -> str:
     if script.suffix != ".py" or script.name == "default_worker.py":
         return ""
     return f" (does {script.name} call agentrl only below `if __name__ == '__main__':`?)"
-
-
-def vllm_arguments() -> list[str] | None:
-    """The fields of vLLM's `AsyncEngineArgs`, from its source: importing it takes over 10 s.
-
-    Returns:
-        None if the source does not have the expected form; then vLLM itself must check.
-    """
-    spec = find_spec("vllm")
-    source = Path(spec.origin or "").parent / "engine" / "arg_utils.py" if spec else Path()
-    if not source.is_file():
-        return None
-    tree = ast.parse(source.read_text(encoding="utf-8"))
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    found: list[str] = []
-    for name, bases in (("EngineArgs", []), ("AsyncEngineArgs", ["EngineArgs"])):
-        if name not in classes or [ast.unparse(base) for base in classes[name].bases] != bases:
-            return None
-        fields = (node for node in classes[name].body if isinstance(node, ast.AnnAssign))
-        found += [ast.unparse(node.target) for node in fields]
-    return found

@@ -15,7 +15,6 @@ from agentrl.errors import ConfigError, EngineError
 from agentrl.policies import tiny_model
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.engines import vllm_environment
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.vllm_engine import VLLMEngine
 from agentrl.policies.models import load_model
@@ -324,7 +323,7 @@ async def test_arguments_parsed_from_the_source_equal_those_of_the_class(
 ) -> None:
     from vllm import AsyncEngineArgs
 
-    assert vllm_environment.vllm_arguments() == [field.name for field in fields(AsyncEngineArgs)]
+    assert VLLMEngine.known_kwargs() == [field.name for field in fields(AsyncEngineArgs)]
 
 
 async def test_without_vllm_the_error_says_how_to_install_it(
