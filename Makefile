@@ -69,7 +69,7 @@ docs: setup
 test: setup programs
 	@# Once, not in each process at the same time.
 	@$(BIN)/python -m compileall -q -j 0 agentrl virtual_phone
-	$(PYTEST) -n 4 -m "not slow" --ignore tests/virtual_phone $(PYTEST_ARGS)
+	$(PYTEST) -n 6 -m "not slow" --ignore tests/virtual_phone $(PYTEST_ARGS)
 
 # The virtual phone is a package of its own.
 test-phone: setup programs

@@ -23,6 +23,7 @@ def run_script(code: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_plain_script_imports_image_processors_after_setup(tmp_path: Path) -> None:
     code = "from transformers import Qwen2_5_VLProcessor; import torchvision; print('imported')"
     assert run_script(code, tmp_path) == "imported\n"

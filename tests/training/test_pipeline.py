@@ -248,6 +248,7 @@ def test_a_damaged_pipeline_is_not_continued(tmp_path, content):
         run_pipeline("", resume=tmp_path / "none")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["text_to_figures", "sft_dpo_rl", "rl_distill_rl"])
 def test_pipelines_that_come_along_are_run_by_name(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

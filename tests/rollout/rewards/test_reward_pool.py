@@ -133,7 +133,7 @@ def test_slow_functions_of_one_episode_run_in_several_processes_but_an_object_in
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "episodes", "several"), [(100, 40, True), (5, 600, True), (1, 32, False)]
+    ("milliseconds", "episodes", "several"), [(100, 12, True), (5, 400, True), (1, 32, False)]
 )
 def test_functions_that_compute_use_several_cores_while_many_episodes_wait(
     milliseconds, episodes, several, monkeypatch

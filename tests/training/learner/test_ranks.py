@@ -126,6 +126,7 @@ def join_on_loopback(out: Path, port: int, rank: int) -> None:
     joined.leave()
 
 
+@pytest.mark.slow
 def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path, monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     port = free_port()

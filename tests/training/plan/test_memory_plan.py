@@ -320,6 +320,7 @@ def test_it_is_said_at_once_that_a_job_is_planned(capsys):
 
 
 @pytest.mark.quick(2)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("cards", "status", "size", "total"),
     [

@@ -49,6 +49,7 @@ def learn(make_learner, config, groups):
     return learner, built, metrics
 
 
+@pytest.mark.quick(every=3)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_learns_at_its_defaults(make_learner, groups, name):
     config = job(name)
