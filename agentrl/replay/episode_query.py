@@ -61,10 +61,6 @@ def parse_query(text: str, episodes: Iterable[Summary]) -> Query:
     function. OP is one of `= != < <= > >=` or `~`, which finds a text within a text, in any case.
     An episode without the value meets no comparison but `!=` and `= none`.
 
-    Args:
-        text: the query; a value with spaces is quoted.
-        episodes: the episodes that may be asked about.
-
     Raises:
         ConfigError: it is not a query, or names what none of the episodes has.
     """

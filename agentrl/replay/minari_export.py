@@ -81,12 +81,6 @@ def write(
     if width is not None and width < 1:
         raise ConfigError(f"width={width}: must be 1 pixel or more")
     plays, left_out = _select_episodes(run, where, replies)
-    if not plays:
-        skipped = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
-        raise ConfigError(
-            f"{run.path}: no episode to write"
-            + (f"; skipped: {skipped}" if skipped else ": no valid episode matches")
-        )
     size = _common_size(run, plays, width)
     observations = _observation_space(plays, size)
     partial = path.with_name(f".{path.name}.partial")
@@ -97,15 +91,13 @@ def write(
         data = (partial / "data").absolute()
         storage = storage_of(data, observations, _action_space(plays, replies))
         storage.update_episodes(_buffers(run, plays, observations, size, progress))
-        storage.update_episode_metadata(
-            [
-                {
-                    "episode": one.id, "split": one.split, "label": one.label, "step": one.step,
-                    "success": one.success,
-                }
-                for one in (play.recorded.summary for play in plays)
-            ]
-        )  # fmt: skip
+        storage.update_episode_metadata([
+            {
+                "episode": one.id, "split": one.split, "label": one.label, "step": one.step,
+                "success": one.success,
+            }
+            for one in (play.recorded.summary for play in plays)
+        ])  # fmt: skip
         version = metadata.version("agentrl-screens")
         about = f"{plays[0].recorded.episode.env_id}, recorded by agentrl {version}"
         storage.update_metadata({"description": about, "algorithm_name": "agentrl"})
@@ -202,6 +194,12 @@ def _select_episodes(
             left_out[play] += 1
         else:
             plays.append(play)
+    if not plays:
+        skipped = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+        raise ConfigError(
+            f"{run.path}: no episode to write"
+            + (f"; skipped: {skipped}" if skipped else ": no valid episode matches")
+        )
     if len({bool(play.frames) for play in plays}) > 1:
         raise ConfigError(
             f"{run.path}: some episodes have images and others have none; choose one kind "
@@ -247,7 +245,13 @@ def _common_size(
     run: Run, plays: Sequence[MinariEpisode], width: int | None
 ) -> tuple[int, int] | None:
     """(width, height) shared by all images, scaled to `width`; None if there are no images."""
-    counts = Counter(_png_size(run, id) for id in {id for play in plays for id in play.frames})
+    counts = Counter[tuple[int, int]]()
+    for id in {id for play in plays for id in play.frames}:
+        # Width and height follow the signature and the name of the first chunk.
+        header = (run.frame_bytes(id) or b"")[16:24]
+        if len(header) < 8:
+            raise ConfigError(f"{run.path}: frame {id} is damaged")
+        counts[struct.unpack(">II", header)] += 1
     if not counts:
         return None
     if len(counts) > 1:
@@ -260,15 +264,6 @@ def _common_size(
     if width is None:
         return recorded_width, height
     return width, max(1, round(height * width / recorded_width))
-
-
-def _png_size(run: Run, frame_id: str) -> tuple[int, int]:
-    """(width, height) from the PNG header."""
-    header = (run.frame_bytes(frame_id) or b"")[16:24]
-    if len(header) < 8:
-        raise ConfigError(f"{run.path}: frame {frame_id} is damaged")
-    width, height = struct.unpack(">II", header)
-    return width, height
 
 
 def _observation_space(

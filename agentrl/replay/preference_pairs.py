@@ -232,12 +232,6 @@ def choices(run: Run) -> list[tuple[str, str]]:
 def choose(run: Run, better: str, worse: str, *, skipped: bool = False) -> None:
     """Record which of two episodes of a group a person finds better, durably.
 
-    Args:
-        run: the recorded run.
-        better: id of an episode.
-        worse: id of another one.
-        skipped: neither is better; the pair is not shown again.
-
     Raises:
         ConfigError: there are no such episodes, they are not siblings, or the disk is full.
     """

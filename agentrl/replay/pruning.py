@@ -13,7 +13,6 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,8 +134,18 @@ class Pruner:
         while True:
             chosen = self._oldest(keep_bytes, settled)
             # Listed durably before the first file goes; see above.
-            self._note(chosen, now)
-            self._remove_files(chosen, settled)
+            if chosen:
+                entries = ({"id": h.id, "recorded": h.time, "time": now} for h in chosen)
+                append_durably(removals_file(self._run), entries)
+            ids = [held.id for held in chosen]
+            for held in chosen:
+                self._ledger.removals.note(held.id, held.time)
+            # An earlier process may have been killed between listing episodes and removing files.
+            if self._first:
+                noted = set(filter(is_name, self._ledger.removals))
+                ids += noted - self._ledger.episodes.keys()
+            for id in ids:
+                _remove(episode_file(self._run, id), settled)
             frames += self._ledger.remove(list(self._ledger.unshown.values()), untouched)
             self._first = False
             going += chosen
@@ -168,22 +177,6 @@ class Pruner:
         """Whether an episode, or its file in a copied run, was written after a time."""
         written = max(held.time, _touched_at(episode_file(self._run, held.id)))
         return written > recorded_before
-
-    def _note(self, going: Collection[KeptEpisode], now: float) -> None:
-        entries = [{"id": held.id, "recorded": held.time, "time": now} for held in going]
-        if entries:
-            append_durably(removals_file(self._run), entries)
-        for held in going:
-            self._ledger.removals.note(held.id, held.time)
-
-    def _remove_files(self, going: Collection[KeptEpisode], cutoff: float) -> None:
-        ids = [held.id for held in going]
-        # An earlier process may have been killed between listing episodes and removing their files.
-        if self._first:
-            noted = set(filter(is_name, self._ledger.removals))
-            ids += noted - self._ledger.episodes.keys()
-        for id in ids:
-            _remove(episode_file(self._run, id), cutoff)
 
 
 def _remove(path: Path, cutoff: float) -> None:

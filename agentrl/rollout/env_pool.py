@@ -68,11 +68,7 @@ class _Closing:
         self._runners = [*(r for r in self._runners if not r.is_closed(0.0)), runner]
 
     def wait(self, hint: str = "") -> None:
-        """Wait until they are closed, within a bound for all of them together.
-
-        Args:
-            hint: what else to say of those that are late.
-        """
+        """Wait until they are closed, within a bound for all of them together."""
         end = time.monotonic() + CLOSE_S
         late = [r for r in self._runners if not r.is_closed(max(0.0, end - time.monotonic()))]
         if late:
@@ -88,20 +84,7 @@ class _Closing:
 
 
 class PhoneEnvPool:
-    """One environment per lease of a phone.
-
-    Args:
-        env_of: returns an environment in a split.
-        pool: phone pool; closed together with this pool.
-        save_frame: see EnvRunner.
-        lease_s: how long an episode waits for a phone.
-        count: maximum number of concurrent episodes.
-        num_processes: number of processes that play on these phones.
-        on_close: called when the phones are closed.
-        live: receives what each phone shows, for the live view.
-        resize_of: see EnvRunner.
-        host: see EnvRunner.
-    """
+    """One environment per lease of a phone."""
 
     def __init__(
         self,
@@ -189,16 +172,7 @@ class PhoneEnvPool:
 
 
 class LocalEnvPool:
-    """Environments without a phone, each reused for many episodes.
-
-    Args:
-        env_of: returns an environment in a split.
-        save_frame: see EnvRunner.
-        count: maximum number of concurrent episodes.
-        processes: by name, worker processes of the environments that do not run in threads.
-        deadline_s: deadline of a call to an environment in another process or on a server.
-        resize_of: see EnvRunner.
-    """
+    """Environments without a phone, each reused for many episodes."""
 
     def __init__(
         self,

@@ -63,11 +63,7 @@ def _reopened(number: int, name: str) -> bool:
 
 
 class ProcessGuard:
-    """Keeps forked processes away from the connections, and checks the process after each call.
-
-    Args:
-        connections: those to the parent, which only this process may use.
-    """
+    """Keeps forked processes away from the connections, and checks the process after each call."""
 
     def __init__(self, connections: Sequence[Connection]) -> None:
         self._connections, self._pid = connections, os.getpid()

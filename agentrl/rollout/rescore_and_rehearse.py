@@ -88,12 +88,6 @@ def rescore(
 ) -> list[RescoredEpisode]:
     """Score each episode again, except void ones.
 
-    Args:
-        recorded: episodes, without their images.
-        rewards: the reward functions.
-        form: see `RewardFunctions`.
-        with_images: loads the images of an episode, for functions that read them.
-
     Raises:
         ConfigError: a function does not exist, or needs a value that was not recorded.
         RewardError: a function fails for an episode.
@@ -218,10 +212,6 @@ class Rehearsal:
 
 async def rehearse(plan: PlayPlan, recorded: Sequence[RecordedEpisode]) -> list[Rehearsal]:
     """Reset each episode's environment with its seed, and repeat the recorded replies.
-
-    Args:
-        plan: of the run's configuration; `devices.source` is opened, on this machine.
-        recorded: episodes that are not void.
 
     Returns:
         One for each episode, in order.

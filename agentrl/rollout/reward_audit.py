@@ -250,15 +250,6 @@ async def audit_rewards(
 ) -> AuditReport:
     """Have reward functions score recorded episodes, and compare them with the truth.
 
-    Args:
-        run: the recorded run.
-        recorded: valid episodes.
-        candidate: name of what is audited.
-        scorer: the functions.
-        comparison: with the truth.
-        concurrency: how many episodes are scored at a time; one that cannot be scored counts as
-            failed.
-
     Raises:
         ConfigError: no episode has the truth, or a function needs a value that was not recorded.
         RewardError: no episode could be scored.

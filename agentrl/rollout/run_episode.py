@@ -110,16 +110,8 @@ async def run_episode(
 ) -> Episode:
     """Play one episode until it ends; failures of phone or environment become its outcome.
 
-    Args:
-        request: the episode to play.
-        env_id: environment id, for the record.
-        runner: runs the environment.
-        policy: the player.
-        seed: seed of the player's own randomness.
-        limits: when the episode ends at the latest.
-        save_model_frame: stores images as the model saw them, instead of full frames.
-        on_turn: called with each turn when it ends.
-        on_end: called with the final observation, unless the player has replied to it.
+    With `save_model_frame`, images are stored as the model saw them, instead of full frames.
+    `on_end` gets the final observation, unless the player has replied to it.
 
     Raises:
         ConfigError: a setting does not suit the environment.

@@ -1,4 +1,4 @@
-"""What people leave on a run and its episodes: tags, stars and notes."""
+"""Tags of a run, and stars and notes of its episodes, as people leave them."""
 
 import time
 from collections.abc import Sequence

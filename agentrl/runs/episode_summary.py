@@ -130,12 +130,6 @@ def summary_of(
 ) -> Summary:
     """Join an index line with its scores.
 
-    Args:
-        entry: the index line.
-        score: all score lines of the episode, merged.
-        notes: all lines of `notes.jsonl` about it, merged.
-        removed: whether the episode's file was removed.
-
     Raises:
         AttributeError, KeyError, OverflowError, TypeError, ValueError: a line is not valid.
     """

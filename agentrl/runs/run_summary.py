@@ -291,13 +291,7 @@ def _result(
     evaluated: Mapping[str, _BySeed],
     played: Mapping[str, Sequence[float]],
 ) -> tuple[str | None, Estimate | None, Estimate | None]:
-    """Return the metric of a run's result, and its estimates before and after training.
-
-    Args:
-        results: of `summary.json`, or of `state.json` until it is written.
-        evaluated: by end of training, sampled play by seed.
-        played: the metrics of the episodes of an evaluation or a game.
-    """
+    """Return the metric of a run's result, and its estimates before and after training."""
     if "policy" in results:
         ends = {"after": results_of(results)}
     elif played:

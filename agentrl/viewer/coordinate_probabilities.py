@@ -42,10 +42,6 @@ class _Token:
 def coordinates_of(turn: Turn, word: Callable[[int], str]) -> list[dict[str, Any]]:
     """Return the distribution of each coordinate of a touch; empty if the reply spells none.
 
-    Args:
-        turn: a turn with recorded alternatives.
-        word: returns the text of a token.
-
     Returns:
         Two entries for a tap, four for a swipe: `axis` (`x` or `y`), `end` (whether it is the end
         of a swipe), `covered`, the probability that the recorded alternatives account for, and

@@ -107,12 +107,7 @@ class LiveEpisode:
         self._requests.put(_Request(kind="end"))
 
     def end(self, scored: ScoredEpisode | None, error: str = "") -> None:
-        """End the game.
-
-        Args:
-            scored: the episode; None if nothing was played.
-            error: why it failed; empty if it did not.
-        """
+        """End the game."""
         ended: dict[str, Any] = {"id": None, "error": error}
         if scored is not None:
             episode = scored.episode

@@ -119,12 +119,6 @@ def turn_tokens(
 ) -> dict[str, Any]:
     """Prompt and reply of a turn, token by token; `note` says why tokens appear as ids.
 
-    Args:
-        episode: the recorded episode.
-        number: the turn, from 1.
-        words: the vocabulary of its model.
-        advantages: [T][R] per token; None if the tokens of a turn share one advantage.
-
     Raises:
         ConfigError: the episode has no such turn.
     """

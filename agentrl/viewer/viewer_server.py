@@ -290,11 +290,6 @@ class WebServer:
 class RunsServer(WebServer):
     """The pages of a folder of runs, and of each run in it, served from a thread.
 
-    Args:
-        folder: the folder.
-        host: the address to listen on.
-        port: the port to listen on; 0 picks a free one.
-
     Raises:
         ConfigError: there is no such folder, or the port is taken.
     """
@@ -306,13 +301,6 @@ class RunsServer(WebServer):
 
 class ViewerServer(WebServer):
     """The pages of a run, served from a thread.
-
-    Args:
-        run: the recorded run.
-        host: the address to listen on.
-        port: the port to listen on; 0 picks a free one.
-        stage: an episode that is played in the browser; None for none.
-        other: a run whose episodes can be compared with those of `run`; None for none.
 
     Raises:
         ConfigError: the port is taken.

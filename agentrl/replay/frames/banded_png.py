@@ -118,12 +118,7 @@ def compress(image: Image) -> Band:
 
 
 def join(width: int, bands: Sequence[Band]) -> bytes:
-    """Assemble the PNG of an image.
-
-    Args:
-        width: of all bands, in pixels.
-        bands: from top to bottom.
-    """
+    """Assemble the PNG of an image."""
     row = 1 + 3 * width
     adler = functools.reduce(lambda sum_, it: _joined(sum_, it.adler, it.height * row), bands, 1)
     content = (_STREAM, *(it.deflated for it in bands), _STREAM_END, struct.pack(">I", adler))

@@ -84,9 +84,6 @@ def has_tables(path: Path) -> bool:
 class PackWriter:
     """Adds frames to a pack; not thread-safe.
 
-    Args:
-        path: the pack's file; created if it does not exist.
-
     Raises:
         OSError: the file cannot be written.
     """
@@ -113,7 +110,11 @@ class PackWriter:
         now, by_id = time.time(), {bytes.fromhex(cut.id): cut for cut in cuts}
         try:
             with disk_errors(self._path), changing(self._connection):
-                self._forget_what_changed()
+                # Another process that changed the pack may have removed bands.
+                (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+                if version != self._version:
+                    self._version = version
+                    self._numbers.clear()
                 for id in self._touched(list(by_id), now):
                     del by_id[id]
                 self._insert(by_id, now)
@@ -150,13 +151,6 @@ class PackWriter:
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
-    def _forget_what_changed(self) -> None:
-        """Forget known bands if another process changed the pack: it may have removed them."""
-        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
-        if version != self._version:
-            self._version = version
-            self._numbers.clear()
-
     def _touched(self, ids: Sequence[bytes], now: float) -> list[bytes]:
         """Touch the frames that are in the pack, and return their ids."""
         touched: list[bytes] = []
@@ -181,7 +175,10 @@ class PackWriter:
                     band = banded_png.compress(pixels)
                     bands.append((number, band.height, band.adler, band.deflated))
                     size += _on_disk(band.deflated)
-                self._remember(digest, number)
+                self._numbers[digest] = number
+                self._numbers.move_to_end(digest)
+                if len(self._numbers) > _MAX_KNOWN_BANDS:
+                    self._numbers.popitem(last=False)
                 numbers.append(number)
             packed = np.array(numbers, NUMBERS).tobytes()
             frames.append((id, cut.pixels.shape[1], packed, size, now))
@@ -201,12 +198,6 @@ class PackWriter:
             self._connection.execute(
                 f"INSERT INTO {into} VALUES {', '.join([each] * len(chunk))}", values
             )
-
-    def _remember(self, digest: bytes, number: int) -> None:
-        self._numbers[digest] = number
-        self._numbers.move_to_end(digest)
-        if len(self._numbers) > _MAX_KNOWN_BANDS:
-            self._numbers.popitem(last=False)
 
 
 @dataclass(slots=True, frozen=True)

@@ -247,51 +247,43 @@ class EnvThread:
         return None
 
     def _work(self) -> None:
-        methods: dict[str, Callable[..., Any]] = {
-            "open": self._open, "reset": self._reset, "step": self._step, "render": self._render,
-            "close": self._close,
-        }  # fmt: skip
         while (call := self._calls.get()) is not None:
             answer, what, arguments = call
             try:
-                answer.set_result(methods[what](**arguments))
+                answer.set_result(self._execute(what, arguments))
             except BaseException as error:
                 answer.set_exception(error)
 
-    def _open(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        self._env = self._make(**kwargs)
-        metadata = {"render_modes": list(self._env.metadata.get("render_modes") or [])}
-        return {
-            "action_space": sendable(self._env.action_space),
-            "observation_space": sendable(self._env.observation_space),
-            "render_mode": self._env.render_mode,
-            "metadata": metadata,
-        }
-
-    def _reset(self, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
-        observation, info = reset_env(self._env, seed, options)
-        return {"observation": observation, "info": info}
-
-    def _step(self, action: Any) -> dict[str, Any]:
-        observation, reward, terminated, truncated, info = step_env(self._env, action)
-        # `float` would accept a text.
-        if isinstance(reward, str):
-            raise TypeError(f"the reward is {reward!r} (str), not a number")
-        return {
-            "observation": observation,
-            "reward": float(reward),
-            "terminated": terminated,
-            "truncated": truncated,
-            "info": info,
-        }
-
-    def _render(self) -> dict[str, Any]:
-        return {"drawn": self._env.render()}
-
-    def _close(self) -> None:
+    def _execute(self, what: str, arguments: dict[str, Any]) -> Any:
+        if what == "open":
+            self._env = self._make(**arguments["kwargs"])
+            return {
+                "action_space": sendable(self._env.action_space),
+                "observation_space": sendable(self._env.observation_space),
+                "render_mode": self._env.render_mode,
+                "metadata": {"render_modes": list(self._env.metadata.get("render_modes") or [])},
+            }
+        if what == "reset":
+            observation, info = reset_env(self._env, **arguments)
+            return {"observation": observation, "info": info}
+        if what == "step":
+            observation, reward, terminated, truncated, info = step_env(self._env, **arguments)
+            # `float` would accept a text.
+            if isinstance(reward, str):
+                raise TypeError(f"the reward is {reward!r} (str), not a number")
+            return {
+                "observation": observation,
+                "reward": float(reward),
+                "terminated": terminated,
+                "truncated": truncated,
+                "info": info,
+            }
+        if what == "render":
+            return {"drawn": self._env.render()}
         env, self._env = self._env, None
         if env is not None:
             env.close()
+        return None
 
 
 class EnvServer(ThreadingHTTPServer):

@@ -71,11 +71,6 @@ def instructions_for(
 ) -> str:
     """Return the instructions of an episode, inside the job's prompt template if it has one.
 
-    Args:
-        prompt: the template's file (`env.prompt`).
-        translator: writes the instructions.
-        reset_info: of the episode, which may have a system message of its own; None for any.
-
     Raises:
         ConfigError: the translator fails, or the prompt does not exist or cannot be rendered.
     """
@@ -111,14 +106,7 @@ def compose_message(
     observation: Observation,
     preceding: Sequence[Message] = (),
 ) -> Message:
-    """Compose a message; a system message in it is put inside the job's prompt template.
-
-    Args:
-        prompt: the template's file (`env.prompt`).
-        translator: writes the message.
-        observation: what the message shows.
-        preceding: see `preceding_for`; their images are the first ones of the observation.
-    """
+    """Compose a message; a system message in it is put inside the job's prompt template."""
     if preceding:
         preceding, images = give_images(preceding, observation.images)
         observation = replace(observation, images=images)

@@ -77,7 +77,10 @@ class PettingZooGame(gymnasium.Env[Any, Any]):
         while self._game.agents:
             agent = self._game.agent_selection
             observation, reward, terminated, truncated, info = self._game.last()
-            is_out, mask = terminated or truncated, _mask_of(observation, info)
+            is_out, mask = terminated or truncated, info.get("action_mask")
+            # Most games have the mask of legal actions in the observation, some in the info.
+            if isinstance(observation, dict) and observation.get("action_mask") is not None:
+                mask = observation["action_mask"]
             if agent in self._own:
                 total, ends, seen = total + float(reward), (terminated, truncated), observation
                 known = {**info, "agent": agent, **({} if mask is None else {"action_mask": mask})}
@@ -93,8 +96,3 @@ class PettingZooGame(gymnasium.Env[Any, Any]):
                 action = self._others(observation, space, agent, self.np_random)
             self._game.step(action)
         return seen, total, *ends, known
-
-
-def _mask_of(observation: Any, info: Any) -> Any:
-    own = observation.get("action_mask") if isinstance(observation, dict) else None
-    return info.get("action_mask") if own is None else own

@@ -75,12 +75,7 @@ class ReceiverActor:
 
 
 class RunOnNodes:
-    """The folder of a run for the actors of a job.
-
-    Args:
-        run: the run's folder; None if nothing is recorded.
-        reservation: where the actors run.
-    """
+    """The folder of a run for the actors of a job."""
 
     def __init__(self, run: Path | None, reservation: Reservation) -> None:
         self._run = None if run is None else run.absolute()

@@ -40,13 +40,6 @@ def open_phone_pool(
 ) -> devices.DevicePool:
     """Open the phones for use in this process.
 
-    Args:
-        settings: device settings.
-        env_id: the environment, whose app the phones need.
-        run_seed: seed of the run.
-        wrap: see `agentrl.devices.open_source`.
-        lease_s: seconds after which a lease expires unless it is renewed.
-
     Raises:
         ConfigError: a phone cannot be reached.
     """
@@ -103,12 +96,6 @@ class PhonePoolActor:
 
     A borrower that stops renewing loses its phone. Only processes of the same node borrow, as they
     talk to its adb server.
-
-    Args:
-        job: the configuration, with the settings of this host.
-        run: the run to report to; None reports nothing.
-        number: of the host.
-        host: its name, if the job has phones on several.
     """
 
     def __init__(

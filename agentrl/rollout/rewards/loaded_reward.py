@@ -99,7 +99,13 @@ def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedRew
             function = function(**spec.kwargs)
     if not callable(function):
         raise ConfigError(f"rewards: {spec.function} is not a function")
-    _check_has_signature(spec, function)
+    try:
+        inspect.signature(function)
+    # A function in C may have no signature.
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"rewards: {spec.function}: {error}; call it in a function of your own"
+        ) from None
     kind = detect_kind(spec, function)
     try:
         size = max_batch_size(function)
@@ -110,13 +116,14 @@ def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedRew
         check_signature(spec, function, kind)
         function = functools.partial(function, **spec.kwargs)
     is_plain = function is not instance and inspect.isroutine(instance)
+    call = instance if inspect.isroutine(instance) else type(instance).__call__
     signature = SIGNATURES.get(kind)
     # A function of one episode is called for each alone, so that it is known which one hangs.
     for_one = signature is None or signature.for_one
     info = RewardInfo(
         name=name or own_name(spec),
         is_batch=signature is not None,
-        overlaps=signature is None and _is_async(instance),
+        overlaps=signature is None and inspect.iscoroutinefunction(call),
         is_shared=not is_plain or not for_one,
         max_batch_size=1 if for_one else size,
         required_columns=required_columns(kind, function),
@@ -131,18 +138,3 @@ def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedRew
 def own_name(spec: RewardSpec) -> str:
     """`REWARD_NAME` of the function's file, or else the name that the configuration uses."""
     return declared_name(REWARD.resolve(spec.function)) or spec.function.rpartition(":")[2]
-
-
-def _is_async(function: Any) -> bool:
-    call = function if inspect.isroutine(function) else type(function).__call__
-    return inspect.iscoroutinefunction(call)
-
-
-def _check_has_signature(spec: RewardSpec, function: Any) -> None:
-    try:
-        inspect.signature(function)
-    # A function in C may have no signature.
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"rewards: {spec.function}: {error}; call it in a function of your own"
-        ) from None

@@ -101,13 +101,7 @@ class _Job:
 
 
 class RewardProcess:
-    """Calls the functions with the episodes that the parent sends.
-
-    Args:
-        jobs: connection for episodes, results and log records.
-        fields: connection on which the larger fields of an episode are fetched.
-        status: memory shared with the parent; see `FIELDS`.
-    """
+    """Calls the functions with the episodes that the parent sends."""
 
     def __init__(
         self, jobs: Connection, fields: Connection, status: "np.ndarray[Any, Any]"
@@ -160,7 +154,8 @@ class RewardProcess:
                     continue
                 message = self._jobs.recv()
                 if message[0] == "explain":
-                    self._send(("explained", message[1], self._explain(message[1])))
+                    known = (r.explain(message[1]) for r in self._rewards if r.explain is not None)
+                    self._send(("explained", message[1], next(filter(None, known), None)))
                 else:
                     jobs += [job for job in map(self._job, *message[1:]) if job is not None]
         except EOFError:
@@ -185,10 +180,6 @@ class RewardProcess:
             raise RewardError("images and token ids must be read before a process is forked")
         with self._fetching:
             return self._fields.fetch(id)
-
-    def _explain(self, episode_id: str) -> str | None:
-        reasons = (one.explain(episode_id) for one in self._rewards if one.explain is not None)
-        return next((reason for reason in reasons if reason), None)
 
     def _flush(self) -> None:
         """Send the results, and how long the calls took, of which how long they computed."""

@@ -239,12 +239,7 @@ def _completions(function: Callable[..., Any]) -> BatchFunction:
 
 
 def required_columns(kind: str, function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the columns of a data set that a function cannot do without, by name.
-
-    Args:
-        kind: of its signature; only `completions` takes columns by their names.
-        function: bound to its kwargs.
-    """
+    """Return the columns of a data set that a function cannot do without, by name."""
     if kind != "completions":
         return ()
     return tuple(

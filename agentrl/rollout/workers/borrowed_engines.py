@@ -21,11 +21,6 @@ class BorrowedEngines(TokenEngine):
     Only prompts and replies cross the network. A prompt goes to the engine with the fewest
     unanswered prompts of this worker, and to another one if that dies. If all have died, it waits
     for those that replace them.
-
-    Args:
-        actors: Ray handles of `RolloutActor`.
-        deadline_s: for a reply.
-        start_deadline_s: for the engines to start.
     """
 
     def __init__(self, actors: Sequence[Any], deadline_s: float, start_deadline_s: float) -> None:
@@ -41,13 +36,14 @@ class BorrowedEngines(TokenEngine):
 
     async def start(self) -> None:
         """See Engine.start."""
-        await asyncio.gather(*map(self._start, self._unanswered))
 
-    async def _start(self, actor: Any) -> None:
-        # A worker that died is being replaced.
-        with contextlib.suppress(WorkerLost):
-            deadline_s = self.settings.start_deadline_s
-            await ray_cluster.await_result(actor.start_engine.remote(), _WHO, deadline_s)
+        async def start(actor: Any) -> None:
+            # A worker that died is being replaced.
+            with contextlib.suppress(WorkerLost):
+                deadline_s = self.settings.start_deadline_s
+                await ray_cluster.await_result(actor.start_engine.remote(), _WHO, deadline_s)
+
+        await asyncio.gather(*map(start, self._unanswered))
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
         """See TokenEngine.generate."""

@@ -113,10 +113,6 @@ async def open_rollouts(
 async def open_engines(plan: PlayPlan, folder: Path) -> AsyncIterator[tuple[TokenEngine, int]]:
     """Start only the engines of a job; in Ray actors, those that die are replaced.
 
-    Args:
-        plan: the job; its environment is not opened.
-        folder: model folder.
-
     Yields:
         All engines as one, and how many there are.
 

@@ -34,19 +34,7 @@ _WATCH_S = 1.0
 
 
 class RolloutActor:
-    """`RolloutWorker`, with its `EngineHost`, in a process of its own.
-
-    Args:
-        name: of its log.
-        plays: whether it plays, and does not only have an engine for others.
-        job: the configuration.
-        folder: see `EngineHost`.
-        run: the run's folder.
-        share: see `RolloutWorker`.
-        phones: see `RolloutWorker`.
-        version: see `EngineHost`.
-        engines: other actors, with whose engines it plays; None if it has its own.
-    """
+    """`RolloutWorker`, with its `EngineHost`, in a process of its own."""
 
     def __init__(
         self,
@@ -180,14 +168,7 @@ class RolloutActor:
 class ActorStarter:
     """Starts the rollout actors of a job, also in place of some that have died.
 
-    Args:
-        plan: what is played.
-        folder: model folder; None if only scripted players or a server's model play.
-        run: the run's folder; None records nothing.
-        version: version of the weights in `folder`, in training steps.
-        reservation: where the actors run.
-        owns_reservation: whether to release it at the end.
-        only_engines: whether the actors generate, and play no episodes.
+    With `only_engines`, they generate, and play no episodes.
     """
 
     def __init__(
@@ -305,10 +286,6 @@ class ActorStarter:
 
     async def prepare(self, old: Node, node: Node) -> None:
         """Prepare a node for an actor in place of one that has died.
-
-        Args:
-            old: its node until now.
-            node: see `Reservation.readmit`.
 
         Raises:
             ClusterError: the node's GPUs are in use.

@@ -31,18 +31,7 @@ from agentrl.types import Episode, Observation, ScoredEpisode, Split, Turn
 
 
 class RolloutWorker:
-    """The `Rollouts` of one process.
-
-    Args:
-        plan: what is played.
-        folder: see `EngineHost`.
-        run: the run's folder, in which episodes are recorded; None records nothing.
-        share: (k, n): this is the k-th of n workers that share phones and concurrency.
-        phones: the pool shared by the workers; None if this process has its own phones.
-        version: see `EngineHost`.
-        borrowed: see `EngineHost`.
-        digest: recorded with episodes; None for that of its configuration.
-    """
+    """The `Rollouts` of one process: the k-th of n that share phones and concurrency (`share`)."""
 
     def __init__(
         self,
@@ -156,11 +145,6 @@ class RolloutWorker:
     ) -> ScoredEpisode:
         """Play, score and record one episode.
 
-        Args:
-            request: what to play.
-            player: see `collect`.
-            greedy: see `collect`.
-
         Returns:
             The episode; void if it failed or could not be scored.
 
@@ -210,12 +194,6 @@ class RolloutWorker:
         on_end: Callable[[Observation], None] | None = None,
     ) -> Episode:
         """Play one episode with any policy; it is neither recorded nor refilled.
-
-        Args:
-            request: which episode.
-            policy: the player.
-            on_turn: called with each turn when it ends.
-            on_end: called with the final observation, unless the player has replied to it.
 
         Raises:
             WorldError: no phone is available.
@@ -275,12 +253,6 @@ class RolloutWorker:
         self, player: str | None, greedy: bool, split: Split, name: str = ""
     ) -> Policy:
         """Open a scripted player or the model, whose engine is started if necessary.
-
-        Args:
-            player: a scripted player's name; None for the model.
-            greedy: see `collect`.
-            split: what the player's settings depend on.
-            name: of an environment in `mixture`; empty for the job's own.
 
         Raises:
             ConfigError: there is no such player, the engine cannot start, or the server does not

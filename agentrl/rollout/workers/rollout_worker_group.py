@@ -150,11 +150,6 @@ def play_deadline_s(most: int, least: int, settings: RolloutConfig) -> float:
     waiting for the batches of an engine. If others hold the actor's phones, the episode waits for
     those that the actor plays itself.
 
-    Args:
-        most: maximum number of concurrent episodes of the actor.
-        least: minimum number of concurrent episodes of the actor.
-        settings: the deadlines.
-
     Returns:
         Seconds, including those for the engine to start.
     """

@@ -1,4 +1,4 @@
-"""What plays the episodes of a job, in this process or in Ray actors."""
+"""Interfaces of whatever plays the episodes of a job, in this process or in Ray actors."""
 
 from collections.abc import Sequence
 from pathlib import Path

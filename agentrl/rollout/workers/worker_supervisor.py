@@ -79,9 +79,8 @@ class WorkerSupervisor:
     async def start(self, update: Callable[[SupervisedWorker, Any], Awaitable[bool]]) -> None:
         """Start all workers; see Rollouts.start.
 
-        Args:
-            update: gives the new actor of a worker with an engine the current weights; returns
-                whether it has them.
+        `update` gives a new actor with an engine the current weights, and returns whether it has
+        them.
         """
         self._update = update
         await self._starter.open()
