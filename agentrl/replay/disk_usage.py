@@ -120,11 +120,7 @@ class DiskUsage:
         return held
 
     def remove(self, frames: Collection[FrameUsage], touched_until: float) -> list[FrameUsage]:
-        """Remove unshown frames from the disk, and return those that were removed.
-
-        Raises:
-            OSError: a pack cannot be changed.
-        """
+        """Remove unshown frames from the disk, and return those that were removed."""
         for pack in self._packs.values():
             old = (frame for frame in frames if frame.touched <= touched_until)
             stored = {frame.id: frame for frame in old if pack in frame.packs}

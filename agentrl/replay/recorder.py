@@ -92,9 +92,6 @@ class Recorder:
             scored: the episode, valid or void.
             split: `train`, `eval` or `demo`.
             step: the training step that it was played for.
-
-        Raises:
-            OSError: the episode could not be written.
         """
         episode = scored.episode
         path = episode_file(self._run, episode.id)
@@ -163,20 +160,12 @@ class Recorder:
             self._scores.append(entry)
 
     def flush(self) -> None:
-        """Wait until every frame is on disk.
-
-        Raises:
-            OSError: one could not be written.
-        """
+        """Wait until every frame is on disk."""
         if self._frames is not None:
             self._frames.flush()
 
     def close(self) -> None:
-        """Write everything that is queued and close the files; may be called twice.
-
-        Raises:
-            OSError: a frame could not be written.
-        """
+        """Write everything that is queued and close the files; may be called twice."""
         with self._lock:
             if self._index is None:
                 return

@@ -124,10 +124,12 @@ class RequestQueue:
 
     def take(self, worker: int) -> tuple[int, EpisodeRequest]:
         """Return the next request for a worker, and its index; there must be one."""
+        # A group that this worker has begun comes first: its engine may have the prompt cached.
         groups = self._begun[worker]
         if not groups and self._new:
             name = next(iter(self._new))
             groups[name] = self._new.pop(name)
+        # All groups have begun, so it helps the worker with the most episodes left.
         if not groups:
             groups = max(self._begun.values(), key=lambda g: sum(map(len, g.values())))
         name = next(iter(groups))
@@ -253,6 +255,7 @@ class Collector:
             self._num_playing, self._is_suspect_playing = self._num_playing + 1, is_alone
             try:
                 scored = await play(request)
+            # Such as a worker that died: another slot plays the request.
             except BaseException:
                 self._put(index, request, is_suspect=is_alone)
                 raise
@@ -277,6 +280,7 @@ class Collector:
         # A function that fails for wrong replies would otherwise see only right ones.
         if request.split == "eval" and isinstance(failure, RewardError):
             return False
+        # The first crash costs no refill, as another episode of the process may have caused it.
         if isinstance(failure, EnvCrashed | EnvLost) and index not in self._crashed:
             self._crashed.add(index)
         elif self._refills > 0:

@@ -141,6 +141,7 @@ class PhoneEnvPool:
                     episode = await play(runner)
                 finally:
                     self._closing.add(runner)
+                # The phone may be why the episode did not end in time.
                 if episode.outcome is Outcome.TIMEOUT:
                     lease.doubt()
                 # The lease counts it against the phone.
@@ -205,6 +206,7 @@ class LocalEnvPool:
             except BaseException:
                 self._closing.add(runner)
                 raise
+            # A failure may have left the environment in any state.
             if episode.outcome.void:
                 self._closing.add(runner)
             else:

@@ -150,6 +150,7 @@ def compare_scores(rescored: Sequence[RescoredEpisode], seed: int = 0) -> ScoreC
     was = np.array([one.was for one in rescored])
     now = np.array([one.now for one in rescored])
     drawn = np.random.default_rng(seed).integers(len(was), size=(_DRAWS, len(was)))
+    # The bootstrap assumes nothing about the distribution of rewards.
     low, high = np.quantile((now - was)[drawn].mean(axis=1), (0.025, 0.975))
     return ScoreComparison(
         episodes=len(rescored),
@@ -224,6 +225,7 @@ async def rehearse(plan: PlayPlan, recorded: Sequence[RecordedEpisode]) -> list[
     def keep(image: Image) -> str:
         return cut_into_bands(masked(image, plan.devices.mask)).id
 
+    # The phones of other hosts are out of reach here.
     plan = replace(plan, devices=replace(plan.devices, hosts={}))
     env_pool = open_env_pool(plan, keep if plan.run.frames == "device" else None, (0, 1))
     slots = asyncio.Semaphore(env_pool.count)

@@ -30,11 +30,7 @@ class JsonlWriter:
         """Whether the file ends with a partial line from a killed writer; readers skip it."""
 
     def append(self, entry: dict[str, Any]) -> None:
-        """Append one line.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        """Append one line."""
         line = b"\n" * self._is_torn + json.dumps(entry).encode() + b"\n"
         written = os.write(self._file, line)
         self._is_torn = written < len(line)
@@ -51,11 +47,7 @@ class JsonlWriter:
 
 
 def append_durably(path: Path, entries: Iterable[dict[str, Any]]) -> None:
-    """Append lines to a file, which is created if it does not exist, and flush them to disk.
-
-    Raises:
-        OSError: the file cannot be written, or the disk is full.
-    """
+    """Append lines to a file, which is created if it does not exist, and flush them to disk."""
     with closing(JsonlWriter(path)) as writer:
         for entry in entries:
             writer.append(entry)

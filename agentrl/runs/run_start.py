@@ -78,6 +78,7 @@ def last_start(run: Path) -> RunStart | None:
         return None
     if not entries:
         return None
+    # The run may be a stranger's: texts are shortened, and shown without control characters.
     last = entries[-1]
     texts = {
         name: printable(value[:_LONGEST])

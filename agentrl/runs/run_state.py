@@ -62,6 +62,7 @@ class RunState:
         edited = []
         for file, digest in digests.items():
             versions = self.files.setdefault(file, [])
+            # A file that is used for the first time has not been edited.
             if versions and versions[-1][1] != digest:
                 edited.append(file)
             if not versions or file in edited:

@@ -135,6 +135,7 @@ def find_runs(folder: Path) -> list[Path]:
             f"{folder}: no such folder of runs. Start a job here, such as agentrl train sokoban, "
             "or name the folder that holds your runs"
         )
+    # Sweeps and pipelines keep their runs one folder below.
     runs, groups = list[Path](), [folder]
     while groups:
         for file in (place := groups.pop()).glob("[!.]*"):
@@ -170,6 +171,7 @@ def summarize(
     results = {**as_object(state.get("results")), **summary}
     job = job_state(run)
     plays = "agentrl eval" if "policy" in summary else None
+    # A recorded game has neither results nor state, and no job has locked its folder.
     if not summary and not state and job is None:
         plays = "agentrl play"
     command = files.command or plays or "agentrl train"
@@ -345,6 +347,7 @@ def _environment(config: Mapping[str, Any], on_data: str | None) -> str:
 
 def _started(run: Path) -> float:
     """Return the time of a run's first file or metric."""
+    # A resume rewrites `config.yaml`, and a copy has new times for all files.
     files = [file for file in (run / COMMAND_FILE, run / CONFIG_FILE) if file.is_file()]
     times = [file.stat().st_mtime for file in files]
     first = first_entry(run).get("time")

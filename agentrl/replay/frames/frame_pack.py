@@ -70,11 +70,7 @@ def connect(path: Path, mode: Literal["rw", "rwc"] = "rw") -> sqlite3.Connection
 
 
 def has_tables(path: Path) -> bool:
-    """Whether a pack's writer, which may have created the file a moment ago, has prepared it.
-
-    Raises:
-        OSError: the pack cannot be read.
-    """
+    """Whether a pack's writer, which may have created the file a moment ago, has prepared it."""
     with disk_errors(path), closing(connect(path)) as connection:
         query = "SELECT count(*) FROM sqlite_master WHERE name IN ('bands', 'frames')"
         found: tuple[int] = connection.execute(query).fetchone()
@@ -82,11 +78,7 @@ def has_tables(path: Path) -> bool:
 
 
 class PackWriter:
-    """Adds frames to a pack; not thread-safe.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Adds frames to a pack; not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,11 +94,7 @@ class PackWriter:
             self._connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
 
     def add(self, cuts: Iterable[BandedImage]) -> None:
-        """Add frames in one transaction; frames already in the pack are touched.
-
-        Raises:
-            OSError: the frames cannot be written.
-        """
+        """Add frames in one transaction; frames already in the pack are touched."""
         now, by_id = time.time(), {bytes.fromhex(cut.id): cut for cut in cuts}
         try:
             with disk_errors(self._path), changing(self._connection):
@@ -124,11 +112,7 @@ class PackWriter:
             raise
 
     def add_rows(self, rows: PackRows) -> None:
-        """Add frames of another pack in one transaction; frames already in this one are touched.
-
-        Raises:
-            OSError: the frames cannot be written.
-        """
+        """Add frames of another pack in one transaction; frames already in this one are touched."""
         now, by_id = time.time(), {frame[0]: frame for frame in rows.frames}
         with disk_errors(self._path), changing(self._connection):
             for id in self._touched(list(by_id), now):
@@ -211,11 +195,7 @@ class PackRows:
 
 
 def read_rows(path: Path) -> PackRows:
-    """Return all rows of a pack that another connection may be adding to.
-
-    Raises:
-        OSError: the pack cannot be read.
-    """
+    """Return all rows of a pack that another connection may be adding to."""
     with disk_errors(path), closing(connect(path)) as connection:
         connection.execute("BEGIN")
         return PackRows(
@@ -225,11 +205,7 @@ def read_rows(path: Path) -> PackRows:
 
 
 def remove_rows(path: Path, rows: PackRows) -> None:
-    """Remove rows that `read_rows` found, except bands that frames added since then use.
-
-    Raises:
-        OSError: the pack cannot be written.
-    """
+    """Remove rows that `read_rows` found, except bands that frames added since then use."""
     with disk_errors(path), closing(connect(path)) as connection, changing(connection):
         connection.executemany("DELETE FROM frames WHERE id = ?", [(f[0],) for f in rows.frames])
         left = connection.execute("SELECT bands FROM frames").fetchall()

@@ -138,11 +138,7 @@ class FrameStore:
         return cuts
 
     def flush(self) -> None:
-        """Wait until every queued frame is on disk.
-
-        Raises:
-            OSError: a frame could not be written.
-        """
+        """Wait until every queued frame is on disk."""
         with self._changed:
             upto, self._hurried = self._handed_over, True
             self._changed.notify_all()
@@ -150,11 +146,7 @@ class FrameStore:
         self._raise_failure()
 
     def close(self) -> None:
-        """Write the queued frames and end the thread; may be called twice.
-
-        Raises:
-            OSError: a frame could not be written.
-        """
+        """Write the queued frames and end the thread; may be called twice."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()

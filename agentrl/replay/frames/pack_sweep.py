@@ -37,9 +37,6 @@ class PackSweeper:
     """Counts how many frames use each band of a pack; reads only new frames.
 
     The pack's writer may continue meanwhile, but only one process may sweep (see `overtaken`).
-
-    Raises:
-        OSError: the pack cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,11 +65,7 @@ class PackSweeper:
             return _sweeps(pack) != self._sweeps
 
     def new(self) -> Iterator[StoredFrame]:
-        """Frames stored since the last call.
-
-        Raises:
-            OSError: the pack cannot be read.
-        """
+        """Frames stored since the last call."""
         with self._opened() as pack:
             self._count_new(pack)
         new, self._new = self._new, []
@@ -83,9 +76,6 @@ class PackSweeper:
 
         Returns:
             The ids of the frames that are no longer in the pack.
-
-        Raises:
-            OSError: the pack cannot be changed.
         """
         gone: list[str] = []
         with self._opened() as pack:

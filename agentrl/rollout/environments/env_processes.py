@@ -235,6 +235,7 @@ class _EnvProcess:
         """Warn if it, with all that it has started, has grown by much."""
         if time.monotonic() - self._measured_at < _MEMORY_CHECK_S:
             return
+        # With everything that it has started, such as the renderers of a browser.
         now, base = sum(map(resident_bytes, descendants(self.popen.pid))), self._memory
         grown = base and now > max(2 * base, base + _GROWTH_BYTES)
         self._measured_at, self._memory = time.monotonic(), now if grown or not base else base
@@ -281,6 +282,7 @@ class EnvInProcess(gymnasium.Env[Any, Any]):
         """See gymnasium.Env.reset; makes the environment again if its process has ended."""
         super().reset(seed=seed)
         self._seed = seed
+        # A crash voids one episode; the next one begins in a new process.
         if not self._process.is_running:
             self._connection.close()
             self._open()

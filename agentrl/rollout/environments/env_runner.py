@@ -351,6 +351,7 @@ class EnvRunner:
         space = self._env.observation_space
         if problem := observation_problem(space, observation, where):
             raise EnvError(problem)
+        # Logged once, as an environment with wrong bounds leaves them in each step.
         if self.id not in _warned and not is_within(space, observation):
             _warned.add(self.id)
             log.warning("%s is out of the bounds of its space %s", where, space)

@@ -52,6 +52,7 @@ def _set_dialect(speaker: Any, config: EnvConfig, resize_of: ResizeOf | None, wh
     """Have a translator or a player use the configured dialect, if there is one."""
     if config.dialect is None:
         return
+    # Dataclasses declare the attribute, and others set it in their constructor.
     declared = any(
         "dialect" in getattr(kind, "__annotations__", ()) for kind in type(speaker).__mro__
     )

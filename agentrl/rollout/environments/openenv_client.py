@@ -58,6 +58,7 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """See gymnasium.Env.step."""
+        # JSON has no numpy numbers.
         plain = {key: v.item() if hasattr(v, "item") else v for key, v in action.items()}
         answer = self._ask("step", plain)
         self._seen = answer = {**self._seen, "reward": 0.0, **answer}

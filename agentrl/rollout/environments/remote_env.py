@@ -69,6 +69,7 @@ class _Connection(http.client.HTTPConnection):
         if self.sock is None:
             self.connect()
         assert self.sock is not None
+        # A socket's own timeout starts again with each packet.
         self.sock.end = time.monotonic() + deadline_s
         self.sock.settimeout(deadline_s)
         self.request("POST", path, body, headers)
@@ -149,6 +150,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         self._seed = seed
         try:
             answer = self._call("reset", {"seed": seed, "options": options})
+        # The server was restarted, or has closed the environment as idle.
         except EnvError:
             if not self._is_gone:
                 raise

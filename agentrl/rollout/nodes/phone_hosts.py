@@ -50,6 +50,7 @@ def nodes_of_hosts(hosts: Collection[str], nodes: Sequence[Node]) -> tuple[Node,
             node = node_named(host, nodes, _WITHOUT.format(host))
         except ConfigError as error:
             raise ConfigError(f"devices.hosts: {error}") from None
+        # A node may be named by its host name and by its address.
         if node in found:
             raise ConfigError(f"devices.hosts: {found[node]} and {host} are the same node")
         found[node] = host

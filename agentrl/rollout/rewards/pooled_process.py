@@ -268,9 +268,11 @@ class PooledProcess:
         wall_s: float,
         computing_s: float,
     ) -> None:
+        # An average that forgets: functions may become slower, as servers that they ask do.
         if wall_s > 0:
             mean_s, before = wall_s / len(done), self._mean_s
             self._mean_s = mean_s if before is None else 0.5 * (mean_s + before)
+        # Answers let callers submit their next episodes, which are then sent together.
         with self._queue.changed:
             jobs = [self._outstanding.pop(id, None) for id, *_ in done]
             self._answering = len(jobs)
@@ -344,6 +346,8 @@ class PooledProcess:
             jobs, self._outstanding = [*self._outstanding.values()], {}
             suspected = [job for job in jobs if was_calling and job.id in suspects]
             limit = time.monotonic() - _PATIENCE * queue.spec.deadline_s
+            # A call for one episode is to blame for certain. After a call for several, each of
+            # them is scored again alone. An episode that waited for others that hang gives up.
             for job in jobs:
                 job.alone = job in suspected
                 is_guilty = suspected == [job] or job.since < limit

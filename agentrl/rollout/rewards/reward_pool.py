@@ -162,10 +162,15 @@ class RewardPool:
             for key, value in info.items():
                 try:
                     pickled(value)
-                except Exception as error:
-                    self._leave_out(f"info[{key!r}] of {episode.env_id}", error)
-                else:
                     kept[key] = value
+                except Exception as error:
+                    what = f"info[{key!r}] of {episode.env_id}"
+                    if what not in self._left_out:
+                        self._left_out.add(what)
+                        log.warning(
+                            "reward functions do not see %s, as it cannot be sent to their "
+                            "process: %s", what, error,
+                        )  # fmt: skip
             return kept
 
         turns = []
@@ -173,14 +178,6 @@ class RewardPool:
             action = plain({"action": turn.action}).get("action")
             turns.append(replace(turn, info=plain(turn.info), action=action))
         return replace(episode, turns=tuple(turns), reset_info=plain(episode.reset_info))
-
-    def _leave_out(self, what: str, error: Exception) -> None:
-        if what not in self._left_out:
-            self._left_out.add(what)
-            log.warning(
-                "reward functions do not see %s, as it cannot be sent to their process: %s", what,
-                error,
-            )  # fmt: skip
 
 
 def _is_own_function(target: str) -> bool:

@@ -100,6 +100,7 @@ class Queue:
         """
         if not self.waiting or any(job.alone for job in held):
             return []
+        # What may have ended the last process must not harm other episodes.
         if self.waiting[0].alone:
             room = 0 if len(held) + answering else 1
         else:

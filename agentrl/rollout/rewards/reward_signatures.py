@@ -223,10 +223,12 @@ def _completions(function: Callable[..., Any]) -> BatchFunction:
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in bound]
     required = required_columns("completions", function)
+    own = getattr(function, "func", function)
+    name = getattr(own, "__name__", type(own).__name__)
 
     def batch(inputs: list[RewardInputs]) -> list[dict[str, Any]]:
         given = _columns(inputs)
-        check_columns(_own_name(function), required, given)
+        check_columns(name, required, given)
         chosen = {
             name: _for_trl(values)
             for name, values in given.items()
@@ -267,18 +269,20 @@ def check_columns(name: str, required: Iterable[str], given: Collection[str]) ->
             )
 
 
-def _own_name(function: Callable[..., Any]) -> str:
-    own = getattr(function, "func", function)
-    return getattr(own, "__name__", type(own).__name__)
-
-
 def _columns(inputs: list[RewardInputs]) -> dict[str, list[Any]]:
     """Return the arguments of TRL's reward functions: each a list with one entry per episode."""
     names = dict.fromkeys(name for one in inputs for name in one if name != "prompt")
     columns = {name: [one.get(name) for one in inputs] for name in names}
+    # As in TRL, a completion is text if the row's `prompt` is, and else a list of one message.
+    completions = [
+        one["response"]
+        if isinstance(one.get("prompt"), str)
+        else [{"role": "assistant", "content": one["response"]}]
+        for one in inputs
+    ]
     return columns | {
         "prompts": [one.get("prompt") or _prompt(one) for one in inputs],
-        "completions": [_completion(one) for one in inputs],
+        "completions": completions,
         "completion_ids": [one["response_ids"] for one in inputs],
     }
 
@@ -338,13 +342,6 @@ def _with_parts(role: str, text: str) -> dict[str, Any]:
         if piece.strip():
             parts.append({"type": "text", "text": piece})
     return {"role": role, "content": parts if rest else text}
-
-
-def _completion(inputs: RewardInputs) -> Any:
-    """Text if the row's `prompt` is text, else a list of one message, as in TRL."""
-    if isinstance(inputs.get("prompt"), str):
-        return inputs["response"]
-    return [{"role": "assistant", "content": inputs["response"]}]
 
 
 def _queries(function: Callable[..., Any]) -> BatchFunction:

@@ -133,6 +133,7 @@ class RewardFunctions:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Results] = loop.create_future()
 
+        # The pool answers in a thread of its own, and futures of asyncio are not thread-safe.
         def settle(done: Future[Results]) -> None:
             # The episode may have been cancelled meanwhile.
             if answer.done():
@@ -220,6 +221,7 @@ async def score_or_void(
     """
     try:
         scored = await score(episode)
+        # The images are for reward functions, and would stay in memory with the episode.
         if episode.final_images:
             scored = replace(scored, episode=replace(scored.episode, final_images=()))
         return scored, None

@@ -128,6 +128,7 @@ class _Memory:
                 nothing refers to any of them.
         """
         total = max(1, sum(sizes))
+        # Arrays of earlier episodes keep the smaller mapping alive.
         if len(self._map) < total:
             if on_free is None:
                 os.truncate(self.fd, total)

@@ -108,6 +108,7 @@ class EngineHost:
         """
         await self.started()
         engine = self._model_engine
+        # Each prompt counts as an episode, because this process does not see where episodes end.
         engine.begin_episode()
         try:
             return await engine.generate(prompt, sampling)

@@ -211,6 +211,7 @@ class ActorStarter:
         self._hosts, self._is_apart = [], False
         if self._only_engines:
             return
+        # The only actor opens the phones itself, without a pool in an actor of its own.
         one_has_them = len(layout.engines) == 1 and not plan.devices.hosts
         if one_has_them or plan.tasks[""].train.app is None:
             return
@@ -261,6 +262,7 @@ class ActorStarter:
             options, count = self.reservation.options(slots[number]), len(slots)
         else:
             options, count = ray_cluster.on_node(node.id), len(players)
+        # Ray lets further calls wait, and pings and weights must not wait for episodes.
         calls = 1000 + self.plan.rollout.concurrency
         name = f"{'rollout' if plays else 'engine'}{number}"
         actor = ray.remote(RolloutActor).options(**options, max_concurrency=calls).remote(

@@ -101,6 +101,7 @@ class RolloutWorker:
         form = CHATML if encoder is None else encoder.query_format
         deadline_s = self._plan.rollout.reward_deadline_s
         for name, task in tasks.items():
+            # A reward model would otherwise be in memory once for each environment of a mixture.
             same = (one for one in self._rewards if tasks[one].rewards == task.rewards)
             if (other := next(same, None)) is not None:
                 self._rewards[name] = self._rewards[other]

@@ -214,6 +214,7 @@ class WorkerSupervisor:
         """Begin to replace an actor, unless that has happened."""
         import ray
 
+        # Several calls to an actor fail when it dies.
         if worker.actor is not actor:
             return
         worker.actor, worker.is_current, worker.lost = None, False, str(error)
@@ -282,6 +283,7 @@ class WorkerSupervisor:
         tasks = [
             task for w in workers for task in (w.watch, w.replacement) if task and not task.done()
         ]
+        # Cleared first, so that nothing waits for a task that is being cancelled.
         for worker in workers:
             worker.watch = worker.replacement = None
         for task in tasks:
