@@ -1,4 +1,4 @@
-"""Atomic writes of files, locks on folders, and the symbolic links of the package.
+"""Users' paths, atomic writes of files, locks on folders, and the symbolic links of the package.
 
 `agentrl/envs`, `agentrl/rewards` and `agentrl/configs` are links: docs/decisions/001-links.md.
 """
@@ -26,6 +26,27 @@ _PATIENCE_S = 0.5
 """`is_locked` of another process may hold the lock for an instant."""
 _CANNOT_RENAME = {errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EPERM}
 """Errors of file systems that cannot rename, such as mounted buckets, or cannot rename folders."""
+
+
+def path_of(text: str, what: str) -> Path:
+    """A path as the user wrote it, with `~` expanded; it need not exist.
+
+    Args:
+        text: the path.
+        what: the setting it comes from, for the message.
+
+    Raises:
+        ConfigError: not usable as a path: unknown user, too long, invalid characters, or a folder
+            on the way that we may not enter.
+    """
+    try:
+        path = Path(text).expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"{what}={text!r}: cannot be used as a path: {error}") from error
+    return path
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def sweep(
     Example: agentrl sweep frozen_lake seed=0..2 algorithm.name=grpo,dapo
     """
     from agentrl.cli.recordings.runs import print_runs
-    from agentrl.config.bounds import path_of
+    from agentrl.files import path_of
     from agentrl.runs.run_summary import find_runs, summarize
     from agentrl.training.sweep import plan_sweep, run_sweep
 

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from agentrl.errors import ConfigError
@@ -130,24 +129,3 @@ def _settings(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
             yield from _settings(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", hint, value
-
-
-def path_of(text: str, what: str) -> Path:
-    """A path as the user wrote it, with `~` expanded; it need not exist.
-
-    Args:
-        text: the path.
-        what: the setting it comes from, for the message.
-
-    Raises:
-        ConfigError: not usable as a path: unknown user, too long, invalid characters, or a folder
-            on the way that we may not enter.
-    """
-    try:
-        path = Path(text).expanduser()
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return path
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"{what}={text!r}: cannot be used as a path: {error}") from error
-    return path

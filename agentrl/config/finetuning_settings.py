@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentrl.config.bounds import check_not_negative, check_positive, path_of
+from agentrl.config.bounds import check_not_negative, check_positive
 from agentrl.errors import ConfigError
+from agentrl.files import path_of
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,13 +15,12 @@ from yaml import MarkedYAMLError, YAMLError
 
 from agentrl.config import algorithm_selection, other_trainers
 from agentrl.config.algorithm_settings import AlgorithmConfig
-from agentrl.config.bounds import path_of
 from agentrl.config.env_settings import RewardConfig
 from agentrl.config.sampling_settings import SamplerConfig, select_sampler
 from agentrl.config.sections import Config
 from agentrl.config.value_types import find_mistyped
 from agentrl.errors import ConfigError, with_short_mistakes
-from agentrl.files import StrPath
+from agentrl.files import StrPath, path_of
 from agentrl.text import did_you_mean, known_names, list_names
 
 _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)

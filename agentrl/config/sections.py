@@ -15,7 +15,6 @@ from agentrl.config.bounds import (
     check_lists,
     check_not_negative,
     check_positive,
-    path_of,
 )
 from agentrl.config.device_settings import DevicesConfig
 from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardAuditConfig, RewardConfig
@@ -32,6 +31,7 @@ from agentrl.config.sampling_settings import (
 from agentrl.config.training_settings import OptimConfig, TrainConfig, WarmStartConfig
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import ALGORITHM, LOGGER, SAMPLER
+from agentrl.files import path_of
 from agentrl.text import quoted
 
 

@@ -10,9 +10,9 @@ from agentrl.config.bounds import (
     check_count,
     check_not_negative,
     check_positive,
-    path_of,
 )
 from agentrl.errors import ConfigError
+from agentrl.files import path_of
 
 _LARGEST_BETA = 0.995
 """Above it, the decay of a bfloat16 moment in one step can be less than half its last bit."""

@@ -8,8 +8,8 @@ from typing import Any
 from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import SandboxedEnvironment
 
-from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
+from agentrl.files import path_of
 from agentrl.text import did_you_mean
 
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"

@@ -15,9 +15,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError, EpisodeRemoved, with_short_mistakes
-from agentrl.files import open_regular
+from agentrl.files import open_regular, path_of
 from agentrl.notebook_html import picture_of
 from agentrl.replay.episode_encoding import from_json
 from agentrl.replay.episode_query import parse_query

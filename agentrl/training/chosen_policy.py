@@ -6,8 +6,8 @@ from pathlib import Path
 
 from agentrl import event_loop
 from agentrl.config import Config, ModelConfig
-from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
+from agentrl.files import path_of
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.policies.open_model import engine_class, served_model_name
 from agentrl.rollout.play_plan import PlayPlan, plan_play

@@ -11,10 +11,9 @@ import gymnasium
 
 from agentrl import config as configuration
 from agentrl.config import Config, EndpointConfig, EnvConfig, ModelConfig, RolloutConfig
-from agentrl.config.bounds import path_of
 from agentrl.env import find_env, registered_envs
 from agentrl.errors import ConfigError
-from agentrl.files import StrPath
+from agentrl.files import StrPath, path_of
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_source import check_model, find_config
 from agentrl.runs.run_folder import TIME_SUFFIX, RunFolder, known_runs

@@ -15,8 +15,8 @@ import uvicorn
 
 from agentrl import replay
 from agentrl.config import Config
-from agentrl.config.bounds import path_of
 from agentrl.errors import AgentRLError, ConfigError
+from agentrl.files import path_of
 from agentrl.replay import Run
 from agentrl.runs.run_summary import is_folder_of_runs
 from agentrl.training.evaluation.interactive_play import HUMAN, play, training_command

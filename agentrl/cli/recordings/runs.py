@@ -39,7 +39,7 @@ def runs(
 
     Example: agentrl runs --environment FrozenLake
     """
-    from agentrl.config.bounds import path_of
+    from agentrl.files import path_of
     from agentrl.runs.job_failure import ERROR_FILE
     from agentrl.runs.run_summary import find_runs, summarize
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config import ModelConfig
-from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError
 from agentrl.extension_points import CHAT, MODEL
-from agentrl.files import move_into_place, naming
+from agentrl.files import move_into_place, naming, path_of
 from agentrl.policies import tiny_model
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_loading import SCORE, adapter_for, check_weights, family_of

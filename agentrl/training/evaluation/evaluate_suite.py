@@ -12,11 +12,10 @@ from typing import Any
 
 from agentrl import config as configuration
 from agentrl.config import RewardConfig
-from agentrl.config.bounds import path_of
 from agentrl.data.reward_inputs import ROW
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
-from agentrl.files import lock_folder, write_json
+from agentrl.files import lock_folder, path_of, write_json
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
 from agentrl.rollout.play_plan import PlayTask
 from agentrl.runs.run_files import load_json

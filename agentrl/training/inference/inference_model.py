@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config import Config, ModelConfig, RolloutConfig, RunConfig
-from agentrl.config.bounds import path_of
+from agentrl.files import path_of
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.encode_messages import encode_prompt
 from agentrl.policies.engines.chat_completions import Part, encode_message

@@ -15,8 +15,8 @@ from typing import Any
 
 from agentrl.cluster.placement import Layout, Node, plan_layout
 from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
-from agentrl.config.bounds import path_of
 from agentrl.errors import ConfigError, boundary
+from agentrl.files import path_of
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_source import find_config, is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import engine_class

@@ -17,8 +17,8 @@ from agentrl.config import (
     RolloutConfig,
     WarmStartConfig,
 )
-from agentrl.config.bounds import path_of
 from agentrl.devices.device_sources import num_virtual
+from agentrl.files import path_of
 from agentrl.policies.open_model import engine_class
 from agentrl.rollout.play_plan import PlayPlan, baseline_players
 from agentrl.text import pluralize
