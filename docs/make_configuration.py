@@ -20,7 +20,10 @@ HEAD = "| setting | type | default | |\n|---|---|---|---|\n"
 
 Classes = dict[str, ast.ClassDef]
 _ALIASES: dict[str, ast.expr] = {}
-"""Types that have a name."""
+"""Types and bounds that have a name."""
+_TYPOS = 100_000
+"""Upper bounds from here on are not listed: they only catch typos."""
+_SIGNS = {"Gt": ">", "Ge": ">=", "Lt": "<", "Le": "<="}
 
 
 def _parsed(file: Path) -> ast.Module:
@@ -166,8 +169,26 @@ def _type(node: ast.expr) -> str:
         return f"{_type(node.left)} or {_type(node.right)}"
     if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Literal":
         return ", ".join(f"`{choice}`" for choice in _listed(ast.literal_eval(node.slice)))
+    if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Annotated":
+        assert isinstance(node.slice, ast.Tuple)
+        kind, *declared = node.slice.elts
+        calls = [_bound(one) for one in declared if isinstance(one, ast.Call)]
+        bounds = " and ".join(f"{sign} {value}" for sign, value in calls if value < _TYPOS)
+        return f"`{ast.unparse(kind)} {bounds}`"
+    if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "dict":
+        assert isinstance(node.slice, ast.Tuple)
+        return f"`dict[str, {_type(node.slice.elts[1]).strip('`')}]`".replace("any", "Any")
     text = ast.unparse(node)
     return "any" if text == "Any" else f"`{'null' if text == 'None' else text}`"
+
+
+def _bound(call: ast.Call) -> tuple[str, float]:
+    """Sign and value of a bound of `annotated_types`."""
+    assert isinstance(call.func, ast.Name)
+    value = call.args[0]
+    if isinstance(value, ast.Name):
+        value = _ALIASES[value.id]
+    return _SIGNS[call.func.id], ast.literal_eval(value)
 
 
 def _listed(value: Any) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from agentrl.algorithms.core.kl import log_ratio
 from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, TokenLoss
 from agentrl.algorithms.grpo import GRPO
 from agentrl.config import AlgorithmConfig, LossConfig
-from agentrl.config.bounds import check_not_negative
+from agentrl.config.bounds import NonNegativeFloat
 
 
 class CISPOLoss(PolicyLoss):
@@ -23,14 +23,10 @@ class CISPOLoss(PolicyLoss):
     class Config(LossConfig):
         """Clipping of the importance weight."""
 
-        clip_low: float = 1.0
+        clip_low: NonNegativeFloat = 1.0
         """The weight is clipped below at `1 - clip_low`."""
-        clip_high: float = 4.0
+        clip_high: NonNegativeFloat = 4.0
         """The weight is clipped above at `1 + clip_high`."""
-
-        def validate(self) -> None:
-            """Raise `ConfigError` at the first invalid value."""
-            check_not_negative("algorithm.loss", self, "clip_low", "clip_high")
 
     config: Config
 

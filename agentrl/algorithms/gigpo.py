@@ -9,7 +9,7 @@ from agentrl.algorithms.core.algorithm import Algorithm, Requires
 from agentrl.algorithms.core.statistics import per_group, standardize
 from agentrl.algorithms.grpo import GRPO
 from agentrl.algorithms.state_grpo import state_advantages
-from agentrl.config.bounds import check_not_negative
+from agentrl.config.bounds import NonNegativeFloat
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,15 +41,10 @@ class GiGPO(Algorithm):
         """Weights of the two terms, and the discount of the second."""
 
         discount: float = 0.95
-        episode_weight: float = 1.0
+        episode_weight: NonNegativeFloat = 1.0
         """Weight of the whole episode's advantage."""
-        state_weight: float = 1.0
+        state_weight: NonNegativeFloat = 1.0
         """Weight of the advantage among turns that start from the same state."""
-
-        def validate(self) -> None:
-            """Raise `ConfigError` at the first invalid value."""
-            GRPO.Config.validate(self)
-            check_not_negative("algorithm", self, "episode_weight", "state_weight")
 
     config: Config
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentrl.algorithms.ppo import PPO
-from agentrl.config.bounds import check_positive
+from agentrl.config.bounds import PositiveFloat
 
 
 class PFPPO(PPO):
@@ -27,13 +27,8 @@ class PFPPO(PPO):
     class Config(PPO.Config):
         """How strongly returns decide what is drawn."""
 
-        resample_power: float = 1.0
+        resample_power: PositiveFloat = 1.0
         """Episodes are resampled in proportion to this power of their absolute return."""
-
-        def validate(self) -> None:
-            """Raise `ConfigError` at the first invalid value."""
-            PPO.Config.validate(self)
-            check_positive("algorithm", self, "resample_power")
 
     config: Config
 

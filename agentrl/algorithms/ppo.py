@@ -9,7 +9,7 @@ from agentrl.algorithms.core.algorithm import AdvantageResult, Algorithm, Requir
 from agentrl.algorithms.core.kl import log_ratio
 from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, TokenLoss
 from agentrl.config import AlgorithmConfig, CriticConfig, LossConfig
-from agentrl.config.bounds import check_at_most, check_not_negative
+from agentrl.config.bounds import Fraction, NonNegativeFloat
 from agentrl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,16 +35,9 @@ class PPO(Algorithm):
         """A critic, and how far its values are trusted."""
 
         whiten: bool = True
-        gae_lambda: float = 1.0
+        gae_lambda: Fraction = 1.0
         """Lambda from token to token."""
         critic: CriticConfig = field(default_factory=CriticConfig)
-
-        def validate(self) -> None:
-            """Raise `ConfigError` at the first invalid value."""
-            AlgorithmConfig.validate(self)
-            self.critic.validate()
-            check_not_negative("algorithm", self, "gae_lambda")
-            check_at_most("algorithm", self, 1, "gae_lambda")
 
     config: Config
 
@@ -122,9 +115,9 @@ class PPOLoss(PolicyLoss):
     class Config(LossConfig):
         """Clipping of the probability ratio to the sampling policy."""
 
-        clip_low: float = 0.2
+        clip_low: NonNegativeFloat = 0.2
         """The ratio is clipped below at `1 - clip_low`."""
-        clip_high: float = 0.2
+        clip_high: NonNegativeFloat = 0.2
         """The ratio is clipped above at `1 + clip_high`."""
         clip_dual: float | None = 3.0
         """Dual clip: the loss of a token with negative advantage is at most this times the
@@ -132,7 +125,6 @@ class PPOLoss(PolicyLoss):
 
         def validate(self) -> None:
             """Raise `ConfigError` at the first invalid value."""
-            check_not_negative("algorithm.loss", self, "clip_low", "clip_high")
             if self.clip_dual is not None and self.clip_dual < 1:
                 raise ConfigError(
                     f"algorithm.loss.clip_dual={self.clip_dual}: must be at least 1, or null: "

@@ -38,11 +38,6 @@ class PRIME(Algorithm):
 
         implicit_reward: ImplicitRewardConfig = field(default_factory=ImplicitRewardConfig)
 
-        def validate(self) -> None:
-            """Raise `ConfigError` at the first invalid value."""
-            AlgorithmConfig.validate(self)
-            self.implicit_reward.validate()
-
     config: Config
 
     @property

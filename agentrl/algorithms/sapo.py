@@ -8,7 +8,7 @@ from agentrl.algorithms.core.kl import log_ratio
 from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, TokenLoss
 from agentrl.algorithms.grpo import GRPO
 from agentrl.config import LossConfig
-from agentrl.config.bounds import check_positive
+from agentrl.config.bounds import PositiveFloat
 
 
 class SAPOLoss(PolicyLoss):
@@ -26,14 +26,10 @@ class SAPOLoss(PolicyLoss):
     class Config(LossConfig):
         """Temperatures of the gate."""
 
-        tau_positive: float = 1.0
+        tau_positive: PositiveFloat = 1.0
         """Temperature for positive advantages."""
-        tau_negative: float = 1.05
+        tau_negative: PositiveFloat = 1.05
         """Temperature for the others."""
-
-        def validate(self) -> None:
-            """Raise `ConfigError` at the first invalid value."""
-            check_positive("algorithm.loss", self, "tau_positive", "tau_negative")
 
     config: Config
 

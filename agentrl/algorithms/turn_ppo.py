@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from agentrl.algorithms.core.algorithm import AdvantageResult
 from agentrl.algorithms.core.statistics import last_of_turns
 from agentrl.algorithms.ppo import PPO, gae
-from agentrl.config.bounds import check_at_most, check_not_negative
+from agentrl.config.bounds import Fraction
 
 if TYPE_CHECKING:
     from agentrl.algorithms.core.trajectories import Trajectories
@@ -36,14 +36,8 @@ class TurnPPO(PPO):
         """A lambda of its own from turn to turn."""
 
         discount: float = 0.99
-        turn_gae_lambda: float = 0.95
+        turn_gae_lambda: Fraction = 0.95
         """Lambda from turn to turn."""
-
-        def validate(self) -> None:
-            """Raise `ConfigError` at the first invalid value."""
-            PPO.Config.validate(self)
-            check_not_negative("algorithm", self, "turn_gae_lambda")
-            check_at_most("algorithm", self, 1, "turn_gae_lambda")
 
     config: Config
 

@@ -3,7 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentrl.config.bounds import check_at_most, check_not_negative, check_positive
+from agentrl.config.bounds import (
+    BatchSize,
+    Fraction,
+    LearningRate,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import LOSS
 
@@ -30,24 +38,17 @@ class KLConfig:
     estimate: Literal["k1", "abs", "k2", "k3", "k3+"] | None = None
     """Estimator of the KL divergence from sampled tokens. None takes k3 in the loss; in the reward
     it takes k1, the only one whose policy gradient is that of the KL."""
-    coefficient: float = 0.001
+    coefficient: NonNegativeFloat = 0.001
     """Weight of the penalty."""
-    target: float | None = None
+    target: PositiveFloat | None = None
     """Target KL in nats per token, to which the coefficient adapts; None keeps it constant."""
-    horizon: float = 10.0
+    horizon: PositiveFloat = 10.0
     """Time constant of the adaptive controller, in steps."""
 
     @property
     def estimator(self) -> str:
         """The estimator in use."""
         return self.estimate or ("k1" if self.add_to == "reward" else "k3")
-
-    def validate(self) -> None:
-        """Raise `ConfigError` at the first invalid value."""
-        check_not_negative("algorithm.kl", self, "coefficient")
-        check_positive("algorithm.kl", self, "horizon")
-        if self.target is not None:
-            check_positive("algorithm.kl", self, "target")
 
     def validate_for_training(self, usual: "KLConfig") -> None:
         """Raise `ConfigError` if settings have no effect or contradict each other.
@@ -86,17 +87,13 @@ class SamplingConfig:
     """Replace groups whose episodes all have the same reward, up to rounding."""
     filter_means: list[float] | None = None
     """[lowest, highest] mean reward of a group; others are replaced. None replaces none."""
-    refills: int = 3
+    refills: NonNegativeInt = 3
     """Maximum number of times that filtered groups are replaced in one step."""
 
     @property
     def filters(self) -> bool:
         """Whether any group may be replaced."""
         return self.filter_groups or self.filter_means is not None
-
-    def validate(self) -> None:
-        """Raise `ConfigError` at the first invalid value."""
-        check_not_negative("algorithm.sampling", self, "refills")
 
     def validate_for_training(self) -> None:
         """Raise `ConfigError` if settings contradict each other."""
@@ -111,15 +108,10 @@ class SamplingConfig:
 class OverlongConfig:
     """Penalty for replies that come close to `rollout.max_new_tokens`."""
 
-    buffer: float = 0.0
+    buffer: Fraction = 0.0
     """Length of the penalty zone before the limit, as a fraction of it; 0 for no penalty."""
-    penalty: float = 1.0
+    penalty: NonNegativeFloat = 1.0
     """Reward subtracted from a reply of `rollout.max_new_tokens`."""
-
-    def validate(self) -> None:
-        """Raise `ConfigError` at the first invalid value."""
-        check_not_negative("algorithm.overlong", self, "buffer", "penalty")
-        check_at_most("algorithm.overlong", self, 1, "buffer")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,15 +123,10 @@ class ImportanceConfig:
     ] = "none"  # fmt: skip
     """Weight tokens by the learner's probability over the engine's, or by the product of these
     ratios over a reply: truncated above, or masked outside its bounds."""
-    low: float = 0.5
+    low: NonNegativeFloat = 0.5
     """Smallest ratio that is not masked."""
-    high: float = 2.0
+    high: PositiveFloat = 2.0
     """Largest ratio that is not truncated or masked."""
-
-    def validate(self) -> None:
-        """Raise `ConfigError` at the first invalid value."""
-        check_not_negative("algorithm.importance_correction", self, "low")
-        check_positive("algorithm.importance_correction", self, "high")
 
     def validate_for_training(self) -> None:
         """Raise `ConfigError` if the bounds contradict each other."""
@@ -154,33 +141,22 @@ class ImportanceConfig:
 class CriticConfig:
     """The critic of an algorithm that has one."""
 
-    lr: float = 1e-5
+    lr: LearningRate = 1e-5
     """Learning rate of the critic."""
-    clip: float | None = 0.2
+    clip: PositiveFloat | None = 0.2
     """Value clipping: largest change of a value in one update; None for no limit."""
-    warmup_steps: int = 0
+    warmup_steps: NonNegativeInt = 0
     """Number of steps at the start in which only the critic is trained."""
-
-    def validate(self) -> None:
-        """Raise `ConfigError` at the first invalid value."""
-        check_positive("algorithm.critic", self, "lr")
-        check_not_negative("algorithm.critic", self, "warmup_steps")
-        if self.clip is not None:
-            check_positive("algorithm.critic", self, "clip")
 
 
 @dataclass(slots=True, kw_only=True)
 class ImplicitRewardConfig:
     """The implicit process reward model of an algorithm that trains one."""
 
-    beta: float = 0.05
+    beta: PositiveFloat = 0.05
     """Scale of the reward: beta log(pi_rm / pi_ref)."""
-    lr: float = 1e-6
+    lr: LearningRate = 1e-6
     """Learning rate of the reward model."""
-
-    def validate(self) -> None:
-        """Raise `ConfigError` at the first invalid value."""
-        check_positive("algorithm.implicit_reward", self, "beta", "lr")
 
 
 def _default_loss() -> LossConfig:
@@ -199,9 +175,9 @@ class AlgorithmConfig:
     name: str
     """A built-in algorithm, `module:Class` or `path/file.py:Class`."""
     loss: LossConfig = field(default_factory=_default_loss)
-    discount: float = 1.0
+    discount: Fraction = 1.0
     """Discount of later rewards per turn; without effect where whole episodes are compared."""
-    token_discount: float = 1.0
+    token_discount: Fraction = 1.0
     """Discount of later rewards per token within a turn."""
     whiten: bool = False
     """Normalize a step's advantages over its tokens to mean 0 and standard deviation 1."""
@@ -209,39 +185,27 @@ class AlgorithmConfig:
     """How token losses are reduced, over the whole step: the mean over all tokens; the mean over
     episodes of each one's token mean, of its sum, or of its sum divided by `aggregate_constant`; or
     the sum."""
-    aggregate_constant: float | None = None
+    aggregate_constant: PositiveFloat | None = None
     """Divisor of `aggregate=constant`, in tokens; None takes the most that an episode can
     sample."""
     kl: KLConfig = field(default_factory=KLConfig)
-    entropy_coefficient: float = 0.0
+    entropy_coefficient: NonNegativeFloat = 0.0
     """Weight of the entropy bonus in the loss."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     overlong: OverlongConfig = field(default_factory=OverlongConfig)
     importance_correction: ImportanceConfig = field(default_factory=ImportanceConfig)
-    max_staleness: int | None = None
+    max_staleness: NonNegativeInt | None = None
     """Largest number of updates by which a token may be older than the learner; older tokens are
     left out of every loss. None for no limit."""
-    epochs: int = 1
+    epochs: PositiveInt = 1
     """Passes over a step's samples."""
-    minibatch: int | None = None
+    minibatch: BatchSize | None = None
     """Samples with nonzero advantage per optimizer step; None makes one step per pass."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value, for any job."""
         with boundary(ConfigError, f"{LOSS.setting}={self.loss.name}: validate() fails"):
             self.loss.validate()
-        self.kl.validate()
-        self.sampling.validate()
-        self.overlong.validate()
-        self.importance_correction.validate()
-        check_positive("algorithm", self, "epochs")
-        check_not_negative("algorithm", self, "discount", "token_discount", "entropy_coefficient")
-        check_at_most("algorithm", self, 1, "discount", "token_discount")
-        for name in ("minibatch", "aggregate_constant"):
-            if getattr(self, name) is not None:
-                check_positive("algorithm", self, name)
-        if self.max_staleness is not None:
-            check_not_negative("algorithm", self, "max_staleness")
 
     def validate_for_training(self) -> None:
         """Raise `ConfigError` if settings have no effect or contradict each other."""

@@ -1,69 +1,120 @@
-"""Checks of values that several sections share; each raises `ConfigError` with key and value."""
+"""Bounds of settings, declared in their types, and the check of them."""
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_type_hints
+from collections.abc import Mapping, Sequence
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Le, Lt
 
 from agentrl.errors import ConfigError
 
-AUTO = "auto"
-"""The value of settings that are derived from the model or the cluster."""
 MAX_EPISODES = 100_000
 """Episodes of a step, in flight, or of an evaluation; anything above is a typo."""
-_LONGEST_S = 1_000_000
+MAX_NUMBER = 1_000_000_000_000
+"""The largest number that any setting takes; anything above is a typo."""
+_MAX_S = 1_000_000
 """Eleven days; socket timers overflow after 24."""
-_LARGEST_NUMBER = 1_000_000_000_000
-_TOGETHER = "they run at the same time"
-_LARGEST: dict[str, tuple[int, str]] = {
-    "max_turns": (100_000, "an episode is kept in memory until it ends"),
-    "max_pixels": (1_000_000_000, "an image would not fit into memory"),
-    "max_tokens": (100_000_000, "a conversation would not fit into memory"),
-    "micro_batch_tokens": (100_000_000, "a row would not fit into memory"),
-    "lr": (100, "every weight would be lost in the first step"),
-    "weight_decay": (100, "every weight would be lost in the first step"),
-    **dict.fromkeys(("batch", "minibatch"), (1_000_000, "a step would never end")),
-    **dict.fromkeys(("steps", "lr_warmup_steps"), (1_000_000_000, "training would never end")),
-    "processes": (1_000, _TOGETHER),
-    **dict.fromkeys(("actors", "ranks", "replicas"), (100_000, _TOGETHER)),
-    **dict.fromkeys(
-        ("sequence_parallel", "tensor_parallel", "expert_parallel"), (100_000, _TOGETHER)
-    ),
-    **dict.fromkeys(
-        ("episodes", "pool", "refills", "max_refills", "max_worker_restarts", "restarts"),
-        (MAX_EPISODES, "anything above is a typo"),
-    ),
-}
-"""The largest value of settings with such a name, and why."""
-_PLAIN_LISTS = (list[str], list[int], list[float], list[str] | None, list[int] | None)
+
+# The text beside some bounds says why there is an upper one.
+PositiveInt = Annotated[int, Gt(0)]
+NonNegativeInt = Annotated[int, Ge(0)]
+PositiveFloat = Annotated[float, Gt(0)]
+NonNegativeFloat = Annotated[float, Ge(0)]
+Fraction = Annotated[float, Ge(0), Le(1)]
+Seconds = Annotated[float, Gt(0), Le(_MAX_S)]
+NonNegativeSeconds = Annotated[float, Ge(0), Le(_MAX_S)]
+EpisodeCount = Annotated[int, Gt(0), Le(MAX_EPISODES)]
+ProcessCount = Annotated[int, Gt(0), Le(100_000), "they run at the same time"]
+StepCount = Annotated[int, Gt(0), Le(1_000_000_000), "training would never end"]
+BatchSize = Annotated[int, Gt(0), Le(1_000_000), "a step would never end"]
+TokenCount = Annotated[int, Gt(0), Le(100_000_000), "it would not fit into memory"]
+LearningRate = Annotated[float, Gt(0), Le(100), "every weight would be lost in the first step"]
 
 
-def check_positive(section: str, settings: object, *names: str) -> None:
-    """Check that the named settings of a section are above 0."""
-    for name in names:
-        if not (value := getattr(settings, name)) > 0:
-            raise ConfigError(f"{section}.{name}={value}: must be above 0")
+@cache
+def declared_types(section: type) -> Mapping[str, Any]:
+    """The types of a section's settings with their bounds, by name.
+
+    A subclass that repeats a type, to give the setting another default, keeps its bounds.
+    """
+    found, plain = dict[str, Any](), dict[str, Any]()
+    for base in reversed(section.__mro__):
+        for name, hint in get_type_hints(base, include_extras=True).items():
+            if hint != plain.get(name):
+                found[name] = hint
+        plain |= get_type_hints(base)
+    return found
 
 
-def check_count(section: str, settings: object, name: str) -> None:
-    """Check that a setting is a whole number above 0, or `auto`."""
-    value = getattr(settings, name)
-    if value != AUTO and (isinstance(value, str) or value <= 0):
-        raise ConfigError(f"{section}.{name}={value!r}: must be a whole number above 0, or auto")
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, or the one type that it is not."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def check_not_negative(section: str, settings: object, *names: str) -> None:
-    """Check that the named settings of a section are at least 0."""
-    for name in names:
-        if (value := getattr(settings, name)) < 0:
-            raise ConfigError(f"{section}.{name}={value}: must not be below 0")
+def check_bounds(section: Any, key: str = "") -> None:
+    """Check every number in a section, and in the sections and lists inside it.
+
+    Args:
+        section: a dataclass whose types declare bounds by `annotated_types`.
+        key: dotted key of the section, for messages.
+
+    Raises:
+        ConfigError: the first number that is out of bounds or not finite, or a list or mapping
+            within a list of plain values, which OmegaConf accepts.
+    """
+    for name, hint in declared_types(section.__class__).items():
+        _check(getattr(section, name), hint, f"{key}.{name}" if key else name)
 
 
-def check_at_most(section: str, settings: object, most: float, *names: str) -> None:
-    """Check that the named settings of a section are not above `most`."""
-    for name in names:
-        if (value := getattr(settings, name)) > most:
-            raise ConfigError(f"{section}.{name}={value}: must be at most {most}")
+def _check(value: Any, hint: Any, key: str) -> None:
+    if dataclasses.is_dataclass(value):
+        check_bounds(value, key)
+    elif isinstance(value, Mapping):
+        inner = _item_type(hint, dict)
+        for name, item in value.items():
+            _check(item, inner, f"{key}.{name}")
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        inner = _item_type(hint, list)
+        for number, item in enumerate(value):
+            if inner in (str, int, float) and not isinstance(item, str | int | float):
+                raise ConfigError(
+                    f"{key}={value}: {item} is not a plain value; write a list such as [A, B]"
+                )
+            _check(item, inner, f"{key}[{number}]")
+    elif isinstance(value, int | float) and (problem := _problem(value, hint)):
+        raise ConfigError(f"{key}={value}: {problem}")
+
+
+def _item_type(hint: Any, kind: type) -> Any:
+    """The type of what is inside a list or mapping; `Any` if its type is not declared."""
+    return next((get_args(one)[-1] for one in alternatives(hint) if get_origin(one) is kind), Any)
+
+
+def _problem(value: Any, hint: Any) -> str | None:
+    """Why a number is not one of its type; None if it is."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "must be a finite number"
+    parts = alternatives(hint)
+    words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
+    either = "".join(f", or {word}" for word in [*words, *["null"] * (type(None) in parts)])
+    declared = [one for part in parts for one in getattr(part, "__metadata__", ())]
+    why = "".join(f": {one}" for one in declared if isinstance(one, str))
+    for bound in declared:
+        match bound:
+            case Gt(gt=least) if not value > least:
+                return f"must be above {least}{either}"
+            case Ge(ge=least) if value < least:
+                return f"must not be below {least}{either}"
+            case Lt(lt=most) if not value < most:
+                return f"must be below {most}{either}{why}"
+            case Le(le=most) if value > most:
+                return f"must be at most {most:,}{either}{why}"
+    if hint is not Any and abs(value) > MAX_NUMBER:
+        return f"must be at most {MAX_NUMBER:,}: anything above is a typo"
+    return None
 
 
 def check_size(key: str, size: Sequence[int] | None, least: int, most: int) -> None:
@@ -78,54 +129,3 @@ def check_betas(key: str, betas: Sequence[float]) -> None:
     """Check the two decays of AdamW."""
     if len(betas) != 2 or not 0 <= min(betas) <= max(betas) < 1:
         raise ConfigError(f"{key}={betas}: must be two decays, both at least 0 and below 1")
-
-
-def check_floats(value: Any, key: str = "") -> None:
-    """Check that every float inside a value is finite, and every duration a sensible one."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ConfigError(f"{key}={value}: must be a finite number")
-        if key.endswith("_s") and value > _LONGEST_S:
-            raise ConfigError(f"{key}={value}: must be at most {_LONGEST_S} seconds")
-    elif isinstance(value, Mapping):
-        for name, item in value.items():
-            check_floats(item, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        for number, item in enumerate(value):
-            check_floats(item, f"{key}[{number}]")
-
-
-def check_lists(section: Any) -> None:
-    """Check that no list of texts or numbers contains a list or mapping: OmegaConf accepts them."""
-    for key, hint, value in _settings(section):
-        for item in (value or ()) if hint in _PLAIN_LISTS else ():
-            if not isinstance(item, str | int | float):
-                raise ConfigError(
-                    f"{key}={value}: {item} is not a plain value; write a list such as [A, B]"
-                )
-
-
-def check_largest(section: Any) -> None:
-    """Check that no number is so large that the job could not be meant or run."""
-    for key, _, value in _settings(section):
-        if isinstance(value, int | float):
-            name = key.rpartition(".")[2]
-            most, why = _LARGEST.get(name, (_LARGEST_NUMBER, "anything above is a typo"))
-            if abs(value) > most:
-                raise ConfigError(f"{key}={value}: must be at most {most:,}: {why}")
-
-
-def largest(name: str) -> int:
-    """The largest value of a number with this name."""
-    usual = _LONGEST_S if name.endswith("_s") else _LARGEST_NUMBER
-    return _LARGEST.get(name, (usual, ""))[0]
-
-
-def _settings(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Key, type and value of each setting of a section and those in it."""
-    for name, hint in get_type_hints(type(section)).items():
-        value = getattr(section, name)
-        if dataclasses.is_dataclass(value):
-            yield from _settings(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", hint, value

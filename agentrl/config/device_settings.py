@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
-from agentrl.config.bounds import check_not_negative, check_positive, check_size
+from agentrl.config.bounds import NonNegativeSeconds, PositiveInt, Seconds, check_size
 from agentrl.errors import ConfigError
 from agentrl.extension_points import CAPTURE, DRIVER
 from agentrl.text import known_names
@@ -36,24 +36,20 @@ def check_allowed(entry: str) -> str:
 class DeadlinesConfig:
     """How many seconds a phone may take."""
 
-    connect_s: float = 10.0
+    connect_s: Seconds = 10.0
     """To connect, or to reconnect after a failure."""
-    command_s: float = 5.0
+    command_s: Seconds = 5.0
     """Deadline of one command."""
-    frame_s: float = 5.0
+    frame_s: Seconds = 5.0
     """Deadline of one screenshot."""
-    settle_s: float = 3.0
+    settle_s: Seconds = 3.0
     """How long the screen may take to settle after an action."""
-    launch_s: float = 15.0
+    launch_s: Seconds = 15.0
     """How long an app may take to come to the foreground."""
-    start_s: float = 30.0
+    start_s: Seconds = 30.0
     """How long all virtual phones may take to start."""
-    boot_s: float = 120.0
+    boot_s: Seconds = 120.0
     """How long Android may take to finish starting when a phone is opened."""
-
-    def validate(self) -> None:
-        """Raise `ConfigError` at the first invalid value."""
-        check_positive("devices.deadlines", self, *(field.name for field in fields(self)))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,11 +97,11 @@ class DevicesConfig:
     effect_delay_ms: list[int] | None = None
     """[minimum, maximum] delay until a virtual phone shows the effect of a touch; null for
     [50, 300] on real phones, [0, 0] on quick ones."""
-    quarantine_after: int = 3
+    quarantine_after: PositiveInt = 3
     """Consecutive failed episodes after which a phone is quarantined, even if it responds."""
-    quarantine_s: float = 30.0
+    quarantine_s: Seconds = 30.0
     """Seconds before a quarantined phone is tried again; doubled each time."""
-    patience_s: float = 300.0
+    patience_s: NonNegativeSeconds = 300.0
     """The job ends after all phones have been in quarantine for this many seconds."""
     reboot: bool = False
     """Reboot a phone if nothing else recovers it. A phone connected by `adb tcpip` does not come
@@ -113,7 +109,7 @@ class DevicesConfig:
     wake: bool = False
     """Turn a dark screen on, and dismiss a lock screen without a PIN, when a phone is opened,
     before each episode, and when it is recovered."""
-    lease_s: float = 15.0
+    lease_s: Seconds = 15.0
     """Seconds after which a phone is reclaimed from a rollout actor that died or hangs, if several
     actors share the phones."""
     deadlines: DeadlinesConfig = field(default_factory=DeadlinesConfig)
@@ -125,9 +121,6 @@ class DevicesConfig:
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
-        check_positive("devices", self, "quarantine_after", "quarantine_s", "lease_s")
-        check_not_negative("devices", self, "patience_s")
-        self.deadlines.validate()
         DRIVER.check_name(self.driver)
         if self.capture != "auto":
             CAPTURE.check_name(self.capture)

@@ -2,9 +2,11 @@
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from agentrl.config.bounds import MAX_EPISODES, check_at_most, check_not_negative, check_positive
+from annotated_types import Ge, Gt, Le, Lt
+
+from agentrl.config.bounds import EpisodeCount, NonNegativeInt, NonNegativeSeconds, PositiveInt
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SUITE
 
@@ -80,18 +82,18 @@ class EnvConfig:
     """Keyword arguments of the scripted players, passed to each that accepts them."""
     wrappers: list[WrapperConfig] = field(default_factory=list)
     """Applied to the environment in this order, the first one innermost."""
-    processes: int | str = 0
+    processes: Annotated[int, Ge(0), Le(1000), "they run at the same time"] | Literal["each"] = 0
     """Processes that run the environments of each rollout actor, in parallel and isolated from each
     other's crashes; 0 runs them in threads. `each` gives every environment a process of its own,
     with a single thread, as Playwright requires. Not for phones."""
-    patience_s: float = 30.0
+    patience_s: NonNegativeSeconds = 30.0
     """Seconds that the server of a remote environment may be away, such as for a restart. Only the
     episodes that it was playing are void."""
     state_key: Literal["info", "observation", "screen"] = "info"
     """Key that identifies a state when siblings are compared: `info["state_key"]`; `observation`,
     where equal observations are the same state; or `screen`, which ignores the status bar and
     differences that are too small or too faint to see at a glance."""
-    max_turns: int = 40
+    max_turns: Annotated[int, Gt(0), Le(100_000), "an episode is kept in memory until it ends"] = 40
     """An episode is truncated after this many turns."""
     dialect: str | None = None
     """How a model writes touches and other actions on a screen: `qwen3-vl-mobile-use`,
@@ -110,12 +112,6 @@ class EnvConfig:
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
-        check_positive("env", self, "max_turns")
-        check_not_negative("env", self, "patience_s")
-        if self.processes != EACH and (isinstance(self.processes, str) or self.processes < 0):
-            raise ConfigError(
-                f"env.processes={self.processes!r}: must be a whole number from 0, or {EACH}"
-            )
         if self.history is not None:
             parse_history(self.history)
         if self.dialect_kwargs and self.dialect is None:
@@ -158,22 +154,18 @@ class RewardAuditConfig:
     `reward/NAME`. Episodes without it are not counted."""
     truth_at: float = 1.0
     """The lowest value of the truth that counts as a success."""
-    max_false_accept: float | None = None
+    max_false_accept: Annotated[float, Ge(0), Lt(1)] | None = None
     """Allowed share of accepted episodes among those that truly failed. The job stops when the 95%
     interval of that share lies above it; None only logs the share."""
-    max_false_reject: float | None = None
+    max_false_reject: Annotated[float, Ge(0), Lt(1)] | None = None
     """Allowed share of rejected episodes among those that truly succeeded, likewise."""
-    min_episodes: int = 50
+    min_episodes: PositiveInt = 50
     """How many episodes must be behind a share before it can stop the job."""
-    window: int = 1000
+    window: PositiveInt = 1000
     """How many of the latest episodes are counted."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
-        check_positive("reward_audit", self, "min_episodes")
-        for name in ("max_false_accept", "max_false_reject"):
-            if (bound := getattr(self, name)) is not None and not 0 <= bound < 1:
-                raise ConfigError(f"reward_audit.{name}={bound}: must be at least 0 and below 1")
         if self.window < self.min_episodes:
             raise ConfigError(
                 f"reward_audit.window={self.window}: must be at least "
@@ -190,12 +182,12 @@ class RewardAuditConfig:
 class EvalConfig:
     """Evaluation on held-out seeds, which are never trained on."""
 
-    every: int = 10
+    every: NonNegativeInt = 10
     """Steps between evaluations during training, which determine the best checkpoint; the last step
     is always evaluated. 0 for none."""
-    episodes: int = 100
+    episodes: EpisodeCount = 100
     """Episodes of each evaluation before and after training, which run both sampled and greedy."""
-    episodes_during: int = 20
+    episodes_during: EpisodeCount = 20
     """Episodes of an evaluation during training."""
     first_seed: int = 1_000_000
     """The first held-out seed."""
@@ -211,8 +203,5 @@ class EvalConfig:
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
-        check_positive("eval", self, "episodes", "episodes_during")
-        check_not_negative("eval", self, "every")
         if self.suite is not None:
             SUITE.check_name(self.suite)
-        check_at_most("eval", self, MAX_EPISODES, "episodes", "episodes_during")

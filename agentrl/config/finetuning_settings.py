@@ -1,9 +1,19 @@
 """Settings of training on fixed data sets: supervised, on preferences, of reward models."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from agentrl.config.bounds import check_not_negative, check_positive
+from annotated_types import Ge, Lt
+
+from agentrl.config.bounds import (
+    BatchSize,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StepCount,
+    TokenCount,
+)
 from agentrl.errors import ConfigError
 from agentrl.files import path_of
 
@@ -21,7 +31,7 @@ class DataConfig:
     """Configuration (subset) of a data set of the Hub."""
     revision: str | None = None
     """Branch, tag or commit of a data set of the Hub."""
-    max_rows: int | None = None
+    max_rows: PositiveInt | None = None
     """Read only the first rows."""
     image_root: str | None = None
     """Folder that contains the images; None for the data's own."""
@@ -34,8 +44,6 @@ class DataConfig:
         """Raise `ConfigError` at the first invalid value."""
         if not self.data:
             raise ConfigError(f"{section}.data: name a file, a folder or an id on the Hub")
-        if self.max_rows is not None and self.max_rows < 1:
-            raise ConfigError(f"{section}.max_rows={self.max_rows}: must be at least 1")
         if self.image_root is not None:
             path_of(self.image_root, f"{section}.image_root")
 
@@ -48,35 +56,29 @@ class FinetuningConfig:
     """Examples to learn from."""
     eval: DataConfig | None = None
     """Examples for the evaluation loss; None uses those that `hold_out` keeps back."""
-    hold_out: float = 0.0
+    hold_out: Annotated[float, Ge(0), Lt(1)] = 0.0
     """Fraction of `train` that is kept back for the evaluation loss."""
-    epochs: float = 1.0
+    epochs: PositiveFloat = 1.0
     """Passes over the examples."""
-    steps: int | None = None
+    steps: StepCount | None = None
     """Optimizer steps, in place of `epochs`."""
-    batch: int = 32
+    batch: BatchSize = 32
     """Examples per optimizer step."""
-    max_tokens: int = 8192
+    max_tokens: TokenCount = 8192
     """Longest conversation."""
     on_long: Literal["refuse", "skip"] = "refuse"
     """Handling of longer conversations: stop with an error, or leave them out."""
     on_bad: Literal["refuse", "skip"] = "refuse"
     """Handling of rows or images that cannot be read: stop with an error, or leave them out."""
-    eval_every: int = 0
+    eval_every: NonNegativeInt = 0
     """Steps between evaluations; 0 evaluates before and after training only."""
-    patience: int | None = None
+    patience: PositiveInt | None = None
     """Stop after this many evaluations without a lower loss, and keep the best model; None never
     stops early."""
 
     def validate_section(self, section: str) -> None:
         """Raise `ConfigError` at the first invalid value of those that all sections have."""
-        check_positive(section, self, "epochs", "batch", "max_tokens")
-        check_not_negative(section, self, "hold_out", "eval_every")
         self.train.validate(f"{section}.train")
-        if self.hold_out >= 1:
-            raise ConfigError(f"{section}.hold_out={self.hold_out}: must be below 1")
-        if self.steps is not None and self.steps < 1:
-            raise ConfigError(f"{section}.steps={self.steps}: must be at least 1")
         if self.eval is not None:
             self.eval.validate(f"{section}.eval")
             if self.hold_out:
@@ -84,11 +86,8 @@ class FinetuningConfig:
                     f"{section}.hold_out={self.hold_out}: {section}.eval names the examples for "
                     "the evaluation loss; leave out one of the two"
                 )
-        if self.patience is None:
-            return
-        if self.patience < 1:
-            raise ConfigError(f"{section}.patience={self.patience}: must be at least 1")
-        if not self.eval_every or not (self.hold_out or self.eval):
+        is_evaluated = self.eval_every and (self.hold_out or self.eval)
+        if self.patience is not None and not is_evaluated:
             raise ConfigError(
                 f"{section}.patience={self.patience}: needs evaluations: set {section}.eval_every, "
                 f"and {section}.hold_out or {section}.eval"
@@ -111,23 +110,19 @@ class DPOConfig(FinetuningConfig):
     loss: Literal["dpo", "ipo", "simpo"] = "dpo"
     """DPO (arXiv:2305.18290), IPO (arXiv:2310.12036), or SimPO (arXiv:2405.14734), which needs no
     reference model."""
-    beta: float = 0.1
+    beta: PositiveFloat = 0.1
     """Scale of the implicit reward: higher values stay closer to the reference. IPO's tau; SimPO's
     paper uses 2 to 10."""
-    margin: float = 0.0
+    margin: NonNegativeFloat = 0.0
     """By how much the implicit reward of the better answer should exceed the other's: gamma of
     SimPO; has no effect on IPO."""
-    label_smoothing: float = 0.0
+    label_smoothing: Annotated[float, Ge(0), Lt(0.5)] = 0.0
     """Assumed fraction of pairs whose answers are swapped (conservative DPO); has no effect on
     IPO."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
         self.validate_section("dpo")
-        check_positive("dpo", self, "beta")
-        check_not_negative("dpo", self, "margin", "label_smoothing")
-        if self.label_smoothing >= 0.5:
-            raise ConfigError(f"dpo.label_smoothing={self.label_smoothing}: must be below 0.5")
         for name in ("margin", "label_smoothing") if self.loss == "ipo" else ():
             if value := getattr(self, name):
                 raise ConfigError(f"dpo.{name}={value}: has no effect with dpo.loss=ipo")
@@ -140,14 +135,13 @@ class RewardModelConfig(FinetuningConfig):
     per_turn: bool = False
     """Learn a reward of every reply from rows with `labels` (a process reward model), in place of
     one of whole answers from pairs."""
-    center: float = 0.0
+    center: NonNegativeFloat = 0.0
     """Coefficient of the squared sum of a pair's rewards, which keeps them around 0
     (arXiv:2312.09244)."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
         self.validate_section("reward_model")
-        check_not_negative("reward_model", self, "center")
         if self.per_turn and self.center:
             raise ConfigError(
                 f"reward_model.center={self.center}: has no effect with reward_model.per_turn"

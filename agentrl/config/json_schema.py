@@ -1,31 +1,34 @@
 """The configuration as a JSON schema, with which editors complete, describe and check YAML files.
 
-Types, defaults and descriptions come from the sections, bounds from what they check.
+Types, bounds, defaults and descriptions are those that the sections declare.
 """
 
 import ast
 import dataclasses
 import inspect
 import textwrap
-import types
 from collections.abc import Iterator
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from agentrl.config import bounds
 from agentrl.config.algorithm_selection import DEFAULT_ALGORITHM, algorithm_defaults
+from agentrl.config.bounds import MAX_NUMBER, alternatives, declared_types
 from agentrl.config.sampling_settings import DEFAULT_SAMPLER, sampler_defaults
 from agentrl.config.sections import Config
 from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER, ExtensionPoint
 
 Schema = dict[str, Any]
 
+_BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
+"""Keywords of JSON schema for the bounds of `annotated_types`."""
+
 _LATER = r"^\?\?\?$|\$\{"
 """Text instead of a number or switch: a value that is given later, or taken from elsewhere."""
 _NUMBER = r"|^[-+]?[0-9._]+([eE][-+]?[0-9]+)?$"
 """`1e-3`, which is text in YAML 1.1."""
+_ANY_SIZE = {"minimum": -MAX_NUMBER, "maximum": MAX_NUMBER}
 _PLAIN: dict[Any, Schema] = {
-    int: {"type": ["integer", "string"], "pattern": _LATER},
-    float: {"type": ["number", "string"], "pattern": _LATER + _NUMBER},
+    int: {"type": ["integer", "string"], "pattern": _LATER, **_ANY_SIZE},
+    float: {"type": ["number", "string"], "pattern": _LATER + _NUMBER, **_ANY_SIZE},
     bool: {"type": ["boolean", "string"], "pattern": _LATER},
     str: {"type": ["string", "number", "boolean"]},
     Any: {},
@@ -51,16 +54,12 @@ def json_schema() -> Schema:
 
 
 def _section(cls: type) -> Schema:
-    hints, described, limits = get_type_hints(cls), dict(_descriptions(cls)), _limits(cls)
+    described = dict(_descriptions(cls))
     properties = {}
     for field in dataclasses.fields(cls):
-        schema = _of(hints[field.name])
+        schema = _of(declared_types(cls)[field.name])
         if text := described.get(field.name):
             schema["description"] = text
-        if "number" in schema.get("type", ()) or "integer" in schema.get("type", ()):
-            schema |= _largest(field.name) | limits.get(field.name, {})
-            if "exclusiveMinimum" in schema:
-                del schema["minimum"]
         default = field.default
         if isinstance(default, str | int | float) or default is None:
             schema["default"] = default
@@ -71,11 +70,21 @@ def _section(cls: type) -> Schema:
 
 
 def _of(hint: Any) -> Schema:
-    """The schema of a type; a fresh object."""
-    if get_origin(hint) in (Union, types.UnionType):
-        choices = [_of(part) for part in get_args(hint) if part is not type(None)]
+    """The schema of a type and its bounds; a fresh object."""
+    if (parts := alternatives(hint)) != (hint,):
+        choices = [_of(part) for part in parts if part is not type(None)]
         schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
-        return _or_null(schema) if type(None) in get_args(hint) else schema
+        return _or_null(schema) if type(None) in parts else schema
+    if get_origin(hint) is Annotated:
+        kind, *bounds = get_args(hint)
+        schema = _of(kind)
+        for bound in (one for one in bounds if not isinstance(one, str)):
+            schema |= {_BOUNDS[name]: value for name, value in dataclasses.asdict(bound).items()}
+        if "exclusiveMinimum" in schema:
+            del schema["minimum"]
+        if "exclusiveMaximum" in schema:
+            del schema["maximum"]
+        return schema
     if get_origin(hint) is Literal:
         return {"enum": list(get_args(hint))}
     if get_origin(hint) is list:
@@ -118,42 +127,6 @@ def _chosen(point: ExtensionPoint, built_in: list[Any], default: str | None) -> 
         "if": {"type": "object", "properties": {"name": {"enum": names}}},
         "then": {"propertyNames": {"enum": list(properties)}},
     }
-
-
-def _largest(name: str) -> Schema:
-    """Return the bounds that `bounds.check_floats` and `bounds.check_largest` allow."""
-    most = bounds.largest(name)
-    return {"minimum": -most, "maximum": most}
-
-
-def _limits(cls: type) -> dict[str, Schema]:
-    """The bounds that a section's class checks, whatever its other settings are."""
-    found: dict[str, Schema] = {}
-    for base in reversed([one for one in cls.__mro__ if dataclasses.is_dataclass(one)]):
-        for call in _checks(base):
-            assert isinstance(call.func, ast.Name)
-            texts = [one.value for one in call.args[1:] if isinstance(one, ast.Constant)]
-            for name in (text for text in texts if isinstance(text, str)):
-                limits = found.setdefault(name, {})
-                if call.func.id == "check_positive":
-                    limits["exclusiveMinimum"] = 0
-                elif call.func.id == "check_not_negative":
-                    limits["minimum"] = 0
-                elif isinstance(most := call.args[2], ast.Constant):
-                    limits["maximum"] = most.value
-                elif isinstance(most, ast.Name):
-                    limits["maximum"] = getattr(bounds, most.id)
-    return found
-
-
-def _checks(cls: type) -> Iterator[ast.Call]:
-    """Calls such as `check_positive("env", self, "max_turns")` that are always executed."""
-    names = ("check_positive", "check_not_negative", "check_at_most")
-    for method in (node for node in _body(cls) if isinstance(node, ast.FunctionDef)):
-        for line in method.body:
-            call = line.value if isinstance(line, ast.Expr) else None
-            if isinstance(call, ast.Call) and ast.unparse(call.func) in names:
-                yield call
 
 
 def _descriptions(cls: type) -> Iterator[tuple[str, str]]:

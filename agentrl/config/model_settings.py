@@ -1,9 +1,11 @@
 """Settings of the policy's model and of its adapters."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from agentrl.config.bounds import check_at_most, check_not_negative, check_positive, check_size
+from annotated_types import Ge, Gt, Le
+
+from agentrl.config.bounds import PositiveInt, check_size
 from agentrl.errors import ConfigError
 
 _NO_ADAPTERS = (
@@ -15,9 +17,9 @@ _NO_ADAPTERS = (
 class LoraConfig:
     """Low-rank adapters; with them, only the adapters are trained (extra `lora`)."""
 
-    rank: int = 0
+    rank: Annotated[int, Ge(0), Le(10_000)] = 0
     """Rank of each adapter; 0 trains the whole model."""
-    alpha: int = 32
+    alpha: PositiveInt = 32
     """The adapters' output is scaled by `alpha / rank`."""
     targets: list[str] = field(default_factory=list)
     """Suffixes of linear layers' names, such as `q_proj`; empty means all linear layers of the
@@ -30,12 +32,6 @@ class LoraConfig:
     """Weights that engines receive after each step: the full weights with adapters merged, or only
     the adapters, which vLLM applies while it samples: far less to transfer, but slower sampling.
     `adapter` requires all targets to be in the language model."""
-
-    def validate(self) -> None:
-        """Raise `ConfigError` at the first invalid value."""
-        check_positive("model.lora", self, "alpha")
-        check_not_negative("model.lora", self, "rank")
-        check_at_most("model.lora", self, 10_000, "rank")
 
     def validate_for_training(self) -> None:
         """Raise `ConfigError` if settings have no effect because the rank is 0."""
@@ -74,13 +70,11 @@ class ModelConfig:
     image_size: list[int] | None = None
     """[width, height] to which every image is scaled; None keeps the aspect ratio and scales the
     image down to `max_pixels`."""
-    max_pixels: int = 602112
+    max_pixels: Annotated[int, Gt(0), Le(1_000_000_000), "it would not fit into memory"] = 602112
     """Largest area of an image if `image_size` is not given."""
     tiny: dict[str, Any] = field(default_factory=dict)
     """Sizes of the tiny model that differ from its defaults."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
-        check_positive("model", self, "max_pixels")
-        self.lora.validate()
         check_size("model.image_size", self.image_size, 1, 16_384)

@@ -3,16 +3,18 @@
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
+from annotated_types import Ge, Gt, Le
+
 from agentrl.config.bounds import (
-    AUTO,
     MAX_EPISODES,
-    check_at_most,
-    check_count,
-    check_not_negative,
-    check_positive,
+    EpisodeCount,
+    NonNegativeInt,
+    PositiveInt,
+    ProcessCount,
+    Seconds,
 )
 from agentrl.errors import ConfigError
 
@@ -113,7 +115,7 @@ class RolloutConfig:
     be trained."""
     launcher: Literal["ray", "local"] = "ray"
     """Run rollouts and learner in Ray actors, or all in this process."""
-    actors: int | str = "auto"
+    actors: ProcessCount | Literal["auto"] = "auto"
     """Rollout processes, with `launcher: ray`. Each has its own engine; all share the same
     phones. `auto`: as many as the GPUs suffice for, and one per node without GPUs."""
     place: Literal["auto", "together", "apart"] = "auto"
@@ -121,43 +123,43 @@ class RolloutConfig:
     while it computes. `apart`: each has GPUs of its own, as many as `engine_kwargs` name for
     tensor, pipeline and data parallelism. `auto`: apart if there are enough GPUs for the given
     numbers, else together."""
-    groups: int = 4
+    groups: PositiveInt = 4
     """Groups per training step."""
-    group_size: int = 8
+    group_size: PositiveInt = 8
     """Episodes per group, which are compared with each other."""
     seed_per: Literal["group", "episode"] = "group"
     """`group`: all episodes of a group share a seed and so start in the same state. `episode`: each
     has its own, for environments that always start in the same state and have random transitions,
     such as FrozenLake: a shared seed would also fix the transitions, and an action that is right
     under one seed's transitions may be wrong under another's."""
-    concurrency: int = 32
+    concurrency: EpisodeCount = 32
     """Maximum number of episodes in flight; a phone plays one at a time."""
-    temperature: float = 1.0
+    temperature: Annotated[float, Ge(0), Le(100)] = 1.0
     """Sampling temperature."""
-    top_p: float = 1.0
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     """Sample only from the most probable tokens that together have this probability (nucleus
     sampling). Not for training, which needs the probabilities of all tokens."""
-    top_logprobs: int = 0
+    top_logprobs: Annotated[int, Ge(0), Le(20)] = 0
     """How many of the most probable tokens to record for each sampled token, with their
     probabilities, at most 20; the viewer shows them. 0 records none."""
-    max_new_tokens: int = 64
+    max_new_tokens: PositiveInt = 64
     """Longest reply, in tokens."""
-    max_context: int = 4096
+    max_context: Annotated[int, Gt(0), Le(10_000_000)] = 4096
     """Maximum tokens of prompt and reply together; a longer episode is truncated. A
     `remote` engine has its own limit."""
-    deadline_s: float = 600.0
+    deadline_s: Seconds = 600.0
     """Seconds for one episode, from reset to the last turn, without what it waits for the `hf`
     engine; also for each call to an environment that is served over HTTP."""
-    start_deadline_s: float = 600.0
+    start_deadline_s: Seconds = 600.0
     """Seconds for phones and engine to start."""
-    reward_deadline_s: float = 60.0
+    reward_deadline_s: Seconds = 60.0
     """Seconds for the reward functions of one episode."""
     reward_failure: Literal["void", "error"] = "void"
     """Handling of a failed reward function: discard the episode (`void`), or end the job
     (`error`)."""
-    max_refills: int = 8
+    max_refills: NonNegativeInt = 8
     """How many void episodes are replaced at most per actor, per step or evaluation."""
-    max_worker_restarts: int = 3
+    max_worker_restarts: NonNegativeInt = 3
     """How often a rollout process that dies or hangs is started again, with `launcher: ray`; the
     others play its episodes. If all are gone, the job ends."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -169,12 +171,7 @@ class RolloutConfig:
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
-        check_positive(
-            "rollout", self, "groups", "group_size", "concurrency", "max_new_tokens",
-            "deadline_s", "max_context", "reward_deadline_s", "start_deadline_s",
-        )  # fmt: skip
-        check_count("rollout", self, "actors")
-        if self.temperature <= 0:
+        if self.temperature == 0:
             raise ConfigError(
                 f"rollout.temperature={self.temperature}: must be above 0; "
                 "greedy sampling explores nothing (evaluation also plays greedily)"
@@ -184,19 +181,16 @@ class RolloutConfig:
                 f"rollout.temperature={self.temperature}: must be at least {_LOWEST_TEMPERATURE}; "
                 "below that vLLM samples from a distribution other than the learner's"
             )
-        check_at_most("rollout", self, 100, "temperature")
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"rollout.top_p={self.top_p}: must be above 0 and at most 1")
-        check_not_negative("rollout", self, "max_refills", "max_worker_restarts", "top_logprobs")
-        check_at_most("rollout", self, 20, "top_logprobs")
-        check_at_most("rollout", self, 10_000_000, "max_context")
-        check_at_most("rollout", self, self.max_context - 1, "max_new_tokens")
-        check_at_most("rollout", self, MAX_EPISODES, "concurrency")
+        if self.max_new_tokens >= self.max_context:
+            raise ConfigError(
+                f"rollout.max_new_tokens={self.max_new_tokens}: must be at most "
+                f"{self.max_context - 1}, below rollout.max_context"
+            )
         if (episodes := self.groups * self.group_size) > MAX_EPISODES:
             raise ConfigError(
                 f"rollout.groups * group_size={episodes}: must be at most {MAX_EPISODES}"
             )
-        if self.actors not in (1, AUTO) and self.launcher == "local":
+        if self.actors not in (1, "auto") and self.launcher == "local":
             raise ConfigError(
                 f"rollout.actors={self.actors}: rollout.launcher=local plays only in this process; "
                 "remove one of the two settings"

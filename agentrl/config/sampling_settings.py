@@ -4,7 +4,7 @@ import re
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from agentrl.config.bounds import check_positive
+from agentrl.config.bounds import EpisodeCount, PositiveFloat, check_bounds
 from agentrl.config.env_settings import EnvConfig, RewardConfig, WrapperConfig
 from agentrl.config.value_types import find_mistyped
 from agentrl.errors import ConfigError
@@ -24,7 +24,7 @@ class SamplerConfig:
 
     name: str
     """`uniform`, `solve_rate`, `success_replay`, or your own class (`my_sampler.py:MySampler`)."""
-    pool: int | None = None
+    pool: EpisodeCount | None = None
     """Train on this many seeds of each environment over and over, so that tasks repeat; None for
     the rows of a data set, or a new seed for each group."""
     success_at: float | None = None
@@ -32,9 +32,7 @@ class SamplerConfig:
     `success` or `accuracy` is 1."""
 
     def validate(self) -> None:
-        """Raise `ConfigError` at the first invalid value."""
-        if self.pool is not None:
-            check_positive("sampling", self, "pool")
+        """Raise `ConfigError` at the first invalid combination of settings."""
 
 
 def sampler_defaults(name: str = DEFAULT_SAMPLER) -> SamplerConfig:
@@ -89,7 +87,7 @@ class MixtureConfig:
 
     name: str = "???"
     """Name in the metrics, `env/NAME/...`: letters, digits, `.`, `_`, `+` and `-`."""
-    weight: float = 1.0
+    weight: PositiveFloat = 1.0
     """Share of the groups, relative to the sum of all weights; see also `sampling`."""
     env: dict[str, Any] = field(default_factory=dict)
     """Differences from the section `env`, such as `{kwargs: {boxes: 2}}`; `kwargs` and
@@ -135,7 +133,9 @@ class MixtureConfig:
             own[key] = {**tree.get(key, {}), **own.get(key, {})}
         if "wrappers" in own:
             own["wrappers"] = [WrapperConfig(**one) for one in own["wrappers"]]
-        return EnvConfig(**{**tree, **own})
+        env = EnvConfig(**{**tree, **own})
+        check_bounds(env, f"{where}.env")
+        return env
 
 
 def check_mixture(mixture: list[MixtureConfig]) -> None:
@@ -154,4 +154,3 @@ def check_mixture(mixture: list[MixtureConfig]) -> None:
             )
         if names.count(one.name) > 1:
             raise ConfigError(f"{where}.name={one.name}: another environment has this name")
-        check_positive(where, one, "weight")

@@ -9,12 +9,11 @@ from typing import Any, Literal, Self
 from agentrl.config.algorithm_selection import algorithm_defaults
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import (
-    AUTO,
-    check_floats,
-    check_largest,
-    check_lists,
-    check_not_negative,
-    check_positive,
+    NonNegativeInt,
+    NonNegativeSeconds,
+    PositiveFloat,
+    PositiveInt,
+    check_bounds,
 )
 from agentrl.config.device_settings import DevicesConfig
 from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardAuditConfig, RewardConfig
@@ -46,16 +45,16 @@ class RunConfig:
     its folder's or environment's where that is only `config.yaml` or the like."""
     frames: Literal["device", "model", "none"] = "device"
     """Resolution of recorded frames: the device's, the model's input, or no frames at all."""
-    keep_gb: float | None = None
+    keep_gb: PositiveFloat | None = None
     """Disk space for recorded episodes and their frames, in units of 10^9 bytes. Beyond it the
     oldest training episodes are removed, except for their scores; None keeps all. See
     docs/replay.md."""
     search_path: list[str] = field(default_factory=list)
     """Folders searched for modules; empty means the configuration's own folder."""
-    restarts: int = 3
+    restarts: NonNegativeInt = 3
     """How often a job resumes by itself, from its last checkpoint, after a learner rank died or did
     not answer; 0 never does. It stops if the same happens again after the same step."""
-    grace_s: float = 60.0
+    grace_s: NonNegativeSeconds = 60.0
     """After Ctrl-C, SIGTERM or SIGHUP, how long the update in progress may take to end. Then a
     checkpoint of the last finished step is saved, and the job ends."""
     stop_signal: Literal["SIGUSR1", "SIGUSR2", "SIGHUP"] | None = None
@@ -63,14 +62,11 @@ class RunConfig:
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
-        if self.keep_gb is not None and not self.keep_gb > 0:
-            raise ConfigError(f"run.keep_gb={self.keep_gb}: must be above 0, or null to keep all")
         if self.name is not None and not _is_folder_name(self.name):
             raise ConfigError(
                 f"run.name={quoted(self.name)}: must be a plain folder name: no slash, control "
                 "character, or space at either end, and at most 255 bytes"
             )
-        check_not_negative("run", self, "restarts", "grace_s")
         path_of(self.dir, "run.dir")
 
 
@@ -83,23 +79,19 @@ def _is_folder_name(name: str) -> bool:
 class CheckpointConfig:
     """When checkpoints are saved and how many are kept."""
 
-    every: int = 10
+    every: PositiveInt = 10
     """Steps between checkpoints."""
-    keep: int = 2
+    keep: PositiveInt = 2
     """How many of the latest are kept, besides the best."""
     asynchronous: bool = True
     """Train on while a checkpoint is written: each rank copies its state to CPU memory first."""
-
-    def validate(self) -> None:
-        """Raise `ConfigError` at the first invalid value."""
-        check_positive("checkpoint", self, "every", "keep")
 
 
 @dataclass(slots=True, kw_only=True)
 class Config:
     """The whole configuration of a job."""
 
-    seed: int = 0
+    seed: NonNegativeInt = 0
     """Seed of everything random."""
     run: RunConfig = field(default_factory=RunConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -134,10 +126,7 @@ class Config:
         Raises:
             ConfigError: the first invalid value.
         """
-        check_lists(self)
-        check_floats(asdict(self))
-        if self.seed < 0:
-            raise ConfigError(f"seed={self.seed}: must not be below 0")
+        check_bounds(self)
         self.rollout.validate()
         self.env.validate()
         for point, own in ((SAMPLER, self.sampling), (ALGORITHM, self.algorithm)):
@@ -148,7 +137,7 @@ class Config:
             job.env.validate()
         for section in (
             self.devices, self.train, self.model, self.optim, self.eval,
-            self.checkpoint, self.run, self.sft, self.dpo, self.reward_model, self.reward_audit,
+            self.run, self.sft, self.dpo, self.reward_model, self.reward_audit,
         ):  # fmt: skip
             if section is not None:
                 section.validate()
@@ -158,7 +147,7 @@ class Config:
         for logger in parse_loggers(self.logging):
             LOGGER.check_name(logger.name)
         lease_s, command_s = self.devices.lease_s, self.devices.deadlines.command_s
-        if self.rollout.actors not in (1, AUTO) and lease_s <= command_s:
+        if self.rollout.actors not in (1, "auto") and lease_s <= command_s:
             raise ConfigError(
                 f"devices.lease_s={lease_s}: must be above devices.deadlines.command_s={command_s},"
                 " the time that renewing a phone's lease may take"
@@ -185,7 +174,6 @@ class Config:
                     f"train.{key}={getattr(self.train, key)}: cannot be combined with "
                     f"model.lora.base=nf4, as 4-bit weights are not divided; set train.{key}=1"
                 )
-        check_largest(self)
 
     def validate_for_training(self) -> None:
         """Check what matters only to training, after `validate`.
@@ -210,7 +198,7 @@ class Config:
                 f"algorithm.name={algorithm.name}: compares each episode with a greedy one on the "
                 "group's seed; set rollout.seed_per=group"
             )
-        ranks = self.train.ranks_multiple if self.train.ranks == AUTO else self.train.ranks
+        ranks = self.train.ranks_multiple if self.train.ranks == "auto" else self.train.ranks
         if rollout.launcher == "local" and ranks != 1:
             raise ConfigError(
                 f"train.ranks={ranks} needs rollout.launcher=ray: the local launcher "

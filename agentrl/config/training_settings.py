@@ -2,14 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le
 
 from agentrl.config.bounds import (
-    check_at_most,
+    BatchSize,
+    EpisodeCount,
+    Fraction,
+    LearningRate,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ProcessCount,
+    Seconds,
+    StepCount,
+    TokenCount,
     check_betas,
-    check_count,
-    check_not_negative,
-    check_positive,
 )
 from agentrl.errors import ConfigError
 from agentrl.files import path_of
@@ -58,29 +68,29 @@ class WarmStartConfig:
     addition to the player's."""
     recorded_filter: RecordedFilterConfig = field(default_factory=RecordedFilterConfig)
     """Selects among the recorded episodes."""
-    episodes: int = 300
+    episodes: EpisodeCount = 300
     """Episodes the player demonstrates, on seeds reserved for demonstrations."""
-    steps: int = 1200
+    steps: StepCount = 1200
     """Optimizer steps."""
-    batch: int = 32
+    batch: BatchSize = 32
     """Turns per optimizer step; a whole conversation counts as all of its turns."""
-    lr: float = 1e-3
+    lr: LearningRate = 1e-3
     """Peak learning rate."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Ge(0), Le(100)] = 0.0
     """AdamW's weight decay, on weights of two and more dimensions: not on norms and biases."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.95])
     """AdamW's decay rates of the two moments."""
-    lr_warmup_steps: int = 50
+    lr_warmup_steps: NonNegativeInt = 50
     """Optimizer steps of linear learning-rate warmup."""
-    lr_final_ratio: float = 0.1
+    lr_final_ratio: Fraction = 0.1
     """The cosine schedule ends at this fraction of `lr`."""
-    grad_clip: float = 1.0
+    grad_clip: PositiveFloat = 1.0
     """Largest gradient norm."""
     relabel: bool = True
     """Query the player again each time a screen is visited, so that its random mistakes are not
     memorized. Applies only to recorded episodes that this player played, and only to a player that
     replies to the info alone: observations are not recorded."""
-    phase_weights: dict[str, float] = field(default_factory=dict)
+    phase_weights: dict[str, NonNegativeFloat] = field(default_factory=dict)
     """How often a turn is sampled, by the `phase` in its info; 1 if not listed."""
     cache: str | None = "~/.cache/agentrl"
     """Folder that caches the cloned model; None always trains it. `model.lora.base=nf4` is never
@@ -91,12 +101,6 @@ class WarmStartConfig:
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
-        check_positive("warm_start", self, "episodes", "steps", "batch", "lr", "grad_clip")
-        check_not_negative("warm_start", self, "weight_decay", "lr_warmup_steps", "lr_final_ratio")
-        for phase, weight in self.phase_weights.items():
-            if weight < 0:
-                raise ConfigError(f"warm_start.phase_weights.{phase}={weight}: must not be below 0")
-        check_at_most("warm_start", self, 1, "lr_final_ratio")
         check_betas("warm_start.betas", self.betas)
         if self.cache is not None:
             path_of(self.cache, "warm_start.cache")
@@ -120,22 +124,22 @@ class WarmStartConfig:
 class OptimConfig:
     """The AdamW optimizer."""
 
-    lr: float = 1e-6
+    lr: Annotated[float, Ge(0), Le(100)] = 1e-6
     """Peak learning rate; 0 only records episodes."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Ge(0), Le(100)] = 0.0
     """AdamW's weight decay, on weights of two and more dimensions: not on norms and biases."""
     betas: list[float] = field(default_factory=lambda: [0.9, 0.99])
     """AdamW's decay rates of the two moments."""
-    grad_clip: float = 1.0
+    grad_clip: PositiveFloat = 1.0
     """Largest gradient norm."""
-    lr_warmup_steps: int = 0
+    lr_warmup_steps: NonNegativeInt = 0
     """Optimizer steps of linear learning-rate warmup; skipped ones (`learner/skipped`) do not
     count."""
     lr_schedule: Literal["linear", "cosine"] = "linear"
     """How the learning rate decays over the training steps: linearly, or along half a cosine,
     which stays high longer and flattens at the end. A training step does not count if all its
     optimizer steps were skipped."""
-    lr_final_ratio: float = 1.0
+    lr_final_ratio: Fraction = 1.0
     """The fraction of `lr` reached at the last step; 1 keeps it constant."""
     moments: Literal["float32", "bfloat16", "8bit"] = "float32"
     """Precision of AdamW's two moments, for every trained model: 8, 4 or about 2 bytes per weight.
@@ -147,9 +151,6 @@ class OptimConfig:
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
-        check_positive("optim", self, "grad_clip")
-        check_not_negative("optim", self, "lr", "weight_decay", "lr_warmup_steps", "lr_final_ratio")
-        check_at_most("optim", self, 1, "lr_final_ratio")
         check_betas("optim.betas", self.betas)
         self.check_moments("optim.betas", self.betas)
 
@@ -167,35 +168,35 @@ class OptimConfig:
 class TrainConfig:
     """The learner."""
 
-    steps: int = 40
+    steps: Annotated[int, Ge(0), Le(1_000_000_000)] = 40
     """Training steps; each collects episodes, updates the model and publishes its weights once."""
     mode: Literal["sync", "async"] = "sync"
     """`async` collects episodes while it trains: running episodes continue with new weights as soon
     as they arrive, and every token records the version that sampled it. A resumed run is then no
     longer identical bit for bit."""
-    lag: int = 1
+    lag: PositiveInt = 1
     """In mode `async`: by how many updates the weights may lag when the episodes of a step start;
     `algorithm.max_staleness` drops older tokens, `algorithm.importance_correction` reweights
     them."""
-    ranks: int | str = "auto"
+    ranks: ProcessCount | Literal["auto"] = "auto"
     """Learner processes, under FSDP2; on GPUs, each has one. `auto`: as many as the GPUs suffice
     for, and one without GPUs."""
-    sequence_parallel: int = 1
+    sequence_parallel: ProcessCount = 1
     """Ranks that share each row's tokens, for episodes too long for one GPU: each keeps its part of
     the activations. Must divide `ranks` and the model's attention heads; `micro_batch_tokens` is
     their total."""
-    tensor_parallel: int = 1
+    tensor_parallel: ProcessCount = 1
     """Neighboring ranks that share the matrices of each decoder layer and work on the same rows,
     for models whose layers are too large for one GPU; on GPUs, all of them on one node. Must divide
     `ranks` and the model's attention heads, those of keys and values included."""
-    expert_parallel: int = 1
+    expert_parallel: ProcessCount = 1
     """Neighboring ranks that share the experts of a mixture-of-experts model: each has some of
     them, and tokens travel to those that they are routed to. A multiple of `tensor_parallel`; must
     divide `ranks`, within a replica, and the model's experts."""
-    replicas: int = 1
+    replicas: ProcessCount = 1
     """Copies of the weights, each sharded over neighboring ranks (HSDP). With one per node, only
     summed gradients travel between nodes. Must divide `ranks`."""
-    micro_batch_tokens: int = 16384
+    micro_batch_tokens: TokenCount = 16384
     """Maximum tokens of one forward pass, including padding."""
     share_prefixes: bool = True
     """Compute prefixes shared by several samples once if that is cheaper; the result is exact."""
@@ -228,30 +229,17 @@ class TrainConfig:
     transfer, in chunks through `shared` memory, by CUDA `ipc` on a GPU that both share, or by
     `nccl` between GPUs; or by your own transport as `module:Class` or `path/file.py:Class`. `auto`
     takes a transport between GPUs if the engine has one that suits them, else `file`."""
-    deadline_s: float = 1800.0
+    deadline_s: Seconds = 1800.0
     """Seconds for one call to the learner, such as an update."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
-        check_positive(
-            "train",
-            self,
-            "sequence_parallel",
-            "tensor_parallel",
-            "expert_parallel",
-            "replicas",
-            "lag",
-            "micro_batch_tokens",
-            "deadline_s",
-        )
-        check_count("train", self, "ranks")
         for key in ("sequence_parallel", "tensor_parallel", "expert_parallel"):
             if self.compile and getattr(self, key) > 1:
                 raise ConfigError(
                     f"train.compile=true: with train.{key}={getattr(self, key)} layers communicate "
                     "with other ranks and cannot be compiled; set train.compile=false"
                 )
-        check_not_negative("train", self, "steps")
         if self.activation_offload and not self.gradient_checkpointing:
             raise ConfigError(
                 "train.activation_offload=true: offloads what gradient checkpointing keeps; set "

@@ -76,7 +76,7 @@ def _has_type(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         return _is_number(value, hint)
     if origin in (Union, types.UnionType):
-        return type(value) in get_args(hint)
+        return any(value in get_args(part) or type(value) is part for part in get_args(hint))
     return True  # Any
 
 
@@ -99,7 +99,8 @@ def _expected(hint: Any) -> str:
     if get_origin(hint) is list and dataclasses.is_dataclass(item := get_args(hint)[0]):
         return f"a list of mappings, such as [{{{dataclasses.fields(item)[0].name}: ...}}]"
     if get_origin(hint) is Literal:
-        return f"one of {', '.join(map(repr, get_args(hint)))}"
+        choices = ", ".join(map(repr, get_args(hint)))
+        return f"one of {choices}" if get_args(hint)[1:] else choices
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join(map(_expected, get_args(hint)))
     expected: dict[Any, str] = {

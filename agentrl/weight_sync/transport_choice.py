@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from agentrl.cluster.reservation import find_nodes
 from agentrl.config import LoraConfig, RolloutConfig, TrainConfig
-from agentrl.config.bounds import AUTO
 from agentrl.errors import ConfigError
 from agentrl.extension_points import ENGINE, TRANSPORT
 from agentrl.policies.engines.engine import Engine
@@ -156,7 +155,7 @@ class TransportChoice:
 
     @property
     def _is_automatic(self) -> bool:
-        return self.train.weight_transfer == AUTO
+        return self.train.weight_transfer == "auto"
 
     @property
     def _share_gpus(self) -> bool:

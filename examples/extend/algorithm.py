@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from annotated_types import Ge, Le
 
 from agentrl.algorithms.core.algorithm import Algorithm, Requires
 from agentrl.algorithms.core.statistics import EPSILON, per_group
 from agentrl.config import AlgorithmConfig
-from agentrl.config.bounds import check_at_most, check_not_negative
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,13 +38,8 @@ class QuantileAdvantage(Algorithm):
 
     @dataclass(slots=True, kw_only=True)
     class Config(AlgorithmConfig):
-        quantile: float = 0.4
+        quantile: Annotated[float, Ge(0), Le(1)] = 0.4
         """Which quantile is the baseline; 0.5 is the median."""
-
-        def validate(self) -> None:
-            AlgorithmConfig.validate(self)
-            check_not_negative("algorithm", self, "quantile")
-            check_at_most("algorithm", self, 1, "quantile")
 
     config: Config
 

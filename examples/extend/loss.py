@@ -10,11 +10,13 @@ penalty pulls the ratio back instead: r = 1 + epsilon sign(A) minimizes the loss
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Gt
 
 from agentrl.algorithms.core.kl import log_ratio
 from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, TokenLoss
 from agentrl.config import LossConfig
-from agentrl.config.bounds import check_positive
 
 
 class SimplePolicyLoss(PolicyLoss):
@@ -26,11 +28,8 @@ class SimplePolicyLoss(PolicyLoss):
 
     @dataclass(slots=True, kw_only=True)
     class Config(LossConfig):
-        epsilon: float = 0.2
+        epsilon: Annotated[float, Gt(0)] = 0.2
         """Distance from 1 of the ratio that minimizes a token's loss."""
-
-        def validate(self) -> None:
-            check_positive("algorithm.loss", self, "epsilon")
 
     config: Config
 

@@ -97,7 +97,7 @@ BROKEN = {
         "advantages() changed its input rewards; work on a copy",
     ),
     "invalid default": (
-        ALGORITHM_FILE, "quantile: float = 0.4", "quantile: float = 4.0", "must be at most 1",
+        ALGORITHM_FILE, "Le(1)] = 0.4", "Le(1)] = 4.0", "must be at most 1",
     ),
     "not a dataclass": (
         ALGORITHM_FILE, "    @dataclass(slots=True, kw_only=True)\n", "", "must be decorated with",
@@ -188,7 +188,9 @@ def test_a_dry_run_checks_the_job_s_own_classes(copied, tmp_path, monkeypatch, c
 
 def test_an_exception_of_a_user_s_validate_is_reported_with_its_line(copied):
     _, target = copied(
-        LOSS_FILE, 'check_positive("algorithm.loss", self, "epsilon")', "self.epsilon.check()"
+        LOSS_FILE,
+        "    config: Config\n",
+        "        def validate(self):\n            self.epsilon.check()\n\n    config: Config\n",
     )
     said = r"loss.name=.*: validate\(\) fails: AttributeError: 'float' .* \(broken_loss_.*py:\d+\)"
     with pytest.raises(ConfigError, match=said):

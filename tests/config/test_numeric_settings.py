@@ -14,12 +14,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from agentrl import config as configuration
-from agentrl.config import Config, DataConfig
+from agentrl.config import AlgorithmConfig, Config, DataConfig
+from agentrl.config.bounds import check_bounds
 from agentrl.errors import ConfigError
 from agentrl.extension_points import ALGORITHM
 
 SENSELESS = (-1, -0.5, math.nan, math.inf, 10**13, 1e300)
 _LARGEST = 10**12
+_LONGEST_S = 10**6
+"""Socket timers overflow after 24 days."""
 
 
 def full(algorithm: str = "grpo") -> Config:
@@ -58,6 +61,17 @@ def test_a_senseless_number_is_refused_and_the_rest_is_in_bounds():
     assert len(seen) > 120
 
 
+def test_another_default_keeps_the_bounds_and_an_environment_of_a_mixture_has_them():
+    @dataclasses.dataclass(slots=True, kw_only=True)
+    class Config(AlgorithmConfig):
+        discount: float = 0.9
+
+    with pytest.raises(ConfigError, match=r"algorithm\.discount=2: must be at most 1"):
+        check_bounds(Config(name="mine", discount=2), "algorithm")
+    with pytest.raises(ConfigError, match=r"mixture\[0\]\.env\.max_turns=0: must be above 0"):
+        configuration.from_dict({"mixture": [{"name": "a", "env": {"max_turns": 0}}]})
+
+
 def _check(config: Config, section: Any, name: str, key: str, kind: type) -> None:
     before, accepted, refusals = getattr(section, name), [], []
     for value in SENSELESS:
@@ -72,7 +86,8 @@ def _check(config: Config, section: Any, name: str, key: str, kind: type) -> Non
             accepted.append(value)
     setattr(section, name, before)
     assert not any("\n" in refusal for refusal in refusals)
-    assert all(abs(value) <= _LARGEST for value in accepted), (key, accepted)
+    largest = _LONGEST_S if name.endswith("_s") else _LARGEST
+    assert all(abs(value) <= largest for value in accepted), (key, accepted)
     negative = [value for value in accepted if value < 0]
     assert not negative or key in MAY_BE_NEGATIVE, (key, negative)
 

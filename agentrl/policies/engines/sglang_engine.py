@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from agentrl import extras
 from agentrl.config import RolloutConfig
-from agentrl.config.bounds import AUTO
 from agentrl.errors import ConfigError, EngineError, boundary
 from agentrl.policies.engines.chat_completions import data_url
 from agentrl.policies.engines.engine import (
@@ -81,7 +80,7 @@ class SGLangEngine(TokenEngine):
                 f"rollout.engine_kwargs.{others[0]}: a server that runs already has its arguments; "
                 "remove it, or remove url"
             )
-        if rollout.actors not in (1, AUTO):
+        if rollout.actors not in (1, "auto"):
             raise ConfigError(
                 f"rollout.actors={rollout.actors}: one SGLang server answers one actor; set "
                 "rollout.actors=1, or remove rollout.engine_kwargs.url so that each starts its own"

@@ -16,7 +16,7 @@ import gymnasium
 
 from agentrl import event_loop
 from agentrl.config import Config, EvalConfig
-from agentrl.config.bounds import largest
+from agentrl.config.bounds import MAX_NUMBER
 from agentrl.env import Translator
 from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
 from agentrl.event_loop import Worker
@@ -130,8 +130,8 @@ def play(
             server answers.
         NothingPlayed: every game was ended before its first turn.
     """
-    if not 0 <= seed <= largest("seed"):
-        raise ConfigError(f"seed={seed}: must be 0 to {largest('seed'):,}")
+    if not 0 <= seed <= MAX_NUMBER:
+        raise ConfigError(f"seed={seed}: must be 0 to {MAX_NUMBER:,}")
     opened = open_target(target, overrides)
     opened.check_names_env()
     chosen = choose_policy(opened, policy, checkpoint)

@@ -115,7 +115,7 @@ def test_void_episodes_and_unknown_truths_are_not_counted(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"max_false_accept": 5}, "reward_audit.max_false_accept=5: must be at least 0 and below"),
+        ({"max_false_accept": 5}, "reward_audit.max_false_accept=5: must be below 1, or null"),
         ({"max_false_reject": -0.1}, "reward_audit.max_false_reject=-0.1"),
         ({"min_episodes": 0}, "reward_audit.min_episodes=0: must be above 0"),
         ({"window": 10}, "reward_audit.window=10: must be at least reward_audit.min_episodes=50"),

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Gt, Le, Lt
 from numpy.typing import NDArray
 
 from agentrl.config import SamplerConfig
-from agentrl.config.bounds import check_at_most, check_positive
+from agentrl.config.bounds import PositiveFloat
 from agentrl.errors import ConfigError
 from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskSampler
 
@@ -35,20 +36,12 @@ class SolveRate(TaskSampler):
     class Config(SamplerConfig):
         """Which solve rates are preferred, and for how long they are remembered."""
 
-        target: float = 0.5
+        target: Annotated[float, Gt(0), Lt(1)] = 0.5
         """The solve rate of the tasks that are played most."""
-        floor: float = 0.1
+        floor: Annotated[float, Gt(0), Le(1)] = 0.1
         """The part of the groups that is distributed by the weights of the environments alone."""
-        half_life: float = 20.0
+        half_life: PositiveFloat = 20.0
         """Training steps after which an episode counts half in a task's solve rate."""
-
-        def validate(self) -> None:
-            """Raise `ConfigError` at the first invalid value."""
-            SamplerConfig.validate(self)
-            check_positive("sampling", self, "floor", "half_life")
-            check_at_most("sampling", self, 1, "floor")
-            if not 0 < self.target < 1:
-                raise ConfigError(f"sampling.target={self.target}: must lie between 0 and 1")
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from agentrl.config import SamplerConfig, sampler_defaults
-from agentrl.config.bounds import check_at_most, check_not_negative, check_positive
+from agentrl.config.bounds import Fraction, PositiveFloat, PositiveInt, check_bounds
 from agentrl.config.value_types import find_mistyped
 from agentrl.errors import ConfigError
 from agentrl.extension_points import SAMPLER
@@ -41,25 +41,23 @@ class SuccessReplay(TaskSampler):
         """The sampler that chooses the other tasks."""
         settings: dict[str, Any] = field(default_factory=dict)
         """Settings of that sampler, such as `{target: 0.5}`, besides `pool` and `success_at`."""
-        per_group: int = 1
+        per_group: PositiveInt = 1
         """Old successes that join a group without one at most, and that are kept of a task."""
-        revisit: float = 0.25
+        revisit: Fraction = 0.25
         """The part of the groups that return to tasks of the buffer. With endless tasks nothing
         else would be replayed."""
-        max_age: int = 20
+        max_age: PositiveInt = 20
         """Training steps for which a success may be replayed."""
-        max_episodes: int = 256
+        max_episodes: PositiveInt = 256
         """Successes in the buffer."""
-        max_mb: float = 512.0
+        max_mb: PositiveFloat = 512.0
         """Size of the buffer on disk, in units of 10^6 bytes."""
 
         def validate(self) -> None:
             """Raise `ConfigError` at the first invalid value."""
-            SamplerConfig.validate(self)
-            check_positive("sampling", self, "per_group", "max_age", "max_episodes", "max_mb")
-            check_not_negative("sampling", self, "revisit")
-            check_at_most("sampling", self, 1, "revisit")
-            self.chosen_by().validate()
+            chosen_by = self.chosen_by()
+            check_bounds(chosen_by, "sampling.settings")
+            chosen_by.validate()
 
         def chosen_by(self) -> SamplerConfig:
             """The settings of the sampler that chooses the other tasks.
