@@ -18,7 +18,7 @@ from virtual_phone.apps.dialogs import KINDS, Dialog
 from virtual_phone.apps.installed_app import InstalledApp
 from virtual_phone.apps.system_apps import TextPage
 from virtual_phone.device_state import DeviceState
-from virtual_phone.system.file_system import KEYS_FILE, FileNode, is_writable
+from virtual_phone.system.file_system import KEYS_FILE, is_writable
 from virtual_phone.system.phone_settings import ANDROID_ID
 
 VERSION = 3
@@ -44,7 +44,10 @@ def take(phone: DeviceState) -> dict[str, Any]:
         "apps": {
             name: _app(app) for name, app in tasks.apps.items() if app.launches or app.manifest
         },
-        "pages": {name: _page(page) for name, page in tasks.pages.items()},
+        "pages": {
+            name: {"activity": page.app.activity, "extras": page.extras, "clock_s": page.clock_s}
+            for name, page in tasks.pages.items()
+        },
         "disabled": sorted(tasks.disabled),
         "running": sorted(tasks.running),
         "crashed": sorted(tasks.crashed),
@@ -57,7 +60,11 @@ def take(phone: DeviceState) -> dict[str, Any]:
         "density": phone.geometry.density_override,
         "settings": [row for row in phone.settings.as_rows() if row[1] != ANDROID_ID],
         "properties": {k: v for k, v in phone.properties.items() if k not in _IDENTITY_PROPERTIES},
-        "files": [_file(path, node) for path, node in phone.files.all() if path != KEYS_FILE],
+        "files": [
+            [path, node.mode, node.mtime, _encoded(node.content)]
+            for path, node in phone.files.all()
+            if path != KEYS_FILE
+        ],
     }
 
 
@@ -81,17 +88,8 @@ def _app(installed: InstalledApp) -> dict[str, Any]:
     return {**fields, "inputs": [list(event) for event in installed.inputs], "manifest": manifest}
 
 
-def _page(installed: InstalledApp) -> dict[str, Any]:
-    return {
-        "activity": installed.app.activity,
-        "extras": installed.extras,
-        "clock_s": installed.clock_s,
-    }
-
-
-def _file(path: str, node: FileNode) -> list[Any]:
-    content = None if node.content is None else base64.b64encode(node.content).decode()
-    return [path, node.mode, node.mtime, content]
+def _encoded(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode()
 
 
 def _apply(phone: DeviceState, state: Any) -> None:
@@ -110,7 +108,8 @@ def _apply(phone: DeviceState, state: Any) -> None:
     for name, value in state["power"].items():
         setattr(phone.power, _known(name, ("awake", "locked", "has_lock")), bool(value))
     phone.battery.values = _texts(state["battery"])
-    phone.geometry.set_size(None if state["override"] is None else _size(state["override"]))
+    width, height = state["override"] or (0, 0)
+    phone.geometry.set_size((int(width), int(height)) if state["override"] else None)
     phone.geometry.density_override = None if state["density"] is None else int(state["density"])
     android_id = phone.settings.get("secure", ANDROID_ID) or ""
     phone.settings.set_rows([[str(cell) for cell in row] for row in state["settings"]])
@@ -195,11 +194,6 @@ def _apply_files(phone: DeviceState, rows: list[Any]) -> None:
 
 def _texts(mapping: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(value) for key, value in mapping.items()}
-
-
-def _size(sides: Any) -> tuple[int, int]:
-    width, height = sides
-    return int(width), int(height)
 
 
 def _known(name: Any, names: Any) -> str:

@@ -27,6 +27,10 @@ Element = tuple[str, dict[str, str]]
 """Name and attributes."""
 
 
+class InstallFailure(ValueError):
+    """An app cannot be installed; the message is what `pm install` prints."""
+
+
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ApkManifest:
     """The parts of an app's manifest that the phone uses."""
@@ -41,20 +45,20 @@ def read_manifest(apk: bytes) -> ApkManifest:
     """Read the manifest out of an APK.
 
     Raises:
-        ValueError: it is not a valid APK; the message is what `pm install` prints.
+        InstallFailure: it is not a valid APK.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(apk)) as archive, archive.open(_MANIFEST) as file:
             manifest = file.read(_MAX_MANIFEST_BYTES)
     except KeyError as error:
-        raise ValueError("INSTALL_PARSE_FAILED_BAD_MANIFEST: it is missing") from error
+        raise InstallFailure("INSTALL_PARSE_FAILED_BAD_MANIFEST: it is missing") from error
     except (zipfile.BadZipFile, OSError, zlib.error, RuntimeError, NotImplementedError) as error:
-        raise ValueError(f"INSTALL_PARSE_FAILED_NOT_APK: {error}") from error
+        raise InstallFailure(f"INSTALL_PARSE_FAILED_NOT_APK: {error}") from error
     try:
         is_binary = manifest[:2] == _XML.to_bytes(2, "little")
         elements = list(_binary(manifest) if is_binary else _plain(manifest))
     except (struct.error, IndexError, UnicodeDecodeError, ElementTree.ParseError) as error:
-        raise ValueError(f"INSTALL_PARSE_FAILED_UNEXPECTED_EXCEPTION: {error}") from error
+        raise InstallFailure(f"INSTALL_PARSE_FAILED_UNEXPECTED_EXCEPTION: {error}") from error
     return _manifest(elements)
 
 
@@ -75,7 +79,7 @@ def _manifest(elements: list[Element]) -> ApkManifest:
     attributes = next((a for name, a in elements if name == "manifest"), {})
     package = attributes.get("package", "")
     if not all(part.isidentifier() for part in package.split(".")) or "." not in package:
-        raise ValueError(f"INSTALL_PARSE_FAILED_BAD_PACKAGE_NAME: {package[:100]!r}")
+        raise InstallFailure(f"INSTALL_PARSE_FAILED_BAD_PACKAGE_NAME: {package[:100]!r}")
     activities = (a.get("name", "") for name, a in elements if name == "activity")
     code = attributes.get("versionCode", "")
     return ApkManifest(

@@ -17,12 +17,27 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome = Literal["close", "keep"]
 """Effect of a button on the app that the dialog is about."""
 
+_CALL = component_name(DIALER, ACTIVITIES[DIALER])
 _PERMISSIONS = (
     "com.google.android.permissioncontroller/"
     "com.android.permissioncontroller.permission.ui.GrantPermissionsActivity"
 )
 _INSTALL = "com.miui.securitycenter/com.miui.permcenter.install.AdbInstallActivity"
 _UPDATE = "com.google.android.gms/com.google.android.gms.update.SystemUpdateActivity"
+_LOOKS: dict[Kind, tuple[str, str, str, str]] = {
+    "anr": (
+        "Application Not Responding: {package}",
+        "{name} isn't responding",
+        "Close app",
+        "Wait",
+    ),
+    "crash": ("Application Error: {package}", "{name} keeps stopping", "Close app", "App info"),
+    "call": (_CALL, "Incoming call: Virtual Caller", "Decline", "Answer"),
+    "permission": (_PERMISSIONS, "Allow {name} to record audio?", "Don't allow", "Allow"),
+    "install": (_INSTALL, "Install this app over USB?", "Cancel", "Install"),
+    "update": (_UPDATE, "A system update is ready", "Later", "Restart now"),
+}
+"""Title of the window, message, and labels of both buttons."""
 _BOX = (0.08, 0.36, 0.92, 0.62)
 _BUTTONS = ((0.12, 0.52, 0.48, 0.59), (0.52, 0.52, 0.88, 0.59))
 _SHADE = 0.4
@@ -42,41 +57,18 @@ class Dialog:
     @property
     def title(self) -> str:
         """Window title, as in `dumpsys window`."""
-        if self.kind == "call":
-            return component_name(DIALER, ACTIVITIES[DIALER])
-        windows = {"permission": _PERMISSIONS, "install": _INSTALL, "update": _UPDATE}
-        if self.kind in windows:
-            return windows[self.kind]
-        problem = "Not Responding" if self.kind == "anr" else "Error"
-        return f"Application {problem}: {self.package}"
+        return _LOOKS[self.kind][0].format(package=self.package)
 
     @property
     def text(self) -> str:
         """The message."""
-        name = self.package.rpartition(".")[2]
-        texts: dict[Kind, str] = {
-            "anr": f"{name} isn't responding",
-            "crash": f"{name} keeps stopping",
-            "call": "Incoming call: Virtual Caller",
-            "permission": f"Allow {name} to record audio?",
-            "install": "Install this app over USB?",
-            "update": "A system update is ready",
-        }
-        return texts[self.kind]
+        return _LOOKS[self.kind][1].format(name=self.package.rpartition(".")[2])
 
     @property
     def buttons(self) -> tuple[tuple[str, Outcome], tuple[str, Outcome]]:
         """Labels and outcomes of the two buttons."""
-        if self.kind == "call":
-            return ("Decline", "keep"), ("Answer", "keep")
-        if self.kind == "permission":
-            return ("Don't allow", "keep"), ("Allow", "keep")
-        if self.kind == "install":
-            return ("Cancel", "keep"), ("Install", "keep")
-        if self.kind == "update":
-            return ("Later", "keep"), ("Restart now", "keep")
-        other = "Wait" if self.kind == "anr" else "App info"
-        return ("Close app", "close"), (other, "keep")
+        _, _, first, second = _LOOKS[self.kind]
+        return (first, "close" if self.kind in ("anr", "crash") else "keep"), (second, "keep")
 
     @property
     def yields_to_back(self) -> bool:

@@ -99,3 +99,8 @@ def without_user(arguments: Sequence[str]) -> list[str]:
 def number_of(text: str | None) -> int | None:
     """A count that a client has sent; None if it is not a number."""
     return int(text) if text and re.fullmatch(r"\d{1,9}", text, re.ASCII) else None
+
+
+def yes(value: bool) -> str:
+    """A boolean in Android's spelling."""
+    return "true" if value else "false"

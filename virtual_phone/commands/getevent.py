@@ -35,7 +35,7 @@ def getevent(ctx: CommandContext) -> int | Awaitable[int]:
         for number, device in reversed(list(enumerate(devices, 1))):
             ctx.print(f"add device {number}: {device.path}")
             _describe(ctx, device, options)
-    return 0 if options & {"p", "i"} else _wait()
+    return 0 if options & {"p", "i"} else asyncio.get_running_loop().create_future()
 
 
 @command("sendevent")
@@ -67,11 +67,6 @@ def _number(word: str) -> int:
     """A number as C's `atoi` reads it: 0 for other words, and 32 bits, so that 4294967295 is -1."""
     found = re.match(r"\s*([+-]?\d{1,18})", word)
     return ((int(found[1]) if found else 0) + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-async def _wait() -> int:
-    await asyncio.Event().wait()
-    return 0
 
 
 def _describe(ctx: CommandContext, device: InputDevice, options: set[str]) -> None:

@@ -83,12 +83,16 @@ async def logcat(ctx: CommandContext) -> int:
         return _print_sizes(ctx, buffers)
     tail = options.get("t", options.get("T"))
     last = number_of(tail)
+    try:
+        pattern = compile_pattern(options["e"], "E") if "e" in options else None
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     chosen = _LogFilter(
         buffers=buffers,
         levels=_levels(ctx, filters, is_silent="s" in options),
         pid=number_of(options.get("pid")),
         since_s=0.0 if tail is None or last is not None else _since_s(tail),
-        pattern=_pattern(options["e"]) if "e" in options else None,
+        pattern=pattern,
     )
     follows = options.keys().isdisjoint("dLt")
     seen, left, begun = log.num_written, number_of(options.get("m")), set[str]()
@@ -170,13 +174,6 @@ def _levels(ctx: CommandContext, filters: Sequence[str], *, is_silent: bool) -> 
         tag, _, level = spec.partition(":")
         levels[tag] = (level or "V").upper()[:1]
     return levels
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return compile_pattern(text, "E")
-    except ValueError as error:
-        raise UsageError(str(error)) from error
 
 
 def _buffers(names: str) -> set[str]:

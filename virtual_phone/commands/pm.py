@@ -1,9 +1,10 @@
 """The package manager command: pm, including the installation of apps."""
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
 
-from virtual_phone.apps.apk import read_manifest
+from virtual_phone.apps.apk import InstallFailure, read_manifest
 from virtual_phone.apps.installed_app import InstalledApp, component_name
 from virtual_phone.apps.system_apps import (
     ACTIVITIES,
@@ -18,7 +19,7 @@ from virtual_phone.apps.system_apps import (
     apk_path,
 )
 from virtual_phone.commands.am import Intent, find_viewer, read_intent
-from virtual_phone.commands.command_table import command
+from virtual_phone.commands.command_table import command, number_of
 from virtual_phone.shell.interpreter import CommandContext
 
 _FEATURES = (
@@ -42,7 +43,23 @@ def pm(ctx: CommandContext) -> int | Awaitable[int]:
     """`pm list|path|clear|grant|install|uninstall|...`."""
     verb, *arguments = ctx.arguments or [""]
     run = _VERBS.get(verb)
-    return ctx.fail(f"Unknown command: {verb}", 255) if run is None else run(ctx, arguments)
+    if run is None:
+        return ctx.fail(f"Unknown command: {verb}", 255)
+
+    def fail(error: InstallFailure) -> int:
+        return ctx.print(f"Failure [{error}]") + 1
+
+    async def finish(installing: Awaitable[int]) -> int:
+        try:
+            return await installing
+        except InstallFailure as error:
+            return fail(error)
+
+    try:
+        done = run(ctx, arguments)
+    except InstallFailure as error:
+        return fail(error)
+    return done if isinstance(done, int) else finish(done)
 
 
 def all_packages(ctx: CommandContext) -> dict[str, str]:
@@ -89,10 +106,9 @@ def _details(ctx: CommandContext, package: str, options: list[str]) -> str:
 
 
 def _is_wanted(ctx: CommandContext, package: str, options: list[str]) -> bool:
-    is_enabled = package not in ctx.phone.tasks.disabled
-    if ("-s" in options and package not in PACKAGES) or ("-3" in options and package in PACKAGES):
-        return False
-    return not ("-d" in options and is_enabled) and not ("-e" in options and not is_enabled)
+    is_enabled, is_system = package not in ctx.phone.tasks.disabled, package in PACKAGES
+    excluding = {"-s": not is_system, "-3": is_system, "-d": is_enabled, "-e": not is_enabled}
+    return not any(excludes and option in options for option, excludes in excluding.items())
 
 
 def _path(ctx: CommandContext, arguments: list[str]) -> int:
@@ -197,10 +213,7 @@ def _print_match(ctx: CommandContext, indent: str, component: str, arguments: li
 
 async def _install(ctx: CommandContext, arguments: list[str]) -> int:
     """`pm install [options] PATH`, or `-S SIZE` with the APK on standard input."""
-    try:
-        return _add(ctx, await _apk(ctx, arguments))
-    except ValueError as error:
-        return ctx.print(f"Failure [{error}]") + 1
+    return _add(ctx, await _apk(ctx, arguments))
 
 
 def _create_session(ctx: CommandContext, arguments: list[str]) -> int:
@@ -218,13 +231,9 @@ async def _write_session(ctx: CommandContext, arguments: list[str]) -> int:
     if not session.isdecimal() or ctx.phone.files.find(folder) is None or "/" in name or not name:
         return ctx.fail("Error: java.lang.SecurityException: Caller has no access to session", 255)
     sized = ["-S", options["-S"]] if "-S" in options else []
-    try:
-        content = await _apk(ctx, [*sized, *(paths or ["-"])])
+    content = await _apk(ctx, [*sized, *(paths or ["-"])])
+    with _storing():
         ctx.phone.files.write(f"{folder}/{name}", content)
-    except OSError as error:
-        return ctx.print(f"Failure [INSTALL_FAILED_INSUFFICIENT_STORAGE: {error.strerror}]") + 1
-    except ValueError as error:
-        return ctx.print(f"Failure [{error}]") + 1
     return ctx.print(f"Success: streamed {len(content)} bytes")
 
 
@@ -240,11 +249,7 @@ def _end_session(ctx: CommandContext, arguments: list[str]) -> int:
     if ctx.arguments[0] == "install-abandon":
         return ctx.print("Success")
     # The base is the only APK that has to have an activity; splits follow it in adb's order.
-    base = next((parts[name] for name in parts if "split" not in name), b"")
-    try:
-        return _add(ctx, base)
-    except ValueError as error:
-        return ctx.print(f"Failure [{error}]") + 1
+    return _add(ctx, next((parts[name] for name in parts if "split" not in name), b""))
 
 
 def _uninstall(ctx: CommandContext, arguments: list[str]) -> int:
@@ -256,39 +261,42 @@ def _uninstall(ctx: CommandContext, arguments: list[str]) -> int:
             ctx.phone.files.remove(apk_path(package))
         return ctx.print("Success")
     known = package in PACKAGES
-    error = "DELETE_FAILED_DEVICE_POLICY_MANAGER" if known else "DELETE_FAILED_INTERNAL_ERROR"
-    return ctx.print(f"Failure [{error}]") + 1
+    reason = "DEVICE_POLICY_MANAGER" if known else "INTERNAL_ERROR"
+    raise InstallFailure(f"DELETE_FAILED_{reason}")
 
 
 async def _apk(ctx: CommandContext, arguments: list[str]) -> bytes:
     """The APK at a path, or on standard input."""
     options, words = _split(arguments)
+    files, content = ctx.phone.files, bytearray()
     if words and words[-1] != "-":
         try:
-            return ctx.phone.files.read(ctx.path(words[-1]))
+            return files.read(ctx.path(words[-1]))
         except OSError as error:
-            raise ValueError(f"INSTALL_FAILED_INVALID_URI: {error.strerror}") from error
-    size = options.get("-S", "")
-    num_bytes = int(size) if size.isascii() and size.isdecimal() and len(size) < 12 else -1
-    try:
-        if not 0 <= num_bytes <= _MAX_APK_BYTES:
+            raise InstallFailure(f"INSTALL_FAILED_INVALID_URI: {error.strerror}") from error
+    num_bytes = number_of(options.get("-S"))
+    with _storing():
+        if num_bytes is None or num_bytes > _MAX_APK_BYTES:
             raise OSError(27, "bad size")
-        ctx.phone.files.reserve(num_bytes)
-    except OSError as error:
-        raise ValueError(f"INSTALL_FAILED_INSUFFICIENT_STORAGE: {error.strerror}") from error
+        files.reserve(num_bytes)
     try:
-        return await _exactly(ctx, num_bytes)
+        while len(content) < num_bytes and (chunk := await ctx.io.read()):
+            content += chunk
     finally:
-        ctx.phone.files.release(num_bytes)
-
-
-async def _exactly(ctx: CommandContext, num_bytes: int) -> bytes:
-    content = bytearray()
-    while len(content) < num_bytes and (chunk := await ctx.io.read()):
-        content += chunk
+        files.release(num_bytes)
     if len(content) < num_bytes:
-        raise ValueError(f"INSTALL_FAILED_INVALID_APK: got {len(content)} of {num_bytes} bytes")
+        got = f"got {len(content)} of {num_bytes} bytes"
+        raise InstallFailure(f"INSTALL_FAILED_INVALID_APK: {got}")
     return bytes(content)
+
+
+@contextlib.contextmanager
+def _storing() -> Iterator[None]:
+    """Report a file that cannot be stored as the package manager does."""
+    try:
+        yield
+    except OSError as error:
+        raise InstallFailure(f"INSTALL_FAILED_INSUFFICIENT_STORAGE: {error.strerror}") from error
 
 
 def _add(ctx: CommandContext, apk: bytes) -> int:
@@ -296,12 +304,10 @@ def _add(ctx: CommandContext, apk: bytes) -> int:
     manifest = read_manifest(apk)
     package, tasks, files = manifest.package, ctx.phone.tasks, ctx.phone.files
     if package in PACKAGES or package == KEYBOARD_PACKAGE:
-        return ctx.print(f"Failure [INSTALL_FAILED_UPDATE_INCOMPATIBLE: {package}]") + 1
-    try:
+        raise InstallFailure(f"INSTALL_FAILED_UPDATE_INCOMPATIBLE: {package}")
+    with _storing():
         files.make_folders(apk_path(package).rpartition("/")[0])
         files.write(apk_path(package), apk)
-    except OSError as error:
-        raise ValueError(f"INSTALL_FAILED_INSUFFICIENT_STORAGE: {error.strerror}") from error
     known = tasks.apps.get(package)
     if known is None or known.manifest is not None:
         page = TextPage(package, manifest.activity)

@@ -36,6 +36,8 @@ _SERVICES = {
     "wifi": "cmd wifi",
     "window": "wm",
 }
+_SWITCHES = {"wifi": "wifi_on", "data": "mobile_data", "bluetooth": "bluetooth_on"}
+"""Settings that `svc` and `cmd` switch."""
 _QUIET_SERVICES = frozenset(["deviceidle", "notification", "statusbar", "uimode"])
 _SETTINGS = "content://settings/"
 _RESET_MODES = ("untrusted_defaults", "untrusted_clear", "trusted_defaults")
@@ -129,9 +131,8 @@ def svc(ctx: CommandContext) -> int:
     """`svc power stayon true|usb|ac|false`, `svc power reboot`, `svc wifi enable|disable`."""
     phone = ctx.phone
     what, verb, *rest = (*ctx.arguments, "", "")[: max(2, len(ctx.arguments))]
-    switches = {"wifi": "wifi_on", "data": "mobile_data", "bluetooth": "bluetooth_on"}
-    if what in switches and verb in ("enable", "disable"):
-        phone.settings.put("global", switches[what], str(int(verb == "enable")))
+    if what in _SWITCHES and verb in ("enable", "disable"):
+        phone.settings.put("global", _SWITCHES[what], str(int(verb == "enable")))
     elif what == "power" and verb == "stayon":
         value = {"true": "15", "ac": "1", "usb": "2", "wireless": "4"}.get(
             (rest or ["true"])[0], "0"

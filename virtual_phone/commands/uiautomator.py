@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from virtual_phone.apps.app import View
 from virtual_phone.apps.system_apps import LAUNCHER
-from virtual_phone.commands.command_table import command
+from virtual_phone.commands.command_table import command, yes
 from virtual_phone.shell.interpreter import CommandContext
 from virtual_phone.system import drawing
 from virtual_phone.virtual_phone import VirtualPhone
@@ -86,11 +86,11 @@ def _node(phone: VirtualPhone, package: str, view: View, index: int, depth: int)
         "class": view.kind,
         "package": package,
         "content-desc": view.description,
-        "checkable": _yes(view.is_checked is not None),
-        "checked": _yes(view.is_checked is True),
-        "clickable": _yes(view.is_clickable),
-        "enabled": _yes(view.is_enabled),
-        "focusable": _yes(view.is_clickable),
+        "checkable": yes(view.is_checked is not None),
+        "checked": yes(view.is_checked is True),
+        "clickable": yes(view.is_clickable),
+        "enabled": yes(view.is_enabled),
+        "focusable": yes(view.is_clickable),
         "focused": "false",
         "scrollable": "false",
         "long-clickable": "false",
@@ -111,7 +111,3 @@ def _node(phone: VirtualPhone, package: str, view: View, index: int, depth: int)
 def _escape(text: str) -> str:
     """The text as an attribute's value, without characters that XML cannot represent."""
     return "".join(_ENTITIES.get(c, c if c >= " " else ".") for c in text)
-
-
-def _yes(value: bool) -> str:
-    return "true" if value else "false"

@@ -139,7 +139,8 @@ def _event(key: str, values: object) -> ScheduledFault:
             raise SettingError(f"{key} lacks {name}")
     fault = str(tree["fault"])
     probability = tree.get("probability", 1.0)
-    if not _is_number(probability) or not 0 <= probability <= 1:
+    is_number = isinstance(probability, int | float) and not isinstance(probability, bool)
+    if not is_number or not 0 <= probability <= 1:
         raise SettingError(f"{key}.probability is {probability!r}; it must be from 0 to 1")
     when = {name: _when(f"{key}.{name}", tree.get(name)) for name in _WHEN}
     if when["every_s"] is not None and Distribution.parse(when["every_s"]).low < _MIN_INTERVAL_S:
@@ -175,10 +176,6 @@ def _when(key: str, value: object) -> str | None:
     except ValueError as error:
         raise SettingError(f"{key}: {error}") from error
     return str(value)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _mapping(key: str, values: object, names: tuple[str, ...] | None) -> Mapping[Any, Any]:

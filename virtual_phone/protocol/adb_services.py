@@ -75,10 +75,6 @@ def _exec(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
     return shell_protocols.serve_v1(phone, stream, rest, is_raw=True)
 
 
-def _sync(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
-    return file_sync.serve(phone.files, stream)
-
-
 async def _reverse(
     phone: VirtualPhone, stream: Stream, options: Sequence[str], request: str
 ) -> None:
@@ -184,10 +180,6 @@ def _message(
     return service
 
 
-def _reboot(phone: VirtualPhone, rest: str) -> None:
-    phone.on_power("reboot", QUICK_REBOOT_S)
-
-
 def _to_tcp(phone: VirtualPhone, rest: str) -> None:
     # The phone always listens on TCP; the property holds the port that a real one would use.
     phone.properties["service.adb.tcp.port"] = rest if rest.isdecimal() else "0"
@@ -196,7 +188,7 @@ def _to_tcp(phone: VirtualPhone, rest: str) -> None:
 SERVICES: dict[str, Service] = {
     "shell": _shell,
     "exec": _exec,
-    "sync": _sync,
+    "sync": lambda phone, stream, options, rest: file_sync.serve(phone.files, stream),
     "framebuffer": _framebuffer,
     "reverse": _reverse,
     "tcp": _socket("tcp"),
@@ -204,7 +196,7 @@ SERVICES: dict[str, Service] = {
     "localreserved": _socket("localreserved"),
     "localfilesystem": _socket("localfilesystem"),
     "local": _socket("localfilesystem"),
-    "reboot": _message("", _reboot),
+    "reboot": _message("", lambda phone, rest: phone.on_power("reboot", QUICK_REBOOT_S)),
     "root": _message("adbd cannot run as root in production builds\n"),
     "tcpip": _message("restarting in TCP mode port: {}\n", _to_tcp),
 }

@@ -19,61 +19,6 @@ _ENTRY = struct.Struct("<4s4I")
 _SHELL_USER = 2000
 
 
-class Upload:
-    """An unfinished file; it takes up space on the phone from its first byte on."""
-
-    def __init__(self, files: FileSystem, path: str, mode: int | None) -> None:
-        """Start an empty file.
-
-        Args:
-            files: the phone's file system.
-            path: target of the upload.
-            mode: type and permissions; None if the client sent an invalid mode. The content of a
-                symbolic link is its target.
-        """
-        self._files = files
-        self._path = path
-        self._mode = mode
-        self._content = bytearray()
-        self._error = None if mode is not None else OSError(22, "Invalid argument")
-
-    def take(self, chunk: bytes) -> None:
-        """Add a chunk, unless the file cannot be stored anyway."""
-        try:
-            if self._error is None:
-                self._files.reserve(len(chunk))
-                self._content += chunk
-        except OSError as error:
-            self._error = error
-
-    def store(self, mtime: int) -> OSError | None:
-        """Store the file; returns the error if that fails."""
-        content = bytes(self._content)
-        self.release()
-        try:
-            if self._error is None:
-                self._files.make_folders(self._path.rpartition("/")[0] or "/")
-                self._store(content, mtime)
-        except OSError as error:
-            self._error = error
-        return self._error
-
-    def _store(self, content: bytes, mtime: int) -> None:
-        mode = self._mode or 0
-        if not stat.S_ISLNK(mode):
-            self._files.write(self._path, content, mode=mode, mtime=mtime)
-            return
-        known = self._files.find(self._path, follow=False)
-        if known is not None and not known.is_folder:
-            self._files.remove(self._path)
-        self._files.make_link(self._path, content.rstrip(b"\0").decode("utf-8", "surrogateescape"))
-
-    def release(self) -> None:
-        """Release the reserved space."""
-        self._files.release(len(self._content))
-        self._content.clear()
-
-
 async def serve(files: FileSystem, stream: Stream) -> None:
     """Serve one client until it quits."""
     await _Session(files, stream).serve()
@@ -101,20 +46,14 @@ class _Session:
             path = encoded_path.decode("utf-8", "surrogateescape")
             if id in _ANSWERS:
                 _ANSWERS[id](self, path)
-            elif not await self._transfer(id, path):
+            elif id == b"RECV":
+                await self._send(path)
+            elif id != b"SEND":
+                self._fail(f"unknown command {id.hex()}")
+                return
+            elif not await self._receive(path):
                 return
             await self._stream.drain()
-
-    async def _transfer(self, id: bytes, path: str) -> bool:
-        """Transfer a file; returns whether the connection is still usable."""
-        if id == b"SEND":
-            name, _, mode = path.rpartition(",")
-            return await self._receive(name, int(mode) if mode.isdecimal() else None)
-        if id == b"RECV":
-            await self._send(path)
-            return True
-        self._fail(f"unknown command {id.hex()}")
-        return False
 
     async def _send(self, path: str) -> None:
         """The client pulls a file."""
@@ -130,32 +69,55 @@ class _Session:
             await self._stream.drain()
         self._stream.write(_REQUEST.pack(b"DONE", 0))
 
-    async def _receive(self, path: str, mode: int | None) -> bool:
-        """The client pushes a file; it is read to its end even if it cannot be stored."""
-        upload = Upload(self._files, path, mode)
-        try:
-            return await self._fill(upload)
-        finally:
-            upload.release()
+    async def _receive(self, path_and_mode: str) -> bool:
+        """The client pushes a file; returns whether the connection is still usable.
 
-    async def _fill(self, upload: Upload) -> bool:
-        while (header := await self._exactly(_REQUEST.size)) is not None:
-            id, length = _REQUEST.unpack(header)
-            if id == b"DONE":
-                error = upload.store(length)
-                if error is None:
-                    self._stream.write(_REQUEST.pack(b"OKAY", 0))
-                else:
-                    self._fail(f"couldn't create file: {error.strerror}")
-                return True
-            if id != b"DATA" or length > _CHUNK:
-                self._fail(f"invalid data message {id.hex()}")
+        The file is read to its end even if it cannot be stored, and takes up space on the phone
+        from its first byte on.
+        """
+        path, _, mode = path_and_mode.rpartition(",")
+        content = bytearray()
+        error = None if mode.isdecimal() else OSError(22, "Invalid argument")
+        try:
+            while (header := await self._exactly(_REQUEST.size)) is not None:
+                id, length = _REQUEST.unpack(header)
+                if id == b"DONE":
+                    break
+                if id != b"DATA" or length > _CHUNK:
+                    self._fail(f"invalid data message {id.hex()}")
+                    return False
+                chunk = await self._exactly(length)
+                if chunk is None:
+                    return False
+                try:
+                    if error is None:
+                        self._files.reserve(length)
+                        content += chunk
+                except OSError as full:
+                    error = full
+            else:
                 return False
-            chunk = await self._exactly(length)
-            if chunk is None:
-                return False
-            upload.take(chunk)
-        return False
+        finally:
+            self._files.release(len(content))
+        try:
+            if error is not None:
+                raise error
+            self._store(path, int(mode), bytes(content), mtime=length)
+            self._stream.write(_REQUEST.pack(b"OKAY", 0))
+        except OSError as failure:
+            self._fail(f"couldn't create file: {failure.strerror}")
+        return True
+
+    def _store(self, path: str, mode: int, content: bytes, mtime: int) -> None:
+        """Store a file, or a symbolic link whose content is its target."""
+        self._files.make_folders(path.rpartition("/")[0] or "/")
+        if not stat.S_ISLNK(mode):
+            self._files.write(path, content, mode=mode, mtime=mtime)
+            return
+        known = self._files.find(path, follow=False)
+        if known is not None and not known.is_folder:
+            self._files.remove(path)
+        self._files.make_link(path, content.rstrip(b"\0").decode("utf-8", "surrogateescape"))
 
     def _fail(self, message: str) -> None:
         text = message.encode("utf-8", "surrogateescape")
