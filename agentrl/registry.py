@@ -8,16 +8,14 @@ import logging
 import os
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from agentrl import extras
-from agentrl.alarm import alarm
 from agentrl.errors import INSTALLED, ConfigError, describe_error, must_propagate
 from agentrl.files import check_links
 from agentrl.text import did_you_mean
@@ -26,8 +24,6 @@ log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parent
 IMPORT_WARNING_S = 30.0
 """An import that takes longer is reported, with the line where it is."""
-IMPORT_DEADLINE_S = 300.0
-"""An import that takes longer fails; a file may compile a kernel or import large libraries."""
 
 
 def _dotted_name(path: Path) -> str | None:
@@ -192,17 +188,19 @@ def import_module(where: str) -> ModuleType:
     """Import a dotted module or a Python file.
 
     Raises:
-        ConfigError: it does not exist, or its import fails or does not end.
+        ConfigError: it does not exist, or its import fails.
     """
-    report = _reporter_of_slow_import(where)
+    watch = threading.Timer(IMPORT_WARNING_S, _report_slow_import, (where, threading.get_ident()))
+    watch.daemon = True
+    if not where.startswith("agentrl."):
+        watch.start()
     try:
-        with alarm(IMPORT_WARNING_S, report, IMPORT_DEADLINE_S - IMPORT_WARNING_S):
-            if where.endswith(".py"):
-                with _importing:
-                    return _import_file(where)
-            if os.getcwd() not in sys.path:
-                sys.path.append(os.getcwd())  # files are found there too
-            return importlib.import_module(where)
+        if where.endswith(".py"):
+            with _importing:
+                return _import_file(where)
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())  # files are found there too
+        return importlib.import_module(where)
     except ConfigError:
         raise
     except ModuleNotFoundError as error:
@@ -214,27 +212,22 @@ def import_module(where: str) -> ModuleType:
         if must_propagate(error):
             raise
         raise ConfigError(f"{where}: its import fails: {describe_error(error)}") from error
+    finally:
+        watch.cancel()
 
 
-def _reporter_of_slow_import(where: str) -> Callable[[FrameType | None], None]:
-    started = time.monotonic()
-
-    def report(frame: FrameType | None) -> None:
-        spent_s = time.monotonic() - started
-        stack = traceback.extract_stack(frame)
-        ours = max(i for i, call in enumerate(stack) if call.filename == __file__)
-        machinery = ("<frozen ", importlib.__file__)
-        after = [call for call in stack[ours + 1 :] if not call.filename.startswith(machinery)]
-        place = (after or stack[-1:])[0]
-        message = (
-            f"{where}: its import has not ended after {spent_s:.0f} s: {place.filename}:"
-            f"{place.lineno}: {place.line}"
-        )
-        if spent_s >= IMPORT_DEADLINE_S:
-            raise ConfigError(f"{message}; move slow work from the import to the first use")
-        log.warning("%s; it is abandoned after %.0f s", message, IMPORT_DEADLINE_S)
-
-    return report
+def _report_slow_import(where: str, thread: int) -> None:
+    """Log the line of the user's code at which an import is."""
+    stack = traceback.extract_stack(sys._current_frames()[thread])
+    ours = max(i for i, call in enumerate(stack) if call.filename == __file__)
+    machinery = ("<frozen ", importlib.__file__)
+    after = [call for call in stack[ours + 1 :] if not call.filename.startswith(machinery)]
+    place = (after or stack[-1:])[0]
+    log.warning(
+        "%s: its import has not ended after %.0f s: %s:%s: %s; move slow work from the import to "
+        "the first use, or stop the job if it does not go on",
+        where, IMPORT_WARNING_S, place.filename, place.lineno, place.line,
+    )  # fmt: skip
 
 
 def load(reference: str) -> Any:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from jinja2 import TemplateError, nodes
@@ -13,7 +12,6 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from agentrl.alarm import alarm
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_adapter import read_json
 
@@ -21,8 +19,6 @@ TODAY = datetime(2024, 7, 26)
 """The date in templates that print today's: prompts must not depend on the day of a run."""
 MAX_CHARS = 10_000_000
 """Maximum length of a rendered conversation."""
-DEADLINE_S = 10.0
-"""Time limit of one rendering; the sandbox bounds a single `range`, but not nested loops."""
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -83,22 +79,21 @@ def render(
         tools: definitions of functions.
 
     Raises:
-        ConfigError: the template fails on these messages, or does not end.
+        ConfigError: the template fails on these messages, or writes without end.
     """
     texts, length = list[str](), 0
     try:
-        with alarm(DEADLINE_S, _too_slow):
-            for text in _compiled(template).generate(
-                messages=[dict(message) for message in messages],
-                tools=None if tools is None else list(tools),
-                documents=None,
-                add_generation_prompt=reply,
-                **variables,
-            ):
-                texts.append(text)
-                length += len(text)
-                if length > MAX_CHARS:
-                    raise OverflowError(f"it writes more than {MAX_CHARS:,} characters")
+        for text in _compiled(template).generate(
+            messages=[dict(message) for message in messages],
+            tools=None if tools is None else list(tools),
+            documents=None,
+            add_generation_prompt=reply,
+            **variables,
+        ):
+            texts.append(text)
+            length += len(text)
+            if length > MAX_CHARS:
+                raise OverflowError(f"it writes more than {MAX_CHARS:,} characters")
         return "".join(texts)
     # A template is code and may raise anything.
     except Exception as error:
@@ -129,10 +124,6 @@ def _compiled(template: str) -> Any:
     )
     environment.globals["raise_exception"] = _raise
     return environment.from_string(template)
-
-
-def _too_slow(frame: FrameType | None) -> None:
-    raise TimeoutError(f"it is not rendered within {DEADLINE_S:g} s")
 
 
 def _raise(message: str) -> None:
