@@ -62,6 +62,7 @@ class PhoneDisplay:
             self._show(self._now())
             return
         loop = asyncio.get_running_loop()
+        # Effects become visible in the order of their causes, whatever delays were drawn.
         self._last_due_s = max(self._last_due_s, loop.time() + delay_s)
         self._pending.append(self._now())
         loop.call_at(self._last_due_s, self._show_next)

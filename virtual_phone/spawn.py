@@ -67,6 +67,7 @@ class VirtualPhones:
             False once they have ended too often.
         """
         with self._restarting:
+            # Another thread may have started them while this one waited for the lock.
             if self.alive or self._is_closed:
                 return True
             code = self._process.returncode

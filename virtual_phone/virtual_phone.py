@@ -171,6 +171,7 @@ class Ticker:
         try:
             while tick_ms := self._tick_ms():
                 await asyncio.sleep(tick_ms / 1000)
+                # The rest of a tick counts for the next one, so that the clock does not drift.
                 ticks = int((loop.time() - last_tick_s) * 1000 / tick_ms)
                 last_tick_s += ticks * tick_ms / 1000
                 if ticks and self._tick_ms():

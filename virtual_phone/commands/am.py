@@ -178,6 +178,7 @@ async def _start(ctx: CommandContext, intent: Intent) -> int:
     """`am start [-S] [-W] [-n package/activity] [-a action] [-d uri] [--es key value]...`."""
     phone = ctx.phone
     slow_s = phone.faults.draw("slow_start_s")
+    # `-S` stops the app even if it cannot be started afterwards.
     package, _, activity = intent.component.partition("/")
     if "-S" in intent.flags and (package or intent.package):
         ctx.print(f"Stopping: {package or intent.package}")
@@ -186,6 +187,7 @@ async def _start(ctx: CommandContext, intent: Intent) -> int:
     if slow_s:
         await asyncio.sleep(slow_s)
     package = package or intent.package
+    # An installed app gets the address as an extra; the browser shows it as a page of its own.
     viewer = find_viewer(phone.tasks, intent)
     if viewer in phone.tasks.apps and package in ("", viewer):
         intent.extras["data"] = intent.data
@@ -264,6 +266,7 @@ def _start_activity(ctx: CommandContext, package: str, activity: str, intent: In
         ctx.fail(f"Error: Activity class {{{package}/{activity}}} does not exist.")
         return ""
     is_in_front, is_running = tasks.front == package, package in tasks.running
+    # Android leaves a running activity as it is; its extras would not arrive either.
     if not intent.starts_afresh and tasks.reopen(package, component):
         ctx.fail(_DELIVERED if is_in_front else _BROUGHT_TO_FRONT)
         return "HOT"

@@ -43,6 +43,7 @@ def input_(ctx: CommandContext) -> int | Awaitable[int]:
     except (ValueError, OverflowError) as error:
         return ctx.fail(f"Error: Invalid arguments for command: {verb}: {error}", 255)
     taken = is_taken(phone)
+    # On a real phone, `input` returns when the gesture has ended.
     if ms and phone.tempo == "real":
         return _after(ms, (lambda: None) if taken else act)
     if not taken:
@@ -90,6 +91,7 @@ def _motion(phone: VirtualPhone, values: list[str]) -> Gesture:
 
 def _text(phone: VirtualPhone, values: list[str]) -> Gesture:
     """Type text; like the real command, it raises for characters without a key."""
+    # Android looks up a key for every character.
     if not values or not values[0].isascii():
         raise ValueError("Attempt to get length of null array")
     return partial(phone.input.text, values[0].replace("%s", " ")), 0

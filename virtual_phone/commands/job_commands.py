@@ -41,6 +41,7 @@ async def _send(ctx: CommandContext, pid: int, signal: int) -> bool:
     """Send a signal to a program or an app; returns whether there is one."""
     tasks = ctx.phone.tasks
     app = next((package for package in tasks.running if tasks.pid(package) == pid), None)
+    # Apps are no tasks of the event loop, unlike what the shells run.
     if app is not None and signal in (9, 15):
         tasks.stop(app)
         return True

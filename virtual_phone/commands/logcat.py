@@ -94,7 +94,9 @@ async def logcat(ctx: CommandContext) -> int:
         since_s=0.0 if tail is None or last is not None else _since_s(tail),
         pattern=pattern,
     )
+    # -T prints the last entries and goes on, -t ends after them.
     follows = options.keys().isdisjoint("dLt")
+    # Counted before the entries are listed, so that none that is written meanwhile is lost.
     seen, left, begun = log.num_written, number_of(options.get("m")), set[str]()
     shown = [entry for entry in list(log.entries) if chosen.shows(entry)]
     shown = shown if last is None else shown[max(0, len(shown) - last) :]

@@ -60,6 +60,7 @@ async def nc(ctx: CommandContext) -> int:
     Standard input is sent and what comes is printed, until the other side ends or a time is up.
     """
     options, words = split_options(ctx, "46nUw:W:q:", is_mixed=False)
+    # -w limits the time to connect, which takes none here.
     seconds = {name: number_of(options.get(name)) for name in "wWq"}
     for name, count in seconds.items():
         if name in options and count is None:
@@ -97,6 +98,7 @@ async def nc(ctx: CommandContext) -> int:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             with contextlib.suppress(TimeoutError):
+                # A timeout of -q or -W is a normal end; other errors are not.
                 task.result()
     finally:
         for task in tasks:

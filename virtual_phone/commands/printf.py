@@ -93,6 +93,7 @@ def printf(ctx: CommandContext) -> int:
                 value = 0.0
         return f"%{flags}{sizes[0]}{dot}{'s' if kind in 'bcq' else kind}" % value
 
+    # POSIX: the format is used again until no word is left.
     while not written or (words and takes):
         written.append(_DIRECTIVE.sub(replaced, form))
     _write(ctx, "".join(written))

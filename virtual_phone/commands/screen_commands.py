@@ -47,6 +47,7 @@ def screencap(ctx: CommandContext) -> int:
             return 1
         known = ctx.environment.get(_SENT_SCREEN, "none")
     image = screen_capture.png(ctx.phone) if is_png else screen_capture.raw(ctx.phone, known)
+    # On a foldable phone, Android captures the other display if none is named.
     if ctx.phone.faults.get("second_display") and "d" not in options:
         other = black(*_SECOND_DISPLAY)
         known, image = "", other.png if is_png else other.raw

@@ -28,6 +28,7 @@ async def uiautomator(ctx: CommandContext) -> int:
         return ctx.fail("Unsupported command: uiautomator " + " ".join(ctx.arguments), 1)
     files = [word for word in ctx.arguments[1:] if not word.startswith("-")]
     target = files[0] if files else _DUMP
+    # The hierarchy of a screen that is off never gets idle on Android.
     if not ctx.phone.power.awake:
         return ctx.fail("ERROR: could not get idle state.")
     await ctx.phone.display.wait_until_idle()

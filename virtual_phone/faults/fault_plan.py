@@ -221,6 +221,7 @@ class FaultSchedule:
     def _begin(self, index: int, event: ScheduledFault) -> None:
         if event.every_s is not None:
             self._wait(index, event, event.every_s)
+        # Drawn for every occurrence, so that a run can be repeated.
         if self._random.random() >= event.probability:
             return
         self._faults.set(event.fault, event.value)

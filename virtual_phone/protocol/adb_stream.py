@@ -94,6 +94,7 @@ class Stream:
         self._out.append(data)
         self._num_waiting += len(data)
         self.connection.held += len(data)
+        # A client that opens streams and reads none of them would fill the memory.
         if self.connection.is_full:  # the client has stopped reading
             self._drop(cancel=not self._finishing)
             self.connection.close_stream(self)
@@ -152,6 +153,7 @@ class Stream:
         if self._waiting_for_ack or self.closed:
             return
         if self._out:
+            # One packet at a time is unacknowledged: the phone does not offer `delayed_ack`.
             self._waiting_for_ack = True
             self.connection.send(WRTE, self.local, self.remote, *self._next_payload())
             if self._num_waiting <= _ROOM:

@@ -202,6 +202,7 @@ class DeviceConnection:
             return
         length = sum(map(len, payload))
         self.held += adb_packets.HEADER.size + length
+        # Older peers, such as adb-shell, verify checksums; newer ones expect zero.
         is_old = self._peer_version < adb_packets.VERSION
         checksum = adb_packets.checksum(*payload) if is_old else 0
         self._out.put(adb_packets.header(command, arg0, arg1, length, checksum), *payload)
@@ -319,6 +320,7 @@ class DeviceConnection:
 
     def _on_stream_packet(self, packet: Packet) -> None:
         stream = self._streams.get(packet.arg1)
+        # A stream that has just ended may still get packets; a stream opened here has no peer yet.
         if stream is None or stream.remote not in (packet.arg0, 0):
             if packet.command == WRTE:
                 self.send(CLSE, 0, packet.arg0)

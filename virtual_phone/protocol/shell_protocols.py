@@ -48,6 +48,7 @@ async def serve_v2(
         for piece in (header + data,) if len(data) < _SMALL else (header, data):
             stream.write(piece)
 
+    # adb asks for a terminal by `pty`; other clients open an empty shell and expect one.
     has_terminal = "pty" in options or ("raw" not in options and not script)
     terminal = Terminal() if has_terminal else None
     io = CommandIO(

@@ -195,6 +195,7 @@ async def converse(shell: ShellInterpreter, device: TerminalDevice | None) -> No
             continue
         text += line.decode("utf-8", "surrogateescape")
         is_joined = line.endswith(b"\\\n") and not line.endswith(b"\\\\\n")
+        # Parsing a long script again after each line would take quadratic time.
         is_long = len(text) > _OFTEN_PARSED and len(text) < last_parsed * 9 // 8
         if line and (is_joined or is_long):
             continue

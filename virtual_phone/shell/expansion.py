@@ -162,6 +162,7 @@ def trim(value: str, operator: str, pattern: str) -> str:
         found = compile_glob(pattern, "^", longest).search(value)
         return value[found.end() :] if found else value
     glob = compile_glob(pattern, "$").pattern
+    # The shortest suffix is what the longest possible head leaves.
     found = re.match(f"(.*{'?' if longest else ''})(?:{glob})", value, re.DOTALL)
     return found[1] if found else value
 

@@ -266,9 +266,11 @@ class ShellInterpreter:
             self._substituted = await shell._run_parsed(script)
         except BrokenPipeError:
             self._substituted = BROKEN_PIPE
+        # As with a pipe, the substitution ends when nothing can write to it any more.
         for pid in shell.state.own_jobs:
             if (task := self.state.jobs[pid].task) is not None:
                 await asyncio.wait([task])
+        # mksh drops null bytes, and the newlines at the end.
         return b"".join(chunks).replace(b"\0", b"").decode("utf-8", "surrogateescape").rstrip("\n")
 
     async def _run_list(self, script: Script) -> int:
@@ -378,6 +380,7 @@ class ShellInterpreter:
             if "x" in state.options:
                 state.io.err(f"+ {' '.join(words)}\n".encode("utf-8", "surrogateescape"))
             return await self.execute(words, io)
+        # POSIX: assignments before a special builtin stay, those before other commands end with it.
         names = [assignment.name for assignment in command.assignments]
         if not words or words[0] in _SPECIAL:
             for assignment in command.assignments:
@@ -403,6 +406,7 @@ class ShellInterpreter:
         if spelled in self.state.functions:
             return await self._call(self.state.functions[spelled], arguments, io)
         folder, _, name = spelled.rpartition("/")
+        # The program takes the place of the shell, so that nothing runs after it.
         if name == "exec" and arguments:
             raise ShellExit(await self.execute(arguments, io))
         ctx = CommandContext(shell=self, name=name, arguments=arguments, io=io)

@@ -94,6 +94,7 @@ class Redirects:
         path = normalize_path(target, self._folder)
         old = self._files.find(path) if redirect.operator == ">>" else None
         content = (old.content or b"") if old is not None else b""
+        # A script that is overwritten stays executable.
         mode = {} if (known := self._files.find(path)) is None else {"mode": known.mode}
         self._files.write(path, content, **mode)
         output = _Output(self._files.num_free, content)

@@ -66,7 +66,7 @@ class LoopJump(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class ShellState:
-    """What a shell remembers from one command to the next."""
+    """Memory of a shell from one command to the next."""
 
     phone: VirtualPhone
     io: CommandIO

@@ -136,6 +136,7 @@ class WordExpander:
         value = self._state.parameter(name)
         if operator[-1:] in ("-", "=", "?", "+") and operator:
             return await self._default(part, value)
+        # `set -u` excepts `$@` and `$*`, as POSIX does.
         if value is None and "u" in self._state.options and name not in ("@", "*"):
             self._state.complain(f"{name}: parameter not set")
             raise ShellFailure(1)

@@ -232,6 +232,7 @@ class FileSystem:
         if self.stat(path, follow=False).is_folder and not recursive:
             raise IsADirectoryError(21, "Is a directory", path)
         _check_writable(path)
+        # Folders have no list of their entries: paths are few, and most commands name one.
         for known in [p for p in self._nodes if p == path or p.startswith(f"{path}/")]:
             self._num_used -= len(self._nodes.pop(known).content or b"")
 

@@ -123,6 +123,7 @@ async def fetch(network: PhoneNetwork, request: Request) -> Response:
             raise PageUnreachable(f"Failed to connect to {host} port {port}: Connection refused")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         lines = [f"{request.method} {path} HTTP/1.0", f"Host: {host}:{port}", "Connection: close"]
+        # HTTP/1.0, so that the end of the body is the end of the connection.
         channel.write("\r\n".join([*lines, "", ""]).encode("ascii", "replace"))
         response = await _read_response(channel, request)
         moved = _LOCATION.search(response.head)

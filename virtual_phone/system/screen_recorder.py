@@ -81,6 +81,7 @@ class ScreenRecorder:
         if frame.size != self._size:
             rgb = cv2.resize(rgb, self._size, interpolation=cv2.INTER_AREA)
         image = self._av.VideoFrame.from_ndarray(rgb, format="rgb24")
+        # Two frames within one tick of the clock would have the same time, which encoders refuse.
         self._last_pts = max(self._last_pts + 1, round(seconds * _CLOCK_HZ))
         image.pts, image.time_base = self._last_pts, Fraction(1, _CLOCK_HZ)
         with self._lock:

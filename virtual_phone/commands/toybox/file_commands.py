@@ -175,6 +175,7 @@ def cp(ctx: CommandContext) -> int:
     keeps_links = "L" not in options and (takes_folders or not {"d", "P"}.isdisjoint(options))
 
     def copy(path: str, target: str) -> None:
+        # A folder that is copied into itself would grow without end.
         if target == path or target.startswith(f"{path}/"):
             raise OSError(22, "into itself")
         source = files.stat(path, follow=not keeps_links)
@@ -216,6 +217,7 @@ def chmod(ctx: CommandContext) -> int:
     words = [word for word in ctx.arguments if not re.fullmatch("-[Rfv]+", word)]
     if len(words) < 2:
         return ctx.fail("chmod: Needs 2 arguments")
+    # -R changes the folder only: the shell owns all files, so that permissions hide nothing.
     mode, files = words[0], ctx.phone.files
 
     def change(path: str) -> None:

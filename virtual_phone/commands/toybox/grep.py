@@ -91,6 +91,7 @@ async def grep(ctx: CommandContext) -> int:
             return ctx.fail(f"grep: {options['f']}: {error.strerror}", 2)
         lines += read.decode("utf-8", "surrogateescape").splitlines()
     elif not lines and words:
+        # POSIX: the lines of a pattern are patterns of their own.
         lines = words.pop(0).split("\n")
     if not lines:
         return ctx.fail("grep: no pattern", 2)
@@ -100,6 +101,7 @@ async def grep(ctx: CommandContext) -> int:
         compiled = [compile_pattern(p, kind, "i" in options, "w" in options) for p in lines]
         pattern = compiled[0]
         if len(compiled) > 1:
+            # One search for all of them finds the leftmost match, which `-o` prints.
             pattern = re.compile("|".join(f"(?:{p.pattern})" for p in compiled), pattern.flags)
     except ValueError as error:
         return ctx.fail(f"grep: {error}", 2)

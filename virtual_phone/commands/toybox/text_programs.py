@@ -146,6 +146,7 @@ async def _run(
         return ctx.fail(f"{ctx.name}: the computer lacks the Python package bashkit", 127)
     encode, decode = _codecs([*files.values(), stdin], is_binary)
     inputs = {path: encode(content) for path, content in files.items()}
+    # Interpreters are used again, but a running one never: another phone may run a program.
     bash = _idle.pop() if _idle else Bash(max_memory=_MAX_MEMORY)
     folder = _FOLDER + ctx.environment["PWD"].rstrip("/")
     fs = bash.fs()
@@ -157,6 +158,7 @@ async def _run(
     script = f"cd {shlex.quote(folder)}; {variables}{shlex.join(words)} </stdin >/stdout 2>/stderr"
     try:
         result = await bash.execute(script)
+    # The thread would go on without its client.
     except asyncio.CancelledError:
         bash.cancel()
         raise
