@@ -61,7 +61,6 @@ class LiveEpisode:
 
     Args:
         human: whether a person plays; otherwise they watch.
-        training_command: trains on the games that a person played; None for none.
         stays: when set, no other game can be started; None allows only one.
     """
 
@@ -69,10 +68,11 @@ class LiveEpisode:
         self,
         *,
         human: bool,
-        training_command: str | None = None,
         stays: threading.Event | None = None,
     ) -> None:
-        self.human, self.training_command = human, training_command
+        self.human = human
+        self.training_command: str | None = None
+        """Trains on the games that a person played, once they are recorded somewhere."""
         self.version = 0
         """Number of changes so far."""
         self._stays = stays
