@@ -53,7 +53,7 @@ def _plain_list(value: Iterable[Any], max_depth: int) -> Any:
 
 
 def _plain_uncommon(value: Any, max_depth: int) -> Any:
-    """Numbers, enums, arrays, dataclasses and subclasses of the common types."""
+    """Convert numbers, enums, arrays, dataclasses and subclasses of the common types."""
     if isinstance(value, bool | int | str) or value is None:
         # Python refuses to print an integer of more than 4300 digits.
         if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
@@ -74,7 +74,7 @@ def _plain_uncommon(value: Any, max_depth: int) -> Any:
 
 
 def to_json(episode: Episode) -> dict[str, Any]:
-    """Everything in an episode except its pixels.
+    """Convert an episode without its pixels to JSON values.
 
     A prompt is stored as the tokens it adds to the previous turn: stored whole, the prompts of an
     n-turn conversation would take n times the space.

@@ -51,7 +51,7 @@ class LivePhone:
 
 
 class LivePhones:
-    """Publishes the state of the phones that this process uses.
+    """Publisher of the state of the phones that this process uses.
 
     Args:
         run: the run's folder.

@@ -185,7 +185,7 @@ def _images(run: Run, frames: Sequence[str], size: tuple[int, int]) -> Iterator[
 def _select_episodes(
     run: Run, where: Filter | None, replies: bool
 ) -> tuple[list[MinariEpisode], Counter[str]]:
-    """Episodes to write, and the number of skipped episodes by reason, void ones not counted."""
+    """Return the episodes to write, and how many valid ones are skipped, by reason."""
     plays, left_out = [], Counter[str]()
     valid = [summary for summary in run.episodes(where) if not summary.outcome.void]
     for recorded in run.opened(valid):
@@ -244,7 +244,7 @@ def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode |
 def _common_size(
     run: Run, plays: Sequence[MinariEpisode], width: int | None
 ) -> tuple[int, int] | None:
-    """(width, height) shared by all images, scaled to `width`; None if there are no images."""
+    """Return the (width, height) of all images, scaled to `width`; None without images."""
     counts = Counter[tuple[int, int]]()
     for id in {id for play in plays for id in play.frames}:
         # Width and height follow the signature and the name of the first chunk.
@@ -269,7 +269,7 @@ def _common_size(
 def _observation_space(
     plays: Sequence[MinariEpisode], size: tuple[int, int] | None
 ) -> spaces.Space[Any]:
-    """Space of an image of this (width, height), of text, or a dictionary of both."""
+    """Return the space of an image of this (width, height), of text, or of both."""
     texts = [text for play in plays for text in play.texts]
     if size is None:
         return _text_space(texts)

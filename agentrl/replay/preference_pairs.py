@@ -146,7 +146,7 @@ def _by_total(members: Sequence[RecordedEpisode], history: History) -> Iterator[
 def _whole(
     better: RecordedEpisode, worse: RecordedEpisode, *, history: History, gap: float
 ) -> _Pair | None:
-    """Two episodes from where their replies begin to differ; None if they never do.
+    """Pair two episodes from where their replies begin to differ; None if they never do.
 
     Where prompts show only the last turns or screens, an episode is not one conversation: the first
     replies that differ are compared.
@@ -219,7 +219,7 @@ def _row(pair: _Pair, run: Run, folder: Path) -> dict[str, Any] | None:
 
 
 def choices(run: Run) -> list[tuple[str, str]]:
-    """Pairs of episodes, the chosen one first, as a person has chosen; the last choice counts."""
+    """Return pairs of episodes, the one that a person has chosen first; the last choice counts."""
     found: dict[frozenset[str], tuple[str, str]] = {}
     for entry in _recorded_choices(run):
         pair = frozenset((entry["better"], entry["worse"]))
@@ -245,7 +245,7 @@ def choose(run: Run, better: str, worse: str, *, skipped: bool = False) -> None:
 
 
 def open_choices(run: Run) -> tuple[list[tuple[Summary, Summary]], int]:
-    """Pairs of siblings that have not been compared yet, and how many have been compared.
+    """Return the pairs of siblings that have not been compared yet, and how many have been.
 
     Which of the two comes first does not depend on their rewards.
     """

@@ -35,7 +35,7 @@ _ASIDE = ".removing"
 
 
 def grace_s(rollout: RolloutConfig) -> float:
-    """Seconds for which a frame must be untouched before it may be removed."""
+    """Return for how many seconds a frame must be untouched before it may be removed."""
     return REFRESH_S + rollout.deadline_s + rollout.reward_deadline_s + _MARGIN_S
 
 
@@ -67,7 +67,7 @@ class Pruned:
 
 
 class Pruner:
-    """Keeps a run's episodes and frames within a size limit; repeated calls are cheap."""
+    """Pruner of a run's episodes and frames to a size limit; repeated calls are cheap."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -153,7 +153,7 @@ class Pruner:
                 return going, frames
 
     def _oldest(self, keep_bytes: float, recorded_before: float) -> list[KeptEpisode]:
-        """Training episodes to remove; the ledger no longer counts them."""
+        """Return the training episodes to remove, which the ledger no longer counts."""
         ledger = self._ledger
         if ledger.bytes <= keep_bytes:
             return []
@@ -205,7 +205,7 @@ def _put_back(aside: Path) -> None:
 
 
 def _touched_at(path: Path) -> float:
-    """Modification time in seconds since 1970; minus infinity if there is no such file."""
+    """Return a file's modification time (seconds since 1970); minus infinity without a file."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
@@ -213,7 +213,7 @@ def _touched_at(path: Path) -> float:
 
 
 class BackgroundPruner:
-    """Removes old recordings in a background thread, one pass at a time (`run.keep_gb`).
+    """Remover of old recordings in a background thread, one pass at a time (`run.keep_gb`).
 
     A pass that fails is a warning; the next one starts from scratch.
 
@@ -270,7 +270,7 @@ class BackgroundPruner:
 
 
 def size_limit_warning(pruned: Pruned) -> str:
-    """Why a run uses more than its limit."""
+    """Explain why a run uses more than its limit."""
     return (
         f"evaluations and demonstrations, which are never removed, use {pruned.kept_bytes / GB:.3f}"
         f" GB of {pruned.keep_bytes / GB:g} GB: no training episode is left"

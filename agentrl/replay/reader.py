@@ -167,7 +167,7 @@ class Run:
         return self._folder.model
 
     def episodes(self, where: Filter | str | None = None) -> list[Summary]:
-        """Summaries of the episodes recorded so far, ordered by the time at which they ended.
+        """Return summaries of the episodes recorded so far, in the order in which they ended.
 
         Args:
             where: which episodes: a filter, or a query such as `accuracy < 0.5 and turns > 9`, as
@@ -186,7 +186,7 @@ class Run:
         return where.of(episodes)
 
     def version(self) -> int:
-        """Counter that grows with every new episode, score or removal.
+        """Return a counter that grows with every new episode, score or removal.
 
         Raises:
             ConfigError: as `episodes`.
@@ -199,7 +199,7 @@ class Run:
         return self._index.share()
 
     def episode(self, episode_id: str) -> RecordedEpisode:
-        """One whole episode.
+        """Return one whole episode.
 
         Raises:
             EpisodeRemoved: pruning removed its file.
@@ -259,7 +259,7 @@ class Run:
             raise ConfigError(self._refused[path][1]) from error
 
     def token_advantages(self, episode: Episode) -> list[list[float]] | None:
-        """Advantage of each sampled token, turn by turn.
+        """Return the advantage of each sampled token, turn by turn.
 
         None if all tokens of a turn share one advantage, which the summary holds.
         """
@@ -293,7 +293,7 @@ class Run:
         return replace(recorded, episode=replace(episode, turns=turns, final_images=final))
 
     def opened(self, summaries: Iterable[Summary]) -> Iterator[RecordedEpisode]:
-        """Whole episodes, one after the other.
+        """Yield whole episodes, one after the other.
 
         Removed and unreadable episodes are skipped, and counted in a warning at the end.
         """
@@ -329,7 +329,7 @@ class Run:
         return sorted(frames_folder(self.path).glob("*.sqlite"))
 
     def frame(self, frame_id: str) -> Image | None:
-        """One frame as uint8[H, W, 3], RGB; None if it is missing or damaged."""
+        """Return a frame as uint8[H, W, 3], RGB; None if it is missing or damaged."""
         png = self.frame_bytes(frame_id)
         if not png:
             return None

@@ -37,7 +37,7 @@ _LEAST_MARGIN = 2
 
 
 class Recorder:
-    """Records into a run's folder; several recorders with different names may do so at once.
+    """Recorder into a run's folder, which several with different names may share.
 
     Once `episode` returns, the episode survives kill -9; only frames still queued for the disk can
     be lost.

@@ -188,7 +188,7 @@ class Spool:
 
 
 class SpoolReceiver:
-    """Writes parcels of several spools into the folder of a run."""
+    """Receiver of several spools, whose parcels it writes into the folder of a run."""
 
     def __init__(self, run: Path) -> None:
         self._run = run.resolve()

@@ -37,7 +37,7 @@ _SHARD_BYTES = 64 << 20
 def rows(
     run: Run, kind: str, where: Filter | None = None, history: History | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Rows as plain dictionaries; `turns` and `conversations` skip void and lost episodes.
+    """Yield rows as plain dictionaries; `turns` and `conversations` skip void and lost episodes.
 
     Args:
         run: the recorded run.
@@ -274,7 +274,7 @@ def _write_folder(run: Run, kind: str, path: Path, where: Filter | None) -> Coun
 
 
 def _features(kind: str) -> "datasets.Features":
-    """Column types of a data set."""
+    """Return the column types of a data set."""
     from datasets import Features, Image, List, Value
 
     text, integer, real, boolean = map(Value, ("string", "int64", "float64", "bool"))
@@ -375,7 +375,7 @@ def prompt_of(episode: Episode, last: int, history: History) -> list[EpisodeMess
 
 
 def chat_of(messages: Iterable[EpisodeMessage]) -> tuple[list[dict[str, str]], list[str]]:
-    """Messages as `{role, content}`, and the frames in them, one for each `<image>`."""
+    """Return messages as `{role, content}`, and their frames, one for each `<image>`."""
     chat, frames = [], list[str]()
     for message in messages:
         text = message.text

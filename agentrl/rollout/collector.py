@@ -76,7 +76,7 @@ def requests_of_step(
     first: int = 0,
     envs: Sequence[str] | None = None,
 ) -> list[EpisodeRequest]:
-    """Requests for one group per seed, numbered from `first`, in its environment of `envs`.
+    """Make the requests of one group per seed, numbered from `first`, in its environment of `envs`.
 
     The members of a group share its seed; a sequence gives each member its own.
     """
@@ -141,7 +141,7 @@ class RequestQueue:
 
 
 class FailureLog:
-    """Logs why episodes are discarded: each failure once, as a broken reward fails in every one."""
+    """Log of why episodes are discarded: each failure once, as a reward may fail in every one."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -167,7 +167,7 @@ class FailureLog:
 
 
 class Collector:
-    """Hands requested episodes to slots that play one at a time, and keeps the results.
+    """Collection of requested episodes by slots that play one at a time.
 
     An episode that may have crashed the process of its environment is played again at the end, when
     nothing else is played, so that it harms no other; if it crashes again, it stays void. The first

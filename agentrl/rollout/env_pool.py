@@ -153,7 +153,7 @@ class PhoneEnvPool:
         return episode
 
     def _frame_saver(self, serial: str) -> SaveFrame:
-        """Stores the frames of one phone, and passes their ids to the live view."""
+        """Return what stores the frames of one phone, and passes their ids to the live view."""
         save, live = self._save_frame, self._live
         if save is None or live is None:
             return save

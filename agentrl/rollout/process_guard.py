@@ -63,7 +63,7 @@ def _reopened(number: int, name: str) -> bool:
 
 
 class ProcessGuard:
-    """Keeps forked processes away from the connections, and checks the process after each call."""
+    """Guard of a process that calls foreign code: of its connections, streams and forks."""
 
     def __init__(self, connections: Sequence[Connection]) -> None:
         self._connections, self._pid = connections, os.getpid()

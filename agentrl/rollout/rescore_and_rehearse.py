@@ -171,7 +171,7 @@ def _correlation(one: np.ndarray, other: np.ndarray) -> float | None:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks of values; equal values have their mean rank."""
+    """Rank values; equal ones have their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     ranks: np.ndarray = (ends - (counts - 1) / 2)[inverse]
@@ -257,7 +257,7 @@ async def rehearse(plan: PlayPlan, recorded: Sequence[RecordedEpisode]) -> list[
 
 
 class _RecordedPlayer:
-    """Gives one recorded reply per turn."""
+    """Player that gives one recorded reply per turn."""
 
     def __init__(self, replies: Sequence[str]) -> None:
         self._replies = iter(replies)

@@ -365,7 +365,7 @@ def audit_sight(run: Run, recorded: Iterable[RecordedEpisode]) -> AuditReport:
 
 
 def sum_sight(episodes: Iterable[Episode]) -> VisionAudit:
-    """Screen reading against the truth (`info["audit"]`), summed over the valid episodes."""
+    """Sum the audits of screen readings (`info["audit"]`) over the valid episodes."""
     audit = VisionAudit()
     for episode in (e for e in episodes if not e.outcome.void):
         # A turn without an action has no new screen.

@@ -51,7 +51,7 @@ class EpisodeRequest:
         return f"{self.group_id}-m{self.member:02d}{retry}"
 
     def player_seed(self, run_seed: int) -> int:
-        """Seed of the player's own randomness; the same for all evaluations of one step."""
+        """Return the seed of the player's randomness, the same for all evaluations of a step."""
         split = get_args(Split).index(self.split)
         parts = (run_seed, self.step, self.group, self.member, self.attempt, split)
         mixed = 0

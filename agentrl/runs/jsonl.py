@@ -21,7 +21,7 @@ _SETTLED_NS = 2_000_000_000
 
 
 class JsonlWriter:
-    """Appends each line with a single write, so that others can read the file meanwhile."""
+    """Writer that appends each line at once, so that others can read the file meanwhile."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)

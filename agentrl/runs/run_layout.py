@@ -37,17 +37,17 @@ def is_frame(frame_id: str) -> bool:
 
 
 def episodes_folder(run: Path) -> Path:
-    """Folder of the index, the scores and the episode files."""
+    """Return the folder of the index, the scores and the episode files."""
     return run / "episodes"
 
 
 def removals_file(run: Path) -> Path:
-    """List of the episodes that pruning removed."""
+    """Return the file that lists the episodes that pruning removed."""
     return episodes_folder(run) / "removed.jsonl"
 
 
 def notes_file(run: Path) -> Path:
-    """Stars and notes that people left on episodes."""
+    """Return the file of the stars and notes that people left on episodes."""
     return episodes_folder(run) / "notes.jsonl"
 
 
@@ -84,7 +84,7 @@ def token_advantages_files(run: Path) -> list[Path]:
 
 
 def frames_folder(run: Path) -> Path:
-    """Folder of the frame packs."""
+    """Return the folder of the frame packs."""
     return run / "frames"
 
 

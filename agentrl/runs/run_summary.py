@@ -104,7 +104,7 @@ class RunSummary:
         return ", ".join([*parts, f"in {duration_in_words(self.seconds)}"]) if parts else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values, with the intervals as [low, high]."""
+        """Return JSON values, with the intervals as [low, high]."""
         return {
             "name": self.name, "path": str(self.path), "command": self.command,
             "environment": self.environment, "algorithm": self.algorithm, "seed": self.seed,
@@ -212,7 +212,7 @@ def summarize(
 
 
 def job_state(run: Path) -> State | None:
-    """`running`, `finished`, `failed` through an error, or `stopped`; None if the run has no job.
+    """Return the state of a run's job, `failed` if an error ended it; None without a job.
 
     A job writes `summary.json` when it ends; if it was resumed since, `state.json` is ahead of it.
     """

@@ -30,7 +30,7 @@ _NO_TOKEN = "the token is missing; open the address that the server printed"
 
 
 class AccessGuard:
-    """Decides which requests the server answers."""
+    """Guard that decides which requests the server answers."""
 
     def __init__(self, host: str, port: int) -> None:
         self.token = secrets.token_urlsafe(24)

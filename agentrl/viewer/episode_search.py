@@ -188,7 +188,7 @@ def _search_terms(text: str) -> list[str]:
 
 
 def _pattern(terms: Iterable[str]) -> re.Pattern[str]:
-    """Finds the terms in folded text; each is a group."""
+    """Compile a pattern that finds the terms in folded text; each is a group."""
     ways = (r"[\W_]++".join(_WORD.findall(_fold(term))) for term in terms)
     # Longer terms first: a word may begin with several terms.
     groups = "|".join(f"({way})" for way in sorted(ways, key=len, reverse=True))

@@ -57,7 +57,7 @@ class _Request:
 
 
 class LiveEpisode:
-    """Connects the thread that plays with the threads that serve the page.
+    """Connection between the thread that plays and the threads that serve the page.
 
     Args:
         human: whether a person plays; otherwise they watch.
@@ -85,7 +85,7 @@ class LiveEpisode:
     # --- for the thread that plays --------------------------------------------------------
 
     def audience(self) -> PlayInterface:
-        """Callbacks that receive the game's events and provide the answers."""
+        """Return callbacks that receive the game's events and provide the answers."""
         return PlayInterface(
             show_instructions=lambda words: self._change(instructions=words),
             show_error=lambda words: self._change(input_error=words),
@@ -213,7 +213,7 @@ class LiveEpisode:
         }
 
     def picture(self, number: int) -> bytes:
-        """One of the current images, as PNG.
+        """Return one of the current images, as PNG.
 
         Raises:
             ConfigError: there is no image with this number.
@@ -274,7 +274,7 @@ def _is_idle(shown: _Shown) -> bool:
 
 
 def _why_no_undo(shown: _Shown) -> str:
-    """Why the last turn cannot be taken back now; empty if it can."""
+    """Say why the last turn cannot be taken back now; empty if it can."""
     if shown.no_undo or not shown.turns:
         return shown.no_undo or _NO_TURN
     return "" if _is_idle(shown) else "the game is busy; try again"

@@ -30,7 +30,7 @@ _MAX_HEIGHT = 16383
 
 
 def row(summary: Summary) -> dict[str, Any]:
-    """One row of the episode list."""
+    """Return one row of the episode list."""
     return {
         "id": summary.id,
         "split": summary.split,
@@ -159,7 +159,7 @@ def group(run: Run, name: str) -> dict[str, Any]:
 
 
 def episodes_of(run: Run, members: Iterable[Summary]) -> list[Episode | str]:
-    """Whole episodes, or the reason why one is unavailable."""
+    """Return whole episodes, each or the reason why it is unavailable."""
     episodes: list[Episode | str] = []
     for summary in members:
         try:
@@ -195,7 +195,7 @@ def _brief(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
 
 
 def shared_state_counts(episodes: Sequence[Episode | str]) -> list[list[int]]:
-    """[episode][turn] number of other episodes that reached the same state, in any turn."""
+    """Count, by [episode][turn], the other episodes that reached the same state in any turn."""
     places: dict[str, set[int]] = defaultdict(set)
     for number, played in enumerate(episodes):
         for turn in turns_of(played):

@@ -24,7 +24,7 @@ class LastScreens:
         self._kept: dict[tuple[str, float], dict[str, str | None]] = {}
 
     def of(self, summary: Summary) -> dict[str, str | None]:
-        """`frame`, the id of the last one; `shown`, its text; or `lost`, why there is none."""
+        """Return the last `frame`'s id, the text `shown` with it, and why it is `lost`."""
         key = summary.id, summary.time
         try:
             if key not in self._kept:

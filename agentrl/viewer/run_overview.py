@@ -25,7 +25,7 @@ _MAX_AUDITS = 20
 
 
 def overview(run: Run) -> dict[str, Any]:
-    """Counts, tables, configuration and state of a run."""
+    """Return counts, tables, configuration and state of a run."""
     episodes = run.episodes()
     line = summarize(run.path, episodes=episodes)
     files = RunFolder(run.path)
@@ -71,7 +71,7 @@ def _sampled_tokens(episodes: Sequence[Summary], config: Mapping[str, Any]) -> i
 
 
 def rows_by_label(run: Run) -> list[dict[str, Any]]:
-    """Counts and means by label and step; all training steps share one row."""
+    """Return counts and means by label and step; all training steps share one row."""
     by_play: dict[tuple[str, str, int], list[Summary]] = defaultdict(list)
     for s in run.episodes():
         by_play[s.split, s.label, -1 if s.split == "train" else s.step].append(s)
@@ -91,7 +91,7 @@ def rows_by_label(run: Run) -> list[dict[str, Any]]:
 
 
 def devices(run: Run) -> list[dict[str, Any]]:
-    """Episodes and failures of each phone."""
+    """Return the episodes and failures of each phone."""
     by_device: dict[str, list[Summary]] = defaultdict(list)
     for summary in run.episodes():
         if summary.device is not None:

@@ -72,7 +72,7 @@ def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
 
 
 class _PagesOfRuns:
-    """Passes `/runs/NAME/...` to the application of that run, which is created when first asked."""
+    """Applications of single runs, created when `/runs/NAME/...` is first requested."""
 
     def __init__(
         self, runs: AllRuns, guard: AccessGuard, closing: threading.Event, listing: bytes

@@ -29,7 +29,7 @@ _MAX_TOKENIZER = 256 << 20
 
 
 class TokenVocabulary:
-    """Decodes the tokens of a run's model; without its tokenizer, tokens appear as ids.
+    """Vocabulary of a run's model; without its tokenizer, tokens appear as ids.
 
     Args:
         run: the run's folder. The tokenizer is looked for in its `start` and `model` folders, and
@@ -117,7 +117,7 @@ def turn_tokens(
     words: TokenVocabulary,
     advantages: Sequence[Sequence[float]] | None = None,
 ) -> dict[str, Any]:
-    """Prompt and reply of a turn, token by token; `note` says why tokens appear as ids.
+    """Return a turn's prompt and reply by token; `note` says why tokens appear as ids.
 
     Raises:
         ConfigError: the episode has no such turn.

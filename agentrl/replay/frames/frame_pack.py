@@ -78,7 +78,7 @@ def has_tables(path: Path) -> bool:
 
 
 class PackWriter:
-    """Adds frames to a pack; not thread-safe."""
+    """Writer of a pack's frames; not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -273,7 +273,7 @@ def holds(path: Path, frame_id: str) -> bool:
 
 @contextmanager
 def changing(connection: sqlite3.Connection) -> Iterator[None]:
-    """An exclusive write transaction: committed on success, rolled back on any exception."""
+    """Hold an exclusive write transaction: commit on success, roll back on any exception."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -26,7 +26,7 @@ _BATCH_BYTES = 64 << 20
 
 
 class FrameStore:
-    """Writes each distinct image once to `RUN/frames/<writer>.sqlite`.
+    """Store of images, each of which is written once to `RUN/frames/<writer>.sqlite`.
 
     Args:
         run: the run's folder.

@@ -34,7 +34,7 @@ class StoredFrame:
 
 
 class PackSweeper:
-    """Counts how many frames use each band of a pack; reads only new frames.
+    """Remover of a pack's frames, which counts how many of them use each band.
 
     The pack's writer may continue meanwhile, but only one process may sweep (see `overtaken`).
     """
@@ -65,7 +65,7 @@ class PackSweeper:
             return _sweeps(pack) != self._sweeps
 
     def new(self) -> Iterator[StoredFrame]:
-        """Frames stored since the last call."""
+        """Yield the frames stored since the last call."""
         with self._opened() as pack:
             self._count_new(pack)
         new, self._new = self._new, []

@@ -224,7 +224,7 @@ class _EnvProcess:
                 self._num_calls -= 1
 
     def _is_responding(self) -> bool:
-        """False if it hangs as a whole; one in which a single environment hangs goes on."""
+        """Whether it answers; one in which a single environment hangs still does."""
         with suppress(OSError, EOFError), self.connect(_ANSWER_S) as probe:
             probe.send_bytes(pickle.dumps(("respond", {})))
             probe.recv_bytes()

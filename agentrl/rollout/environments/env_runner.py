@@ -152,7 +152,7 @@ def coarse_screen(image: Image) -> Image:
 
 
 class EnvRunner:
-    """Runs one environment instance, for many episodes.
+    """Runner of one environment instance, for many episodes.
 
     Args:
         env: the environment.

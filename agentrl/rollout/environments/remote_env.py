@@ -252,5 +252,5 @@ def make_remote_env(
     agentrl_patience_s: float = _PATIENCE_S,
     **kwargs: Any,
 ) -> RemoteEnv:
-    """Entry point for `gymnasium.make`; all other arguments go to the served environment."""
+    """Make a remote environment for `gymnasium.make`; it is given all other arguments."""
     return RemoteEnv(agentrl_target, kwargs, agentrl_deadline_s, patience_s=agentrl_patience_s)

@@ -182,12 +182,12 @@ def _ask(nodes: Sequence[Node], calls: Sequence[Callable[[], _T]], deadline_s: f
 
 
 def _connected_serials(driver: str, adb_port: int | None) -> list[str]:
-    """Runs on each node; also the serials of phones that are not ready, which opening explains."""
+    """Return the serials of this node's phones, also of those that are not ready."""
     server = AdbServer.from_environment(driver, port=adb_port)
     server.ensure()
     return list(server.devices())
 
 
 def _check_source(settings: DevicesConfig) -> None:
-    """Runs on each host."""
+    """Check this host's phones."""
     devices.check_source(settings.source, **open_settings(settings))

@@ -136,5 +136,5 @@ def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedRew
 
 
 def own_name(spec: RewardSpec) -> str:
-    """`REWARD_NAME` of the function's file, or else the name that the configuration uses."""
+    """Return `REWARD_NAME` of the function's file, or else the name in the configuration."""
     return declared_name(REWARD.resolve(spec.function)) or spec.function.rpartition(":")[2]

@@ -304,7 +304,7 @@ class PooledProcess:
                 sender.prepare(following, episode)
 
     def explain(self, episode_id: str) -> str | None:
-        """Why an episode was scored as it was; None if no function knows it."""
+        """Say why an episode was scored as it was; None if no function knows it."""
         answer: Future[str | None] = Future()
         with self._queue.changed:
             self._explained[episode_id] = answer

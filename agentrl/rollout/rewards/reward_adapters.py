@@ -107,7 +107,7 @@ def _joined(parts: Sequence[Sequence[Image]]) -> Sequence[Image]:
 
 
 def max_batch_size(function: Any) -> int:
-    """Maximum number of episodes per call, which a function limits by an attribute of that name.
+    """Return the most episodes per call, which a function limits by an attribute of that name.
 
     Raises:
         ConfigError: it is not a whole number of at least 1.

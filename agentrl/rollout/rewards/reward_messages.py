@@ -76,7 +76,7 @@ def users_modules() -> dict[str, str]:
 
 
 class LogForwarder(logging.Handler):
-    """Sends log records to the parent, whose handlers show them."""
+    """Log handler that sends records to the parent, whose handlers show them."""
 
     def __init__(self, send: Callable[[Any], None]) -> None:
         super().__init__()

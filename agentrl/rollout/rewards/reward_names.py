@@ -13,7 +13,7 @@ _FIRST = ("episode", "reward_inputs", "data_source")
 
 
 def reward_targets() -> dict[str, str]:
-    """`module:function` of each built-in reward function, by `file.function`."""
+    """Return `module:function` of each built-in reward function, by `file.function`."""
     found = {
         "env_reward": "agentrl.data.reward_inputs:env_reward",
         "judge": f"{_PACKAGE}.judge:Judge",

@@ -38,7 +38,7 @@ start takes about as long."""
 
 
 class RewardPool:
-    """Calls functions in one process, or in several while episodes wait for it.
+    """Reward functions in one process, or in several while episodes wait for it.
 
     Several processes are used only for functions of a single episode or answer that keep no state:
     no classes, whose one instance sees all episodes, and no functions of whole batches.
@@ -115,7 +115,7 @@ class RewardPool:
         return [job.answer for job in jobs]
 
     def explain(self, episode_id: str) -> str | None:
-        """Why an episode was scored as it was; None if no function knows it."""
+        """Say why an episode was scored as it was; None if no function knows it."""
         return self._processes[0].explain(episode_id)
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ def _is_own_function(target: str) -> bool:
 
 
 def _most_processes(computing: float) -> int:
-    """How many processes may compute for a part of their time: engines need half of the cores."""
+    """Return how many processes may compute for a part of their time, beside the engines."""
     # The fraction is measured, and may exceed 1.
     count = cores() / 2 / max(computing, 0.01) + 0.1
     return max(1, min(_MAX_PROCESSES, int(count)))

@@ -101,7 +101,7 @@ class _Job:
 
 
 class RewardProcess:
-    """Calls the functions with the episodes that the parent sends."""
+    """Caller of the functions with the episodes that the parent sends."""
 
     def __init__(
         self, jobs: Connection, fields: Connection, status: "np.ndarray[Any, Any]"
@@ -325,7 +325,7 @@ class RewardProcess:
 
 
 def _busy_s() -> float:
-    """Seconds that this process has computed, or would have if a core had been free for it."""
+    """Return the seconds that this process has computed, or would have with a core of its own."""
     try:
         _, queued_ns, _ = Path("/proc/self/schedstat").read_text().split()
     # Another system than Linux, or a kernel without these statistics, has no such file.

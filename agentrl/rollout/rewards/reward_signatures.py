@@ -112,7 +112,7 @@ def detect_kind(config: RewardSpec, function: Any) -> str:
 
 
 def declared_name(function: Any) -> str | None:
-    """`REWARD_NAME` of the file that defines a function, if it has one."""
+    """Return `REWARD_NAME` of the file that defines a function, if it has one."""
     name = _constant(function, "REWARD_NAME")
     return name if isinstance(name, str) and name else None
 
@@ -207,7 +207,7 @@ def _verl_call(
 
 
 def _score_row(result: Any) -> dict[str, Any]:
-    """VeRL's score of one answer as a row."""
+    """Convert veRL's score of one answer to a row."""
     if not isinstance(result, Mapping):
         return {OVERALL: result}
     if "score" not in result:
@@ -302,7 +302,7 @@ class _ImageColumn(Sequence[Any]):
 
 
 def _for_trl(values: list[Any]) -> Sequence[Any]:
-    """Images as PIL images; everything else unchanged."""
+    """Convert images to PIL images; leave everything else unchanged."""
     return _ImageColumn(values) if any(map(_is_image, values)) else values
 
 

@@ -84,7 +84,7 @@ class RewardFunctions:
         return next((info.accept_at for info in self._infos), 0.5)
 
     def explain(self, episode_id: str) -> str | None:
-        """Why an episode was scored as it was, from the first function that knows it."""
+        """Say why an episode was scored as it was, by the first function that knows it."""
         return self._pool.explain(episode_id) if self._pool else None
 
     @property
@@ -126,7 +126,7 @@ class RewardFunctions:
         return scored
 
     async def score_async(self, episode: Episode) -> ScoredEpisode:
-        """Like `score`, while other coroutines run."""
+        """Score an episode like `score`, while other coroutines run."""
         pool = self._pool
         if pool is None or not _is_scorable(episode):
             return self._scored(episode, [])

@@ -145,7 +145,7 @@ def _bare(episode: Episode) -> tuple[Any, ...]:
 
 
 class _ImportablePickler(pickle.Pickler):
-    """Refuses what another process cannot import."""
+    """Pickler that refuses what another process cannot import."""
 
     def reducer_override(self, obj: Any) -> Any:
         """See pickle."""

@@ -21,7 +21,7 @@ _Packed = tuple[int, list[int], bytes]
 
 
 class FieldSender:
-    """Answers the requests of a `FieldReceiver`.
+    """Sender of fields, which a `FieldReceiver` requests.
 
     Memories are used again once no array of the other process refers to them: new ones would take
     three times as long to write. They have no names, so they end with the two processes.
@@ -87,7 +87,7 @@ class FieldSender:
 
 
 class FieldReceiver:
-    """Requests fields of episodes."""
+    """Receiver of the fields of episodes, which it requests."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

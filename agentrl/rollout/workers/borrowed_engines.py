@@ -77,4 +77,4 @@ class BorrowedEngines(TokenEngine):
         raise EngineError("borrowed engines get their weights from the workers that have them")
 
     async def close(self) -> None:
-        """Does nothing: see the class."""
+        """Do nothing; see the class."""

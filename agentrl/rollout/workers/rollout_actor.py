@@ -166,7 +166,7 @@ class RolloutActor:
 
 
 class ActorStarter:
-    """Starts the rollout actors of a job, also in place of some that have died.
+    """Starter of a job's rollout actors, also in place of some that have died.
 
     With `only_engines`, they generate, and play no episodes.
     """

@@ -144,7 +144,7 @@ class RolloutWorkerGroup:
 
 
 def play_deadline_s(most: int, least: int, settings: RolloutConfig) -> float:
-    """When to ask whether an actor that plays one episode hangs.
+    """Return how long an episode may take until its actor is asked whether it hangs.
 
     The episode and its scoring have their own deadlines. Only what they do not count takes longer:
     waiting for the batches of an engine. If others hold the actor's phones, the episode waits for

@@ -28,7 +28,7 @@ class Engines(SleepingEngines, Protocol):
 
 
 class Rollouts(Protocol):
-    """Plays episodes with the model or a scripted player, scores and records them."""
+    """Interface for playing, scoring and recording episodes, by the model or scripted players."""
 
     @property
     def engines(self) -> Engines:
@@ -39,7 +39,7 @@ class Rollouts(Protocol):
         """Progress of the running collection."""
 
     def worker_metrics(self) -> dict[str, float]:
-        """How many workers can play now, and how many have been replaced so far."""
+        """Return how many workers can play now, and how many have been replaced so far."""
 
     async def start(self) -> Any:
         """Open the phones and the recorder; the engines start when the model first plays.

@@ -57,7 +57,7 @@ Call = Callable[[SupervisedWorker], Any]
 
 
 class WorkerSupervisor:
-    """Starts the actors of rollout workers, and replaces those that die.
+    """Supervisor of rollout workers' actors, which it starts and replaces when they die.
 
     Each actor runs a call that lasts until it or its engine dies, so that this is noticed at once.
     It is replaced at most `rollout.max_worker_restarts` times, on its own node; if that has died,

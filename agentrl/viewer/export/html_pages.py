@@ -65,7 +65,7 @@ def episode_page(run: Run, recorded: RecordedEpisode) -> bytes:
 
 
 def _turn(recorded: RecordedEpisode, number: int, pictures: EmbeddedFrames) -> Mapping[str, Any]:
-    """One turn as the template needs it."""
+    """Return one turn as the template needs it."""
     turn, summary = recorded.episode.turns[number], recorded.summary
     # Whatever else was timed is a part of `act` that the environment measured.
     timings = turn.timings

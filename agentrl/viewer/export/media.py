@@ -138,7 +138,7 @@ class TurnShot:
 
 
 def shots(recorded: RecordedEpisode) -> list[TurnShot]:
-    """One shot per turn, and one for the end."""
+    """Return one shot per turn, and one for the end."""
     episode, summary = recorded.episode, recorded.summary
     turns = [
         TurnShot(
@@ -170,7 +170,7 @@ def _plain(words: str) -> str:
 
 
 class TurnPainter:
-    """Draws the shots of one episode, all with the aspect ratio of its first frame."""
+    """Painter of one episode's shots, all with the aspect ratio of its first frame."""
 
     def __init__(self, run: Run, recorded: RecordedEpisode, width: int) -> None:
         self._run, self.shots, self._width = run, shots(recorded), width

@@ -51,7 +51,7 @@ def pipeline_report(folder: Path) -> bytes:
 
 
 def _outcome(row: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Steps, time and results of a stage; of one that has not finished, steps is None."""
+    """Return steps, time and results of a stage; `steps` is None if it has not finished."""
     if row is None:
         return {"steps": None, "took": "", "results": []}
     results = []

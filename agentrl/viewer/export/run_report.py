@@ -151,7 +151,7 @@ def _drawn(chart: Chart) -> SvgChart:
 
 
 def _tick(value: float) -> str:
-    """Two digits, short enough for the margin: `0.00019` is `1.9e-4`."""
+    """Format two digits, short enough for the margin: `0.00019` is `1.9e-4`."""
     if value == 0 or abs(value) >= _SHORT:
         return f"{value:.2g}"
     mantissa, exponent = f"{value:.1e}".split("e")
