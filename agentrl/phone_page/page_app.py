@@ -14,12 +14,12 @@ import numpy as np
 
 from agentrl.errors import DeviceTimeout
 from agentrl.phone_page import calibration, page_frames
-from agentrl.phone_page.app_session import AppSession
 from agentrl.phone_page.page_frames import PageFrame, PaintedFrames
 from agentrl.phone_page.page_messages import Gesture, PageHello
 from agentrl.phone_page.page_slot import CloseReason, PageLink, PageSlot, PageVisibility
 from agentrl.types import Image
 from virtual_phone.apps.app import App
+from virtual_phone.apps.installed_app import InstalledApp
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,9 @@ class PagedApp:
         """The page's secret address on its server."""
         self._deadline_s = deadline_s
         self._changed = threading.Condition()
-        self._session = AppSession(app)
+        # Counts touches and publishes the state, as on a virtual phone.
+        self._app = InstalledApp(app=app)
+        self._is_running = False
         self._frames = PaintedFrames()
         self._live_from = 0
         """The first frame whose touches are meant for the current run of the app."""
@@ -86,7 +88,8 @@ class PagedApp:
     def launch(self, extras: Mapping[str, str]) -> None:
         """(Re)start the app; earlier touches that are still on their way are dropped."""
         with self._locked():
-            self._session.launch(extras)
+            self._app.launch(extras, clock_s=0)
+            self._is_running = True
             # A touch belongs to the frame that the finger saw: earlier ones mean the last run.
             self._live_from = self._frames.number + 1
             self._show(redraw=True)
@@ -94,28 +97,31 @@ class PagedApp:
     def stop(self) -> None:
         """Stop the app; it no longer publishes a state."""
         with self._locked():
-            self._session.running = False
+            self._is_running = False
             self._show(redraw=True)
 
     def touch(self, x: float, y: float) -> bool:
         """A tap at (x, y), in [0, 1] of the app's area; True if it had an effect."""
-        return self._do(lambda: self._session.touch(x, y))
+        return self._feed("touch", x, y) if _is_inside(x, y) else self.miss()
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_ms: int) -> bool:
         """A swipe, in [0, 1] of the app's area; True if it had an effect."""
-        return self._do(lambda: self._session.swipe(x1, y1, x2, y2, duration_ms))
+        # It ends at the area's edge at the latest: beyond it is not the app's.
+        end = min(max(x2, 0.0), 1.0), min(max(y2, 0.0), 1.0)
+        is_inside = _is_inside(x1, y1)
+        return self._feed("swipe", x1, y1, *end, duration_ms) if is_inside else self.miss()
 
     def key(self, code: str) -> bool:
         """A key such as `KEYCODE_BACK`; True if the app used it."""
-        return self._do(lambda: self._session.key(code))
+        return self._feed("key", code) if code != "KEYCODE_HOME" else self.miss()
 
     def text(self, text: str) -> bool:
         """Typed text; True if the app used it."""
-        return self._do(lambda: self._session.text(text))
+        return self._feed("text", text)
 
-    def miss(self) -> None:
-        """Count a touch outside the page, which has no effect."""
-        self._do(self._session.miss)
+    def miss(self) -> bool:
+        """Count a touch outside the app, or HOME, which have no effect."""
+        return self._feed("")
 
     def state(self) -> Mapping[str, Any] | None:
         """Return the state that the app publishes; None if it is not running or was never shown."""
@@ -206,7 +212,8 @@ class PagedApp:
         """Advance the clock of an app in view; returns seconds until the next call."""
         with self._locked():
             visible = self._probes is None and self._slot.visibility is PageVisibility.VISIBLE
-            tick_ms = self._session.tick_ms() if visible else 0
+            ticks_now = visible and self._is_running
+            tick_ms = int(getattr(self._app.app, "tick_ms", 0)) if ticks_now else 0
             if not tick_ms:
                 self._passed_s = None
                 return _NO_CLOCK_S
@@ -214,8 +221,12 @@ class PagedApp:
             # Whole ticks only; what is left counts for the next call, so that no time is lost.
             ticks = int((now_s - passed_s) * 1000 / tick_ms)
             self._passed_s = passed_s + ticks * tick_ms / 1000
-            if ticks and self._session.tick(ticks * tick_ms):
-                self._show(redraw=True)
+            used = True  # a crash changes the screen as well
+            if ticks:
+                with self._ending_on_crash():
+                    used = self._app.feed(("tick", ticks * tick_ms))
+                if used:
+                    self._show(redraw=True)
             return tick_ms / 1000
 
     def draw(self) -> PageFrame:
@@ -240,18 +251,35 @@ class PagedApp:
                 self._shown, self._slot.painted = self._drawn, True
                 self._changed.notify_all()
 
-    def _do(self, act: Callable[[], bool]) -> bool:
+    def _feed(self, *event: Any) -> bool:
+        """Pass an input to the app if it runs; whether it had an effect, as a crash has."""
         with self._locked():
-            done = act()
-            self._show(redraw=done)
-            return done
+            ran = used = self._is_running
+            if ran:
+                with self._ending_on_crash():
+                    used = self._app.feed(event)
+                if not self._is_running:  # it has received the touch that crashed it
+                    self._app.touches += 1
+            self._show(redraw=used)
+            return used
+
+    @contextmanager
+    def _ending_on_crash(self) -> Iterator[None]:
+        """Stop an app that raises: as on a phone, it is gone and everything else goes on."""
+        try:
+            yield
+        except Exception:
+            log.exception("%s crashed", self.package)
+            self._is_running = False
 
     def _show(self, *, redraw: bool) -> None:
         """Publish the current state, with a new picture if it changed."""
-        ran = self._session.running
-        state = self._session.published()
-        # Not running: it may just have crashed, in `published` as well.
-        if not self._session.running:
+        ran, state = self._is_running, None
+        if ran:
+            with self._ending_on_crash():
+                state = self._app.published().decode()
+        # It may just have crashed.
+        if not self._is_running:
             self._frames.forget()
             redraw = redraw or ran
         self._frames.change(None if self._probes is not None else state, redraw=redraw)
@@ -262,15 +290,18 @@ class PagedApp:
     def _picture(self, area: page_frames.AppArea, width: int, height: int) -> Image:
         if self._probes is not None:
             return calibration.pattern(width, height, self._frames.number)
-        app = self._session.render(area.width, area.height)
-        if app is None:
-            self._frames.forget()  # it may just have crashed
-            return np.zeros((height, width, 3), np.uint8)
-        return page_frames.compose(app, area, width, height)
+        if self._is_running:
+            with self._ending_on_crash():
+                picture = self._app.draw(area.width, area.height)
+                if picture.shape != (area.height, area.width, 3) or picture.dtype != np.uint8:
+                    raise ValueError(f"render returned {picture.dtype}{list(picture.shape)}")
+                return page_frames.compose(picture, area, width, height)
+        self._frames.forget()  # it may just have crashed
+        return np.zeros((height, width, 3), np.uint8)
 
     def _status(self) -> PageStatus:
         return PageStatus(
-            running=self._session.running,
+            running=self._is_running,
             visibility=self._slot.visibility,
             connected=self._slot.link is not None,
             size=self._slot.size,
@@ -290,3 +321,7 @@ class PagedApp:
             yield
         finally:
             self._changed.release()
+
+
+def _is_inside(x: float, y: float) -> bool:
+    return 0 <= x <= 1 and 0 <= y <= 1
