@@ -47,48 +47,53 @@ _Checkpoint = Annotated[
     str | None,
     typer.Option(help="Checkpoint of a run: `best`, `last` or a step; default: its final model."),
 ]
+_Data = Annotated[
+    str,
+    typer.Argument(
+        help="A file (.jsonl, .json, .csv, .parquet), a folder, or an id on the Hugging Face "
+        "Hub; DATA@SPLIT names the split."
+    ),
+]
+_System = Annotated[str | None, typer.Option(help="System message of rows that have none.")]
+_Template = Annotated[
+    str | None,
+    typer.Option(
+        help="Jinja2 for the question, such as '{{ problem }} Think first.', or FILE.jinja."
+    ),
+]
+_Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Column with an unusual name: problem=COLUMN, messages=COLUMN, images=COLUMN, "
+        "options=COLUMN or system=COLUMN; null for none.",
+        metavar="CONTENT=COLUMN",
+    ),
+]
+_ImageRoot = Annotated[
+    str | None, typer.Option(help="Folder that contains the images; default: the data's own.")
+]
+_Subset = Annotated[
+    str | None, typer.Option(help="Configuration (subset) of a data set of the Hub.")
+]
+_Revision = Annotated[
+    str | None, typer.Option(help="Branch, tag or commit of a data set of the Hub.")
+]
 
 
 def infer(
     model: _Model,
-    data: Annotated[
-        str,
-        typer.Argument(
-            help="A file (.jsonl, .json, .csv, .parquet), a folder, or an id on the Hugging Face "
-            "Hub; DATA@SPLIT names the split."
-        ),
-    ],
+    data: _Data,
     overrides: _Overrides = None,
     out: Annotated[Path, typer.Option(help="A .jsonl or .parquet file to write.")] = ...,  # type: ignore[assignment]
     n: Annotated[int, typer.Option("--n", "-n", help="Responses per row.", min=1)] = 1,
     greedy: _Greedy = False,
-    system: Annotated[
-        str | None, typer.Option(help="System message of rows that have none.")
-    ] = None,
-    template: Annotated[
-        str | None,
-        typer.Option(
-            help="Jinja2 for the question, such as '{{ problem }} Think first.', or FILE.jinja."
-        ),
-    ] = None,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Column with an unusual name: problem=COLUMN, messages=COLUMN, images=COLUMN, "
-            "options=COLUMN or system=COLUMN; null for none.",
-            metavar="CONTENT=COLUMN",
-        ),
-    ] = None,
-    image_root: Annotated[
-        str | None, typer.Option(help="Folder that contains the images; default: the data's own.")
-    ] = None,
+    system: _System = None,
+    template: _Template = None,
+    key: _Keys = None,
+    image_root: _ImageRoot = None,
     max_rows: Annotated[int | None, typer.Option(help="Only the first rows.", min=1)] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Configuration (subset) of a data set of the Hub.")
-    ] = None,
-    revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit of a data set of the Hub.")
-    ] = None,
+    name: _Subset = None,
+    revision: _Revision = None,
     checkpoint: _Checkpoint = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from agentrl.types import Message, ScoredEpisode, Turn
 
 
+_TargetArgument = Annotated[
+    str,
+    typer.Argument(
+        help="An environment (see env.id), a YAML file, or a run folder.",
+        autocompletion=complete_environment,
+    ),
+]
+_OverridesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(help="Overrides.", metavar="KEY=VALUE", autocompletion=complete_setting),
+]
 _PolicyOption = Annotated[
     str,
     typer.Option(
@@ -42,17 +53,8 @@ _WidthOption = Annotated[
 
 
 def play(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="An environment (see env.id), a YAML file, or a run folder.",
-            autocompletion=complete_environment,
-        ),
-    ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(help="Overrides.", metavar="KEY=VALUE", autocompletion=complete_setting),
-    ] = None,
+    target: _TargetArgument,
+    overrides: _OverridesArgument = None,
     policy: _PolicyOption = "human",
     seed: Annotated[int, typer.Option(help="Seed of the episode.", min=0)] = 0,
     greedy: Annotated[

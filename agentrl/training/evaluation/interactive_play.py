@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import gymnasium
 
 from agentrl import event_loop
-from agentrl.config import Config, EvalConfig
+from agentrl.config import Config
 from agentrl.config.bounds import MAX_NUMBER
 from agentrl.env import Translator
 from agentrl.errors import ActionError, AgentRLError, ConfigError, WorldError
@@ -23,7 +22,7 @@ from agentrl.event_loop import Worker
 from agentrl.files import StrPath
 from agentrl.policies.policy import Answer, Policy, PolicySession
 from agentrl.rollout.environments.load_translator_and_players import open_translator
-from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
+from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import PlayPlan, plan_play
 from agentrl.rollout.run_episode import EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
@@ -213,8 +212,8 @@ class _Games:
         self._policy, self._label, self._greedy = policy, label, greedy
         self._is_human = policy == HUMAN
         self._rules = self._shown_rules = ""
-        self._rules_of: Callable[[str], str] = lambda system: self._rules
-        """The rules of a game with a system message of its own."""
+        self._added_to_system: str | None = None
+        """Text below a game's own system message; None if all games have the same rules."""
         self._num_recorded = 0
         self._recorded: EpisodeRequest | None = None
         """The last game; None if it is not recorded."""
@@ -237,13 +236,11 @@ class _Games:
             return open_translator(env).instructions()
         return _answer_format(translator)
 
-    def _rules_with(self, translator: Translator, system: str) -> str:
-        how = _answer_format(translator) if self._is_human else ""
-        return "\n\n".join(filter(None, (system, how)))
-
     def _show_message(self, message: Message) -> None:
         """Show a message, and before it the rules of its game if they are not shown yet."""
-        rules = self._rules_of(message.system) if message.system else self._rules
+        rules = self._rules
+        if message.system and self._added_to_system is not None:
+            rules = "\n\n".join(filter(None, (message.system, self._added_to_system)))
         if rules != self._shown_rules:
             self._shown_rules = rules
             self._interface.show_instructions(rules)
@@ -257,11 +254,13 @@ class _Games:
             self._rules = self._shown_rules = self._instructions(translator)
             interface.show_instructions(self._rules)
             if hasattr(translator, "system_message"):
-                self._rules_of = partial(self._rules_with, translator)
+                self._added_to_system = _answer_format(translator) if self._is_human else ""
             if self._is_human:
                 interface.show_inputs(available_inputs(translator))
-                if reason := _why_no_undo(env):
-                    interface.disable_undo(reason)
+                # A turn is taken back by playing the others again, which must show the same.
+                spec = gymnasium.registry.get(env.registration.id)
+                if spec is not None and spec.nondeterministic:
+                    interface.disable_undo(f"{env.id} is registered as nondeterministic")
             await self._rollouts.start()
             await self._play_all(seed)
         finally:
@@ -294,8 +293,13 @@ class _Games:
             The person's replies.
         """
         abandoned: Episode | None = None
+        # A held-out seed is recorded as such, also when a person plays it.
+        split: Split = "eval" if seed >= self._evaluation.first_seed else "demo"
         while True:
-            request = _request(seed, self._evaluation, self._label, self._num_recorded)
+            request = EpisodeRequest(
+                split=split, step=0, group=self._num_recorded, member=0, seed=seed,
+                label=self._label,
+            )  # fmt: skip
             player = await self._open_player(request, undone)
             episode = await self._play_episode(request, player)
             if not isinstance(player, HumanPolicy):
@@ -383,9 +387,9 @@ class _Games:
 
     async def _play_as_expert(self) -> None:
         show, last = self._interface.show_expert, self._recorded
-        if show is None or last is None or not self._is_human:
+        if show is None or last is None:
             return
-        if _EXPERT not in self._env.players:
+        if not self._is_human or _EXPERT not in self._env.players:
             return
         if last.seed not in self._of_expert:
             request = replace(last, label=_EXPERT)
@@ -408,20 +412,6 @@ def _answer_format(translator: Translator) -> str:
     """How a person answers; empty if the translator does not say."""
     how: Callable[[], str] | None = getattr(translator, "answer_format", None)
     return "" if how is None else strip_tags(how())
-
-
-def _why_no_undo(env: ResolvedEnv) -> str | None:
-    """Why an environment cannot be brought back to an earlier state; None if it may be."""
-    spec = gymnasium.registry.get(env.registration.id)
-    if spec is not None and spec.nondeterministic:
-        return f"{env.id} is registered as nondeterministic"
-    return None
-
-
-def _request(seed: int, evaluation: EvalConfig, label: str, number: int) -> EpisodeRequest:
-    # A held-out seed is recorded as such, also when a person plays it.
-    split: Split = "eval" if seed >= evaluation.first_seed else "demo"
-    return EpisodeRequest(split=split, step=0, group=number, member=0, seed=seed, label=label)
 
 
 def _shown_to_both(

@@ -24,7 +24,6 @@ from agentrl.files import StrPath, atomic_replace, remove_partial_files, sync
 from agentrl.policies.model_policy import turn_seed
 from agentrl.text import encodable, one_line
 from agentrl.training.inference.inference_model import (
-    GeneratedReply,
     InferenceModel,
     InferenceTarget,
     open_inference_model,
@@ -178,37 +177,33 @@ def infer(
         SystemExit: with status 143, after SIGTERM.
     """
     out = Path(out)
-    _check_number(n, greedy)
+    if n < 1:
+        raise ConfigError(f"n={n}: must be at least 1")
+    if greedy and n > 1:
+        raise ConfigError(f"n={n}: greedy decoding gives the same reply each time")
     target = open_inference_target(os.fspath(model), overrides, checkpoint)
     source = data if isinstance(data, PromptSource) else PromptSource(data=data)
     rows = source.open()
     writer = RowWriter(out, rows.table, _COLUMNS)
-    journal = _open_journal(out, _job(target, source, rows, n, greedy))
+    if not out.parent.is_dir():
+        raise ConfigError(f"out={out}: {out.parent} is not a folder")
+    path = journal_of(out)
+    exists = ConfigError(f"out={out}: exists already; remove it, or choose another name")
+    if out.exists() and not path.exists():
+        raise exists
+    journal = RowJournal(path, _identity(target, source, rows, n, greedy))
     try:
+        # Beside a complete journal it is ours: we were killed before the journal was removed.
         if out.exists() and len(journal) < len(rows):
-            raise _exists(out)
+            raise exists
         job = _InferenceJob(rows, journal, n, greedy, report)
         if len(journal) < len(rows):
             event_loop.run(job.run(target))
-        _write_all(out, writer, job)
-        journal.path.unlink()
+        result = job.write(out, writer)
+        path.unlink()
     finally:
         journal.close()
-    return InferenceResult(
-        out=out,
-        rows=len(rows),
-        recorded=job.progress.recorded,
-        failed=job.failed,
-        error=job.error,
-        reply_tokens=job.reply_tokens,
-        seconds=job.progress.seconds,
-    )
-
-
-def _check_number(n: int, greedy: bool) -> None:
-    if n < 1 or (greedy and n > 1):
-        why = "must be at least 1" if n < 1 else "greedy decoding gives the same reply each time"
-        raise ConfigError(f"n={n}: {why}")
+    return result
 
 
 def journal_of(out: StrPath) -> Path:
@@ -216,20 +211,7 @@ def journal_of(out: StrPath) -> Path:
     return Path(out).with_name(f"{Path(out).name}.journal")
 
 
-def _open_journal(out: Path, job: Mapping[str, Any]) -> RowJournal:
-    path = journal_of(out)
-    if not out.parent.is_dir():
-        raise ConfigError(f"out={out}: {out.parent} is not a folder")
-    if out.exists() and not path.exists():
-        raise _exists(out)
-    return RowJournal(path, job)
-
-
-def _exists(out: Path) -> ConfigError:
-    return ConfigError(f"out={out}: exists already; remove it, or choose another name")
-
-
-def _job(
+def _identity(
     target: InferenceTarget, source: PromptSource, rows: PromptRows, n: int, greedy: bool
 ) -> dict[str, Any]:
     """Return everything that determines the results: another job must not continue this one."""
@@ -269,19 +251,12 @@ class _InferenceJob:
     ) -> None:
         self._rows, self._journal, self._n, self._greedy = rows, journal, n, greedy
         self._report = report
-        self._progress = InferenceProgress(rows=len(rows), recorded=len(journal))
+        self.progress = InferenceProgress(rows=len(rows), recorded=len(journal))
         self._served = False
         self._suspects: dict[int, dict[str, Any]] = {}
         """Results of rows for which the server has failed since its last reply."""
-        self.failed = self.reply_tokens = 0
-        """Counts over all rows, complete after `columns`."""
-        self.error: str | None = None
-        """The first error, after `columns`."""
-
-    @property
-    def progress(self) -> InferenceProgress:
-        """How far it is."""
-        return self._progress
+        self._failed = self._reply_tokens = 0
+        self._error: str | None = None
 
     async def run(self, target: InferenceTarget) -> None:
         """Answer all rows that are left."""
@@ -291,8 +266,8 @@ class _InferenceJob:
         async def work(model: InferenceModel) -> None:
             for index in left:
                 await self._answer(model, index)
-                self._progress.seconds = time.monotonic() - started
-                self._report(self._progress)
+                self.progress.seconds = time.monotonic() - started
+                self._report(self.progress)
 
         with acknowledge_stop_signals():
             # A stream that began again would repeat what it drew for the recorded rows.
@@ -310,7 +285,10 @@ class _InferenceJob:
             return
         try:
             prompt = await asyncio.to_thread(self._encode, model, index)
-            replies = await self._replies(model, prompt, index)
+            # A row's seeds depend on its index alone, so that a continued job draws the same.
+            seeds = [turn_seed(turn_seed(0, index), number) for number in range(self._n)]
+            samplings = [model.sampling(seed, greedy=self._greedy) for seed in seeds]
+            replies = await _run_together([model.generate(prompt, one) for one in samplings])
         except ValueError as error:  # such as `BadRow`, `ImageError` and `PromptTooLong`
             self._record(index, _failed(str(error)))
             return
@@ -318,7 +296,7 @@ class _InferenceJob:
             self._suspect(index, error)
             return
         self._record_suspects()
-        self._progress.reply_tokens += sum(reply.reply_tokens or 0 for reply in replies)
+        self.progress.reply_tokens += sum(reply.reply_tokens or 0 for reply in replies)
         result = {
             "responses": [encodable(reply.text) for reply in replies],
             "finish_reasons": [reply.finish_reason for reply in replies],
@@ -340,16 +318,6 @@ class _InferenceJob:
             for message in row.messages
         ]
         return model.encode(system, messages)
-
-    async def _replies(
-        self, model: InferenceModel, prompt: Any, index: int
-    ) -> list[GeneratedReply]:
-        seed = turn_seed(0, index)
-        samplings = [
-            model.sampling(turn_seed(seed, number), greedy=self._greedy)
-            for number in range(self._n)
-        ]
-        return await _run_together([model.generate(prompt, sampling) for sampling in samplings])
 
     def _suspect(self, index: int, error: EngineError) -> None:
         """Count a failure of the server, which may be about one prompt, or about all.
@@ -373,24 +341,32 @@ class _InferenceJob:
 
     def _record(self, index: int, result: Mapping[str, Any]) -> None:
         self._journal.add(index, result)
-        self._progress.done += 1
+        self.progress.done += 1
 
-    def columns(self) -> Iterator[dict[str, Any]]:
-        """Yield the columns to add to each row, in order; all rows are recorded."""
+    def write(self, out: Path, writer: RowWriter) -> InferenceResult:
+        """Write the complete file, atomically; all rows are recorded."""
+        remove_partial_files(out.parent, out.name)
+        with atomic_replace(out) as partial:
+            writer.write(partial, self._columns())
+            sync(partial)
+        return InferenceResult(
+            out=out,
+            rows=len(self._rows),
+            recorded=self.progress.recorded,
+            failed=self._failed,
+            error=self._error,
+            reply_tokens=self._reply_tokens,
+            seconds=self.progress.seconds,
+        )
+
+    def _columns(self) -> Iterator[dict[str, Any]]:
+        """Yield the columns to add to each row, in order, and count what is in them."""
         for index in range(len(self._rows)):
             result = self._journal.result(index)
-            self.failed += result["error"] is not None
-            self.error = self.error or result["error"]
-            self.reply_tokens += sum(count or 0 for count in result["response_tokens"])
+            self._failed += result["error"] is not None
+            self._error = self._error or result["error"]
+            self._reply_tokens += sum(count or 0 for count in result["response_tokens"])
             yield {"row": index, **result}
-
-
-def _write_all(out: Path, writer: RowWriter, job: _InferenceJob) -> None:
-    """Write the complete file, atomically."""
-    remove_partial_files(out.parent, out.name)
-    with atomic_replace(out) as partial:
-        writer.write(partial, job.columns())
-        sync(partial)
 
 
 def _failed(why: str) -> dict[str, Any]:

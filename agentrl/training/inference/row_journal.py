@@ -38,27 +38,24 @@ class RowJournal:
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written: {error}") from error
         try:
-            self._lock()
-            self._read(json.loads(json.dumps(job)))
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ConfigError(
+                    f"{path}: another process is working on it; wait until it ends, or stop it"
+                ) from None
+            self._read(json.loads(json.dumps(job)))  # as it will be when it is read again
         except BaseException:
             os.close(self._file)
             raise
         self._synced = time.monotonic()
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(
-                f"{self.path}: another process is working on it; wait until it ends, or stop it"
-            ) from None
 
     def _read(self, job: dict[str, Any]) -> None:
         end = 0
         with os.fdopen(os.dup(self._file), "rb") as lines:
             lines.seek(0)
             for line in lines:
-                if not line.endswith(b"\n"):
+                if not line.endswith(b"\n"):  # cut off as the process was killed
                     break
                 if end == 0:
                     self._check_job(line, job)
@@ -79,8 +76,15 @@ class RowJournal:
         if begun == job:
             return
         before, now = _flat(begun), _flat(job)
-        names = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-        listed = "; ".join(_difference(name, before.get(name), now.get(name)) for name in names)
+        # Their values are lists of files and digests, which no one can compare.
+        found = {"weights": "the files of the model", "content": "the rows of the data"}
+        listed = "; ".join(
+            found.get(key)
+            or f"{key} ({one_line(str(before.get(key)), 60)} then, "
+            f"{one_line(str(now.get(key)), 60)} now)"
+            for key in {**before, **now}
+            if before.get(key) != now.get(key)
+        )
         raise ConfigError(
             f"{self.path}: holds the rows of another job, which differs in {listed}. Continue with "
             "the same settings, or remove the file to begin again"
@@ -138,9 +142,3 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + name] = value
     return flat
-
-
-def _difference(name: str, before: Any, now: Any) -> str:
-    if name in ("weights", "content"):
-        return {"weights": "the files of the model", "content": "the rows of the data"}[name]
-    return f"{name} ({one_line(str(before), 60)} then, {one_line(str(now), 60)} now)"
