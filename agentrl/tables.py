@@ -26,6 +26,7 @@ def print_table(table: Table, console: Console) -> None:
         console.file.write(f"{_plain_table(table)}\n")
         console.file.flush()
         return
+    # rich would break words, and squeeze columns, to make a table as narrow as the terminal.
     unlimited = console.options.update_width(UNLIMITED)
     for column in table.columns:
         sizes = [Measurement.get(console, unlimited, c) for c in (column.header, *column.cells)]

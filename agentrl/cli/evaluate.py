@@ -109,6 +109,7 @@ def evaluate(
     from agentrl.training.evaluation.evaluate import evaluate as play
     from agentrl.training.evaluation.evaluate_suite import SuiteCommand, resume_suites
 
+    # A folder's name may contain "=".
     settings = [text for text in others or () if "=" in text and not Path(text).exists()]
     targets = [target, *(text for text in others or () if text not in settings)]
     command = SuiteCommand(

@@ -169,6 +169,7 @@ def _progress() -> "Iterator[Callable[[InferenceProgress], None]]":
     from rich.progress import MofNCompleteColumn, Progress
 
     console = Console(stderr=True)
+    # On standard error, as --json prints to standard output.
     bar = Progress(
         *Progress.get_default_columns(), MofNCompleteColumn(), console=console, transient=True,
         disable=not console.is_terminal,
@@ -212,6 +213,7 @@ def chat(
     _say(f"looking for {model}")
     target = open_chat_target(model, overrides or (), checkpoint)
     with ExitStack() as opened:
+        # Loading may take minutes, and an engine that starts prints nothing of its own.
         with _waiting(model, target.plan.rollout.engine, served=target.policy.is_served):
             started = opened.enter_context(ModelThread(target, greedy=greedy))
         if browser:
@@ -286,7 +288,7 @@ class _TerminalChat:
         """Chat until the end of the input."""
         prompt = ""
         if sys.stdin.isatty():
-            with suppress(ImportError):
+            with suppress(ImportError):  # Python may be built without it
                 import readline  # noqa: F401  # edits the line that `input` reads
             prompt = "> "
             self._help("")

@@ -85,6 +85,7 @@ def play(
     from agentrl.training.evaluation.interactive_play import play as play_one
 
     settings = list(overrides or [])
+    # A run brings its own environment and checkpoints; a bare model plays the target.
     if Path(policy).is_dir():
         if (Path(policy) / "config.yaml").is_file():
             target = policy

@@ -113,6 +113,7 @@ class ChosenPolicy:
         start = resolve_model(model, plan.seed, scratch / "start")
         if self.checkpoint is None:
             return start
+        # Checked again: a model of the hub could not be compared before it was downloaded.
         checkpoint_store.check(self.checkpoint, start, model.lora)
         checkpoint_store.export(self.checkpoint, start, scratch / "model", model.dtype, model.lora)
         return scratch / "model"

@@ -100,6 +100,7 @@ def open_target(
         is_model = may_be_model and _is_model(text)
         named = _model_to_play(text) if is_model else named_job(text)
         if isinstance(named, str) and Path(named).is_dir():
+            # Environments may change the current folder.
             run = Path(named).absolute()
             RunFolder.existing(run)
             named = str(run / "config.yaml")
@@ -148,6 +149,7 @@ def named_job(text: str) -> Config | str:
     """
     if is_configuration(text) or Path(text).is_dir():
         return text
+    # A mistyped path must not become an unknown environment.
     folder, slash, last = text.rpartition("/")
     if slash and ":" not in text:
         parent = Path(folder or "/")
@@ -172,6 +174,7 @@ def job_name(source: Config | StrPath, config: Config) -> str:
     """
     if not isinstance(source, Config):
         path = Path(source)
+        # The configuration of a run is named after its folder, of which the time is dropped.
         for name in (path.stem, path.absolute().parent.name):
             if name.lower() not in _PLAIN_NAMES:
                 return re.sub(f"{TIME_SUFFIX}$", "", name)
@@ -198,6 +201,7 @@ def _is_model(text: str) -> bool:
     folder = Path(text)
     if (folder / "config.json").is_file() and not (folder / "config.yaml").is_file():
         return True
+    # An environment may have a namespace like an id of the hub, but then also a version.
     is_id = _HUB_ID.fullmatch(text) is not None and not _VERSION_IN_NAME.search(text)
     is_path = folder.exists() or folder.parent.exists() or folder.parent.name == "runs"
     return is_id and not is_path
@@ -232,6 +236,7 @@ def _in_own_precision(model: ModelConfig) -> ModelConfig:
     if model.path == "tiny":
         return model
     check_model(model)
+    # Vision-language models have the dtype in a part, such as text_config, or under its old name.
     found = read_json(find_config(model) / "config.json")
     parts = [found, *(part for part in found.values() if isinstance(part, dict))]
     named = (part.get("dtype") or part.get("torch_dtype") for part in parts)

@@ -130,7 +130,7 @@ def evaluate(
     chosen = choose_policy(opened, policy, checkpoint)
     split: Split = "demo" if demos else "eval"
     job = EvaluationJob(policy=chosen, plan=chosen.plan(config), split=split, greedy=greedy)
-    if not opened.overrides_key("model.path"):
+    if not opened.overrides_key("model.path"):  # the user has named a model
         job.warn_if_untrained()
     return play_evaluations([job])[0]
 
@@ -193,7 +193,7 @@ class _SharedRollouts:
         """
         if self._opened is None:
             self._model = self._policy.model_folder(plan, self._scratch)
-        if self._model is not None:
+        if self._model is not None:  # its tokenizer says which prompts are too long
             plan = plan_play(skip_long_prompts(plan.source, self._model))
         if self._opened is None:
             version = self._policy.trained_steps
@@ -225,6 +225,7 @@ async def _play_and_record(rollouts: _SharedRollouts, job: EvaluationJob) -> Eva
         "greedy": job.greedy,
         **({} if job.task is None else {"suite": job.suite, "task": job.task}),
     }
+    # The lock says that the evaluation is alive: `agentrl runs` shows it as running.
     with lock_folder(folder.path):
         record_start(folder.path)
         folder.write_summary(summary)  # the viewer shows it while episodes are played
@@ -275,6 +276,7 @@ async def _evaluate(rollouts: _SharedRollouts, job: EvaluationJob, folder: Path)
 def _shown(loggers: Sequence[Any], folder: Path) -> Iterator[ConsoleDisplay]:
     """Show progress on standard error; standard output is for the result."""
     classes = [LOGGER.resolve(logger.name) for logger in parse_loggers(loggers)]
+    # Without the logger `console`, the same display writes into the void.
     is_shown = any(issubclass(cls, ConsoleDisplay) for cls in classes)
     console = Console(stderr=True) if is_shown else Console(file=io.StringIO())
     display = ConsoleDisplay(folder, PlannedWork(), console)

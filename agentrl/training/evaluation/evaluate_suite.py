@@ -27,9 +27,10 @@ from agentrl.training.evaluation.held_out import Evaluation, category_of
 from agentrl.training.evaluation.suite import SuiteTask, tasks_of
 from agentrl.training.evaluation.suite_results import (
     RESULT,
+    RESULTS,
     TaskResult,
     result_of,
-    write_results,
+    tree_of,
 )
 from agentrl.training.target import open_target
 
@@ -131,6 +132,7 @@ def evaluate_suites(
         )
         for name in names
     ]
+    # Everything is checked with all models first: a mistake in the last task would cost hours.
     jobs = _checked(command, suites, policies)
     stem = "-".join(_plain(suite.name) for suite in suites)[:60]
     place = replace(target.config.run, name=target.run_name)
@@ -217,6 +219,7 @@ def _checked(
                     raise ConfigError(f"{suite.name}, task {task.name!r}: {error}") from error
                 settings = _settings(job.plan.tasks[""], task)
                 jobs.append(_TaskJob(job=job, task=task, model=model, settings=settings, run=run))
+    # What a task leaves to the job may differ between models, whose results are then incomparable.
     first = {(one.job.suite, one.task.name): one for one in reversed(jobs)}
     for one in jobs:
         if one.settings != (other := first[one.job.suite, one.task.name]).settings:
@@ -240,6 +243,7 @@ def _job(
         target.check_names_env()
     greedy = policy.scripted is None and (command.greedy or task.temperature == 0)
     config = task.applied_to(target.config, greedy)
+    # Rewards and environments of a suite's file may be beside it, also for workers on other nodes.
     if suite.folder is not None and suite.folder not in config.run.search_path:
         paths = [*config.run.search_path, suite.folder]
         config = replace(config, run=replace(config.run, search_path=paths))
@@ -269,6 +273,7 @@ def _check_category(env: ResolvedEnv, category: str) -> None:
 def _settings(played: PlayTask, task: SuiteTask) -> str:
     """Return a key of what is played, without the model and the number of episodes."""
     env = played.train.settings
+    # Other metrics come from the environment, and rewards have no part in them.
     by_reward = task.metric is None or task.metric.startswith("reward")
     key = {
         "env": env.id,
@@ -282,14 +287,15 @@ def _settings(played: PlayTask, task: SuiteTask) -> str:
 
 def _stamps(jobs: Sequence[_TaskJob]) -> dict[str, str]:
     """Identify the weights of each model by the names, sizes and times of their files."""
-    stamps = {}
-    for one in {one.model: one for one in reversed(jobs)}.values():
+    stamps: dict[str, str] = {}
+    for one in jobs:
         plan, policy = one.job.plan, one.job.policy
-        stamps[one.model] = ""
-        if not policy.needs_model:
+        if one.model in stamps or not policy.needs_model:
+            stamps.setdefault(one.model, "")
             continue
         folders = [path_of(plan.model.path, "model.path")]
         folders += [policy.checkpoint] if policy.checkpoint else []
+        # Names, sizes and times: the digest of a 7B model's weights would take minutes.
         files = sorted(file for folder in folders for file in folder.glob("*") if file.is_file())
         stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
         settings = plan.model, plan.seed, stats
@@ -310,7 +316,7 @@ def _play(folder: Path, jobs: Sequence[_TaskJob]) -> list[TaskResult]:
         for left in by_model.values():
             _play_model(folder, left, results)
         found = [result for result in results.values() if result is not None]
-        write_results(folder, found)
+        write_json(folder / RESULTS, tree_of(found))
     return found
 
 

@@ -82,6 +82,7 @@ class Evaluation:
         found = {}
         for name in self.metrics:
             values = [seed[name] for seed in self.by_seed.values() if name in seed]
+            # Student's t would leave [0, 1], which shares cannot.
             of = estimate if name in ("success", "accuracy") else student_estimate
             one = of(values) if values else None
             if one is not None and one.low is not None and one.high is not None:
@@ -186,6 +187,7 @@ async def play_held_out(
     """
     started = time.perf_counter()
     label = name.replace(" ", "-")
+    # One collection for all environments, so that none waits for another's slowest episode.
     seeds = [*chosen] * len(mixture)
     envs = [name for name in mixture for _ in chosen]
     requests = requests_of_step(split, step, seeds, samples, label, envs=envs)

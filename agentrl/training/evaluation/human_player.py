@@ -54,6 +54,7 @@ class HumanPolicy:
     ) -> None:
         self._ask, self._show, self._on_difference = ask, show, on_difference
         self._repeated = list(repeated)
+        # The message after the repeated replies is expected too: they must have led to it again.
         self._expected = [*(reply.seen for reply in repeated), expected] if expected else []
         self.replies: list[PlayedReply] = []
         """All replies so far."""
@@ -88,6 +89,7 @@ class HumanPolicy:
         if self.has_caught_up or turn >= len(self._expected):
             return None
         if seen != self._expected[turn]:
+            # From here on the game is another one, in which the old replies mean nothing.
             self._expected.clear()
             self._on_difference(turn + 1)
             return None
@@ -106,6 +108,7 @@ class HumanSession:
 
     def __init__(self, player: HumanPolicy) -> None:
         self._player = player
+        # A thread of its own: waiting for a person must stop neither the event loop nor the exit.
         self._worker = Worker("human")
 
     async def answer(
@@ -117,6 +120,7 @@ class HumanSession:
             NothingPlayed: the player stopped before the first turn.
         """
         text = await self._worker.call(self._player.reply, message)
+        # An episode without a turn has nothing to record.
         if text is None and not self._player.replies:
             raise NothingPlayed
         return None if text is None else answer_without_tokens(text, message.all_images)

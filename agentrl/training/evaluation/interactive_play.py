@@ -152,6 +152,7 @@ def play(
 def _plan(target: Target, policy: ChosenPolicy) -> PlayPlan:
     """Plan games that are played one at a time, in this process and on its own phones."""
     config, is_human = target.config, policy.name == HUMAN
+    # A person may leave a game open over lunch; the deadline of other players would void it.
     deadline_s = _A_DAY_S if is_human else config.rollout.deadline_s
     config = replace(
         config,
@@ -185,6 +186,7 @@ def training_command(
         config = f"{target}/config.yaml"
     elif not is_configuration(config):
         return None
+    # OmegaConf parses the list: a path with other characters must be quoted inside of it.
     quoted = path if re.fullmatch(r"[\w./-]+", path, re.ASCII) else json.dumps(path)
     command = (
         "agentrl", "train", config, *(o for o in overrides if not o.startswith("run.")),
@@ -230,6 +232,7 @@ class _Games:
         if instructions or not self._is_human:
             return instructions
         settings = self._env.settings
+        # The model is trained without instructions; a person cannot guess the rules.
         if settings.translator_kwargs.get("instruct") is False:
             instructed = {**settings.translator_kwargs, "instruct": True}
             env = resolve_env(replace(settings, translator_kwargs=instructed))
@@ -333,6 +336,7 @@ class _Games:
             interface.disable_undo(reason)
             interface.show_error(f"Undo failed: {reason}. Play on from here.")
 
+        # A translator of its own: the episode's one keeps the state of the episode.
         reader = open_translator(self._env, rollouts.engines.resize_of)
         return HumanPolicy(
             _reader(reader, interface),
@@ -358,6 +362,7 @@ class _Games:
             return None
         except NothingPlayed:
             return None
+        # Leaving a game before its first turn is no lost game.
         is_unplayed = isinstance(player, HumanPolicy) and player.has_stopped and not episode.turns
         return None if is_unplayed else episode
 
@@ -378,6 +383,7 @@ class _Games:
         Raises:
             UndoRequested: the person takes the last turn back.
         """
+        # While the person reads the result; a game that is not wanted any more is cancelled.
         expert = asyncio.create_task(self._play_as_expert())
         try:
             return await self._worker.call(self._interface.next_game)
@@ -391,6 +397,7 @@ class _Games:
             return
         if not self._is_human or _EXPERT not in self._env.players:
             return
+        # After an undo the same seed comes again; its expert has played it already.
         if last.seed not in self._of_expert:
             request = replace(last, label=_EXPERT)
             try:

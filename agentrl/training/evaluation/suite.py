@@ -82,6 +82,7 @@ class SuiteTask:
                 f"samples={self.samples}: greedy replies are all equal; set samples=1, or a "
                 "temperature above 0"
             )
+        # `mixture` and `eval.kwargs` of the job would make models play different tasks.
         rollout = config.rollout
         env = self.env_of(config.env, config.eval)
         return replace(
@@ -129,6 +130,7 @@ class SuiteTask:
 
 def _num_episodes(env: EnvConfig, wanted: int | None) -> int:
     """How many episodes are played: none of a data set's questions twice."""
+    # A data set returns the number of its questions; seeds beyond it would repeat them.
     most = resolve_env(env).check_arguments()
     if most is None:
         return wanted or _EPISODES

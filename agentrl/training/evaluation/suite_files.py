@@ -63,6 +63,7 @@ def read_suite(path: Path) -> type[EvaluationSuite]:
     for where, one in (("defaults", defaults), *((f"tasks[{i}]", t) for i, t in enumerate(given))):
         if not isinstance(one, Mapping) or not all(isinstance(key, str) for key in one):
             raise ConfigError(f"{path.name}: {where}: must be a mapping, not {one!r}")
+    # Tasks of ours name data of the Hub and rewards of the package: they need no folder.
     is_packaged = path.parent == _PACKAGED.resolve()
     folder = None if is_packaged else str(path.parent.absolute())
     if folder is not None and folder not in sys.path:  # data and rewards may be beside it
@@ -71,6 +72,7 @@ def read_suite(path: Path) -> type[EvaluationSuite]:
         _task(f"{path.name}: tasks[{i}]", _beside(path, {**defaults, **task}))
         for i, task in enumerate(given)
     ]
+    # A class for each file, because extension points hand out classes, as for users' own suites.
     members = {"__doc__": about.strip(), "__module__": __name__}
     return type(path.stem, (FileSuite,), {**members, "found": tuple(tasks), "folder": folder})
 
@@ -92,7 +94,7 @@ def _task(where: str, given: Mapping[str, Any]) -> SuiteTask:
     if settings.get("name") is None:
         raise ConfigError(f"{where}: it has no name")
     settings["rewards"] = _rewards(where, settings.get("rewards"))
-    plain = {**settings, "rewards": None}
+    plain = {**settings, "rewards": None}  # checked with messages of their own
     if (mistyped := find_mistyped(plain, SuiteTask)) is not None:
         raise ConfigError(f"{where}: {': '.join(mistyped)}")
     for name, convert in _NUMBERS.items():  # text may spell a number, as in other configurations
@@ -110,6 +112,7 @@ def _with_data(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
     _check_keys(where, given, (*_TASK_KEYS, *asks, *translates))
     own = {key: value for key, value in given.items() if key in _TASK_KEYS}
     kwargs = {key: value for key, value in given.items() if key in asks and key not in own}
+    # What is no argument of the environment is one of the translator: `_check_keys` has seen all.
     others = given.keys() - own.keys() - kwargs.keys()
     return {
         "max_turns": 1,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import ConfigError
-from agentrl.files import write_json
 from agentrl.intervals import (
     Estimate,
     estimate,
@@ -70,6 +69,7 @@ class TaskResult:
     @cached_property
     def score(self) -> Estimate:
         """The mean over seeds."""
+        # Samples of one seed are alike: they would make the interval too narrow.
         return estimate(list(self.by_seed.values()), are_shares=self.metric in _SHARES)
 
     @cached_property
@@ -77,6 +77,7 @@ class TaskResult:
         """pass@k by k, over the seeds with at least k valid samples; empty without `passes`."""
         found = {}
         for k in ks_of(self.samples) if self.passes else ():
+            # Void samples may leave a seed fewer than k, for which pass@k is not defined.
             enough = [values for values in self.values.values() if len(values) >= k]
             rates = [pass_at_k(len(v), sum(one >= 1 for one in v), k) for v in enough]
             if rates:
@@ -109,6 +110,7 @@ class TaskResult:
             AttributeError, KeyError, TypeError, ValueError: it is something else.
         """
         own = {field.name: tree[field.name] for field in fields(cls)}
+        # JSON has made text of the seeds.
         own["values"] = {int(seed): list(map(float, v)) for seed, v in own["values"].items()}
         own["categories"] = {int(seed): str(c) for seed, c in own["categories"].items()}
         if not own["values"] or not all(own["values"].values()):
@@ -145,6 +147,7 @@ def result_of(
     """
     known = next((name for name in _SHARES if name in found.metrics), None)
     metric = task.metric or known or "reward"
+    # A mean over the episodes that have a metric would not be comparable between models.
     for row in (row for rows in found.samples.values() for row in rows):
         if metric not in row:
             raise ConfigError(
@@ -187,6 +190,7 @@ def differences(results: Sequence[TaskResult]) -> list[Difference]:
                 f"so their results cannot be compared: {other.settings} ({other.metric}) and "
                 f"{one.settings} ({one.metric})"
             )
+        # Paired by seed: seeds differ in difficulty more than models do in skill.
         shared = [one.by_seed[s] - mean for s, mean in other.by_seed.items() if s in one.by_seed]
         if shared:
             found.append(
@@ -210,16 +214,13 @@ def means(results: Iterable[TaskResult]) -> dict[tuple[str, str], float]:
     }
 
 
-def write_results(folder: Path, results: Sequence[TaskResult]) -> None:
-    """Write `results.json`, atomically."""
-    write_json(folder / RESULTS, tree_of(results))
-
-
 def tree_of(results: Sequence[TaskResult]) -> dict[str, Any]:
     """All results and their differences as plain values."""
     return {
         "results": [one.to_json() for one in results],
-        "differences": [_difference(one) for one in differences(results)],
+        "differences": [
+            {**asdict(one), "estimate": _rounded(one.estimate)} for one in differences(results)
+        ],
         "means": [
             {"suite": suite, "model": model, "mean": round(mean, _DIGITS)}
             for (suite, model), mean in means(results).items()
@@ -240,6 +241,7 @@ def read_results(paths: Sequence[Path]) -> list[TaskResult]:
     read = [_read(file) for file in files]
     found: list[TaskResult] = []
     for file, results in zip(files, read, strict=True):
+        # The same model may have been evaluated twice, such as before and after a change.
         others = {one.model for other in read if other is not results for one in other}
         for one in results:
             name = one.model
@@ -266,9 +268,10 @@ def _read(file: Path) -> list[TaskResult]:
 
 
 def _recorded(run: Path) -> TaskResult | None:
-    """An evaluation without a suite, from its episodes; None if the folder is none."""
+    """Return an evaluation without a suite, from its episodes; None if the folder has none."""
     recorded = Run(run)
     summary = recorded.summary
+    # Only evaluations name a policy: a training run's episodes were played by many models.
     episodes = recorded.episodes() if "policy" in summary else []
     valid = [one for one in episodes if not one.outcome.void]
     if not valid:
@@ -305,10 +308,6 @@ def _estimates(one: TaskResult) -> dict[str, Any]:
         "score": _rounded(one.score),
         "pass_at": {str(k): _rounded(found) for k, found in one.pass_at.items()},
     }
-
-
-def _difference(one: Difference) -> dict[str, Any]:
-    return {**asdict(one), "estimate": _rounded(one.estimate)}
 
 
 def _rounded(found: Estimate) -> dict[str, Any]:

@@ -94,8 +94,10 @@ class _Layout:
         against = [with_interval(gain, signed=True)] if self.several else []
         rates = ["" if k not in one.pass_at else number(one.pass_at[k].mean) for k in self.ks]
         seeds = len(one.values)
+        # Void samples leave some seeds fewer: then only the total is true.
         is_even = all(len(values) == one.samples for values in one.values.values())
         played = f"{seeds} x {one.samples}" if is_even and one.samples > 1 else str(one.episodes)
+        # A void episode may have no first info, so that its category is not known.
         void = "" if name.startswith(PART) else str(one.void)
         mean = with_interval(one.score)
         if unscored := one.metrics.get("unscored"):

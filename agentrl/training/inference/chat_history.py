@@ -65,6 +65,7 @@ class ChatHistory:
             raise ConfigError(f"a reply contains {IMAGE}, which would count as an image in a row")
         system = [{"role": "system", "content": self.system}] if self.system else []
         said = [{"role": message.role, "content": message.text} for message in self.messages]
+        # Rows list all images beside the messages; each <image> of the text stands for the next.
         images = [data_url(image) for message in self.messages for image in message.images]
         return {"messages": system + said, "images": images}
 

@@ -81,6 +81,7 @@ def open_inference_target(
     target = open_model_target(model, overrides)
     policy = choose_policy(target, checkpoint=checkpoint)
     config = target.config
+    # The environment, the learner and the loggers of a run must not matter, nor be checked.
     only_model = Config(
         seed=config.seed,
         model=config.model,
@@ -206,6 +207,7 @@ class LocalModel(InferenceModel):
     ) -> GeneratedReply:
         """See the base class."""
         engine, encoder = self._engine, self._encoder
+        # A batching engine waits for the prompts of all episodes that it knows to be running.
         if show is None:
             engine.begin_episode()
             try:

@@ -47,6 +47,7 @@ class ModelThread:
                 self._opened.set_result((model, asyncio.get_running_loop()))
                 await asyncio.wrap_future(self._end)
         except BaseException as error:
+            # Before it is open, the error belongs to the thread that waits for the model.
             if self._opened.done():
                 raise
             self._opened.set_exception(error)

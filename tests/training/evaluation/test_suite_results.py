@@ -8,11 +8,12 @@ import pytest
 from scipy import special, stats
 
 from agentrl.errors import ConfigError
+from agentrl.files import write_json
 from agentrl.training.evaluation.suite_results import (
     differences,
     means,
     read_results,
-    write_results,
+    tree_of,
 )
 from agentrl.training.evaluation.suite_table import suite_tables
 from tests.viewer.export.test_suite_report import result
@@ -50,7 +51,8 @@ def test_differences_are_paired_by_the_seeds_that_both_played() -> None:
 def test_results_survive_their_file_and_keep_distinct_names(tmp_path: Path) -> None:
     for name in ("x", "y"):
         (tmp_path / name).mkdir()
-        write_results(tmp_path / name, [result("m"), result("only" + name)])
+        tree = tree_of([result("m"), result("only" + name)])
+        write_json(tmp_path / name / "results.json", tree)
     found = read_results([tmp_path / "x", tmp_path / "y" / "results.json"])
     assert [one.model for one in found] == ["m (x)", "onlyx", "m (y)", "onlyy"]
     assert found[0].pass_at == result("m").pass_at
