@@ -52,18 +52,13 @@ def _adb() -> Finding:
 def reply_findings(
     reply: NodeReply[NodeAnswer], driver: NodeReply[NodeAnswer], question: ReportRequest
 ) -> Iterator[Finding]:
-    """Yield the findings about a node from its reply to `examine`.
-
-    Args:
-        reply: the node's.
-        driver: the reply of the machine that jobs are started on.
-        question: what the node was asked.
-    """
+    """Yield the findings about a node from its reply and the driver's to `examine`."""
     if reply.result is None:
         fix = "check that its raylet runs and that agentrl is installed there (ray status)"
         yield wrong("node", reply.error, fix)
         return
     report = reply.result.report
+    # A driver that gave no report has a finding of its own; here nothing is compared with it.
     first = report if driver.result is None else driver.result.report
     yield from findings(reply.node, report, first, clock=reply.clock, question=question)
     yield reply.result.adb
@@ -130,6 +125,7 @@ def _compare_accelerators(
         )
     elif found.driver and not cards and found.toolkit is None:
         yield wrong("accelerators", detail, "install a build of torch for this driver's GPUs")
+    # A machine outside Ray has no id, and nothing to reserve.
     elif node.id and node.gpus < len(cards):
         yield note(
             "accelerators",
@@ -155,13 +151,12 @@ def _listed(cards: tuple[tuple[str, int | None], ...]) -> str:
 
 
 def _check_shm(shm: Space, model_bytes: int | None) -> Finding:
-    fix = ENLARGE_SHM
     if model_bytes is not None and shm.free < model_bytes:
-        return wrong("/dev/shm", f"{shm}; the model has {model_bytes / _GIB:.1f} GiB", fix)
+        detail = f"{shm}; the model has {model_bytes / _GIB:.1f} GiB"
+        return wrong("/dev/shm", detail, ENLARGE_SHM)
     if shm.free < _MIN_SHM:
-        return note(
-            "/dev/shm", f"{shm}, shared by Ray's objects and published weights", ENLARGE_SHM
-        )
+        detail = f"{shm}, shared by Ray's objects and published weights"
+        return note("/dev/shm", detail, ENLARGE_SHM)
     return ok("/dev/shm", str(shm))
 
 
@@ -194,6 +189,7 @@ def _check_runs(report: NodeReport, folder: str) -> Finding:
 
 def _check_clock(clock: Clock) -> Finding:
     detail = f"{clock.offset_s:+.3f} s from the driver's, +/- {clock.bound_s:.3f} s"
+    # The offset is known to within half a round trip; only what exceeds that is the clock's.
     if abs(clock.offset_s) - clock.bound_s > _MAX_CLOCK_OFFSET_S:
         return wrong("clock", detail, "synchronize this node's clock (chrony, systemd-timesyncd)")
     return ok("clock", detail)

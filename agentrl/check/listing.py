@@ -70,6 +70,14 @@ def description_of(found: Any) -> str:
     return inspect.cleandoc(text).partition("\n")[0]
 
 
+def check_texts(target: type) -> None:
+    """Check that a class says what it does and where that was published, for `agentrl list`."""
+    for name in ("about", "source"):
+        text = getattr(target, name, None)
+        assert isinstance(text, str), f"{target.__name__}.{name} must be a text"
+        assert text, f"{target.__name__}.{name} is empty"
+
+
 def reference(found: Any) -> str:
     """The name that selects a class or function in this process: `module:name`.
 

@@ -22,6 +22,7 @@ from agentrl.errors import (
 
 _LOADING = "loading"
 _TICK_S = 1.0
+"""Seconds between two calls of `waiting`."""
 _START_S = 30.0
 """How long the process may take to start, in addition to the deadline of a check."""
 
@@ -65,6 +66,7 @@ class Check:
         def work() -> None:
             try:
                 found.append(self.run() or ok(self.description, ""))
+            # SystemExit of a user's code, too, which would end the thread without a finding.
             except BaseException as error:
                 found.append(self.failed(self.description, error))
 
@@ -115,6 +117,7 @@ def findings_in_process(
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_send_findings, args=(findings, arguments, sender))
     child.start()
+    # Only then does the child's end raise EOFError here.
     sender.close()
     what, begun_at = _LOADING, time.monotonic()
     try:
@@ -144,6 +147,7 @@ def findings_in_process(
         fix = "it must neither exit nor crash; env.processes limits the damage of an environment"
         yield wrong(what, f"its process ended with {how}", fix)
     finally:
+        # Its children first: once it is gone, nothing says which ones it had started.
         kill_descendants(child.pid or 0)
         child.kill()
         child.join()
@@ -153,7 +157,9 @@ def findings_in_process(
 def _send_findings(
     findings: Callable[..., Iterator[Finding]], arguments: tuple[Any, ...], answer: Connection
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    # Ctrl-C reaches the whole group; the parent ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Grandchildren whose parent has ended stay below this process, so that they are found.
     adopt_orphans()
     try:
         for found in findings(*arguments, begun=answer.send):
@@ -163,7 +169,8 @@ def _send_findings(
         answer.send(error)
     kill_descendants(os.getpid())
     answer.close()
-    os._exit(0)  # do not wait for threads that hang
+    # A normal exit would wait for threads that hang.
+    os._exit(0)
 
 
 def describe_failure(error: BaseException) -> str:
@@ -172,8 +179,9 @@ def describe_failure(error: BaseException) -> str:
     if isinstance(error, AgentRLError):
         where = "" if error.__cause__ is None else users_location(error.__cause__)
         return f"{text}{'' if where in text else where}{known_members(error.__cause__)}"
+    # An assertion of the user's code ends in its location; one of a check's is the message.
     is_ours = not own or not describe_error(error).endswith(own)
-    if isinstance(error, AssertionError) and is_ours:  # raised by a check
+    if isinstance(error, AssertionError) and is_ours:
         return text or "the check failed"
     if not own:
         return f"{describe_error(error)}{known_members(error)}"

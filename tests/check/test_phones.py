@@ -109,7 +109,7 @@ def test_each_failed_test_is_reported_with_a_fix(
     monkeypatch.setattr("agentrl.devices.capture.capture_trial._FRESH_S", 0.3)
     monkeypatch.setattr(phone_probes, "_SLOW_START_S", 0.5)
     if fault == "input":
-        monkeypatch.setattr(phone_probes, "_ARRIVES_S", 0.3)
+        monkeypatch.setattr(phone_probes, "ARRIVES_S", 0.3)
     phone.shell("setprop", FAULT + fault, value)
     assert words in first_ill(adb_server, phone.serial, what).detail
 
@@ -201,7 +201,7 @@ def test_a_phone_that_is_still_booting_is_reported() -> None:
 def test_a_phone_without_touch_input_has_no_other_findings(
     adb_server: AdbServer, phone: AdbPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(phone_probes, "_ARRIVES_S", 0.3)
+    monkeypatch.setattr(phone_probes, "ARRIVES_S", 0.3)
     phone.shell("setprop", FAULT + "input", "lost")
     ills = [one.what for one in examine(adb_server, phone.serial) if one.state != "ok"]
     assert ills == ["rotation", "touches"]

@@ -69,7 +69,8 @@ def check_environment(
                 fix = "raise --limit, or check only a few steps with --quick"
                 yield note("time limit", f"not checked within {limit_s:g} s: {names}", fix)
                 return
-            if finding.state == "wrong":  # it may not have let go of the phone
+            # A check that failed may not have let go of the phone: the others find their own.
+            if finding.state == "wrong":
                 found = _played_checks(config, steps, deadline_s, quick=quick)
             yield finding
 
@@ -153,7 +154,8 @@ def _phone_for(config: EnvConfig) -> Iterator[str | None]:
     try:
         # Touches take effect quickly: otherwise most of the time would be spent waiting for them.
         device = open_device("virtual", apps=[app], tempo="quick", effect_delay_ms=(10, 30))
-    except DeviceError:  # each check tries again, and reports it
+    # Each check tries again, and reports it.
+    except DeviceError:
         yield None
         return
     with closing(device):

@@ -49,7 +49,7 @@ _LONG_TEXT = 20_000
 _SLOW_MS = 1000.0
 
 _READ = ("state_key", "metrics", "phase")
-"""Keys of info that mean something here."""
+"""Keys of info that agentrl reads."""
 _MEMORY_S = 2.0
 _FEWEST_EPISODES, _MOST_EPISODES = 3, 40
 """Growth must show in two halves, so at least two more episodes follow the first, however long
@@ -89,7 +89,7 @@ def check_gymnasium(config: EnvConfig) -> Finding:
     with open_env(config) as env, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            # The render check needs a new environment for every render mode.
+            # The render check would make a new environment for every render mode.
             check_env(_WithoutInfo(env), skip_render_check=True)
         except Exception as error:
             message = _short(_old_gym(env) or describe_error(error), 300)
@@ -109,8 +109,9 @@ def _old_gym(env: "gymnasium.Env[Any, Any]") -> str | None:
         step_env(env, env.action_space.sample())
     except TypeError as error:
         return str(error)
+    # Whatever else it raises, Gymnasium's checker has named better.
     except Exception:
-        pass  # the checker names it
+        return None
     return None
 
 
@@ -120,7 +121,8 @@ class _WithoutInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: "gymnasium.Env[Any, Any]") -> None:
         super().__init__(env)
 
-        @wraps(env.unwrapped.reset)  # Gymnasium looks at the signature, which is the environment's
+        # Gymnasium looks at the signature, which must be the environment's own.
+        @wraps(env.unwrapped.reset)
         def reset(**given: Any) -> Any:
             return self._stripped(env.reset(**given))
 
@@ -167,6 +169,7 @@ def check_memory(config: EnvConfig, steps: int) -> Finding:
                 if terminated or truncated:
                     break
             sizes.append(resident_bytes(os.getpid()))
+    # Caches fill up in the first half; a leak goes on in the second.
     half, last = len(sizes) // 2, len(sizes) - 1
     early = (sizes[half] - sizes[0]) / half
     late = (sizes[last] - sizes[half]) / (last - half)
@@ -180,18 +183,12 @@ def check_seeds(config: EnvConfig, play_twice: PlayTwice, budget_s: float) -> Fi
     """Equal seeds give equal episodes, and different seeds different ones."""
     one, other = play_twice()
     if place := difference(one, other):
-        return wrong(
-            "seeds",
-            f"two episodes with seed {SEED} differ {place}",
-            "draw all random numbers from self.np_random",
-        )
+        text = f"two episodes with seed {SEED} differ {place}"
+        return wrong("seeds", text, "draw all random numbers from self.np_random")
     starts = first_observations(config, range(SEED, SEED + 4), time.monotonic() + budget_s)
     if all(equal_values(starts[0], start) for start in starts[1:]):
-        return note(
-            "seeds",
-            f"{len(starts)} seeds have the same first observation",
-            "none needed if that is intended",
-        )
+        text = f"{len(starts)} seeds have the same first observation"
+        return note("seeds", text, "none needed if that is intended")
     return ok("seeds", f"equal seeds give equal episodes ({len(one.rewards)} steps), others differ")
 
 
@@ -205,9 +202,8 @@ def check_info(config: EnvConfig, play_twice: PlayTwice) -> Finding:
             what = f"{read[0]!r} differs at step {place} of two episodes with seed {SEED}"
             return wrong("info", what, "it must depend only on the seed and the actions")
         if differs:
-            return note(
-                "info", f"{differs[0]!r} differs at step {place}", "none needed for times and ids"
-            )
+            text = f"{differs[0]!r} differs at step {place}"
+            return note("info", text, "none needed for times and ids")
     keys = sorted(one.infos[-1])
     known = [key for key in _READ if key in keys]
     if "state_key" not in known and config.state_key == "info":
@@ -291,10 +287,7 @@ def check_instructions(config: EnvConfig) -> Finding:
 def check_replies(config: EnvConfig) -> Finding:
     """Any reply is either an action of the action space or an ActionError."""
     translator, rng = open_translator(resolve_env(config)), np.random.default_rng(SEED)
-    with open_env(config) as env:
-        space, start = env.action_space, env.reset(seed=SEED)
-    players = [load_player(resolve_env(config), name) for name in resolve_env(config).players]
-    known = [scripted_reply(player, *start, rng) for player in players]
+    space, known = space_and_replies(config, rng)
     actions, worst, loose = 0, 0.0, None
     for reply in _fuzz(known, rng):
         started = time.perf_counter()
@@ -311,11 +304,8 @@ def check_replies(config: EnvConfig) -> Finding:
         finally:
             worst = max(worst, time.perf_counter() - started)
         if not is_action(space, action):
-            return wrong(
-                "replies",
-                f"{quoted(reply, 60)} became {action!r}",
-                f"actions must be in {space}",
-            )
+            text = f"{quoted(reply, 60)} became {action!r}"
+            return wrong("replies", text, f"actions must be in {space}")
         actions += 1
         if isinstance(space, gymnasium.spaces.Box) and not isinstance(action, np.ndarray):
             loose = action
@@ -333,8 +323,20 @@ def check_replies(config: EnvConfig) -> Finding:
     )
 
 
+def space_and_replies(
+    config: EnvConfig, rng: np.random.Generator
+) -> "tuple[gymnasium.Space[Any], list[str]]":
+    """The action space, and the first reply of each scripted player of the environment."""
+    resolved = resolve_env(config)
+    with open_env(config) as env:
+        space, start = env.action_space, env.reset(seed=SEED)
+    players = [load_player(resolved, name) for name in resolved.players]
+    return space, [scripted_reply(player, *start, rng) for player in players]
+
+
 def is_action(space: "gymnasium.Space[Any]", action: Any) -> bool:
-    """Whether a space contains an action; numbers are converted, of which Gymnasium would warn."""
+    """Whether a space contains an action."""
+    # Numbers are converted first: Gymnasium would warn of doing so.
     if isinstance(space, gymnasium.spaces.Box) and isinstance(action, list | tuple | float | int):
         try:
             action = np.asarray(action, dtype=space.dtype)
@@ -355,44 +357,38 @@ def check_instances(config: EnvConfig, steps: int) -> Finding:
         thread.start()
     for thread in threads:
         thread.join()
+    # An exception in a thread leaves a run out.
     if len(runs) < len(threads) or any(difference(alone, run) for run in runs):
-        return wrong(
-            "two instances",
-            "two at once differ from one alone",
-            f"they must share no state, or need env.processes={EACH}",
-        )
+        fix = f"they must share no state, or need env.processes={EACH}"
+        return wrong("two instances", "two at once differ from one alone", fix)
     return ok("two instances", "two in threads behave like one alone")
 
 
 def check_other_process(config: EnvConfig, steps: int, deadline_s: float) -> Finding:
     """The configuration can be pickled, and another process gives the same episode."""
+    # `Process` would fail as well, but with a message about its own internals.
     pickle.dumps(config)
     context = get_context("spawn")
+    what, named = "another process", "env.id must be module:Name or file.py:Name"
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_play_and_send, args=(config, steps, sender), daemon=True)
     child.start()
+    # While this end is open, the death of the child would not end `recv`.
     sender.close()
     try:
         if not receiver.poll(deadline_s):
-            message = f"not finished within {deadline_s:g} s"
-            return wrong("another process", message, "no call may block")
+            return wrong(what, f"not finished within {deadline_s:g} s", "no call may block")
         played = receiver.recv()
     except EOFError:
-        return wrong(
-            "another process", "cannot be constructed", "env.id must be module:Name or file.py:Name"
-        )
+        return wrong(what, "cannot be constructed", named)
     finally:
         child.kill()
         child.join()
     if isinstance(played, str):
-        return wrong(
-            "another process", played, "env.id must be module:Name or file.py:Name and import alone"
-        )
+        return wrong(what, played, f"{named} and import alone")
     if place := difference(play_randomly(config, steps), played):
-        return wrong(
-            "another process", f"differs {place}", "seed all randomness; hash() differs by process"
-        )
-    return ok("another process", "gives the same episode")
+        return wrong(what, f"differs {place}", "seed all randomness; hash() differs by process")
+    return ok(what, "gives the same episode")
 
 
 def _play_and_send(config: EnvConfig, steps: int, answer: Any) -> None:
@@ -409,7 +405,8 @@ def check_player(config: EnvConfig, name: str, budget_s: float = math.inf) -> Fi
         open_translator(resolve_env(config)),
         load_player(resolve_env(config), name),
     )
-    rng, total = np.random.default_rng([SEED, 1]), 0.0  # not the environment's random numbers
+    # Not the environment's seed: an expert must not foresee what the environment draws.
+    rng, total = np.random.default_rng([SEED, 1]), 0.0
     with open_env(config, getattr(translator, "render_mode", None)) as env:
         observation, info = env.reset(seed=SEED)
         end = time.monotonic() + budget_s
@@ -421,9 +418,8 @@ def check_player(config: EnvConfig, name: str, budget_s: float = math.inf) -> Fi
             try:
                 action = translator.to_action(reply)
             except ActionError as error:
-                return wrong(
-                    what, f"replied {quoted(reply, 60)}: {error}", "use the translator's format"
-                )
+                text = f"replied {quoted(reply, 60)}: {error}"
+                return wrong(what, text, "use the translator's format")
             observation, reward, terminated, truncated, info = env.step(action)
             total += float(reward)
             if not math.isfinite(total):
@@ -450,8 +446,7 @@ def _fuzz(known: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
         inside = "".join(map(str, rng.choice(pieces, size=int(rng.integers(0, 12)))))
         reply = known[number % len(known)] if known else ""
         cut = int(rng.integers(len(reply) + 1))
-        kinds = (inside, f"<action>{inside}</action>", reply[:cut] + inside + reply[cut:])
-        yield kinds[number % 3]
+        yield (inside, f"<action>{inside}</action>", reply[:cut] + inside + reply[cut:])[number % 3]
 
 
 def _tokens(image: Image) -> int:

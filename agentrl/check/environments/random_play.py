@@ -91,7 +91,8 @@ def play_randomly(
         played.made_ms = 1000 * (time.perf_counter() - begun)
         if (attach_env := getattr(translator, "attach_env", None)) is not None:
             attach_env(instance)
-        actions = deepcopy(instance.action_space)  # instances of a class may share theirs
+        # Instances of a class may share their space, and with it the state of its generator.
+        actions = deepcopy(instance.action_space)
         actions.seed(seed)
         started = time.perf_counter()
         observation, info = reset_env(instance, seed)

@@ -52,8 +52,10 @@ class FirstInstance:
             return
         self.made.set_result(instance)
         self._may_close.wait()
+        # One with an app needs a phone for that, which the later checks share.
         if resolve_env(self._config).app is None:
-            with suppress(BaseException):  # other checks report it
+            # Other checks report what it raises.
+            with suppress(BaseException):
                 reset_env(instance, SEED)
         self._is_closing.set()
         try:
@@ -93,6 +95,7 @@ class ProcessState:
     def now(cls) -> "ProcessState":
         """The state of this process."""
         remember_streams()
+        # There is no call that only reads it.
         umask = os.umask(0)
         os.umask(umask)
         children = frozenset(descendants(os.getpid()))
@@ -108,6 +111,8 @@ def check_side_effects(first: Callable[[], FirstInstance], before: ProcessState)
     """
     what = "side effects"
     first().wait_for_close()
+    # What was changed is restored before anything is said: the checks that follow, and the
+    # command's own output, need it.
     closed = reopen_closed_streams()
     end = time.monotonic() + _END_S
     while (left := _children_since(before)) and time.monotonic() < end:

@@ -13,7 +13,7 @@ from agentrl.check.finding import Finding, ok, wrong
 from agentrl.check.listing import description_of, point_of, points
 from agentrl.check.runner import Check, describe_failure, run_checks
 from agentrl.errors import ConfigError
-from agentrl.extension_points import ALGORITHM, LOSS, ExtensionPoint
+from agentrl.extension_points import ALGORITHM, LOSS
 
 _DEADLINE_S = 120.0
 """Deadline of each check of a job's own classes."""
@@ -35,9 +35,10 @@ def checks(kind: str, target: Any, *settings: str) -> list[Check]:
         made: list[Check] = module.checks_of(target, settings)
         return made
     found = point_of(kind).resolve(target) if isinstance(target, str) else target
-    if isinstance(target, str) and getattr(module, "TAKES_NAMES", False):
+    if getattr(module, "TAKES_NAMES", False):
         found = target
     given = configuration.arguments(settings)
+    # A misspelled setting must not pass as one that makes no difference.
     if given and not any(map(_takes_settings, _check_functions(module))):
         raise ConfigError(
             f"agentrl check {kind} takes no settings; leave out {', '.join(settings)}"
@@ -56,26 +57,23 @@ def checks(kind: str, target: Any, *settings: str) -> list[Check]:
 def check_own_classes(algorithm: "configuration.AlgorithmConfig") -> None:
     """Check the algorithm and the loss of a job, in this process, if they are the user's own.
 
-    Texts about them may be missing.
-
     Raises:
         ConfigError: a check fails.
     """
-    for point, section in ((LOSS, algorithm.loss), (ALGORITHM, algorithm)):
-        if not point.target(section.name).startswith("agentrl."):
-            _check_configured(point, section)
-
-
-def _check_configured(point: ExtensionPoint, config: Any) -> None:
-    made = _checks(_module_of(point.kind), point.resolve(config.name), config)
-    needed = [check for check in made if check.name != "description"]
-    for found in run_checks(needed, _DEADLINE_S):
-        if found.state == "wrong":
-            raise ConfigError(
-                f"{point.setting}={config.name}: the check {found.what!r} fails: "
-                f"{found.detail.rstrip('.')}. All checks: agentrl check {point.kind} "
-                f"{config.name} KEY=VALUE ..."
-            )
+    config: Any
+    for point, config in ((LOSS, algorithm.loss), (ALGORITHM, algorithm)):
+        if point.target(config.name).startswith("agentrl."):
+            continue
+        made = _checks(_module_of(point.kind), point.resolve(config.name), config)
+        # Texts are for lists of algorithms; a job runs without them.
+        needed = [check for check in made if check.name != "description"]
+        for found in run_checks(needed, _DEADLINE_S):
+            if found.state == "wrong":
+                raise ConfigError(
+                    f"{point.setting}={config.name}: the check {found.what!r} fails: "
+                    f"{found.detail.rstrip('.')}. All checks: agentrl check {point.kind} "
+                    f"{config.name} KEY=VALUE ..."
+                )
 
 
 def findings(
@@ -106,6 +104,7 @@ def findings(
     if options:
         names = ", ".join(f"--{name.removesuffix('_s')}" for name in options)
         raise ConfigError(f"agentrl check {kind}: only `agentrl check env` has {names}")
+    # Importing the target runs the user's code: what it raises is a finding, not a traceback.
     try:
         loaded = point_of(kind).resolve(target)
         if hasattr(module, "config_of"):
@@ -123,8 +122,8 @@ def next_command(kind: str, target: str) -> tuple[str, ...]:
     if hasattr(module, "next_command"):
         command: tuple[str, ...] = module.next_command(target)
         return command
-    setting = f"{point_of(kind).setting}={target}"
-    return ("train", "CONFIG.yaml", module.usage(target) if hasattr(module, "usage") else setting)
+    setting: str = getattr(module, "USAGE", f"{point_of(kind).setting}={{}}")
+    return ("train", "CONFIG.yaml", setting.format(target))
 
 
 def _module_of(kind: str) -> ModuleType:
@@ -142,6 +141,7 @@ def _check_functions(module: ModuleType) -> list[Callable[..., None]]:
         member
         for name, member in vars(module).items()
         if name.startswith("check_") and inspect.isfunction(member)
+        # Imported functions may have such a name too (`check_loggers`).
         if member.__module__ == module.__name__
     ]
 

@@ -83,7 +83,8 @@ def check_close(target: type[AdbSocket]) -> None:
                 ended.set()
 
         threading.Thread(target=read, daemon=True).start()
-        time.sleep(0.1)  # so that it most likely waits
+        # Most likely the thread waits in `receive` by then; if not, the check passes all the same.
+        time.sleep(0.1)
         link.close()
         assert ended.wait(_GRACE_S), f"a read still waits {_GRACE_S:g} s after close()"
 

@@ -4,12 +4,12 @@ They play with the built-in tiny model, and compare with transformers.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -30,11 +30,23 @@ from agentrl.policies.engines.engine import (
 )
 from agentrl.types import Message, Prompt, Reply
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _REPLY = 8
 TOLERANCE = 2e-3
 """Largest accepted difference of a log-probability from that of transformers."""
 _REPLIES = "Its replies are complete, and their log-probabilities right"
 _CHAT = "not run: the model of a ChatEngine is behind a server; play with it by `agentrl eval`"
+
+
+def blocking(check: Callable[_P, Coroutine[Any, Any, _R]]) -> Callable[_P, _R]:
+    """Let a check that awaits engines be called like any other."""
+
+    @wraps(check)
+    def run(*given: _P.args, **named: _P.kwargs) -> _R:
+        return asyncio.run(check(*given, **named))
+
+    return run
 
 
 def check_arguments(target: type[Engine], settings: Mapping[str, Any]) -> None:
@@ -70,22 +82,20 @@ def check_abilities(target: type[Engine], settings: Mapping[str, Any]) -> None:
         )
 
 
-def check_replies(target: type[Engine], settings: Mapping[str, Any]) -> Finding:
+@blocking
+async def check_replies(target: type[Engine], settings: Mapping[str, Any]) -> Finding:
     """Its replies are complete, and their log-probabilities those of the sampled distribution."""
     if not issubclass(target, TokenEngine):
         return ok(_REPLIES, _CHAT)
-    return asyncio.run(_check_replies(target, settings))
-
-
-async def _check_replies(target: type[TokenEngine], settings: Mapping[str, Any]) -> Finding:
     worst = 0.0
     async with started(target, **settings) as (engine, folder):
         encoder = ChatEncoder(folder)
         prompts = example_prompts(encoder)
+        # At temperature 1 an engine that ignores it would pass.
         for temperature in (1.0, 2.0):
             replies = await ask(engine, prompts, temperature=temperature)
             for prompt, reply in zip(prompts, replies, strict=True):
-                _check_reply(encoder, reply)
+                _check_form(encoder, reply)
                 found = logprob_difference(folder, encoder, prompt, reply, temperature)
                 worst = max(worst, found)
         assert worst <= TOLERANCE, (
@@ -98,22 +108,19 @@ async def _check_replies(target: type[TokenEngine], settings: Mapping[str, Any])
                 "capabilities.reproducible: the same prompts and seeds gave other tokens in "
                 "another order"
             )
-        await _check_stop(engine, prompts[0])
+        # Greedy, the same reply again must end at a token that is in its middle.
+        (whole,) = await ask(engine, prompts[:1], temperature=0)
+        stop = whole.token_ids[len(whole.token_ids) // 2]
+        (cut,) = await ask(engine, prompts[:1], temperature=0, stop=(stop,))
+        expected = whole.token_ids[: whole.token_ids.index(stop) + 1]
+        assert cut.token_ids == expected, (
+            f"a reply does not end at the first of sampling.stop_token_ids=({stop},): "
+            f"{cut.token_ids} instead of {expected}"
+        )
     return ok(_REPLIES, f"largest difference from transformers: {worst:.1g}")
 
 
-async def _check_stop(engine: TokenEngine, prompt: Prompt) -> None:
-    (whole,) = await ask(engine, [prompt], temperature=0)
-    stop = whole.token_ids[len(whole.token_ids) // 2]
-    (cut,) = await ask(engine, [prompt], temperature=0, stop=(stop,))
-    expected = whole.token_ids[: whole.token_ids.index(stop) + 1]
-    assert cut.token_ids == expected, (
-        f"a reply does not end at the first of sampling.stop_token_ids=({stop},): {cut.token_ids} "
-        f"instead of {expected}"
-    )
-
-
-def _check_reply(encoder: ChatEncoder, reply: Reply) -> None:
+def _check_form(encoder: ChatEncoder, reply: Reply) -> None:
     tokens = reply.token_ids
     assert 1 <= len(tokens) <= _REPLY, f"a reply of {len(tokens)} tokens; max_new_tokens={_REPLY}"
     check_reply(reply, encoder.vocab_size)
@@ -126,21 +133,18 @@ def _check_reply(encoder: ChatEncoder, reply: Reply) -> None:
     )
 
 
-def check_weights(target: type[Engine], settings: Mapping[str, Any]) -> Finding | None:
+@blocking
+async def check_weights(target: type[Engine], settings: Mapping[str, Any]) -> Finding | None:
     """It plays with the weights that it has loaded, and rejects those of another model."""
-    if not issubclass(target, TokenEngine) or not target.capabilities.trains:
-        return ok("It loads weights", "not run: its capabilities say that it does not")
-    asyncio.run(_check_weights(target, settings))
-    return None
-
-
-async def _check_weights(target: type[TokenEngine], settings: Mapping[str, Any]) -> None:
     from safetensors.torch import load_file, save_file
 
+    if not issubclass(target, TokenEngine) or not target.capabilities.trains:
+        return ok("It loads weights", "not run: its capabilities say that it does not")
     async with started(target, **settings) as (engine, folder):
         encoder = ChatEncoder(folder)
         prompts = example_prompts(encoder)
-        await ask(engine, prompts)  # fills the caches that the new weights make stale
+        # Fills the caches that the new weights make stale.
+        await ask(engine, prompts)
         other = tiny_folder(1)
         await engine.load_weights(other / "model.safetensors", 7)
         for prompt, reply in zip(prompts, await ask(engine, prompts), strict=True):
@@ -158,22 +162,18 @@ async def _check_weights(target: type[TokenEngine], settings: Mapping[str, Any])
             try:
                 await engine.load_weights(file, 8)
             except EngineError:
-                return
+                return None
         raise AssertionError(
             "load_weights accepts a file that lacks a weight; compare it with the model "
             "(agentrl.policies.engines.weight_checks.check_header)"
         )
 
 
-def check_close(target: type[Engine], settings: Mapping[str, Any]) -> Finding | None:
+@blocking
+async def check_close(target: type[Engine], settings: Mapping[str, Any]) -> Finding | None:
     """It can be closed twice, also before it was started, and then answers no more."""
     if not issubclass(target, TokenEngine):
         return ok("It can be closed", _CHAT)
-    asyncio.run(_check_close(target, settings))
-    return None
-
-
-async def _check_close(target: type[TokenEngine], settings: Mapping[str, Any]) -> None:
     async with started(target, **settings) as (engine, folder):
         unused = target(EngineSettings(folder=folder, max_context=1024), **settings)
         await unused.close()
@@ -183,7 +183,7 @@ async def _check_close(target: type[TokenEngine], settings: Mapping[str, Any]) -
             prompt = Prompt(token_ids=ChatEncoder(folder).opening())
             await asyncio.wait_for(engine.generate(prompt, Sampling(max_new_tokens=1)), 20)
         except EngineError:
-            return
+            return None
         except TimeoutError:
             raise AssertionError("a closed engine never answers; raise EngineError") from None
         raise AssertionError("a closed engine still answers; raise EngineError")
@@ -211,18 +211,17 @@ async def started(
 
 
 def example_prompts(encoder: ChatEncoder) -> list[Prompt]:
-    """No image, one, and two of different sizes."""
-    small, large = _image(0, 84, 140), _image(1, 112, 196)
+    """Prompts with no image, with one, and with two of different sizes."""
+    small, large = (
+        np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+        for seed, shape in enumerate(((140, 84, 3), (196, 112, 3)))
+    )
     messages = (
         Message(role="user", text="hello"),
         Message(role="user", text="<image>\nnext", images=(small,)),
         Message(role="user", text="<image>a<image>", images=(large, small)),
     )
     return [Conversation(encoder, "play").observe(message) for message in messages]
-
-
-def _image(seed: int, width: int, height: int) -> Any:
-    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 async def ask(
@@ -234,18 +233,16 @@ async def ask(
     stop: tuple[int, ...] = (),
 ) -> list[Reply]:
     """The replies to all prompts, asked for at once, each with a seed of its own."""
-    seeds = list(range(len(prompts)))
-    if reverse:
-        seeds.reverse()
+    seeds = range(len(prompts))[:: -1 if reverse else 1]
     samplings = [
         Sampling(seed=seed, temperature=temperature, max_new_tokens=_REPLY, stop_token_ids=stop)
         for seed in seeds
     ]
+    # Engines may hold a batch back until every episode has sent its prompt.
     for _ in prompts:
         engine.begin_episode()
     try:
-        pairs = zip(prompts, samplings, strict=True)
-        return list(await asyncio.gather(*(engine.generate(p, s) for p, s in pairs)))
+        return list(await asyncio.gather(*map(engine.generate, prompts, samplings)))
     finally:
         for _ in prompts:
             engine.end_episode()

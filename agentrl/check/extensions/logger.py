@@ -13,6 +13,8 @@ from agentrl.runs.metrics_file import EVALUATION, TRAINING
 from agentrl.training.monitoring.logger import Logger, check_loggers, open_loggers
 from agentrl.training.monitoring.progress import PlannedWork
 
+USAGE = "logging=[console,file,{}]"
+"""The setting that adds this logger."""
 _SLOW_S = 1.0
 _STEPS = 3
 _FIRST = {"train/reward": 0.5, "learner/loss": 0.25, "rollout/tokens_per_s": 900.0}
@@ -84,11 +86,6 @@ def check_speed(target: type[Logger], settings: Mapping[str, Any]) -> None:
             seconds.append(time.perf_counter() - started)
     fastest = min(seconds)
     assert fastest < _SLOW_S, f"log() took {fastest:.1f} s; hand slow work to a thread"
-
-
-def usage(target: str) -> str:
-    """The setting that adds this logger."""
-    return f"logging=[console,file,{target}]"
 
 
 def _entry(target: type[Logger], settings: Mapping[str, Any]) -> dict[str, Any]:

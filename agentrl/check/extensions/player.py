@@ -10,15 +10,17 @@ import numpy as np
 
 from agentrl.check.environments import checks as env_checks
 from agentrl.check.environments.random_play import SEED
+from agentrl.check.extensions.env import env_config_from
 from agentrl.check.listing import reference
 from agentrl.check.runner import Check
-from agentrl.check.support.job_settings import env_config_from
 from agentrl.config import EnvConfig
 from agentrl.env import scripted_reply
 from agentrl.extension_points import PLAYER
 from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
 from agentrl.rollout.environments.resolved_env import resolve_env
 
+USAGE = "env.players.mine={}"
+"""The setting that adds this player."""
 _NAME = "checked"
 _STEPS = 10
 
@@ -27,8 +29,10 @@ def checks_of(target: Any, settings: Sequence[str]) -> list[Check]:
     """The checks of a player with its environment, which `env.id=...` names."""
     name = reference(target)
     id, slash, _ = name.rpartition("/")
+    # Built-in players are named ENV/PLAYER; any other's environment has to be given.
     known = id if slash and ":" not in name else None
     config = env_config_from(settings, known, f"agentrl check player {name}")
+    # One that cannot be loaded is a ConfigError here, not a failure of each check.
     PLAYER.resolve(name)
     config = replace(config, players={**config.players, _NAME: name})
     return [
@@ -45,11 +49,6 @@ def checks_of(target: Any, settings: Sequence[str]) -> list[Check]:
     ]
 
 
-def usage(target: str) -> str:
-    """The setting that adds this player."""
-    return f"env.players.mine={target}"
-
-
 def _check_repeatable(config: EnvConfig) -> None:
     first, second = _replies(config), _replies(config)
     for step, (one, other) in enumerate(zip(first, second, strict=True)):
@@ -59,12 +58,10 @@ def _check_repeatable(config: EnvConfig) -> None:
 
 
 def _replies(config: EnvConfig) -> list[str]:
-    translator, player = (
-        open_translator(resolve_env(config)),
-        load_player(resolve_env(config), _NAME),
-    )
+    resolved = resolve_env(config)
+    translator, player = open_translator(resolved), load_player(resolved, _NAME)
     rng, replies = np.random.default_rng(SEED), []
-    with closing(resolve_env(config).make()) as env:
+    with closing(resolved.make()) as env:
         observation, info = env.reset(seed=SEED)
         for _ in range(_STEPS):
             replies.append(scripted_reply(player, observation, info, rng))

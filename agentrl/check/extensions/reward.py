@@ -16,6 +16,8 @@ from agentrl.types import Episode, ScoredEpisode
 
 TAKES_NAMES = True
 """The checks get a target's name: a lambda, a partial or an instance does not know its own."""
+USAGE = "rewards=[{{function: {}}}]"
+"""The setting that adds this reward."""
 _EPISODES = 20
 
 
@@ -55,11 +57,6 @@ def check_ends(target: Any, settings: Mapping[str, Any]) -> None:
         if "run" not in settings:
             functions.score(sample_episode(1))
             assert functions.score(sample_episode(0)).rewards == ()
-
-
-def usage(target: str) -> str:
-    """The setting that adds this reward."""
-    return f"rewards=[{{function: {target}}}]"
 
 
 def _functions(

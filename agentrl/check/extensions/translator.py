@@ -1,7 +1,6 @@
 """Checks of a translator, a class of `env.translator_class`; settings are those of a job."""
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -9,50 +8,43 @@ from typing import Any
 import numpy as np
 
 from agentrl.check.environments import checks as env_checks
-from agentrl.check.environments.random_play import SEED, equal_values, play_randomly
+from agentrl.check.environments.random_play import SEED, equal_values, open_env, play_randomly
+from agentrl.check.extensions.env import env_config_from
 from agentrl.check.finding import Finding
 from agentrl.check.listing import reference
 from agentrl.check.runner import Check
-from agentrl.check.support.job_settings import env_config_from
 from agentrl.config import EnvConfig
-from agentrl.env import scripted_reply
 from agentrl.extension_points import TRANSLATOR
-from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
+from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.types import IMAGE
 
+USAGE = "env.translator_class={}"
+"""The setting that selects this translator."""
 _STEPS = 10
 
 
 def checks_of(target: Any, settings: Sequence[str]) -> list[Check]:
     """The checks of a translator with its environment, which `env.id=...` names."""
     name = reference(target)
-    id = None if ":" in name or name == "space" else name
-    if name == "space":
-        id = "FrozenLake-v1"
+    # The built-in names are those of environments, but for the one that fits every action space.
+    id = "FrozenLake-v1" if name == "space" else None if ":" in name else name
     config = replace(
         env_config_from(settings, id, f"agentrl check translator {name}"), translator_class=name
     )
     TRANSLATOR.resolve(name)
+    # Playing is the slow part, and some checks look at the same two episodes.
     play_twice = cache(lambda: (play_randomly(config, _STEPS), play_randomly(config, _STEPS)))
     run: dict[str, tuple[str, Callable[[], Finding | None]]] = {
         "instructions": ("instructions", partial(env_checks.check_instructions, config)),
         "observations": ("shown to the model", partial(env_checks.check_observation, play_twice)),
-        "messages": (
-            "Each <image> of a message has its image",
-            partial(_check_messages, config),
-        ),
+        "messages": ("Each <image> of a message has its image", partial(_check_messages, config)),
         "replies": ("replies", partial(env_checks.check_replies, config)),
         "players": ("Replies of the players become actions", partial(_check_players, config)),
         "no_action": ("no_action() is an action or None", partial(_check_no_action, config)),
         "memory": ("A reply means the same each time", partial(_check_memory, config)),
     }
     return [Check(name=key, description=what, run=check) for key, (what, check) in run.items()]
-
-
-def usage(target: str) -> str:
-    """The setting that selects this translator."""
-    return f"env.translator_class={target}"
 
 
 def _check_messages(config: EnvConfig) -> None:
@@ -67,19 +59,10 @@ def _check_messages(config: EnvConfig) -> None:
         )
 
 
-def _replies(config: EnvConfig) -> list[str]:
-    with closing(resolve_env(config).make()) as env:
-        start = env.reset(seed=SEED)
-    rng = np.random.default_rng(SEED)
-    players = [load_player(resolve_env(config), name) for name in resolve_env(config).players]
-    return [scripted_reply(player, *start, rng) for player in players]
-
-
 def _check_players(config: EnvConfig) -> None:
     translator = open_translator(resolve_env(config))
-    with closing(resolve_env(config).make()) as env:
-        space = env.action_space
-    for reply in _replies(config):
+    space, replies = env_checks.space_and_replies(config, np.random.default_rng(SEED))
+    for reply in replies:
         action = translator.to_action(reply)
         assert env_checks.is_action(space, action), (
             f"to_action({reply[:60]!r}) is {action!r}, not in {space}"
@@ -87,10 +70,9 @@ def _check_players(config: EnvConfig) -> None:
 
 
 def _check_no_action(config: EnvConfig) -> None:
-    translator = open_translator(resolve_env(config))
-    with closing(resolve_env(config).make()) as env:
+    with open_env(config) as env:
         space = env.action_space
-    action = translator.no_action()
+    action = open_translator(resolve_env(config)).no_action()
     assert action is None or env_checks.is_action(space, action), (
         f"no_action() is {action!r}, not in {space}"
     )
@@ -98,7 +80,8 @@ def _check_no_action(config: EnvConfig) -> None:
 
 def _check_memory(config: EnvConfig) -> None:
     translator, other = open_translator(resolve_env(config)), open_translator(resolve_env(config))
-    for reply in _replies(config):
+    _, replies = env_checks.space_and_replies(config, np.random.default_rng(SEED))
+    for reply in replies:
         first = translator.to_action(reply)
         assert equal_values(first, translator.to_action(reply)), (
             f"{reply[:60]!r} changes its meaning"

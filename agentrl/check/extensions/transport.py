@@ -14,6 +14,7 @@ from agentrl import accelerators
 from agentrl.check.extensions.engine import (
     TOLERANCE,
     ask,
+    blocking,
     example_prompts,
     logprob_difference,
     started,
@@ -40,12 +41,9 @@ def check_needs(target: type[WeightTransport]) -> Finding:
     )
 
 
-def check_weights_arrive(target: type[WeightTransport]) -> None:
+@blocking
+async def check_weights_arrive(target: type[WeightTransport]) -> None:
     """Engines play with each version that is published, with and without checksums."""
-    asyncio.run(_check_weights_arrive(target))
-
-
-async def _check_weights_arrive(target: type[WeightTransport]) -> None:
     from safetensors.torch import load_file
 
     async with _opened(target) as (engine, folder):
@@ -91,20 +89,17 @@ def check_all_ranks(target: type[WeightTransport]) -> Finding | None:
     return None
 
 
-def check_damaged_update(target: type[WeightTransport]) -> Finding | None:
+@blocking
+async def check_damaged_update(target: type[WeightTransport]) -> Finding | None:
     """An update of which a weight is missing, or which has another checksum, is an EngineError."""
+    from safetensors.torch import load_file
+
     if not issubclass(target, StreamedTransport):
         return ok(
             "A damaged update is an EngineError", "not a StreamedTransport: engines verify the file"
         )
-    asyncio.run(_check_damaged_update(target))
-    return None
-
-
-async def _check_damaged_update(target: type[StreamedTransport]) -> None:
-    from safetensors.torch import load_file
-
-    for is_missing in (False, True):  # an engine may have to be restarted after either
+    # Each on an engine of its own: it may have to be restarted after either.
+    for is_missing in (False, True):
         async with _opened(target) as (engine, folder):
             engines = _Engines(target(), engine)
             learner = _Learner(target(), load_file(folder / "model.safetensors"))
@@ -126,6 +121,7 @@ async def _check_damaged_update(target: type[StreamedTransport]) -> None:
                 else "`finish` accepts an update whose weights do not have the checksum `digest`; "
                 "compare it with `weight_checks.join_digests`, and raise EngineError"
             )
+    return None
 
 
 class _Source:
@@ -199,7 +195,7 @@ class _Engines:
 
     def link(self) -> EngineLink:
         async def receive(message: Any) -> None:
-            # As on the way to another process.
+            # As on the way to another process, where a message is a copy.
             await self._transport.receive(self._engine, pickle.loads(pickle.dumps(message)))
 
         return LocalLink(receive, 1, _DEADLINE_S)
@@ -217,11 +213,10 @@ def _engine_for(target: type[WeightTransport]) -> type[TokenEngine]:
         raise ConfigError("the transport needs GPUs (needs.gpus), and there is none")
     for one in ENGINE.extensions():
         engine = ENGINE.resolve(one.name)
-        if not issubclass(engine, target.needs.engine):
-            continue
-        if not engine.missing_packages(RolloutConfig(engine=one.name)):
+        if issubclass(engine, target.needs.engine):
             found: type[TokenEngine] = engine
-            return found
+            if not found.missing_packages(RolloutConfig(engine=one.name)):
+                return found
     raise ConfigError(f"no engine of class {target.needs.engine.__name__} is installed")
 
 

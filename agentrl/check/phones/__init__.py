@@ -57,7 +57,9 @@ def examine(
         answered = phone_probes.check_commands(phone)
         yield answered
         try:
+            # A foldable has several displays, and captures must be of the one in use.
             phone.transport.display = read_display_id(phone)
+            # One round trip for all commands: over Wi-Fi each would take a tenth of a second.
             findings = list(phone_readings.parse_readings(phone.batch(*phone_readings.COMMANDS)))
             yield from findings
             yield from _duplicates(server, phone)
@@ -100,7 +102,8 @@ def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | F
         return AdbPhone(server, serial, deadlines)
     except (DeviceError, ConfigError) as error:
         state = _state(server, serial)
-        if "authenticate" in str(error):  # it may have been authorized since
+        # The state that is read now may be a newer one: the phone may have been authorized since.
+        if "authenticate" in str(error):
             return wrong("connected", str(error), _FIXES["unauthorized"])
         if state is None:
             is_wireless = is_network_serial(serial) or is_mdns_name(serial)

@@ -5,19 +5,25 @@ the target in that image is what a perfect model would point at. Spelled and par
 it is tapped, and the app reports where it was touched.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
 from agentrl.actions.dialect import Dialect, Screen, open_dialect, type_names
 from agentrl.actions.screen_actions import Tap
 from agentrl.check.finding import Finding, note, ok, wrong
-from agentrl.check.phones.phone_probes import Prove
+from agentrl.check.phones.phone_probes import (
+    ARRIVES_S,
+    PROBE,
+    PROBE_ACTIVITY,
+    Prove,
+    wait_for_state,
+)
 from agentrl.config import ModelConfig
 from agentrl.devices.device import Device
 from agentrl.devices.screen_regions import STATUS_BAR
@@ -28,10 +34,6 @@ from agentrl.policies.open_model import open_encoder, resize_for
 from agentrl.types import Image
 from virtual_phone.apps.probe_app import TARGET, TARGET_GROUND
 
-PROBE = "org.agentrl.probe"
-_ACTIVITY = ".Main"
-_ARRIVES_S = 3.0
-_POLL_S = 0.02
 _SHARES = (0.04, 0.27, 0.5, 0.731, 0.96)
 TARGETS: tuple[tuple[float, float], ...] = tuple((x, y) for y in _SHARES for x in _SHARES)
 """Places of targets, in the app's area."""
@@ -87,7 +89,7 @@ def hits(
         ActionError: a dialect cannot read its own tap.
     """
     places = ";".join(f"{x},{y}" for x, y in targets)
-    device.launch(PROBE, _ACTIVITY, {"targets": places, "touches": str(len(speakers))})
+    device.launch(PROBE, PROBE_ACTIVITY, {"targets": places, "touches": str(len(speakers))})
     for number in range(len(targets)):
         shot, center = _shown(device, number)
         yield [
@@ -164,6 +166,8 @@ def find_target(image: Image) -> tuple[float, float] | None:
     inside = np.argwhere(share > _INSIDE)
     if not len(inside):
         return None
+    # Resizing mixes the target's border with the ground: weighing pixels by their share of its
+    # color gives the middle to a fraction of a pixel.
     top, left = np.maximum(inside.min(axis=0) - _MARGIN, 0)
     bottom, right = inside.max(axis=0) + _MARGIN + 1
     part = share[top:bottom, left:right]
@@ -176,10 +180,12 @@ def find_target(image: Image) -> tuple[float, float] | None:
 def least_error(dialect: Dialect, screen: Screen, at: tuple[float, float]) -> float:
     """How far the best tap that a dialect can say is from the middle of a pixel, in pixels."""
     width, height = screen.size
+    # Spelling rounds, so that a place beside the middle may be spelled nearer to it.
     errors: list[list[float]] = [[], []]
     for step in range(-2 * _NEAR, 2 * _NEAR + 1):
         x, y = at[0] + step / 2 / width, at[1] + step / 2 / height
-        tap = dialect.parse(dialect.spell(Tap(_inside(x), _inside(y)), screen), screen)
+        near = Tap(min(max(x, 0.0), 1.0), min(max(y, 0.0), 1.0))
+        tap = dialect.parse(dialect.spell(near, screen), screen)
         assert isinstance(tap, Tap), f"a tap is parsed as {tap}"
         for axis, (hit, side) in enumerate(((tap.x, width), (tap.y, height))):
             pixel = min(int(hit * side), side - 1) + 0.5
@@ -187,43 +193,37 @@ def least_error(dialect: Dialect, screen: Screen, at: tuple[float, float]) -> fl
     return round(max(map(min, errors)), 2)
 
 
-def _inside(position: float) -> float:
-    return min(max(position, 0.0), 1.0)
-
-
 def _shown(device: Device, number: int) -> tuple[Image, tuple[float, float]]:
     """A screenshot with the target of that number, and its middle in the app's area."""
-    end = time.monotonic() + _ARRIVES_S
-    while True:
-        centers = (device.look(PROBE).state or {}).get("centers", ())
-        if len(centers) == number + 1:
-            shot = device.screenshot()
-            x, y = centers[number]
-            at = find_target(shot)
-            expected = _to_screen(device, x, y)
-            # The app publishes a target before the screen shows it.
-            if at is not None and max(abs(at[0] - expected[0]), abs(at[1] - expected[1])) < 0.02:
-                return shot, (x, y)
-        if time.monotonic() >= end:
-            raise DeviceError(
-                f"{device.serial}: target {number + 1} did not appear within {_ARRIVES_S:g} s"
-            )
-        time.sleep(_POLL_S)
+    shots = []
+
+    def is_shown(state: dict[str, Any]) -> bool:
+        centers = state.get("centers", ())
+        if len(centers) != number + 1:
+            return False
+        shots.append(device.screenshot())
+        at, expected = find_target(shots[-1]), _to_screen(device, *centers[number])
+        # The app publishes a target before the screen shows it.
+        return at is not None and max(abs(a - b) for a, b in zip(at, expected, strict=True)) < 0.02
+
+    state = wait_for_state(device, is_shown)
+    if state is None:
+        raise DeviceError(
+            f"{device.serial}: target {number + 1} did not appear within {ARRIVES_S:g} s"
+        )
+    x, y = state["centers"][number]
+    return shots[-1], (x, y)
 
 
 def _arrived(device: Device, number: int) -> tuple[float, float]:
     """Return the position where the app was touched, in its area."""
-    end = time.monotonic() + _ARRIVES_S
-    while True:
-        made = (device.look(PROBE).state or {}).get("hits", ())
-        if len(made) > number:
-            x, y = made[number]
-            return float(x), float(y)
-        if time.monotonic() >= end:
-            raise DeviceError(
-                f"{device.serial}: tap {number + 1} did not arrive within {_ARRIVES_S:g} s"
-            )
-        time.sleep(_POLL_S)
+    state = wait_for_state(device, lambda state: len(state.get("hits", ())) > number)
+    if state is None:
+        raise DeviceError(
+            f"{device.serial}: tap {number + 1} did not arrive within {ARRIVES_S:g} s"
+        )
+    x, y = state["hits"][number]
+    return float(x), float(y)
 
 
 def _to_screen(device: Device, x: float, y: float) -> tuple[float, float]:

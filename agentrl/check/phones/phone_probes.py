@@ -12,13 +12,13 @@ from agentrl.devices.adb_phone import AdbPhone
 from agentrl.devices.device import Device
 from agentrl.errors import DeviceError, DeviceTimeout
 
-PROBE = "org.agentrl.probe"
+PROBE, PROBE_ACTIVITY = "org.agentrl.probe", ".Main"
 """An app that publishes the input it receives; a tap changes the color of one of its halves."""
-_ACTIVITY = ".Main"
 _COMMANDS = 20
 _SLOW_MS = 150.0
 _SLOW_START_S = 5.0
-_ARRIVES_S = 3.0
+ARRIVES_S = 3.0
+"""How long the app may take to publish what a touch has changed."""
 _LATE_S = 0.5
 _POLL_S = 0.02
 _TAP_AT = (0.3, 0.25)
@@ -63,17 +63,16 @@ def check_commands(phone: AdbPhone) -> Finding:
 
 
 class PhoneProbe:
-    """Tests a phone with the probe app in front, and closes it afterwards."""
+    """Tests a phone with the probe app in front, and closes it afterwards.
+
+    Args:
+        phone: to test.
+        device: the same phone as a device that can launch the probe: the phone itself if the app
+            is installed, else the phone with a page (`agentrl.phone_page`).
+        prove: a further test with the probe, if touches arrive.
+    """
 
     def __init__(self, phone: AdbPhone, device: Device, prove: Prove | None = None) -> None:
-        """Starts nothing yet.
-
-        Args:
-            phone: to test.
-            device: the same phone as a device that can launch the probe: the phone itself if the
-                app is installed, else the phone with a page (`agentrl.phone_page`).
-            prove: a further test with the probe, if touches arrive.
-        """
         self._prove = prove
         self._phone = phone
         self._device = device
@@ -84,7 +83,7 @@ class PhoneProbe:
         """Start the app, touch it, look at it, type into it."""
         start = time.monotonic()
         try:
-            self._device.launch(PROBE, _ACTIVITY, {})
+            self._device.launch(PROBE, PROBE_ACTIVITY, {})
         except DeviceError as error:
             fix = "close what is in front, or raise devices.deadlines.launch_s; else adb reboot"
             yield wrong("apps start", str(error), fix)
@@ -98,6 +97,7 @@ class PhoneProbe:
             yield ok("apps start", f"{took_s:.1f} s{self._how}")
         try:
             yield self._touch()
+            # Captures are fresh if they show a change, so something has to change the screen.
             change = self._tap if self._arrives else capture_benchmark.screen_toggler(self._phone)
             yield from check_captures(self._phone, change)
             if self._device is self._phone and self._arrives:
@@ -122,9 +122,9 @@ class PhoneProbe:
         self._device.perform(Tap(*((x, y) if area is None else area.to_screen(x, y))))
 
     def _touch(self) -> Finding:
-        initial = self._wait(lambda state: "touches" in state)
+        initial = wait_for_state(self._device, lambda state: "touches" in state)
         if initial is None:
-            detail = f"the probe app published no state within {_ARRIVES_S:g} s"
+            detail = f"the probe app published no state within {ARRIVES_S:g} s"
             return wrong("touches", detail, "adb reboot")
         before = initial["touches"]
         start = time.monotonic()
@@ -132,10 +132,10 @@ class PhoneProbe:
             self._tap_at(*_TAP_AT)
         except DeviceError as error:
             return wrong("touches", f"refused: {error}", _LOST)
-        state = self._wait(lambda state: state["touches"] > before)
+        state = wait_for_state(self._device, lambda state: state["touches"] > before)
         took_s = time.monotonic() - start
         if state is None:
-            detail = f"a tap was accepted but had no effect within {_ARRIVES_S:g} s"
+            detail = f"a tap was accepted but had no effect within {ARRIVES_S:g} s"
             return wrong("touches", detail, _LOST)
         self._arrives = True
         x, y = (*state.get("last", ()), None, None)[:2]
@@ -154,25 +154,11 @@ class PhoneProbe:
             self._device.perform(Type(_TEXT))
         except DeviceError as error:
             return note("text", str(error), "none needed for games without typing")
-        state = self._wait(lambda state: state.get("text") == _TEXT)
+        state = wait_for_state(self._device, lambda state: state.get("text") == _TEXT)
         if state is None:
-            got = self._state().get("text", "")
+            got = (self._device.look(PROBE).state or {}).get("text", "")
             return wrong("text", f"{_TEXT!r} arrived as {got!r}", "reinstall ADBKeyboard")
         return ok("text", f"{_TEXT!r} arrived unchanged")
-
-    def _state(self) -> dict[str, Any]:
-        return dict(self._device.look(PROBE).state or {})
-
-    def _wait(self, arrived: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
-        """The state once the condition holds; None if it never does."""
-        end = time.monotonic() + _ARRIVES_S
-        while True:
-            state = self._state()
-            if arrived(state):
-                return state
-            if time.monotonic() >= end:
-                return None
-            time.sleep(_POLL_S)
 
     def _leave(self) -> None:
         """Stop the probe and go to the home screen, as far as the phone allows."""
@@ -181,6 +167,20 @@ class PhoneProbe:
             self._phone.perform(Key("HOME"))
         except DeviceError:
             pass
+
+
+def wait_for_state(
+    device: Device, arrived: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any] | None:
+    """The state of the probe app once the condition holds; None if it does not in time."""
+    end = time.monotonic() + ARRIVES_S
+    while True:
+        state = dict(device.look(PROBE).state or {})
+        if arrived(state):
+            return state
+        if time.monotonic() >= end:
+            return None
+        time.sleep(_POLL_S)
 
 
 def check_captures(phone: AdbPhone, change: Callable[[], None]) -> Iterator[Finding]:

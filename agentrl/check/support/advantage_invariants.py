@@ -80,10 +80,10 @@ def shift_invariant(algorithm: Algorithm, groups: Groups, shift: float) -> None:
     For algorithms that compare siblings; if they compare turns, at `discount` 1.
     """
     moved = [[last_raised(one, shift) for one in group] for group in groups]
-    found, expected = (
-        compute_advantages(_with_scores_of(groups, trajectories(g)), algorithm)
-        for g in (moved, groups)
-    )
+    # Sample scores of models are drawn by the rewards; both computations need the same ones.
+    own = trajectories(groups)
+    raised = replace(trajectories(moved), values=own.values, implicit=own.implicit)
+    found, expected = compute_advantages(raised, algorithm), compute_advantages(own, algorithm)
     _assert_same(
         found.advantages,
         expected.advantages,
@@ -148,12 +148,6 @@ def resample_invariant(algorithm: Algorithm, groups: Groups, seed: int) -> None:
 def last_raised(scored: ScoredEpisode, shift: float) -> ScoredEpisode:
     """An episode with a larger last reward."""
     return replace(scored, rewards=(*scored.rewards[:-1], scored.rewards[-1] + shift))
-
-
-def _with_scores_of(groups: Groups, moved: Trajectories) -> Trajectories:
-    """The same, with the model scores of the original episodes, which are drawn by rewards."""
-    own = trajectories(groups)
-    return replace(moved, values=own.values, implicit=own.implicit)
 
 
 def _check_form(what: str, values: Tensor, played: Trajectories) -> None:

@@ -1,6 +1,9 @@
-"""Invariants of every policy loss, as assertions about given tokens."""
+"""Invariants of every policy loss, as assertions about random tokens.
 
-from collections.abc import Callable, Sequence
+The numbers are those of docs/algorithms.md.
+"""
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -8,10 +11,11 @@ import torch
 from agentrl.algorithms.core.policy_loss import LossInputs, TokenLoss
 
 Loss = Callable[[LossInputs], TokenLoss]
+_SEEDS = range(10)
 
 
-def sample_tokens(seed: int, spread: float = 0.5) -> LossInputs:
-    """Tokens of one to four replies, in the order of their replies."""
+def _sample_tokens(seed: int, spread: float = 0.5) -> LossInputs:
+    """Tokens of one to four replies in order; `spread` is the deviation of their log-ratios."""
     rng = np.random.default_rng(seed)
     turn = np.repeat(np.arange(rng.integers(1, 5)), rng.integers(1, 5))
     old = rng.uniform(-3, -0.1, len(turn))
@@ -23,57 +27,64 @@ def sample_tokens(seed: int, spread: float = 0.5) -> LossInputs:
     )
 
 
-def form_invariant(loss: Loss, tokens: LossInputs) -> None:
+def form_invariant(loss: Loss, *spreads: float) -> None:
     """A finite loss and gradient of each token, and a bool of each."""
-    result, gradient = _computed(loss, tokens)
-    shape = tuple(tokens.logprobs.shape)
-    for name, values in (("loss", result.loss), ("clipped", result.clipped)):
-        assert tuple(values.shape) == shape, (
-            f"{name} has shape {list(values.shape)}, must be {list(shape)}: one for each token"
-        )
-    assert result.clipped.dtype == torch.bool, f"clipped is {result.clipped.dtype}, must be bool"
-    assert bool(result.loss.isfinite().all()), f"the loss is not finite: {result.loss.tolist()}"
-    assert bool(gradient.isfinite().all()), f"the gradient is not finite: {gradient.tolist()}"
-
-
-def split_invariant(loss: Loss, tokens: LossInputs) -> None:
-    """2: splitting a batch between replies changes neither loss nor gradient."""
-    whole, gradient = _computed(loss, tokens)
-    for turn in set(tokens.turn.tolist()):
-        own = tokens.turn == turn
-        part, slope = _computed(loss, _taken(tokens, own.nonzero()[:, 0].tolist()))
-        for name, found, expected in (
-            ("loss", part.loss, whole.loss[own]),
-            ("gradient", slope, gradient[own]),
-        ):
-            difference = float((found - expected).abs().max())
-            assert difference < 1e-9, (
-                f"a reply's {name} depends on other replies of its batch, by {difference:.3g}"
+    for tokens in (_sample_tokens(seed, spread) for spread in spreads for seed in _SEEDS):
+        result, gradient = _computed(loss, tokens)
+        shape = tuple(tokens.logprobs.shape)
+        for name, values in (("loss", result.loss), ("clipped", result.clipped)):
+            assert tuple(values.shape) == shape, (
+                f"{name} has shape {list(values.shape)}, must be {list(shape)}: one for each token"
             )
+        kind = result.clipped.dtype
+        assert kind == torch.bool, f"clipped is {kind}, must be bool"
+        assert bool(result.loss.isfinite().all()), f"the loss is not finite: {result.loss.tolist()}"
+        assert bool(gradient.isfinite().all()), f"the gradient is not finite: {gradient.tolist()}"
 
 
-def order_invariant(loss: Loss, tokens: LossInputs, order: Sequence[int]) -> None:
+def split_invariant(loss: Loss) -> None:
+    """2: splitting a batch between replies changes neither loss nor gradient."""
+    for tokens in map(_sample_tokens, _SEEDS):
+        whole, gradient = _computed(loss, tokens)
+        for turn in set(tokens.turn.tolist()):
+            own = tokens.turn == turn
+            part, slope = _computed(loss, _taken(tokens, own.nonzero()[:, 0].tolist()))
+            for name, found, expected in (
+                ("loss", part.loss, whole.loss[own]),
+                ("gradient", slope, gradient[own]),
+            ):
+                difference = float((found - expected).abs().max())
+                assert difference < 1e-9, (
+                    f"a reply's {name} depends on other replies of its batch, by {difference:.3g}"
+                )
+
+
+def order_invariant(loss: Loss) -> None:
     """5: permuting tokens permutes their losses."""
-    whole, _ = _computed(loss, tokens)
-    mixed, _ = _computed(loss, _taken(tokens, order))
-    difference = float((mixed.loss - whole.loss[list(order)]).abs().max())
-    assert difference < 1e-9, f"losses depend on the order of tokens, by {difference:.3g}"
+    for seed in _SEEDS:
+        tokens = _sample_tokens(seed)
+        order = np.random.default_rng(seed).permutation(len(tokens.turn)).tolist()
+        whole, _ = _computed(loss, tokens)
+        mixed, _ = _computed(loss, _taken(tokens, order))
+        difference = float((mixed.loss - whole.loss[order]).abs().max())
+        assert difference < 1e-9, f"losses depend on the order of tokens, by {difference:.3g}"
 
 
-def idle_invariant(loss: Loss, tokens: LossInputs) -> None:
+def idle_invariant(loss: Loss) -> None:
     """Tokens without advantage have no gradient: samples of such tokens are not computed."""
-    _, gradient = _computed(loss, tokens)
-    idle = gradient[tokens.advantages == 0]
-    assert not idle.any(), (
-        f"a token with advantage 0 has the gradient {float(idle.abs().max()):.3g}, but samples in "
-        "which all advantages are 0 are skipped; set all_tokens = True in the class of the loss, "
-        "or requires = Requires(all_tokens=True) in that of the algorithm"
-    )
+    for tokens in map(_sample_tokens, _SEEDS):
+        _, gradient = _computed(loss, tokens)
+        idle = gradient[tokens.advantages == 0]
+        assert not idle.any(), (
+            f"a token with advantage 0 has the gradient {float(idle.abs().max()):.3g}, but samples "
+            "in which all advantages are 0 are skipped; set all_tokens = True in the class of the "
+            "loss, or requires = Requires(all_tokens=True) in that of the algorithm"
+        )
 
 
-def _taken(tokens: LossInputs, indices: Sequence[int]) -> LossInputs:
-    at = list(indices)
+def _taken(tokens: LossInputs, at: list[int]) -> LossInputs:
     return LossInputs(
+        # A leaf of its own, so that a part's gradient is that of the part alone.
         logprobs=tokens.logprobs.detach()[at].requires_grad_(),
         old_logprobs=tokens.old_logprobs[at],
         advantages=tokens.advantages[at],
@@ -88,5 +99,4 @@ def _computed(loss: Loss, tokens: LossInputs) -> tuple[TokenLoss, torch.Tensor]:
     )
     assert result.loss.requires_grad, "the loss has no gradient: logprobs are not part of it"
     (gradient,) = torch.autograd.grad(result.loss.sum(), tokens.logprobs)
-    plain = TokenLoss(loss=result.loss.detach(), clipped=result.clipped)
-    return plain, gradient
+    return TokenLoss(loss=result.loss.detach(), clipped=result.clipped), gradient

@@ -92,7 +92,8 @@ def packed_logprobs(
     scorer.uses_blocks = flex_attention.prepare(model, attention, device)
     packing = Packing(
         max_tokens=10_000,
-        attention_break_even=float("inf"),  # shared however long the images are
+        # Prefixes are shared however long the images are.
+        attention_break_even=float("inf"),
         share_prefixes=True,
         attention_masks=scorer.supports_masks,
         attention_block=BLOCK if scorer.uses_blocks else None,
@@ -113,7 +114,7 @@ def packed_logprobs(
 def transformers_logprobs(
     folder: Path, encoder: ChatEncoder, samples: Sequence[TrainingSample]
 ) -> list[list[float]]:
-    """The same by transformers: its processor's tensors, each sequence alone, eager attention."""
+    """Log-probabilities by transformers, each sequence alone, with eager attention."""
     import transformers
 
     sees = encoder.model_adapter.image_token_id is not None
@@ -130,7 +131,8 @@ def transformers_logprobs(
         inputs: dict[str, Any] = {"input_ids": ids}
         if processor is not None:
             arguments = encoder.model_adapter.processor_arguments()
-            shown = [  # each image alone, as a prompt of one image shows it
+            # Each image alone, as a prompt of one image shows it.
+            shown = [
                 processor.image_processor([image], return_tensors="pt", **arguments)
                 for image in sample.images
             ]
@@ -138,6 +140,7 @@ def transformers_logprobs(
             for name in shown[0]:
                 if name in known:
                     inputs[name] = _stacked([own[name] for own in shown])
+            # The processor would derive these from a text; here the ids are given.
             is_image = ids.eq(int(encoder.model_adapter.image_token_id or 0))
             for name in ("mm_token_type_ids", "token_type_ids"):
                 if name in known:
@@ -145,6 +148,7 @@ def transformers_logprobs(
             inputs.pop("batch_num_images", None)
         with torch.no_grad():
             logits = model.eval()(**inputs).logits[0].float()
+        # Image placeholders are never sampled: the policy's distribution is over the rest.
         logits[:, list(encoder.model_adapter.banned_token_ids)] = -torch.inf
         table = torch.log_softmax(logits, -1)
         at = sample.sampled_positions

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 from agentrl.devices import Deadlines, open_device
 from agentrl.devices.adb_phone import AdbPhone
+from virtual_phone.apps.probe_app import PROBE
 
 PACKAGE = "org.agentrl.probe"
-_PROBE = "virtual_phone.apps.probe_app:ProbeApp"
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def probe_phone(*, driver: str = "adbutils", capture: str = "raw") -> Iterator[A
     """
     phone = open_device(
         "virtual",
-        apps=[_PROBE],
+        apps=[PROBE],
         driver=driver,
         capture=capture,
         input="shell",

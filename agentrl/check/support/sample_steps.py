@@ -13,7 +13,7 @@ Groups = list[list[ScoredEpisode]]
 GREEDY = 0.25
 """Return of the greedy policy on every seed."""
 _EQUAL = 0.25
-"""Share of groups whose episodes are all equal."""
+"""Fraction of groups whose episodes are all equal."""
 _OUTCOMES = (Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.DEVICE_ERROR)
 
 
