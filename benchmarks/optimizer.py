@@ -18,7 +18,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from agentrl import accelerators
-from agentrl.training.learner.compact_adamw import Moments
+from agentrl.training.learner.adamw import Moments
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel.process_group import join
 

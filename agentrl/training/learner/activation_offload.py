@@ -28,6 +28,7 @@ def enable(
 
 def _on_cpu() -> AbstractContextManager[Any]:
     kind = accelerators.device().type
+    # Only from and to page-locked memory do copies run while the GPU computes.
     return torch.autograd.graph.save_on_cpu(pin_memory=kind != "cpu", device_type=kind)
 
 

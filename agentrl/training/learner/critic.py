@@ -20,12 +20,7 @@ from agentrl.types import Batch, TokenSequence, TrainingSample
 
 
 class ValueModel(Backbone):
-    """A critic: a model of its own with a scalar head, one value per state.
-
-    Args:
-        policy: a Hugging Face model; its output head is dropped.
-        model_adapter: adapter of the model's family.
-    """
+    """A critic: a model of its own with a scalar head, one value per state."""
 
     headless = True
 
@@ -36,6 +31,7 @@ class ValueModel(Backbone):
         # Zeros: the outputs of a random head would be noise in every advantage.
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
+        # Its memory, the size of the vocabulary, is freed.
         self.policy.lm_head = nn.Identity()
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -46,10 +42,9 @@ class ValueModel(Backbone):
         positions = torch.cat([batch.logit_positions, batch.last_positions])
         mine, own = self.slice.mine(positions, batch.token_ids.shape[1])
         found = self.slice.joined(values[own], mine)
+        count = len(batch.logit_positions)
         # Copies: FSDP does not support views as outputs of a forward pass.
-        return found[: len(batch.logit_positions)].clone(), found[
-            len(batch.logit_positions) :
-        ].clone()
+        return found[:count].clone(), found[count:].clone()
 
 
 def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float | None) -> Tensor:
@@ -65,14 +60,7 @@ def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float | None)
 
 
 class Critic:
-    """One rank's part of the critic.
-
-    Args:
-        model: the sharded critic.
-        optimizer: optimizer of the critic alone.
-        config: of `algorithm.critic`.
-        batcher: gives this rank its micro-batches.
-    """
+    """One rank's part of the critic."""
 
     def __init__(
         self,
@@ -105,6 +93,7 @@ class Critic:
             assert inputs.values is not None, "score_tokens computed them"
             assert inputs.returns is not None, "the algorithm's advantages have returns"
             values: Tensor = self.model.module(micro.batch)[0]
+            # What is logged is the error itself: the loss is halved and clipped.
             error = (values.detach() - inputs.returns).square()
             metrics.add({"value_error": error}, micro.counts_in_metrics, count="values")
             return value_loss(values, inputs.values, inputs.returns, self._config.clip)

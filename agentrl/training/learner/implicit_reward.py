@@ -30,20 +30,13 @@ def bce_gradients(
     """
     logits = beta * torch.tensor(ratios, dtype=torch.float64)
     targets = torch.tensor(labels, dtype=torch.float64)
+    # float64: log-ratios summed over a long episode are large.
     loss = binary_cross_entropy_with_logits(logits, targets).item() if ratios else 0.0
     return (beta * (torch.sigmoid(logits) - targets)).tolist(), loss
 
 
 class ImplicitReward:
-    """One rank's part of the reward model.
-
-    Args:
-        model: the sharded reward model.
-        optimizer: optimizer of the reward model alone.
-        config: of `algorithm.implicit_reward`.
-        batcher: gives this rank its micro-batches.
-        temperature: sampling temperature.
-    """
+    """One rank's part of the reward model."""
 
     def __init__(
         self,
@@ -68,6 +61,7 @@ class ImplicitReward:
         total = self._batcher.backward(
             samples, lambda micro: self.model.module(micro.batch, self._temperature).logprobs
         )
-        # What was summed has the gradient of the cross-entropy, but not its value.
+        # What was summed has the gradient of the cross-entropy, but not its value; only that it is
+        # not finite counts, which 0 * inf and 0 * nan pass on.
         summed, grad_norm = self.optimizer.step(self._config.lr, total)
         return grad_norm + 0.0 * summed

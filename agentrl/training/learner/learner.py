@@ -164,16 +164,22 @@ class Learner:
                 optimizer steps in a row.
         """
         started = time.perf_counter()
-        settings = self._settings.algorithm
+        settings, models = self._settings.algorithm, self._models
         accelerators.reset_peak_memory()
-        self._models.prepare_rl()
+        models.prepare_rl()
         coefficient = settings.kl.coefficient if kl_coefficient is None else kl_coefficient
         metrics = MetricAccumulator(self._rank)
-        orders = self._shuffled(samples, self.version if step is None else step)
+        # A function of the run's seed and the step, so that all ranks, and a resumed job, agree.
+        seed = self._settings.seed * 1_000_003 + (self.version if step is None else step)
+        shuffle = torch.Generator().manual_seed(seed)
+        orders = [torch.randperm(len(samples), generator=shuffle) for _ in range(settings.epochs)]
         compared = {}
+        # First of all: after an optimizer step the weights are no longer the engine's.
         if self._settings.train.compare_engine:
             compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
-        self._implicit_step(samples, metrics)
+        gradients = [(s, s.bce_gradient) for s in samples if s.bce_gradient is not None]
+        if models.implicit_reward is not None and gradients:
+            metrics.add_step(implicit_grad_norm=models.implicit_reward.step(gradients))
         self._train_on(samples, orders, metrics, coefficient)
         self.version += 1
         result = compared | metrics.means()
@@ -184,15 +190,10 @@ class Learner:
         result["version"] = float(self.version)
         if (peak := accelerators.peak_memory()) is not None:
             result["peak_memory_gb"] = peak / 1e9
-        accelerators.release_cached_memory()  # an engine may share the device
+        # An engine may share the device, and needs the memory that torch would keep.
+        accelerators.release_cached_memory()
         result["seconds"] = time.perf_counter() - started
         return result
-
-    def _shuffled(self, samples: Sequence[TrainingSample], seed: int) -> list[Tensor]:
-        """A permutation of the samples for each epoch."""
-        shuffle = torch.Generator().manual_seed(self._settings.seed * 1_000_003 + seed)
-        epochs = self._settings.algorithm.epochs
-        return [torch.randperm(len(samples), generator=shuffle) for _ in range(epochs)]
 
     def _compare_with_engine(self, samples: Sequence[TrainingSample]) -> dict[str, float]:
         """Measure the mismatch to the engine, before any optimizer step.
@@ -214,9 +215,19 @@ class Learner:
         kl_coefficient: float,
     ) -> None:
         """The optimizer steps of critic and policy: a pass over the samples in each order."""
-        num_steps = self._steps_per_pass(samples)
-        aggregate = self._settings.algorithm.aggregate
-        of_policy = loss_weights(samples, aggregate, self._max_episode_tokens())
+        settings = self._settings.algorithm
+        # Each optimizer step has `algorithm.minibatch` samples with an advantage; the others cost
+        # nothing.
+        nonzero = sum(sample.has_advantage for sample in samples)
+        size = settings.minibatch
+        num_steps = 1 if size is None else max(1, math.ceil(nonzero / size))
+        # `aggregate: constant` divides by the most tokens that an episode can sample.
+        longest = settings.aggregate_constant
+        if longest is None:
+            longest = float(self._settings.max_turns * self._settings.rollout.max_new_tokens)
+        # Weights add up to 1 over the step. A part of it has `num_steps` times its share, so that
+        # the mean of the parts' losses is the loss of the whole.
+        of_policy = loss_weights(samples, settings.aggregate, longest)
         of_critic = loss_weights(samples, "token_mean")
         critic = self._algorithm.requires.critic
         is_skipped = list[bool]()
@@ -226,23 +237,12 @@ class Learner:
                 if self._models.critic is not None:
                     toward = [(samples[i], of_critic[i] * num_steps) for i in indices]
                     self._models.critic.step(toward, metrics)
+                # Until the critic has warmed up, its advantages are mostly its own errors.
                 if critic is None or self.version >= critic.warmup_steps:
                     chosen = [(samples[i], of_policy[i] * num_steps) for i in indices]
                     is_skipped.append(not self._policy_step(chosen, metrics, kl_coefficient))
         if is_skipped and all(is_skipped):
             self._models.skipped_updates += 1
-
-    def _steps_per_pass(self, samples: Sequence[TrainingSample]) -> int:
-        """Number of optimizer steps, so that each has `algorithm.minibatch` nonzero samples."""
-        size = self._settings.algorithm.minibatch
-        nonzero = sum(sample.has_advantage for sample in samples)
-        return 1 if size is None else max(1, math.ceil(nonzero / size))
-
-    def _implicit_step(self, samples: Sequence[TrainingSample], metrics: MetricAccumulator) -> None:
-        gradients = [(s, s.bce_gradient) for s in samples if s.bce_gradient is not None]
-        if self._models.implicit_reward is None or not gradients:
-            return
-        metrics.add_step(implicit_grad_norm=self._models.implicit_reward.step(gradients))
 
     def _policy_step(
         self,
@@ -259,18 +259,12 @@ class Learner:
         total = self._batcher.backward(
             samples, lambda micro: self._token_losses(micro, metrics, kl_coefficient)
         )
+        # The decay is over training steps, of which skipped ones do not count.
         updates = self.version - models.skipped_updates
         past = min(1.0, updates / max(1, self._settings.train.steps - 1))
         lr = learning_rate(self._settings.optim, past, models.optimizer.num_steps)
         loss, grad_norm = models.optimizer.step(lr, total)
         return metrics.add_step(lr=lr, loss=loss, grad_norm=grad_norm)
-
-    def _max_episode_tokens(self) -> float:
-        """Limit of an episode's sampled tokens; the divisor of `aggregate: constant`."""
-        settings = self._settings
-        if (constant := settings.algorithm.aggregate_constant) is not None:
-            return constant
-        return float(settings.max_turns * settings.rollout.max_new_tokens)
 
     def _token_losses(
         self,
@@ -293,7 +287,8 @@ class Learner:
         )
         with boundary(LearnerError, f"algorithm.loss.name={settings.loss.name} fails"):
             result = self._algorithm.loss(inputs)
-            if result.loss.shape != logprobs.shape:  # it would be broadcast
+            # Another shape would be broadcast without a word.
+            if result.loss.shape != logprobs.shape:
                 raise ValueError(
                     f"it returned shape {list(result.loss.shape)}, must be "
                     f"{list(logprobs.shape)}: one number for each token"
@@ -388,6 +383,7 @@ class Learner:
         Returns:
             Their checksum if `train.check_weights` is set, else None; see `join_digests`.
         """
+        # An engine that was restarted is a new member of a group that cannot grow.
         if self._sender is not None and self._sender.members != link.members:
             self._sender.close()
             self._sender = None
@@ -431,6 +427,7 @@ class Learner:
         if not self._copies_fit():
             self.save_state(folder)
             return
+        # Collectives of two threads must not meet in one group.
         if self._writers is None:
             self._writers = self._rank.new_cpu_group(self._settings.train.deadline_s)
         self._saving = learner_state.begin_save(self._models, self.version, folder, self._writers)
@@ -472,7 +469,8 @@ class Learner:
             self._sender.close()
             self._sender = None
         if self._saving is not None:
-            with contextlib.suppress(OSError):  # the caller that waits for the state gets it
+            # The call that waits for the state raises it.
+            with contextlib.suppress(OSError):
                 self._saving.is_done(_CLOSE_S)
         self._rank.leave()
 

@@ -19,11 +19,7 @@ MAX_COMPARED_TOKENS = 16_384
 
 
 class MetricAccumulator:
-    """Sums over sampled tokens; every rank must add the same names in the same order.
-
-    Args:
-        rank: process group and device of this rank.
-    """
+    """Sums over sampled tokens; every rank must add the same names in the same order."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
@@ -51,9 +47,6 @@ class MetricAccumulator:
     def add_step(self, **numbers: float) -> bool:
         """Record one optimizer step of any model.
 
-        Args:
-            numbers: by name, such as its loss; `means` averages them.
-
         Returns:
             False if it was skipped, because one of them is not finite.
         """
@@ -65,13 +58,18 @@ class MetricAccumulator:
         return True
 
     def _put(self, name: str, value: Tensor) -> None:
+        # float64: a step may have millions of tokens.
         zero = torch.zeros((), dtype=torch.float64, device=self._rank.device)
         self._sums[name] = self._sums.get(name, zero) + value.to(zero.device)
 
     def means(self) -> dict[str, float]:
         """Means over tokens and steps, and counts of tokens, steps and skips; a collective call."""
         names = list(self._sums)
-        sums = dict(zip(names, self._summed(names), strict=True))
+        # One collective call for all of them; without a name there is none, on any rank.
+        totals = (
+            self._rank.sum(torch.stack([self._sums[n] for n in names])).tolist() if names else []
+        )
+        sums = dict(zip(names, totals, strict=True))
         counts = {name: sums.pop(name) for name in {*self._counts.values()}}
         result = {name: sums[name] / max(1.0, counts[of]) for name, of in self._counts.items()}
         for name, values in self._steps.items():
@@ -81,12 +79,6 @@ class MetricAccumulator:
             "optimizer_steps": float(len(self._steps["lr"])),
             "skipped": float(self._skipped),
         }
-
-    def _summed(self, names: list[str]) -> list[float]:
-        if not names:
-            return []
-        totals: list[float] = self._rank.sum(torch.stack([self._sums[n] for n in names])).tolist()
-        return totals
 
 
 def measure_mismatch(
@@ -113,10 +105,18 @@ def measure_mismatch(
         difference; mismatch_tokens: number of compared tokens; entropy: its mean, in nats. Empty
         if no tokens were sampled.
     """
+    # Of as many samples as the bounds allow: on a large step the comparison would cost a pass.
+    chosen: list[TokenSequence] = []
+    tokens = 0
+    for sample in (sample for sample in samples if sample.num_sampled):
+        tokens += len(sample.token_ids)
+        if chosen and (tokens > MAX_COMPARED_TOKENS or len(chosen) == MAX_COMPARED_SAMPLES):
+            break
+        chosen.append(sample)
     rank = batcher.rank
     sums = torch.zeros(4, dtype=torch.float64, device=rank.device)
     peak = torch.zeros((), device=rank.device)
-    for micro in batcher.shard(with_loss_weights(_first(samples), "token_mean")):
+    for micro in batcher.shard(with_loss_weights(chosen, "token_mean")):
         logprobs, entropy, _ = model.forward_only(micro.batch, temperature)
         engine = micro.batch.logprobs
         ratio = log_ratio(engine, logprobs)
@@ -134,17 +134,3 @@ def measure_mismatch(
         "mismatch_tokens": count,
         "entropy": entropies / count,
     }
-
-
-def _first(samples: Sequence[TokenSequence]) -> list[TokenSequence]:
-    """The first samples with sampled tokens, as many as the bounds allow."""
-    found: list[TokenSequence] = []
-    tokens = 0
-    for sample in samples:
-        if not sample.num_sampled:
-            continue
-        tokens += len(sample.token_ids)
-        if found and (tokens > MAX_COMPARED_TOKENS or len(found) == MAX_COMPARED_SAMPLES):
-            break
-        found.append(sample)
-    return found

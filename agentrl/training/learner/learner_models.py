@@ -46,9 +46,6 @@ class LearnerModels:
     """The policy and the other models that the algorithm needs, each with its optimizer.
 
     Args:
-        settings: of the job.
-        folder: the model to start from, in the Hugging Face format.
-        rank: process group and device of this rank.
         opened: opens the model and its weights.
         wrap: what the policy computes; a `RewardModel` can only be trained on a data set.
 
@@ -106,7 +103,8 @@ class LearnerModels:
             self.initialized.add("reference")
         for name, copy in self.trained_copies().items():
             if name not in self.initialized:
-                copy.model.copy_from(self.policy)  # a critic's value head keeps its zeros
+                # A critic's value head, which the policy does not have, keeps its zeros.
+                copy.model.copy_from(self.policy)
                 self.initialized.add(name)
 
     def trained_copies(self) -> dict[str, Critic | ImplicitReward]:
@@ -122,6 +120,7 @@ class LearnerModels:
         """
         policy, optimizer, batcher = self.policy, self.optimizer, self.batcher
         if isinstance(config, WarmStartConfig):
+            # Two optimizers of one model at a time would take twice the memory of moments.
             if not self.optimizer.num_steps:
                 self.optimizer.release()
             optimizer = self._optimizer_of(policy, config, "warm_start.lr")
@@ -151,6 +150,7 @@ class LearnerModels:
     def _make_critic(self, settings: CriticConfig) -> Critic:
         model = self._sharded(ValueModel)
         optimizer = self._optimizer_of(model, self.settings.optim, "algorithm.critic.lr")
+        # The state after the last token has a value, too, from which advantages are bootstrapped.
         packing = replace(self.batcher.packing, read_last_tokens=True)
         return Critic(model, optimizer, settings, replace(self.batcher, packing=packing))
 

@@ -29,11 +29,6 @@ _LORA = "model.lora"
 def save(models: LearnerModels, version: int, folder: Path) -> None:
     """Write the state; a collective call, each rank writes its shards.
 
-    Args:
-        models: the learner's models.
-        version: version of the policy's weights.
-        folder: is created if needed.
-
     Raises:
         OSError: the disk is full.
     """
@@ -43,14 +38,7 @@ def save(models: LearnerModels, version: int, folder: Path) -> None:
 def begin_save(
     models: LearnerModels, version: int, folder: Path, group: ProcessGroup
 ) -> sharded_checkpoint.BackgroundWrite:
-    """Save the state like `save`, while training continues.
-
-    Args:
-        models: the learner's models.
-        version: version of the policy's weights.
-        folder: is created if needed.
-        group: see `BackgroundWrite`.
-    """
+    """Save the state like `save`, while training continues."""
     return sharded_checkpoint.BackgroundWrite(
         folder, *_state(models, version), main=models.rank.number == 0, group=group
     )
@@ -101,6 +89,7 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
         raise ConfigError(
             "this state was saved during supervised training: call begin_offline first"
         )
+    # It may have been needed then, and must not be lost in the next checkpoint.
     if plain["reference"] and models.reference is None:
         models.reference = models.make_reference()
     if plain["version"] and models.algorithm.requirements().reference and not plain["reference"]:
@@ -114,6 +103,7 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
         "critic": plain["critic_began"],
         "implicit": "implicit" in trained,
     }
+    # Before the tensors are read: only models that have begun are part of the state.
     models.initialized = {name for name, was in saved.items() if was}
     rng = torch.get_rng_state()
     sharded_checkpoint.read_into(folder, models.state_tensors() | {"rng": rng}, POLICY)
@@ -127,11 +117,6 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
 
 def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
     """Check that a state belongs to a model, without reading its weights.
-
-    Args:
-        folder: written by `save`.
-        source: the folder of the model that the run started from.
-        lora: the run's adapter configuration.
 
     Raises:
         ConfigError: it belongs to another model, has other adapters, or is broken.
@@ -151,6 +136,7 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
         stored, lambda name: asked.get(lora_adapters.base_name(name) or "", ())
     )
     plain = {n: s for name, s in kept.items() if (n := lora_adapters.base_name(name)) is not None}
+    # A reward model has a scalar head in place of the output head of the model's folder.
     if f"{POLICY}{SCORE}" in plain:
         asked[f"{POLICY}{SCORE}"] = plain[f"{POLICY}{SCORE}"]
         asked.pop(f"{POLICY}lm_head.weight", None)

@@ -38,6 +38,7 @@ def target_layers(policy: nn.Module, model_adapter: ModelAdapter, config: LoraCo
         ConfigError: a target matches no layer.
     """
     linear = {name for name, module in policy.named_modules() if isinstance(module, nn.Linear)}
+    # The head is no target: it may be tied to the embedding, which has no adapter.
     head = policy.get_output_embeddings()  # type: ignore[operator]
     linear -= {name for name, module in policy.named_modules() if module is head}
     if not config.targets:
@@ -115,6 +116,7 @@ def insert(policy: nn.Module, model_adapter: ModelAdapter, config: LoraConfig, s
         policy.get_submodule(name).weight = nn.Parameter(
             torch.empty((), dtype=weight.dtype).expand(weight.shape), requires_grad=False
         )
+    # The same weights on every rank, whatever was drawn before.
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         peft.inject_adapter_in_model(settings, policy)
@@ -142,6 +144,7 @@ def merge(tensors: Mapping[str, Tensor], config: LoraConfig) -> dict[str, Tensor
         down = tensors.get(f"{module}{_DOWN}weight")
         if name == f"{module}{_BASE}weight" and down is not None:
             up = tensors[f"{module}{_UP}weight"]
+            # W + alpha / rank * B A (section 4.1 of the paper), the product in float32.
             tensor = tensor + (up.float() @ down.float() * _scale(config)).to(tensor.dtype)
         found[name.replace(_BASE, ".")] = tensor
     return found

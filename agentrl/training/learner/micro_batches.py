@@ -82,7 +82,8 @@ class MicroBatcher:
             samples: with their loss weights; the same on every rank.
         """
         prepared, device = self._prepare(samples), self.rank.device
-        if device.type == "cpu":  # preparing would compete with computing for the cores
+        # On a CPU, preparing would compete with computing for the cores.
+        if device.type == "cpu":
             yield from prepared
             return
         for micro in prefetch(prepared):
@@ -152,6 +153,7 @@ class MicroBatcher:
         totals = torch.zeros(len(sequences), device=device)
         for micro in self.shard(with_loss_weights(sequences, "token_sum")):
             per_token, per_sequence = forward(micro.batch)
+            # Of ranks that share rows, all of which have the same numbers, one adds its own.
             at = torch.cat([torch.arange(offsets[i], offsets[i + 1]) for i in micro.indices])
             tokens[at.to(device)] += per_token * micro.counts_in_metrics
             if per_sequence is not None:

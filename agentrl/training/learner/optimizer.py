@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from agentrl.config import OptimConfig
 from agentrl.errors import LearnerError
-from agentrl.training.learner.adamw import FusedAdamW
-from agentrl.training.learner.compact_adamw import CompactAdamW, Moments
+from agentrl.training.learner.adamw import CompactAdamW, FusedAdamW, Moments
 from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.parallel.sharding import local_shard, num_copies, state_dtensor
 
@@ -28,12 +27,8 @@ class Optimizer:
 
     Args:
         parameters: by name, sharded or not; those that require no gradient are skipped.
-        rank: process group and device of this rank.
         remainders: lower bits of this rank's shards of bfloat16 parameters, by name; see `join`.
-        betas: decay rates of the two moments.
         weight_decay: per step, multiplied by the learning rate; see `decays`.
-        grad_clip: maximum global gradient norm.
-        moments: how the moments are kept.
         offload_moments: whether they are kept in CPU memory.
         lr_setting: key of the learning rate, to name in errors.
     """
@@ -90,7 +85,15 @@ class Optimizer:
         Raises:
             LearnerError: `MAX_SKIPS` steps in a row were skipped.
         """
-        gradients, stepped = self._take_gradients()
+        gradients, stepped = {}, []
+        for name, parameter in self._parameters.items():
+            if parameter.grad is not None:
+                stepped.append(name)
+                # A rank may have no row of a small parameter, but counts its steps all the same.
+                if (gradient := local_shard(parameter.grad)).numel():
+                    gradients[name] = gradient
+            parameter.grad = None
+        # Each shard counts once, on however many ranks it is. Loss and norm take one collective.
         norms = torch._foreach_norm([*gradients.values()], 2, torch.float32) if gradients else ()
         squares = (
             norm.square() / self._copies[name] for name, norm in zip(gradients, norms, strict=True)
@@ -103,11 +106,7 @@ class Optimizer:
             for name in stepped:
                 self._steps[name] += 1
             self._skips_in_a_row = 0
-        else:
-            self._count_skip()
-        return total, norm
-
-    def _count_skip(self) -> None:
+            return total, norm
         self._skips_in_a_row += 1
         _log.warning("optimizer step skipped: loss or gradient is not finite")
         if self._skips_in_a_row >= MAX_SKIPS:
@@ -115,18 +114,7 @@ class Optimizer:
                 f"training diverged: loss or gradient were not finite in {MAX_SKIPS} optimizer "
                 f"steps in a row. Lower {self._lr_setting}, or resume from an earlier checkpoint."
             )
-
-    def _take_gradients(self) -> tuple[dict[str, Tensor], list[str]]:
-        """This rank's gradient shards by name, and the names of all parameters with a gradient."""
-        gradients, names = {}, []
-        for name, parameter in self._parameters.items():
-            if parameter.grad is not None:
-                names.append(name)
-                gradient = local_shard(parameter.grad)
-                if gradient.numel():
-                    gradients[name] = gradient
-            parameter.grad = None
-        return gradients, names
+        return total, norm
 
     def state_tensors(self) -> dict[str, Tensor]:
         """The state by parameter name, sharded like the parameters, sharing its memory."""
@@ -175,6 +163,7 @@ def learning_rate(config: OptimConfig, past: float, step: int) -> float:
         past: fraction of the training steps that are done, in [0, 1].
         step: number of optimizer steps taken before this one.
     """
+    # Decay is by training steps, warmup by optimizer steps, of which a training step may have many.
     left = 1 - past if config.lr_schedule == "linear" else 0.5 * (1 + math.cos(math.pi * past))
     lr = config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * left)
     is_warmup = step + 1 < config.lr_warmup_steps

@@ -18,12 +18,7 @@ _SCALES = ".absmax"
 
 
 def insert(policy: nn.Module, names: Iterable[str]) -> None:
-    """Replace linear layers by 4-bit ones, in place, whose weights `quantize_into` fills.
-
-    Args:
-        policy: the model; its parameters may be on the meta device.
-        names: dotted names of the layers.
-    """
+    """Replace linear layers by 4-bit ones, in place, whose weights `quantize_into` fills."""
     from bitsandbytes import nn as bnb
 
     for name in names:
@@ -56,13 +51,7 @@ def layers(module: nn.Module) -> dict[str, nn.Module]:
 
 
 def quantize_into(layer: Any, full: Tensor, device: torch.device) -> None:
-    """Quantize the weight of a 4-bit layer.
-
-    Args:
-        layer: of `layers`.
-        full: the weight, in the dtype to compute in.
-        device: of the quantized weight.
-    """
+    """Quantize the weight of a 4-bit layer."""
     from bitsandbytes import nn as bnb
 
     weight: Any = bnb.Params4bit(  # type: ignore[attr-defined]

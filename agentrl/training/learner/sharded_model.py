@@ -42,12 +42,8 @@ class ShardedModel(Generic[S]):
 
     Args:
         wrap: wraps the loaded Hugging Face model in the module to call, given its adapter.
-        model_adapter: adapter of the model's family.
-        config: model settings.
         train: precision, sharding and checksums.
         folder: the model to start from, in the Hugging Face format.
-        rank: process group and device of this rank.
-        seed: random seed of initial adapter weights.
         frozen: True for a reference that is never trained.
         opened: opens the model and its weights.
 
@@ -83,6 +79,8 @@ class ShardedModel(Generic[S]):
         )
         model_adapter.prepare(policy)
         policy.requires_grad_(not frozen)
+        # From here to `shard` the order matters: adapters, the attention, dtypes, the division over
+        # ranks and FSDP each change what the next one finds.
         if config.freeze_vision:
             for name, parameter in policy.named_parameters():
                 if model_adapter.is_vision(name):
@@ -113,7 +111,7 @@ class ShardedModel(Generic[S]):
             if p.requires_grad and p.dtype == torch.bfloat16
         }
         """int16 the lower bits of this rank's shards of the weights, by their names in `module`;
-        empty unless `train.master_dtype` is `bfloat16`. See `compact_adamw.join`."""
+        empty unless `train.master_dtype` is `bfloat16`. See `adamw.join`."""
         self._read(itertools.chain(stored, self._stored_score()), loaded)
 
     def _stored_score(self) -> Iterator[tuple[str, WeightSlice]]:
@@ -213,7 +211,8 @@ class ShardedModel(Generic[S]):
             if self._rank.number == 0:
                 write(weights)
         finally:
-            for _ in weights:  # take part in gathering what rank 0 writes
+            # Each weight is gathered from all ranks, which would wait for one that stops early.
+            for _ in weights:
                 pass
 
     def _layout(self) -> dict[str, Tensor]:
@@ -317,6 +316,7 @@ class ShardedModel(Generic[S]):
             found = {name: tuple(p.shape) for name, p in model.state_dict().items()}
         _check_shapes(self.shapes(), found)
         self._read(weights)
+        # The weights that were read have the adapters merged: these start from zero again.
         for name, parameter in self._named().items():
             if lora_adapters.is_lora_b(name):
                 local_shard(parameter).detach().zero_()

@@ -33,7 +33,7 @@ from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_loading import load_headers
 from agentrl.training.batching import collate, prefix_tree
 from agentrl.training.learner import activation_offload, lora_adapters, qlora
-from agentrl.training.learner.compact_adamw import REMAINDER
+from agentrl.training.learner.adamw import REMAINDER
 from agentrl.training.learner.learner_models import LearnerModels
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.optimizer import Optimizer

@@ -10,8 +10,8 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from agentrl import config as configuration
 from agentrl.config import Config
 from agentrl.errors import ConfigError
-from agentrl.training.learner import compact_adamw
-from agentrl.training.learner.compact_adamw import join, split
+from agentrl.training.learner import adamw
+from agentrl.training.learner.adamw import join, split
 from agentrl.training.learner.optimizer import Optimizer
 from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.training.learner.parallel.sharding import state_dtensor
@@ -101,7 +101,7 @@ def test_smaller_moments_learn_what_float32_ones_do(moments, dtype):
 
 def test_pieces_of_a_weight_are_stepped_like_the_whole(monkeypatch):
     whole = losses("8bit", torch.bfloat16, steps=5, weight_decay=0.1, grad_clip=1e-6)
-    monkeypatch.setattr(compact_adamw, "_PIECE_ON_CPU", 700)
+    monkeypatch.setattr(adamw, "_PIECE_ON_CPU", 700)
     parts = losses("8bit", torch.bfloat16, steps=5, weight_decay=0.1, grad_clip=1e-6)
     assert parts[0] == whole[0]
     for name, tensor in parts[2].state_tensors().items():

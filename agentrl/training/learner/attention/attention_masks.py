@@ -21,9 +21,6 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 def check_layers(settings: Any) -> None:
     """Check that a decoder has only layers for which masks can be built.
 
-    Args:
-        settings: the decoder's configuration.
-
     Raises:
         ConfigError: it has others.
     """
@@ -35,11 +32,7 @@ def check_layers(settings: Any) -> None:
 
 
 def is_causal(settings: Any) -> bool:
-    """Whether a row of one sequence needs no mask: all layers are causal, without a window or cap.
-
-    Args:
-        settings: the decoder's configuration.
-    """
+    """Whether a row of one sequence needs no mask: causal layers, without a window or cap."""
     return _window(settings) is None and getattr(settings, "attn_logit_softcapping", None) is None
 
 
@@ -183,11 +176,7 @@ def causal_mask(ends: Tensor) -> Tensor:
 
 
 def _image_numbers(images: Tensor) -> Tensor:
-    """int64[B, L]: the number of each token's image in its row, from 1 on; 0 outside of images.
-
-    Args:
-        images: bool[B, L], True on the tokens of images.
-    """
+    """int64[B, L]: the number of each token's image in its row, from 1 on; 0 outside of images."""
     starts = images & ~F.pad(images[:, :-1], (1, 0))
     return torch.where(images, starts.long().cumsum(-1), 0)
 

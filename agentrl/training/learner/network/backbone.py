@@ -21,10 +21,6 @@ from agentrl.types import Batch
 class Backbone(nn.Module):
     """A Hugging Face model up to its last hidden states; the unit of sharding.
 
-    Args:
-        policy: a Hugging Face model with an output head.
-        model_adapter: adapter of the model's family.
-
     Raises:
         ConfigError: the decoder has layers whose attention is not supported.
     """

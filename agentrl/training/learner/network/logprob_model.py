@@ -48,13 +48,7 @@ class LogprobModel(Backbone):
         self.register_buffer("banned", mask, persistent=False)
 
     def forward(self, batch: Batch, temperature: float, entropy_gradient: bool = False) -> Scores:
-        """Scores of the sampled tokens, at the temperature they were sampled with.
-
-        Args:
-            batch: of any layout.
-            temperature: above 0.
-            entropy_gradient: whether the entropy carries a gradient.
-        """
+        """Scores of the sampled tokens, at the temperature they were sampled with."""
         hidden = self.hidden(batch)
         if self.slice is None:
             return self._scores(
@@ -108,11 +102,13 @@ class LogprobModel(Backbone):
         entropy_gradient: bool,
     ) -> Scores:
         logits = self.model_adapter.logits(self.policy, rows)
+        # As engines sample: first the temperature, then the softmax over tokens that are allowed.
         if temperature != 1.0:
             logits = logits / temperature
         table = F.log_softmax(logits.masked_fill(self.banned, -torch.inf), dim=-1)
         chosen = table[which, targets]
         with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            # 0 * -inf would be nan.
             entropy = -(table.exp() * table.masked_fill(self.banned, 0)).sum(-1)[which]
         with torch.no_grad():
             is_argmax = table.argmax(-1)[which] == targets

@@ -12,12 +12,7 @@ from agentrl.types import Batch
 
 
 class RewardModel(Backbone):
-    """A language model with a scalar head, as transformers' models for sequence classification.
-
-    Args:
-        policy: a Hugging Face model; its output head is dropped.
-        model_adapter: adapter of the model's family.
-    """
+    """A language model with a scalar head, as transformers' models for sequence classification."""
 
     headless = True
 
@@ -25,7 +20,8 @@ class RewardModel(Backbone):
         super().__init__(policy, model_adapter)
         size = self.policy.config.get_text_config().hidden_size
         self.score = nn.Linear(size, 1, bias=False, dtype=self.policy.dtype)
-        nn.init.zeros_(self.score.weight)  # until the weights of a reward model's folder are read
+        # Until the weights of a reward model's folder are read, if it is one.
+        nn.init.zeros_(self.score.weight)
         self.policy.lm_head = nn.Identity()
 
     def forward(self, batch: Batch) -> Tensor:
@@ -34,4 +30,5 @@ class RewardModel(Backbone):
         if self.slice is None:
             return torch.as_tensor(rewards[batch.last_positions])
         mine, own = self.slice.mine(batch.last_positions, batch.token_ids.shape[1])
-        return self.slice.joined(rewards[own], mine).clone()  # FSDP supports no views as outputs
+        # A copy: FSDP does not support views as outputs of a forward pass.
+        return self.slice.joined(rewards[own], mine).clone()

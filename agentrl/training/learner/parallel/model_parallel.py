@@ -66,12 +66,6 @@ def check_model(model: ModelConfig, tensor: int, experts: int) -> None:
 def check(policy: nn.Module, model_adapter: ModelAdapter, tensor: int, experts: int) -> None:
     """Check that a model can be divided; it may be on the meta device.
 
-    Args:
-        policy: a Hugging Face model.
-        model_adapter: adapter of the model's family.
-        tensor: number of ranks that share decoder layers.
-        experts: number of ranks that share experts.
-
     Raises:
         ConfigError: transformers has no plan for its family, or its sizes cannot be divided.
     """

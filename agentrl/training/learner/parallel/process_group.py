@@ -87,11 +87,7 @@ class Rank:
         return torch.stack(found)
 
     def new_cpu_group(self, deadline_s: float) -> dist.ProcessGroup:
-        """Another group of all ranks, for a thread of its own; a collective call.
-
-        Args:
-            deadline_s: timeout of every collective operation.
-        """
+        """Another group of all ranks, for a thread of its own; a collective call."""
         group: dist.ProcessGroup = dist.new_group(
             backend="gloo", timeout=timedelta(seconds=deadline_s)
         )
@@ -154,8 +150,12 @@ def join(
     owner = not dist.is_initialized()
     if owner:
         timeout = timedelta(seconds=deadline_s)
+        # Metrics and checkpoints are exchanged on the CPU, also where GPUs compute.
+        backend = "gloo"
+        if device.type != "cpu":
+            backend = f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
         dist.init_process_group(
-            _backend(device),
+            backend,
             rank=rank,
             world_size=world_size,
             timeout=timeout,
@@ -174,7 +174,8 @@ def _store(rank: int, world_size: int, rendezvous: str | None, timeout: timedelt
         return FileStore(place.path, world_size)
     assert place.hostname is not None
     assert place.port is not None
-    if rank == 0:  # on its own, torch listens on all addresses of the machine
+    # On its own, torch listens on all addresses of the machine.
+    if rank == 0:
         made = socket.create_server((place.hostname, place.port), backlog=4096)
         listener = made.detach()
     return TCPStore(
@@ -188,12 +189,7 @@ def _store(rank: int, world_size: int, rendezvous: str | None, timeout: timedelt
 
 
 def simulated(world_size: int, parallelism: Parallelism = _ALONE) -> Rank:
-    """Rank 0 on the CPU among ranks that do not exist: collective operations leave tensors alone.
-
-    Args:
-        world_size: number of ranks.
-        parallelism: how the ranks are divided.
-    """
+    """Rank 0 on the CPU among ranks that do not exist: collectives leave tensors alone."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     dist.init_process_group("fake", rank=0, world_size=world_size, store=FakeStore())
@@ -211,6 +207,12 @@ def _placed(
         mesh, tensor_mesh = _meshes(device, replicas, layers=parallelism.tensor)
     if parallelism.expert > 1:
         expert_shards, expert_mesh = _meshes(device, replicas, experts=parallelism.expert)
+    own = None
+    if sequence > 1:
+        group, _ = dist.new_subgroups(  # type: ignore[no-untyped-call]
+            sequence, timeout=timedelta(seconds=deadline_s)
+        )
+        own = Slice(number=rank % sequence, count=sequence, group=group)
     return Rank(
         number=rank,
         world_size=dist.get_world_size(),
@@ -218,7 +220,7 @@ def _placed(
         mesh=mesh,
         root_mesh=root_mesh,
         owner=owner,
-        slice=_slice(rank, sequence, deadline_s) if sequence > 1 else None,
+        slice=own,
         tensor_mesh=tensor_mesh,
         expert_mesh=expert_mesh,
         expert_shards=expert_shards,
@@ -240,17 +242,3 @@ def _meshes(
     if sharing == 1:
         return whole, None
     return whole[("replicas", "shards") if replicas > 1 else "shards"], whole[next(iter(shared))]
-
-
-def _slice(rank: int, sharing: int, deadline_s: float) -> Slice:
-    group, _ = dist.new_subgroups(  # type: ignore[no-untyped-call]
-        sharing, timeout=timedelta(seconds=deadline_s)
-    )
-    return Slice(number=rank % sharing, count=sharing, group=group)
-
-
-def _backend(device: torch.device) -> str:
-    """Return the backends of collective operations: gloo on the CPU, and the accelerator's own."""
-    if device.type == "cpu":
-        return "gloo"
-    return f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"

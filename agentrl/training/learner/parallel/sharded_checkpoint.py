@@ -45,7 +45,8 @@ class _Unpickler(pickle.Unpickler):
     """Loads only the classes that the metadata consist of: a pickle can run code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("builtins", "getattr"):  # of enum members, before Python 3.11.4
+        # Python before 3.11.4 pickles members of enums by `getattr`.
+        if (module, name) == ("builtins", "getattr"):
             return _enum_member
         if name not in _KNOWN.get(module, ()) and not (module == "torch" and _is_dtype(name)):
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a checkpoint")
@@ -201,7 +202,8 @@ class BackgroundWrite:
         def work() -> None:
             try:
                 write(folder, copies, plain, main, group)
-            except BaseException as error:  # raised again in `is_done`
+            # Raised again in `is_done`.
+            except BaseException as error:
                 self._written.set_exception(error)
             else:
                 self._written.set_result(None)
@@ -211,9 +213,6 @@ class BackgroundWrite:
 
     def is_done(self, wait_s: float = 0.0) -> bool:
         """Whether everything is on disk.
-
-        Args:
-            wait_s: how long to wait for it.
 
         Raises:
             OSError: see `write`.
@@ -339,6 +338,7 @@ class TensorReader:
         self._metadata, self._verified = _metadata(folder), set[str]()
         found = {n: about for n, about in _types(self._metadata).items() if n.startswith(prefix)}
         stored_bytes = sum(file.stat().st_size for file in folder.iterdir())
+        # The metadata may be a stranger's: what they claim must not fill the memory.
         for name, (shape, dtype) in found.items():
             if math.prod(shape) * dtype.itemsize > stored_bytes:
                 raise _broken(
@@ -365,7 +365,8 @@ class TensorReader:
         reader = _Reader(self._folder, self._metadata, self._verified)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that no process group is initialized
+                # torch warns that no process group is initialized.
+                warnings.simplefilter("ignore", UserWarning)
                 state_dict_loader.load(found, storage_reader=reader, no_dist=True)
         except (CheckpointException, OSError, RuntimeError, ValueError, EOFError) as error:
             raise _broken(self._folder, error) from error
@@ -399,7 +400,8 @@ def _types(metadata: Metadata) -> dict[str, tuple[tuple[int, ...], torch.dtype]]
 def _metadata(folder: Path) -> Metadata:
     try:
         return _Reader(folder).read_metadata()
-    except Exception as error:  # unpickling a broken file can raise anything
+    # Unpickling a broken file can raise anything.
+    except Exception as error:
         raise _broken(folder, error) from error
 
 
@@ -410,12 +412,6 @@ def check_shapes(
     required_prefix: str,
 ) -> None:
     """Compare stored tensors with expected ones, by name and shape.
-
-    Args:
-        folder: for the message.
-        stored: the stored shapes.
-        expected: the expected shapes.
-        required_prefix: prefix of names that must all be expected.
 
     Raises:
         ConfigError: a tensor is missing, unexpected or of another shape.

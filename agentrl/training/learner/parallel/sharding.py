@@ -55,6 +55,7 @@ def shard(
     large = sum(p.numel() for p in root.parameters() if p not in ignored) >= _LAYERWISE
     blocks = [*layers] if large or rank.tensor_mesh is not None else []
     modules = [*blocks, *(parts if large else ()), root]
+    # Experts first: FSDP leaves to an outer module what no inner one has taken.
     experts = {m for m in root.modules() if _on(rank.expert_mesh, m.parameters(recurse=False))}
     for module in (*experts, *modules):
         is_divided = module in experts or module in blocks
@@ -71,6 +72,7 @@ def shard(
         # Losses are already weighted over the global batch: gradients are summed, not averaged,
         # except over the ranks of a tensor-parallel group, which compute the same ones.
         wrapped.set_gradient_divide_factor(1.0 if is_divided else float(rank.tensor))
+        # gloo has no reduction that multiplies by a factor, which FSDP would use.
         if rank.device.type == "cpu":
             wrapped.set_force_sum_reduction_for_comms(True)
     device = "cpu" if offload else rank.device
@@ -121,7 +123,8 @@ def gather_full(like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     found = as_dtensor(shard if dtype is None else shard.to(dtype), like)
     if not isinstance(found, DTensor):
         return found
-    for dim in range(found.device_mesh.ndim):  # torch warns of gathering over several at once
+    # torch warns of gathering over several dimensions at once.
+    for dim in range(found.device_mesh.ndim):
         placements = [*found.placements]
         placements[dim] = Replicate()
         found = found.redistribute(placements=placements)
