@@ -1,4 +1,4 @@
-"""The command line, one file per command. Heavy imports happen inside the commands."""
+"""The command line, one file per command or two. Heavy imports happen inside the commands."""
 
 import os
 import sys
@@ -10,24 +10,18 @@ import typer.core
 
 from agentrl._version import __version__
 from agentrl.cli import (
-    algorithms,
     check,
     cluster,
     device_commands,
     envs,
     evaluate,
     extensions,
-    finetuning,
     inference,
     new_config,
     phone,
-    pipeline,
-    plan,
     play,
-    serve_reward,
-    sweep,
+    serve,
     terminal,
-    train,
 )
 from agentrl.cli.command_help import (
     CONTEXT,
@@ -36,6 +30,7 @@ from agentrl.cli.command_help import (
     name_arguments,
     settings,
 )
+from agentrl.cli.jobs import finetuning, pipeline, plan, sweep, train
 from agentrl.cli.porting import port
 from agentrl.cli.recordings import audit, episodes, export, prune, rescore, runs, view
 from agentrl.errors import AgentRLError, ConfigError, message_of
@@ -96,6 +91,7 @@ class _CommandWithOverrides(typer.core.TyperCommand):
             key = None if option is None else _setting(option.strip("-"))
             if key is None:
                 raise
+            # The value that was given, so that the message can be pasted as it is.
             _, equals, value = " ".join(given).partition(f"{option}=")
             if not equals:
                 after = given[given.index(option) + 1 :] if option in given else []
@@ -110,6 +106,7 @@ def _setting(name: str) -> str | None:
     """The dotted key of a setting that is called `name`, with or without its section."""
     name = name.replace("-", "_")
     found = [key for key in settings() if f".{key}".endswith(f".{name}")]
+    # Several sections have `steps` and `lr`: the job's own are meant most likely.
     return min(
         found,
         key=lambda key: (not key.startswith("train."), "warm" in key, key.count(".")),
@@ -147,16 +144,16 @@ app.command("prune")(prune.prune)
 app.command("rescore")(rescore.rescore)
 app.command("rehearse")(rescore.rehearse)
 app.command("audit")(audit.audit)
-app.command("algorithms")(algorithms.algorithms)
+app.command("algorithms")(extensions.algorithms)
 app.command("list")(extensions.list_)
 app.command("check")(check.check)
 app.command("init")(new_config.init)
 app.command("port")(port.port)
 app.command("schema")(new_config.schema)
-app.command("serve-reward")(serve_reward.serve_reward)
+app.command("serve-reward")(serve.serve_reward)
 app.command("doctor")(check.doctor)
 app.command("cluster")(cluster.cluster)
-app.command("serve-env")(envs.serve)
+app.command("serve-env")(serve.serve_env)
 app.add_typer(phone.app, name="phone")
 app.add_typer(device_commands.app, name="devices")
 app.add_typer(envs.app, name="envs")
@@ -193,21 +190,14 @@ def root_command() -> Any:
 
 def main() -> None:
     """Run the command line and exit."""
-    _open_closed_streams()
-    sys.exit(run(sys.argv[1:]))
-
-
-def _open_closed_streams() -> None:
-    """Read from and write to the null device where a standard stream is closed, as in `2>&-`.
-
-    Python then sets it to None, and the next file that is opened would get its number, to which
-    programs that we start write.
-    """
+    # A stream that is closed, as by `2>&-`, is None in Python. The next file that is opened would
+    # get its number, and programs that we start would write to it: the null device takes its place.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             stream = open(os.devnull, mode)  # noqa: SIM115 -- it stays open
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)
+    sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
@@ -216,8 +206,9 @@ def run(arguments: list[str]) -> int:
     Returns:
         The exit code: 2 for a user's mistake, 130 when interrupted, 1 for any other failure.
     """
+    # Progress bars of other libraries would fill a log.
     if not sys.stderr.isatty():
-        os.environ.setdefault("TQDM_DISABLE", "1")  # bars of other libraries would fill a log
+        os.environ.setdefault("TQDM_DISABLE", "1")
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:
@@ -226,18 +217,17 @@ def run(arguments: list[str]) -> int:
     except SystemExit as end:
         if "--install-completion" in arguments:
             complete_zsh_script()
-        if isinstance(end.__context__, typer.Abort):  # Ctrl-C or Ctrl-D at a prompt
+        # Ctrl-C or Ctrl-D at a prompt, which says so itself.
+        if isinstance(end.__context__, typer.Abort):
             return _INTERRUPTED
         if end.code == _INTERRUPTED:
-            after_echo = "\n" if sys.stderr.isatty() else ""  # the terminal has shown ^C
+            # A terminal has shown ^C on this line.
+            after_echo = "\n" if sys.stderr.isatty() else ""
             sys.stderr.write(f"{after_echo}interrupted\n")
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except AgentRLError as error:
+    # An OSError is the machine's, such as a full disk; a traceback would not help.
+    except (AgentRLError, OSError) as error:
         text = message_of(error, _LONGEST_ERROR)
         sys.stderr.write(printable(f"{type(error).__name__}: {text}") + "\n")
         return 2 if isinstance(error, ConfigError) else 1
-    except OSError as error:  # such as a full disk
-        text = message_of(error, _LONGEST_ERROR)
-        sys.stderr.write(printable(f"{type(error).__name__}: {text}") + "\n")
-        return 1
     return 0

@@ -15,7 +15,6 @@ from agentrl.cli.terminal import print_findings, suggest
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.node_report import ReportRequest
 from agentrl.cluster.node_survey import ask_nodes
-from agentrl.cluster.placement import Node
 from agentrl.cluster.reservation import find_nodes
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from agentrl.config import Config
 
 _OF_DEADLINE = 0.8
-"""The share of the deadline after which a node gives up on its drivers and answers nevertheless."""
+"""Fraction of the deadline after which a node gives up on its drivers and answers nevertheless."""
 
 
 def cluster(
@@ -59,7 +58,8 @@ def cluster(
     console = Console(emoji=False)
     unusable = 0
     for answer in answers:
-        console.print(Text(_title(answer.node, nodes), style="bold"))
+        here = ", where this command runs" if answer.node is nodes[0] and answer.node.id else ""
+        console.print(Text(f"{answer.node.name}{here}", style="bold"))
         findings = checks.reply_findings(answer, answers[0], question)
         found = print_findings(findings, as_table=True, indent="  ")
         unusable += any(one.state == "wrong" for one in found)
@@ -83,6 +83,7 @@ def _model(given: str | None) -> "tuple[Config, str | None]":
     folder = Path(given).expanduser()
     if folder.is_dir():
         return Config(), str(folder.absolute())
+    # The job's own phones need not be connected to this machine.
     try:
         config = load(given, ["devices.source=virtual:1"])
     except ConfigError:
@@ -98,6 +99,7 @@ def _model(given: str | None) -> "tuple[Config, str | None]":
 @contextmanager
 def _nonce(runs: Path) -> Iterator[tuple[str, str] | None]:
     """A file in the folder of runs, or in the nearest one that exists; None if it is read-only."""
+    # A node that finds the file with this content shares the disk.
     folder = runs.absolute()
     while not folder.is_dir():
         folder = folder.parent
@@ -112,7 +114,3 @@ def _nonce(runs: Path) -> Iterator[tuple[str, str] | None]:
     finally:
         with suppress(OSError):
             path.unlink()
-
-
-def _title(node: Node, nodes: list[Node]) -> str:
-    return f"{node.name}, where this command runs" if node is nodes[0] and node.id else node.name

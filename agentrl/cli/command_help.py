@@ -69,6 +69,7 @@ def complete_environment(incomplete: str) -> list[str]:
 
     from agentrl.env import registered_envs
 
+    # Gymnasium registers hundreds, which would bury ours.
     own = [entry.id for entry in registered_envs()]
     ids = gymnasium.registry if incomplete else own
     return _beginning(incomplete, ids)[:_MOST] + complete_config(incomplete)
@@ -140,7 +141,7 @@ def complete_setting(ctx: typer.Context, incomplete: str) -> list[str]:
     """Sections and settings that begin with the text; a single setting also with its default."""
     given = ctx.params.get("overrides") or ctx.params.get("others") or ()
     found, prefix = settings(), incomplete
-    # bash makes `=` a word of its own
+    # bash makes `=` a word of its own.
     if "=" in incomplete or (given and (given[-1] == "=" or given[-1] in found)):
         return []
     while True:
@@ -165,6 +166,7 @@ def settings() -> dict[str, Any]:
         flat_settings,
     )
 
+    # Sections that are absent by default, with their own defaults.
     whole = Config(
         warm_start=WarmStartConfig(),
         sft=SFTConfig(),

@@ -1,4 +1,4 @@
-"""`agentrl envs`: list, create and serve environments."""
+"""`agentrl envs`: list, check and create environments."""
 
 import importlib.util
 import keyword
@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from agentrl.cli.check import check as check_target
-from agentrl.cli.command_help import CommandGroup, complete_environment
+from agentrl.cli.command_help import CommandGroup
 from agentrl.cli.terminal import print_table, suggest
 from agentrl.errors import ConfigError
 from agentrl.files import write_durably
@@ -108,19 +108,19 @@ def new(
 def _write_environment(where: Path, name: str) -> Path:
     """Write a small game, its translator, players, reward, configuration and test.
 
-    Args:
-        where: parent folder.
-        name: name of the new folder and its module.
-
-    Returns:
-        The new folder.
-
     Raises:
         ConfigError: the name is not a valid module name, or is taken.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    _check_name(name)
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or keyword.iskeyword(name):
+        raise ConfigError(
+            f"{name!r} is not a module name; use lowercase letters, digits and underscores, "
+            "as in my_game"
+        )
+    # Its tests import it by that name, and would find the other module.
+    if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
+        raise ConfigError(f"{name!r} is the name of an existing module; choose another one")
     folder = where / name
     if folder.exists():
         raise ConfigError(f"{folder} already exists; choose another name or another --where")
@@ -129,83 +129,11 @@ def _write_environment(where: Path, name: str) -> Path:
         loader=PackageLoader("agentrl.cli", "scaffold/templates"),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
-        autoescape=False,  # the output is Python and YAML, and the name is a plain identifier
+        # The output is Python and YAML, and the name is a plain identifier.
+        autoescape=False,
     )
     folder.mkdir(parents=True)
     for template, file in _TEMPLATES.items():
         text = templates.get_template(template).render(words)
         write_durably(folder / file.format(name=name), text)
     return folder
-
-
-def _check_name(name: str) -> None:
-    """Check that a name is a valid module name and not taken.
-
-    Raises:
-        ConfigError: it is not valid, or it is taken.
-    """
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or keyword.iskeyword(name):
-        raise ConfigError(
-            f"{name!r} is not a module name; use lowercase letters, digits and underscores, "
-            "as in my_game"
-        )
-    if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
-        raise ConfigError(f"{name!r} is the name of an existing module; choose another one")
-
-
-def standalone_program() -> str:
-    """The environment server as one file, which needs no agentrl."""
-    from agentrl import web_access
-    from agentrl.rollout.environments import env_calls, env_server
-
-    program = Path(str(env_server.__file__)).read_text("utf-8")
-    for module in (env_calls, web_access):
-        text = Path(str(module.__file__)).read_text("utf-8")
-        text = text.replace("from __future__ import annotations\n", "")
-        imports = rf"(?m)^from {re.escape(module.__name__)} import .*\n"
-        program = re.sub(imports, text.replace("\\", r"\\"), program)
-    return program
-
-
-def serve(
-    environment: Annotated[
-        str,
-        typer.Argument(
-            help="An environment (see env.id), or a YAML file that names one.",
-            autocompletion=complete_environment,
-        ),
-    ] = "",
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8100,
-    most: Annotated[int, typer.Option(help="Most environments open at a time.", min=1)] = 256,
-    idle: Annotated[
-        float, typer.Option(help="Close an environment after this many idle seconds.", min=1)
-    ] = 900.0,
-    program: Annotated[
-        bool, typer.Option("--program", help="Print the server as a standalone program instead.")
-    ] = False,
-) -> None:
-    """Serve an environment to jobs on other machines.
-
-    The jobs set env.id=http://HOST:PORT. If AGENTRL_ENV_TOKEN is set, it must be the same on both
-    sides.
-
-    Example: agentrl serve-env FrozenLake-v1 --host 0.0.0.0
-    """
-    from agentrl import env
-    from agentrl.config import resolve
-    from agentrl.rollout.environments import env_server
-    from agentrl.training.target import named_job
-
-    if program:
-        typer.echo(standalone_program(), nl=False)
-        return
-    if not environment:
-        raise ConfigError("ENVIRONMENT is missing; give an id, module:Class or path/file.py:Class.")
-    id = resolve(named_job(environment)).env.id
-    env.find_env(id)
-    given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]
-    try:
-        env_server.main([id, *given])
-    except env_server.InvalidRequest as error:
-        raise ConfigError(str(error)) from error

@@ -62,20 +62,16 @@ def init(
     file.parent.mkdir(parents=True, exist_ok=True)
     write_durably(file, text)
     typer.echo(f"wrote {file}")
+    # The names of columns can be guessed for some data sets only; those on the Hub are not read.
     if data is not None and Path(data).exists():
-        _report_columns(file)
+        from agentrl import config as configuration
+        from agentrl.rollout.environments.resolved_env import resolve_env
+
+        try:
+            resolve_env(configuration.load(file).env).check_arguments()
+        except ConfigError as error:
+            typer.echo(f"correct it first: {error}")
     suggest(("train", file, "--dry-run"), ("train", file))
-
-
-def _report_columns(file: Path) -> None:
-    """Print what a configuration must still say about its local data, if anything."""
-    from agentrl import config as configuration
-    from agentrl.rollout.environments.resolved_env import resolve_env
-
-    try:
-        resolve_env(configuration.load(file).env).check_arguments()
-    except ConfigError as error:
-        typer.echo(f"correct it first: {error}")
 
 
 def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: bool) -> str:
@@ -98,7 +94,8 @@ def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: boo
         loader=PackageLoader("agentrl.cli", "scaffold/templates"),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
-        autoescape=False,  # the output is YAML, and what is given is written as JSON
+        # The output is YAML, and what is given is written as JSON.
+        autoescape=False,
     )
     return templates.get_template("job.yaml.jinja").render(
         file=file, env=env, data=data, model=model, tiny=model == "tiny", gpus=gpus,

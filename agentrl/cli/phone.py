@@ -16,6 +16,12 @@ from agentrl.errors import ConfigError, DeviceError
 app = typer.Typer(cls=CommandGroup, help="Virtual phones on this machine.", no_args_is_help=True)
 
 _LOOK_S = 0.5
+_DelayOption = Annotated[
+    str | None,
+    typer.Option(
+        help="LOW-HIGH delay until a touch shows an effect, in ms; default: 50-300, quick: 0-0."
+    ),
+]
 
 
 @app.callback()
@@ -36,12 +42,7 @@ def up(
     tempo: Annotated[
         str, typer.Option(help="real: gestures take their time; quick: they take none.")
     ] = "real",
-    delay: Annotated[
-        str | None,
-        typer.Option(
-            help="LOW-HIGH delay until a touch shows an effect, in ms; default: 50-300, quick: 0-0."
-        ),
-    ] = None,
+    delay: _DelayOption = None,
     seed: Annotated[int, typer.Option(help="Seed of clocks and delays.")] = 0,
     faults: Annotated[
         Path | None, typer.Option(help="YAML file of the faults to inject, and when.")
@@ -58,9 +59,10 @@ def up(
     from agentrl.devices.adb import AdbServer, find_adb
     from agentrl.devices.device_sources import phone_errors
     from virtual_phone import spawn
-    from virtual_phone.apps.probe_app import PROBE  # `agentrl devices doctor` taps in it
+    from virtual_phone.apps.probe_app import PROBE
 
     stop = threading.Event()
+    # The phones are disconnected from the adb server, which would keep them as offline.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     width, height = _two("--size", size, "x")
@@ -69,9 +71,10 @@ def up(
         phone_errors(),
         spawn(
             num_phones,
+            # `agentrl devices doctor` taps in the probe.
             list(dict.fromkeys((*(apps or env.apps()), PROBE))),
             size=(width, height),
-            tempo=cast(Any, tempo),  # checked there
+            tempo=cast(Any, tempo),
             effect_delay_ms=None if delay is None else _two("--delay", delay, "-"),
             seed=seed,
             faults=faults,
@@ -83,7 +86,13 @@ def up(
             server.ensure()
             for serial in phones.serials:
                 server.connect(serial)
-            _print_usage(phones.serials, "adb" if which("adb") else find_adb(), server.port)
+            for serial in phones.serials:
+                typer.echo(serial)
+            adb = "adb" if which("adb") else find_adb()
+            port = "" if server.port == 5037 else f" -P {server.port}"
+            typer.echo(f"Connect to one: {adb}{port} -s {phones.serials[0]} shell")
+            typer.echo("Ctrl-C stops them.")
+            suggest(("train", "number_game", f"devices.source=[{','.join(phones.serials)}]"))
             while phones.alive and not stop.wait(_LOOK_S):
                 pass
             if not phones.alive:
@@ -103,12 +112,3 @@ def _two(option: str, text: str, between: str) -> tuple[int, int]:
     if found is None:
         raise ConfigError(f"{option} {text!r}: must have the form NUMBER{between}NUMBER")
     return int(found[1]), int(found[2])
-
-
-def _print_usage(serials: tuple[str, ...], adb: str, port: int) -> None:
-    server = "" if port == 5037 else f" -P {port}"
-    for serial in serials:
-        typer.echo(serial)
-    typer.echo(f"Connect to one: {adb}{server} -s {serials[0]} shell")
-    typer.echo("Ctrl-C stops them.")
-    suggest(("train", "number_game", f"devices.source=[{','.join(serials)}]"))

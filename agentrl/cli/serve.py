@@ -1,12 +1,14 @@
-"""`agentrl serve-reward`: serve a reward function over HTTP."""
+"""`agentrl serve-env` and `serve-reward`: an environment or a reward function over HTTP."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agentrl import extras
+from agentrl.cli.command_help import complete_environment
 from agentrl.errors import ConfigError
 
 
@@ -58,3 +60,63 @@ def serve_reward(
         token=os.environ.get("AGENTRL_REWARD_TOKEN") or None,
         ready=lambda url: typer.echo(f"serving {function} at {url}  (Ctrl-C stops it)"),
     )
+
+
+def serve_env(
+    environment: Annotated[
+        str,
+        typer.Argument(
+            help="An environment (see env.id), or a YAML file that names one.",
+            autocompletion=complete_environment,
+        ),
+    ] = "",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8100,
+    most: Annotated[int, typer.Option(help="Most environments open at a time.", min=1)] = 256,
+    idle: Annotated[
+        float, typer.Option(help="Close an environment after this many idle seconds.", min=1)
+    ] = 900.0,
+    program: Annotated[
+        bool, typer.Option("--program", help="Print the server as a standalone program instead.")
+    ] = False,
+) -> None:
+    """Serve an environment to jobs on other machines.
+
+    The jobs set env.id=http://HOST:PORT. If AGENTRL_ENV_TOKEN is set, it must be the same on both
+    sides.
+
+    Example: agentrl serve-env FrozenLake-v1 --host 0.0.0.0
+    """
+    from agentrl import env
+    from agentrl.config import resolve
+    from agentrl.rollout.environments import env_server
+    from agentrl.training.target import named_job
+
+    if program:
+        typer.echo(standalone_program(), nl=False)
+        return
+    if not environment:
+        raise ConfigError("ENVIRONMENT is missing; give an id, module:Class or path/file.py:Class.")
+    id = resolve(named_job(environment)).env.id
+    env.find_env(id)
+    given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]
+    try:
+        env_server.main([id, *given])
+    except env_server.InvalidRequest as error:
+        raise ConfigError(str(error)) from error
+
+
+def standalone_program() -> str:
+    """The environment server as one file, which needs no agentrl."""
+    from agentrl import web_access
+    from agentrl.rollout.environments import env_calls, env_server
+
+    # Its imports from agentrl are replaced by the text of what they name, which must import nothing
+    # of agentrl itself.
+    program = Path(str(env_server.__file__)).read_text("utf-8")
+    for module in (env_calls, web_access):
+        text = Path(str(module.__file__)).read_text("utf-8")
+        text = text.replace("from __future__ import annotations\n", "")
+        imports = rf"(?m)^from {re.escape(module.__name__)} import .*\n"
+        program = re.sub(imports, text.replace("\\", r"\\"), program)
+    return program

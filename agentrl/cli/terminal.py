@@ -78,7 +78,8 @@ def print_findings(
             fix = fix if one.state == "optional" or not fix else f"fix: {fix}"
         else:
             label = "FAILED  " if one.state == "wrong" else label
-            if one.state == "wrong" and detail in shown:  # one cause often fails several checks
+            # One cause often fails several checks.
+            if one.state == "wrong" and detail in shown:
                 detail, fix = "as above", ""
             elif one.state == "wrong" and detail:
                 shown.add(detail)

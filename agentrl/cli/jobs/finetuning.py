@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from agentrl.cli.job_options import (
+from agentrl.cli.jobs.job_options import (
     CONFIG,
     DRY_RUN,
     OVERRIDES,
@@ -74,42 +74,28 @@ def train_reward_model(
         suggest(("train", "CONFIG", reward), ("serve-reward", path))
 
 
-def _run(
-    job: "type[OfflineJob]",
-    options: JobOptions,
-    dry_run: bool,
-    print_config: bool,
-) -> Any:
+def _run(job: "type[OfflineJob]", options: JobOptions, dry_run: bool, print_config: bool) -> Any:
     """Do what the options ask for; the run's folder if it has trained."""
     if print_config:
         options.print_config()
         return None
     if dry_run:
-        _print_plan(job, options)
+        from agentrl import config as configuration
+
+        options.check_folder()
+        plan = job(configuration.load(options.config, options.settings)).plan(restored=False)
+        typer.echo(f"training examples: {len(plan.examples.train_indices)}")
+        typer.echo(f"held-out examples: {len(plan.examples.held_out_indices)}")
+        name, resumed = job.command.removeprefix("agentrl "), options.run
+        given = (resumed, "--resume") if resumed else (options.config, *options.settings)
+        typer.echo("# All checks pass; the lengths of examples are checked when the job starts.")
+        suggest((name, *given), (name, *given, "--print-config"), prefix="# ")
         return None
     from agentrl.training.job import run_job
 
     run = run_job(
-        job,
-        options.config,
-        options.settings,
-        options.run,
-        lambda _: options.announce_resumed(),
+        job, options.config, options.settings, options.run, lambda _: options.announce_resumed()
     )
     path = shown_path(run.path)
     typer.echo(f"run: {path}")
     return path
-
-
-def _print_plan(job: "type[OfflineJob]", options: JobOptions) -> None:
-    from agentrl import config as configuration
-
-    options.check_folder()
-    plan = job(configuration.load(options.config, options.settings)).plan(restored=False)
-    found = plan.examples
-    typer.echo(f"training examples: {len(found.train_indices)}")
-    typer.echo(f"held-out examples: {len(found.held_out_indices)}")
-    name, run = job.command.removeprefix("agentrl "), options.run
-    command = (name, run, "--resume") if run else (name, options.config, *options.settings)
-    typer.echo("# All checks pass; the lengths of examples are checked when the job starts.")
-    suggest(command, (*command, "--print-config"), prefix="# ")

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from agentrl.cli.job_options import OVERRIDES
+from agentrl.cli.jobs.job_options import OVERRIDES
 from agentrl.cli.terminal import print_table, suggest
 from agentrl.errors import ConfigError
 
@@ -63,7 +63,8 @@ def pipeline(
         typer.echo(f"stage {stage.name}: agentrl {stage.job}, {run}")
         try:
             export.write_pipeline_report(run.parent)
-        except ConfigError as error:  # the training matters more
+        # The training matters more than its report.
+        except ConfigError as error:
             log.warning("%s", error)
 
     folder = stages.run_pipeline(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agentrl.cli.command_help import complete_config
-from agentrl.cli.job_options import OVERRIDES
+from agentrl.cli.jobs.job_options import OVERRIDES
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize, printable
@@ -43,9 +43,10 @@ def plan(
     host = None if memory is None else _bytes("--memory", memory)
     job = configuration.load(config, overrides or ())
     _say(f"planning {config} without weights")
+    # Only now, as they load torch and transformers, which takes seconds.
     from agentrl.cluster.placement import unused_gpus
     from agentrl.policies.open_model import engine_class
-    from agentrl.training.plan.memory_plan import layout_on, plan_memory  # loads transformers
+    from agentrl.training.plan.memory_plan import layout_on, plan_memory
 
     each = engine_class(job.rollout).num_gpus(job.rollout.engine_kwargs)
     layout = layout_on(gpus, nodes, job.rollout, job.train)

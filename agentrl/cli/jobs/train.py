@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from agentrl.cli.job_options import (
+from agentrl.cli.jobs.job_options import (
     CONFIG,
     DRY_RUN,
     OVERRIDES,
@@ -73,16 +73,19 @@ def _print_plan(options: JobOptions) -> None:
     job = configuration.load(options.config, options.settings)
     options.check_folder()
     announce(f"checking {options.config}")
-    from agentrl.training.checkpoints import checkpoint_store  # loads torch
+    # Only now, as it loads torch, which takes seconds.
+    from agentrl.training.checkpoints import checkpoint_store
     from agentrl.training.plan.dry_run import MEMORY, MISFITS, describe_plan
 
     warm_start_pending = run is None or checkpoint_store.latest(run) is None
     plan = describe_plan(job, run=run, warm_start_pending=warm_start_pending)
-    from agentrl.check import check_own_classes  # imports torch, which the plan has checked
+    # It imports torch: that it can be imported, the plan has checked.
+    from agentrl.check import check_own_classes
 
     check_own_classes(job.algorithm)
     for part, values in plan.items():
-        flow = None if part == "config" else False  # the settings in few lines
+        # The settings take few lines if short lists and sections stay on one.
+        flow = None if part == "config" else False
         text = yaml.safe_dump(
             {part: values},
             sort_keys=False,

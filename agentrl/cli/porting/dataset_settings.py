@@ -35,7 +35,8 @@ def combine_offline(settings: PortedSettings, processes: int | None) -> None:
         ours["dpo.loss"] = "ipo"
     elif section == "dpo" and loss not in ("sigmoid", ["sigmoid"]):
         settings.drop("job_loss", "dpo.loss must be dpo, ipo or simpo")
-    ours[f"{section}.on_long"] = "skip"  # other trainers cut long rows
+    # Other trainers cut long rows; a cut conversation has a reply without its end.
+    ours[f"{section}.on_long"] = "skip"
     combine_model(settings)
     combine_intervals(settings)
     combine_schedule(settings, None)

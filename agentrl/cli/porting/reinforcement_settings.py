@@ -41,8 +41,10 @@ def combine_reinforcement(
     """
     settings.ours |= {
         "env.id": "QA-v0",
-        "env.kwargs.grade": "none",  # the rewards compare with the row's answer
-        "env.translator_kwargs.instruct": False,  # their prompts say how to answer
+        # The reward functions compare with the row's answer.
+        "env.kwargs.grade": "none",
+        # The prompts of these data sets say how to answer.
+        "env.translator_kwargs.instruct": False,
         "env.max_turns": settings.ours.get("env.max_turns", 1),
         "model.dtype": "bfloat16",
     }
@@ -321,7 +323,8 @@ def combine_schedule(settings: PortedSettings, steps: int | None) -> None:
     """
     ours, parts = settings.ours, settings.parts
     kind, ratio = str(parts.get("schedule", "constant")), parts.get("warmup_ratio")
-    if (settings.number("optim.lr_warmup_steps") or 0) < 0:  # veRL takes the ratio instead
+    # Below 0, veRL takes the ratio instead.
+    if (settings.number("optim.lr_warmup_steps") or 0) < 0:
         settings.drop("optim.lr_warmup_steps")
     if kind in ("cosine", "cosine_with_min_lr", "linear"):
         ours["optim.lr_schedule"] = kind.partition("_")[0]
@@ -347,7 +350,8 @@ def _fit_algorithm(settings: PortedSettings) -> None:
     loss = ours.get("algorithm.loss.name")
     try:
         known = asdict(algorithm_defaults(name, loss))
-    except ConfigError as error:  # an algorithm or loss that only they have
+    # An algorithm or loss that only they have.
+    except ConfigError as error:
         for key in ("algorithm.name", "algorithm.loss.name"):
             settings.drop(key, str(error))
         for key in [key for key in ours if key.startswith("algorithm.critic.")]:

@@ -111,6 +111,8 @@ def _flat(
 
 def _command(text: str, launch: re.Pattern[str]) -> list[str]:
     """The words of the longest command that starts the trainer; none without such a command."""
+    # The order matters: files that the script writes may hold anything, a `#` within quotes begins
+    # no comment, and a comment may end in a backslash.
     text = _SUBSTITUTION.sub(lambda match: match[0].translate(_HIDDEN), _FILE_BODY.sub("", text))
     text = _TOKEN.sub(lambda match: match["kept"] or "", text)
     text = _without_blocks(_CONTINUED.sub(" ", text))
@@ -145,9 +147,11 @@ def _from_launch(words: list[str], launch: re.Pattern[str]) -> list[str]:
     for index, word in enumerate(words):
         if (match := launch.search(word)) is None:
             continue
-        if " " in word:  # the whole command as one argument, as of `bash -c`
+        # The whole command as one argument, as in `bash -c "..."`.
+        if " " in word:
             return _commands(word[match.start() :], {})[0]
-        return words if word.endswith(".py") else words[index:]  # options of torchrun come before
+        # Options of torchrun come before the module; before a script, they are left out later.
+        return words if word.endswith(".py") else words[index:]
     return []
 
 
@@ -204,7 +208,8 @@ def _commands(text: str, arrays: Mapping[str, list[str]]) -> list[list[str]]:
                 name = re.fullmatch(r"\$\{(\w+)\[@\]\}", word)
                 commands[-1] += [word] if name is None else arrays.get(name[1], [])
             is_file = found is not None and not found[2]
-    except ValueError:  # quotes that are not closed on this line: not a command that we look for
+    # Quotes that are not closed on this line: not a command that we look for.
+    except ValueError:
         return [[]]
     return commands
 
@@ -247,5 +252,6 @@ def _value(text: str) -> Any:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         return text
-    is_cut = " #" in text and isinstance(value, str)  # a comment in YAML, but not in a shell's word
+    # YAML would take it for a comment, a shell does not.
+    is_cut = " #" in text and isinstance(value, str)
     return text if is_cut or isinstance(value, datetime.date) else value

@@ -17,15 +17,17 @@ def combine_trl(settings: PortedSettings, processes: int | None, *, counts_promp
         counts_prompts: whether batches may count prompts instead of completions.
     """
     _batches(settings, processes, counts_prompts=counts_prompts)
-    _loss(settings)
-
-
-def processes_of(settings: PortedSettings, processes: int | None) -> int:
-    """The processes that TRL would train with; one, if neither the file nor the user says."""
-    number = processes if processes is not None else settings.number("devices")
-    if number is None:
-        settings.lose("the number of processes", "1 is assumed; set it with --processes N")
-    return number or 1
+    # `loss_type` selects the aggregation, and sometimes the loss.
+    ours, kind = settings.ours, str(settings.parts.get("trl_loss", OPEN))
+    if kind not in _AGGREGATES:
+        settings.drop("trl_loss", f"must be one of {', '.join(_AGGREGATES)}")
+        ours["algorithm.aggregate"] = OPEN
+        return
+    ours["algorithm.aggregate"] = _AGGREGATES[kind]
+    if kind in ("cispo", "sapo"):
+        ours["algorithm.loss.name"] = kind
+    elif settings.parts.get("trl_level") == "sequence":
+        ours["algorithm.loss.name"] = "gspo"
 
 
 def samples_per_step(settings: PortedSettings, processes: int | None) -> int | None:
@@ -33,7 +35,10 @@ def samples_per_step(settings: PortedSettings, processes: int | None) -> int | N
     per_device, accumulation = settings.number("per_device"), settings.number("accumulation")
     if per_device is None or accumulation is None:
         return None
-    return int(per_device * accumulation * processes_of(settings, processes))
+    number = processes if processes is not None else settings.number("devices")
+    if number is None:
+        settings.lose("the number of processes", "1 is assumed; set it with --processes N")
+    return int(per_device * accumulation * (number or 1))
 
 
 def _batches(settings: PortedSettings, processes: int | None, *, counts_prompts: bool) -> None:
@@ -59,17 +64,3 @@ def _batches(settings: PortedSettings, processes: int | None, *, counts_prompts:
         )
     if (steps := settings.number("optimizer_steps", -1) or 0) > 0:
         ours["train.steps"] = max(1, steps * step // (ours["rollout.groups"] * size))
-
-
-def _loss(settings: PortedSettings) -> None:
-    """`loss_type` selects the aggregation, and sometimes the loss."""
-    ours, kind = settings.ours, str(settings.parts.get("trl_loss", OPEN))
-    if kind not in _AGGREGATES:
-        settings.drop("trl_loss", f"must be one of {', '.join(_AGGREGATES)}")
-        ours["algorithm.aggregate"] = OPEN
-        return
-    ours["algorithm.aggregate"] = _AGGREGATES[kind]
-    if kind in ("cispo", "sapo"):
-        ours["algorithm.loss.name"] = kind
-    elif settings.parts.get("trl_level") == "sequence":
-        ours["algorithm.loss.name"] = "gspo"

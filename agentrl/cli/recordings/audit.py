@@ -1,12 +1,10 @@
 """`agentrl audit`: how often a reward accepts failures or rejects successes."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -21,19 +19,27 @@ if TYPE_CHECKING:
     from agentrl.rollout.grouped_share import Share
     from agentrl.rollout.reward_audit import AuditReport, Comparison
 
+_JudgeOption = Annotated[
+    str,
+    typer.Option(
+        help="What is audited: JUDGE.yaml with a reward function and its kwargs; a function as "
+        "for rescore; `reward` or `reward/NAME` as recorded; or `sight`."
+    ),
+]
+_NameOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of the report in RUN/audits; an existing one is replaced. By default that "
+        "of the judge, numbered if it is taken."
+    ),
+]
 _SHOWN = 10
 _LONGEST_NAME = 100
 
 
 def audit(
     run: RunArgument,
-    judge: Annotated[
-        str,
-        typer.Option(
-            help="What is audited: JUDGE.yaml with a reward function and its kwargs; a function as "
-            "for rescore; `reward` or `reward/NAME` as recorded; or `sight`."
-        ),
-    ],
+    judge: _JudgeOption,
     truth: Annotated[
         str,
         typer.Option(
@@ -61,13 +67,7 @@ def audit(
     deadline_s: Annotated[
         float, typer.Option(help="Seconds for scoring one episode.", min=0.001)
     ] = 60.0,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the report in RUN/audits; an existing one is replaced. By default that "
-            "of the judge, numbered if it is taken."
-        ),
-    ] = None,
+    name: _NameOption = None,
     html: Annotated[
         Path | None, typer.Option(help="Also write the report, with screenshots, to FILE.html.")
     ] = None,
@@ -77,12 +77,18 @@ def audit(
 
     Example: agentrl audit runs/NAME --judge judge.yaml
     """
-    from agentrl.replay import Filter
+    from agentrl import replay
 
-    where = Filter(split=split, label=label, step=step)
+    where = replay.Filter(split=split, label=label, step=step)
     saved_as = _file_name(name, judge, Path(run))
     report = _report(run, judge, truth, truth_at, accept_at, where, last, concurrency, deadline_s)
-    written = _write(report, run, saved_as, html)
+    opened = replay.open(run)
+    written = [report.save(opened.path, saved_as)]
+    if html is not None:
+        from agentrl.viewer import export as pages
+
+        pages.write_audit(opened, report.to_dict(), html)
+        written.append(html)
     if as_json:
         typer.echo(json.dumps(report.to_dict()))
         return
@@ -115,19 +121,6 @@ def _file_name(name: str | None, judge: str, run: Path) -> str:
         return stem
     names = (stem, *(f"{stem}-{number}" for number in range(2, 10_000)))
     return next(one for one in names if not audit_file(run, one).exists())
-
-
-def _write(report: "AuditReport", run: str, name: str, html: Path | None) -> list[Path]:
-    from agentrl import replay
-
-    opened = replay.open(run)
-    written = [report.save(opened.path, name)]
-    if html is not None:
-        from agentrl.viewer import export as pages
-
-        pages.write_audit(opened, report.to_dict(), html)
-        written.append(html)
-    return written
 
 
 def _report(
@@ -183,7 +176,9 @@ def _print(report: "AuditReport") -> None:
     console.print(f"{counted}: {candidate} against {escape(report.truth)}", soft_wrap=True)
     console.print(f"agreement      {_share(report.agreement)}")
     if report.facts:
-        _print_facts(console, report.facts)
+        from agentrl.devices.vision.vision_audit import format_audit
+
+        console.print(escape(format_audit(report.facts)))
     else:
         accepted, true = f"score >= {report.accept_at:g}", f"{report.truth} >= {report.truth_at:g}"
         console.print(f"accepted if    {accepted}; true if {escape(true)}", soft_wrap=True)
@@ -202,12 +197,6 @@ def _print(report: "AuditReport") -> None:
         score, true = f"{case['score']:.4g}", f"{case['truth']:.4g}"
         table.add_row(escape(printable(case["id"])), case["kind"], score, true)
     print_table(table)
-
-
-def _print_facts(console: Console, facts: Mapping[str, Mapping[str, float]]) -> None:
-    from agentrl.devices.vision.vision_audit import format_audit
-
-    console.print(escape(format_audit(facts)))
 
 
 def _share(found: "Share", of: str | None = None) -> str:

@@ -45,7 +45,8 @@ def prune(
     if not (math.isfinite(keep_gb) and keep_gb >= 0):
         raise ConfigError(f"--keep-gb {keep_gb}: must be a finite number, 0 or more")
     opened = replay.open(run)
-    opened.episodes()  # refuses a run in another format
+    # Refuses a run in another format, before anything is removed.
+    opened.episodes()
     pruned = Pruner(opened.path).prune(keep_gb * GB, _grace_s(opened), dry_run=dry_run)
     for step, count, size in _by_step(pruned.episodes):
         typer.echo(f"training step {step}: {count} episodes, {decimal(size)} without frames")

@@ -53,7 +53,8 @@ def rescore(
     if as_json:
         for episode in rescored:
             fields = asdict(episode)
-            if not math.isfinite(episode.was):  # a foreign recording may hold NaN
+            # A foreign recording may hold NaN, which JSON cannot express.
+            if not math.isfinite(episode.was):
                 fields["was"] = None
             typer.echo(json.dumps(fields))
         return

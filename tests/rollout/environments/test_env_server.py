@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from agentrl.cli.envs import standalone_program
+from agentrl.cli.serve import standalone_program
 from agentrl.config import Config, EnvConfig
 from agentrl.data.observations import AnyText
 from agentrl.errors import ConfigError, EnvError, WorldError

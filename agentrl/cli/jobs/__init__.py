@@ -1,0 +1,1 @@
+"""Commands that start and resume jobs."""
