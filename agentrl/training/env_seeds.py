@@ -76,6 +76,7 @@ def check_run_seeds(
     """
     if not 0 <= run_seed < 1000:
         raise ConfigError(f"seed={run_seed}: must lie in [0, 999]")
+    # At most: groups that are replaced take new seeds as well.
     size = 1 if rollout.seed_per == "group" else rollout.group_size
     if max(demonstrations, steps * attempts * rollout.groups * size) > SEED_RANGE:
         raise ConfigError(

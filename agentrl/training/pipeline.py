@@ -105,6 +105,7 @@ class StagedRun:
             raise ConfigError(f"{where}: must have a list of stages")
         self._tree, self._where, self._overrides = tree, where, overrides
         self._shared = {key: value for key, value in tree.items() if key != "stages"}
+        # Only a stage's own settings are replaced by results, as only they say who comes earlier.
         for given in (self._shared, *overrides):
             if _EARLIER in _as_text(given):
                 raise ConfigError(
@@ -155,10 +156,13 @@ class StagedRun:
         data = self._data(name, entry.get("data"))
         if data is not None and job not in _SECTIONS:
             raise ConfigError(f"{where}: {name}: data: a job that plays needs none; leave it out")
+        # A file beside this one, wherever the command runs.
+        if base is not None and (file := self._where.parent / base).is_file():
+            base = str(file)
         return Stage(
             name=name,
             job=job,
-            base=self._beside(base),
+            base=base,
             settings={key: value for key, value in entry.items() if key not in _OWN},
             data=None if data is None else _stage_data(f"{where}: {name}: data", data, job),
         )
@@ -173,12 +177,6 @@ class StagedRun:
                 data = {key: value for key, value in given.items() if value is not None}
         return data
 
-    def _beside(self, base: str | None) -> str | None:
-        """A configuration that is a file beside this one, wherever the command runs."""
-        if base is not None and (file := self._where.parent / base).is_file():
-            return str(file)
-        return base
-
     @property
     def run(self) -> Config:
         """Configuration of the first stage, which determines where the pipeline is stored."""
@@ -187,7 +185,8 @@ class StagedRun:
     def _config(self, stage: Stage, given: Mapping[str, Any]) -> Config:
         """The configuration of a stage, with these settings in place of those in the file."""
         names = {other.name for other in self.stages}
-        made = ("model.path=",) if "model" in given else ()  # by the stage before
+        # The model is that of the stage before, whatever is set for all stages.
+        made = ("model.path=",) if "model" in given else ()
         own = []
         for text in self._overrides:
             first, dot, rest = text.partition(".")
@@ -195,16 +194,14 @@ class StagedRun:
                 own += [] if rest.startswith("data.") else [rest]
             elif first not in names and not text.startswith(made):
                 own.append(text)
-        if "run" in given:  # the stage's own folder, below that of the pipeline
+        # The folder of a stage is below that of the pipeline.
+        if "run" in given:
             own = [text for text in own if not text.startswith(("run.name=", "run.dir="))]
         trees = [self._shared, given, stage.settings]
         return configuration.load_merged(stage.base, trees, own, self._where)
 
     def check(self, started: Collection[str] = ()) -> dict[str, Config]:
         """Check each stage as its command does, as far as its inputs exist before it starts.
-
-        Args:
-            started: names of stages that are left out.
 
         Returns:
             The configuration of each stage that was checked.
@@ -220,6 +217,7 @@ class StagedRun:
             config = self._config(replace(stage, settings=_without_results(stage)), made)
             checked[stage.name] = config
             try:
+                # A stage that needs another's results is checked without them, as far as possible.
                 if not stage.follows:
                     JOBS[stage.job](config).plan(restored=False)
                     continue
@@ -267,10 +265,6 @@ class StagedRun:
     def play(self, folder: Path, begun: Callable[[Stage, Path], None]) -> list[dict[str, Any]]:
         """Run the stages that are not finished yet.
 
-        Args:
-            folder: of the pipeline; exists.
-            begun: called with each stage that starts or continues.
-
         Returns:
             One row per stage; see `report`.
         """
@@ -278,11 +272,13 @@ class StagedRun:
         for stage in self.stages:
             run = runs[stage.name]
             if not (run / "config.yaml").is_file():
-                shutil.rmtree(run, ignore_errors=True)  # of a process killed while it was created
+                # Of a process that was killed while it created the folder.
+                shutil.rmtree(run, ignore_errors=True)
             if not _is_finished(JOBS[stage.job], run):
                 begun(stage, run)
                 self._run(stage, run, runs, model)
                 write_json(folder / _SUMMARY, self.report(folder))
+            # A reward model is no policy: the next stage trains what was trained before it.
             if stage.job != "train-reward-model":
                 model = run / "model"
         return self.report(folder)

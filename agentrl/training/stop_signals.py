@@ -47,6 +47,7 @@ class Stopping:
         what = _WORDS.get(number, signal.Signals(number).name)
         log.warning("%s: stopping, which may take a while (a second signal stops at once)", what)
         assert self._loop is not None, "without a task, there is no handler"
+        # A handler runs between any two instructions: the loop takes it from there.
         self._loop.call_soon_threadsafe(self._begin)
         if self._interrupting:
             self._cancelled = True
@@ -102,6 +103,7 @@ class Stopping:
             self._completing = False
         if self.signal is not None:
             self._cancel()
+            # The cancellation arrives at the next await.
             await asyncio.sleep(0)
 
 
@@ -123,15 +125,18 @@ def acknowledge_stop_signals(
         SystemExit: with status 128 + its number, after another signal; 143 after SIGTERM.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield Stopping()  # only the main thread can handle signals
+        # Only the main thread can handle signals.
+        yield Stopping()
         return
     stopping = Stopping(asyncio.current_task(), grace_s)
     numbers = [signal.SIGTERM]
     if stop_signal is not None:
         numbers.append(signal.Signals[stop_signal])
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # ignored under nohup
+    # Under nohup it is ignored, and has to stay so.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         numbers.append(signal.SIGHUP)
-    if callable(signal.getsignal(signal.SIGINT)):  # ignored in what a script starts with &
+    # Likewise in what a script starts with `&`.
+    if callable(signal.getsignal(signal.SIGINT)):
         numbers.append(signal.SIGINT)
     with _handled_by(stopping, numbers):
         yield stopping
@@ -142,12 +147,14 @@ def _handled_by(stopping: Stopping, numbers: Sequence[signal.Signals]) -> Iterat
     previous = {number: signal.signal(number, stopping.on_signal) for number in numbers}
     try:
         yield
-        if stopping.signal is not None:  # too late to cancel anything; a next job must not start
+        # Too late to cancel anything, but a next job must not start.
+        if stopping.signal is not None:
             raise asyncio.CancelledError
     except (asyncio.CancelledError, Exception) as error:
         if stopping.signal is None:
             raise
-        if isinstance(error, Exception):  # as when the signal has ended other processes, too
+        # As when the signal has ended other processes of the group, too.
+        if isinstance(error, Exception):
             is_bug = not isinstance(error, AgentRLError | OSError)
             what = error if isinstance(error, AgentRLError) else describe_error(error)
             log.error("while stopping: %s", what, exc_info=error if is_bug else None)

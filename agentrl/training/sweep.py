@@ -81,6 +81,7 @@ def plan_sweep(config: str, settings: Sequence[str]) -> list[SweepJob]:
         configuration.load(config, given)
         jobs.append(SweepJob(name=_name({key: chosen[key] for key in varied}), settings=given))
     names = [job.name for job in jobs]
+    # Names are cut and cleaned, after which two may be equal.
     if len(set(names)) < len(names):
         numbers = itertools.count(1)
         jobs = [SweepJob(name=f"{next(numbers)}-{job.name}", settings=job.settings) for job in jobs]
@@ -196,8 +197,10 @@ def _start(config: str, job: SweepJob, folder: Path) -> "subprocess.Popen[bytes]
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            # Ctrl-C on the terminal must reach only this process, which passes it on once.
             start_new_session=True,
-            preexec_fn=partial(end_with_parent, signal.SIGTERM),  # with a checkpoint
+            # SIGTERM, on which a job writes a checkpoint.
+            preexec_fn=partial(end_with_parent, signal.SIGTERM),
         )
 
 
@@ -217,7 +220,8 @@ def _forwarded(running: Sequence[_Running]) -> Iterator[list[int]]:
     try:
         yield stopped
     finally:
-        for one in running:  # only after an error of ours
+        # Only after an error of this process is anything left to end.
+        for one in running:
             one.process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 one.process.wait(_STOP_S)

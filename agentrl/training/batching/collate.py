@@ -48,6 +48,7 @@ def build_batch(
     sampled = [np.array(sequence.sampled_positions) for sequence in ordered]
     weight = torch.tensor([1.0 if weights is None else weights[index] for index in order])
     assert layout.positions is not None
+    # The logits of a token are those of the position before it.
     return Batch(
         token_ids=torch.from_numpy(layout.token_ids),
         positions=torch.from_numpy(layout.positions),
@@ -119,9 +120,11 @@ class _Layout:
         self.subtree_ends[row, start : start + tree.length] = tree.subtree_ends() + start
         for index, shared in tree.tokens:
             sequence, path = sequences[index], tree.paths[index]
+            # An earlier sequence of the tree has filled the columns of the common prefix.
             columns = path[shared:] + start
             self.token_ids[row, columns] = sequence.token_ids[shared : len(path)]
             counted = self._model_adapter.positions(sequence.token_ids, sequence.images)
+            # Families differ in the number of axes of positions: M-RoPE has several.
             if self.positions is None:
                 height, width = self._shape
                 self.positions = np.tile(np.arange(width), (*counted.shape[:-1], height, 1))
@@ -150,6 +153,7 @@ def _images_after(
     """The images of a sequence that are not within its first `shared` tokens."""
     if not sequence.images:
         return ()
+    # An image is a run of tokens; those whose first token is shared are in the batch already.
     before = np.array(sequence.token_ids[:shared]) == image_token_id
     starts = before & ~np.concatenate([[False], before[:-1]]) if shared else before
     return sequence.images[int(starts.sum()) :]

@@ -78,6 +78,7 @@ def pack_rows(
         [micro-batches][rows][trees]; if memory does not suffice, the first one fails already.
         Deterministic.
     """
+    # First fit decreasing: the first tree of a micro-batch is its longest, and sets its width.
     batches: list[list[list[PrefixTree]]] = []
     free: list[int] = []
     width = 0
@@ -131,6 +132,7 @@ def sequence_keys(
     for sequence in sequences:
         key = np.array(sequence.token_ids, dtype=np.int64)
         if sequence.images:
+            # Each run of image tokens is one image, in the order of the images.
             is_image = key == image_token_id
             first = is_image & ~np.concatenate([[False], is_image[:-1]])
             names = np.array([-1 - images.index(image) for image in sequence.images])

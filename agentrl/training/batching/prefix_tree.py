@@ -88,6 +88,7 @@ Chain = Sequence[tuple[int, int]]
 
 def prefix_chain(keys: Sequence[Tokens]) -> Chain:
     """The sequences in an order in which each shares as much as possible with the one before."""
+    # As bytes, sequences are compared in C; in sorted order equal prefixes are neighbors.
     order = sorted(range(len(keys)), key=lambda index: (keys[index].astype(">i8").tobytes(), index))
     shared = [_common_prefix(keys[one], keys[other]) for one, other in pairwise(order)]
     return list(zip(order, [0, *shared], strict=True)) if order else []
@@ -127,14 +128,7 @@ def _alone(length: int) -> Tokens:
 
 
 def _extended(path: Tokens, ends: Tokens, shared: int, length: int) -> tuple[Tokens, Tokens]:
-    """The path of the next sequence of a chain, and the subtree ends of the tree with it.
-
-    Args:
-        path: positions of the previous sequence's tokens.
-        ends: subtree ends of the tree so far.
-        shared: number of the first tokens that the two sequences share.
-        length: of the next sequence.
-    """
+    """The path of the next sequence of a chain, and the subtree ends of the tree with it."""
     total = len(ends) + length - shared
     path = np.concatenate([path[:shared], np.arange(len(ends), total)])
     ends = np.concatenate([ends, np.zeros(length - shared, dtype=np.int64)])

@@ -59,12 +59,7 @@ def pack_for_ranks(
 
 
 class LayoutCosts:
-    """Costs of forward and backward passes; the unit is a decoder's token without attention.
-
-    Args:
-        keys: of each sequence, see `sequence_keys`.
-        packing: how they are laid out.
-    """
+    """Costs of forward and backward passes; the unit is a decoder's token without attention."""
 
     def __init__(self, keys: Sequence[Tokens], packing: Packing) -> None:
         self.packing = packing
@@ -82,7 +77,8 @@ class LayoutCosts:
 
     def attention_pairs(self, trees: Sequence[PrefixTree], padding: int = 0) -> int:
         """The pairs of a query and a key that the attention computes for a row."""
-        if not self.packing.attention_masks:  # no attention between sequences
+        # Kernels without masks separate sequences by their lengths.
+        if not self.packing.attention_masks:
             return sum(tree.length**2 for tree in trees)
         if self.packing.attention_block is None:
             return (sum(tree.length for tree in trees) + padding) ** 2
@@ -157,6 +153,7 @@ def _balance(
     priced = sorted(((costs.of_tree(tree), tree) for tree in trees), key=lambda one: -one[0])
     max_tokens = costs.packing.max_tokens
     passes = max(1, math.ceil(sum(tree.length for tree in trees) / ranks / max_tokens))
+    # Trees are not cut, so that the least number of passes may not suffice.
     while True:
         strips, count = (_strips(priced, passes), ranks) if alike else ([priced], passes * ranks)
         filled = [_fill(strip, count, max_tokens) for strip in strips]
@@ -167,6 +164,7 @@ def _balance(
     batches = []
     for own in (own for bins in filled for own in bins or () if own):
         layouts = [_lay_out(own, costs)]
+        # Trees of one prefix that got into the same micro-batch can share it again.
         if costs.packing.shares_prefixes:
             joined = _split(ends.of(own), costs, max_tokens)
             trees = [prefix_tree.tree_of_chain(part, costs.lengths) for part in joined]
@@ -205,17 +203,12 @@ def _strips(priced: Priced, count: int) -> list[Priced]:
 
 
 def _fill(priced: Priced, count: int, max_tokens: int) -> list[list[PrefixTree]] | None:
-    """Distribute trees over `count` micro-batches, or None if they do not fit.
-
-    Args:
-        priced: trees, the most expensive first.
-        count: number of micro-batches.
-        max_tokens: limit of each; a longer tree gets one of its own.
-    """
+    """Distribute trees over `count` micro-batches, or None if they do not fit."""
     bins: list[list[PrefixTree]] = [[] for _ in range(count)]
     sizes = [0] * count
     heap = [(0.0, number) for number in range(count)]
     for cost, tree in priced:
+        # The cheapest micro-batch that has room. An empty one has room for a tree of any length.
         full: list[tuple[float, int]] = []
         while heap and sizes[heap[0][1]] and sizes[heap[0][1]] + tree.length > max_tokens:
             full.append(heapq.heappop(heap))
@@ -243,6 +236,7 @@ def _lay_out(trees: Sequence[PrefixTree], costs: LayoutCosts) -> Rows:
         cost = costs.of_micro_batch(rows)
         if count * width <= costs.packing.max_tokens and cost < cheapest:
             found, cheapest = rows, cost
+        # Trying every number would take long where there are many short trees.
         count = max(count + 1, int(count * 1.2))
     return found
 

@@ -41,48 +41,15 @@ class Restorable(Protocol):
         """Continue exactly where the state was saved."""
 
 
-def save(
-    run: Path,
-    step: int,
-    learner: Restorable,
-    trainer: Mapping[str, Any],
-    *,
-    keep: int,
-    best: bool = False,
-) -> Path:
-    """Write a checkpoint and remove those that are no longer kept.
-
-    If the process dies meanwhile, all checkpoints of other steps remain as they were.
-
-    Args:
-        run: the run's folder.
-        step: number of finished training steps.
-        learner: writes its own state.
-        trainer: state of the training loop, JSON values.
-        keep: how many of the latest checkpoints are kept, besides the best one.
-        best: whether this is the best checkpoint so far.
-
-    Returns:
-        The checkpoint's folder.
-
-    Raises:
-        OSError: the disk is full or not writable.
-    """
-    folder = begin(run, step)
-    with removed_if_failed(folder):
-        learner.save_state(learner_state_of(folder))
-        complete(folder, trainer, keep=keep, best=best)
-    return folder
-
-
 def begin(run: Path, step: int) -> Path:
     """A new folder for a checkpoint; one of the same step is removed.
 
     It does not count until `complete`.
     """
     folder = run / "checkpoints" / f"step-{step:05d}"
+    # First what lets it count: a process may be killed while it removes the rest.
     (folder / _TRAINER).unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)  # also of a process that was killed
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
 
@@ -104,12 +71,19 @@ def removed_if_failed(folder: Path) -> Iterator[None]:
 
 
 def complete(folder: Path, trainer: Mapping[str, Any], *, keep: int, best: bool) -> None:
-    """Let a checkpoint count whose learner's state is on disk, and remove older ones; see `save`.
+    """Let a checkpoint count whose learner's state is on disk, and remove older ones.
 
     Also updates the state of the training loop of a complete checkpoint.
+
+    Args:
+        folder: the checkpoint's.
+        trainer: state of the training loop, JSON values.
+        keep: how many of the latest checkpoints are kept, besides the best one.
+        best: whether this is the best checkpoint so far.
     """
     if best:
         (folder / _BEST).touch()
+    # All of it is on disk before the file that lets it count.
     for path in (folder / _LEARNER, folder, folder.parent):
         sync(path)
     write_json(folder / _TRAINER, dict(trainer))
@@ -181,11 +155,11 @@ def load(folder: Path, learner: Restorable) -> dict[str, Any]:
     """Restore a learner from a checkpoint.
 
     Args:
-        folder: as returned by `save`, `latest` or `best`.
+        folder: as returned by `by_name`, `latest` or `best`.
         learner: of the same configuration.
 
     Returns:
-        The state of the training loop that was passed to `save`.
+        The state of the training loop that was passed to `complete`.
 
     Raises:
         ConfigError: the folder is not a checkpoint, is broken, or belongs to another model or job.
@@ -224,6 +198,7 @@ def check_files(folder: Path) -> None:
     Raises:
         ConfigError: a file is missing, damaged or truncated.
     """
+    # Only here: commands that list checkpoints need no torch.
     from agentrl.training.learner.parallel import sharded_checkpoint
 
     _trainer_state(folder)
@@ -237,11 +212,6 @@ def _unusable(folder: Path, why: str) -> ConfigError:
 def check(checkpoint: Path, source: Path, lora: LoraConfig) -> None:
     """Check that a checkpoint belongs to a run's model, without reading its weights.
 
-    Args:
-        checkpoint: as returned by `by_name`.
-        source: the folder of the model that the run started from.
-        lora: the run's adapter configuration.
-
     Raises:
         ConfigError: it belongs to another model, has other adapters, or is broken.
     """
@@ -252,14 +222,6 @@ def check(checkpoint: Path, source: Path, lora: LoraConfig) -> None:
 
 def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraConfig) -> None:
     """Export a checkpoint as an ordinary Hugging Face folder.
-
-    Args:
-        checkpoint: as returned by `by_name`.
-        source: the folder of the model that the run started from, with its configuration,
-            tokenizer and processor.
-        folder: to write.
-        dtype: `float32` or `bfloat16`, of the written weights.
-        lora: the run's adapter configuration; adapters are merged into the weights.
 
     Raises:
         ConfigError: the checkpoint is broken.
@@ -279,12 +241,6 @@ def export(checkpoint: Path, source: Path, folder: Path, dtype: str, lora: LoraC
 def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelConfig) -> None:
     """Export only the adapters of a checkpoint, in PEFT's format.
 
-    Args:
-        checkpoint: as returned by `by_name`.
-        source: the folder of the model that the run started from, and the adapters belong to.
-        folder: to write.
-        model: the run's model configuration.
-
     Raises:
         ConfigError: the checkpoint is broken, or the run has changed more than the adapters.
     """
@@ -298,6 +254,7 @@ def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelCo
     for name, weight in open_model(source)[1]:
         if name not in policy.layout:
             continue
+        # PEFT puts the adapters on the original model, so that its weights must be unchanged.
         tensor, first = policy.base(name), weight[...]
         if model.lora.base == "nf4" and policy.has_adapter(name):
             first = qlora.quantize_roundtrip(first.to(getattr(torch, model.dtype)))

@@ -26,14 +26,7 @@ class SavedLearner(checkpoint_store.Restorable, Protocol):
 
 
 class CheckpointWriter:
-    """Saves checkpoints one at a time; each counts once all of it is on disk.
-
-    Args:
-        run: the run's folder.
-        learner: writes its own state.
-        settings: whether training continues meanwhile, and how many checkpoints are kept.
-        deadline_s: for writing one.
-    """
+    """Saves checkpoints one at a time; each counts once all of it is on disk."""
 
     def __init__(
         self, run: Path, learner: SavedLearner, settings: CheckpointConfig, deadline_s: float
@@ -56,6 +49,7 @@ class CheckpointWriter:
             OSError: this or the previous checkpoint cannot be written.
             LearnerError: the learner failed.
         """
+        # One at a time: two copies of the state might not fit into memory.
         await self.wait()
         latest = checkpoint_store.latest(self._run)
         if latest is not None and checkpoint_store.step_of(latest) == step:
@@ -83,6 +77,7 @@ class CheckpointWriter:
                 await asyncio.to_thread(
                     checkpoint_store.complete, folder, trainer, keep=self._settings.keep, best=best
                 )
+        # Also after an error, which `wait` raises.
         finally:
             copied.set()
 
@@ -115,6 +110,7 @@ class CheckpointWriter:
         """
         if self._writing is None:
             return
+        # Unlike `await`, this does not cancel the writing if this call is cancelled.
         await asyncio.wait({self._writing})
         writing, self._writing = self._writing, None
         await writing

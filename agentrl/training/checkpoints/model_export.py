@@ -40,13 +40,15 @@ def export_checkpoint(
         raise ConfigError(
             f"{run}: this model has no adapters (model.lora.rank=0). Leave out --adapter"
         )
-    if name is None:  # that of the final model: after an early stop it is the best, not the last
+    # The final model's: after an early stop it is the best one, not the last.
+    if name is None:
         name = str((RunFolder(run).final_summary() or {}).get(MODEL_STEP, "last"))
     kept = checkpoint_store.by_name(run, name)
     start = run / "start"
     try:
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-            if not start.is_dir():  # the run started from a folder or from a model of the hub
+            # The run started from a folder or from a model of the Hub.
+            if not start.is_dir():
                 start = resolve_model(config.model, config.seed, Path(scratch) / "start")
             checkpoint_store.check(kept, start, config.model.lora)
             out.parent.mkdir(parents=True, exist_ok=True)

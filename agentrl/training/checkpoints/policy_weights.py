@@ -15,10 +15,6 @@ from agentrl.training.learner.parallel import sharded_checkpoint
 class PolicyWeights:
     """The policy's master weights in a checkpoint, under the names of the model without adapters.
 
-    Args:
-        state: the learner's state, in a checkpoint.
-        source: the folder of the model that the run started from.
-
     Raises:
         ConfigError: the state is broken.
     """
@@ -45,12 +41,7 @@ class PolicyWeights:
         return self._read([self._names[plain]])[self._names[plain]]
 
     def merged(self, plain: str, lora: LoraConfig) -> Tensor:
-        """A weight with its adapter merged, if it has one.
-
-        Args:
-            plain: name of the weight.
-            lora: the run's adapter configuration.
-        """
+        """A weight with its adapter merged, if it has one."""
         name = self._names[plain]
         return lora_adapters.merge(self._read([name, *lora_adapters.adapter_names(name)]), lora)[
             plain

@@ -145,7 +145,9 @@ def merge(tensors: Mapping[str, Tensor], config: LoraConfig) -> dict[str, Tensor
         if name == f"{module}{_BASE}weight" and down is not None:
             up = tensors[f"{module}{_UP}weight"]
             # W + alpha / rank * B A (section 4.1 of the paper), the product in float32.
-            tensor = tensor + (up.float() @ down.float() * _scale(config)).to(tensor.dtype)
+            tensor = tensor + (up.float() @ down.float() * (config.alpha / config.rank)).to(
+                tensor.dtype
+            )
         found[name.replace(_BASE, ".")] = tensor
     return found
 
@@ -202,10 +204,6 @@ def write(
     with weight_files.replacing_folder(folder) as partial:
         weight_files.write(partial / _FILES[0], own, checked=checked)
         (partial / _FILES[1]).write_text(json.dumps(about, indent=2) + "\n")
-
-
-def _scale(config: LoraConfig) -> float:
-    return config.alpha / config.rank
 
 
 def _is_adapter(name: str) -> bool:

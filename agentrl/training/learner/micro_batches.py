@@ -1,6 +1,7 @@
 """The micro-batches that each rank computes, and the loss weights of their tokens."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Generic, TypeVar
@@ -12,12 +13,12 @@ from agentrl.algorithms.core.token_weights import token_weights
 from agentrl.policies.models import ModelAdapter
 from agentrl.training.batching import collate, prefix_tree
 from agentrl.training.batching.packing import Packing, pack_rows
-from agentrl.training.batching.prefetch import prefetch
 from agentrl.training.batching.rank_balance import pack_for_ranks
 from agentrl.training.learner.parallel.process_group import Rank
 from agentrl.types import Batch, TokenSequence
 
 S = TypeVar("S", bound=TokenSequence)
+T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -164,6 +165,19 @@ class MicroBatcher:
             [tuple(values[begin:end]) for begin, end in pairwise(offsets)],
             self.rank.sum(totals).tolist(),
         )
+
+
+def prefetch(items: Iterator[T]) -> Iterator[T]:
+    """Yield the items, each prepared by a thread while the caller has the previous one.
+
+    At most one item is prepared ahead. The thread ends with this generator, also if the caller
+    closes or drops it early. An exception of `items` is raised where its item was due.
+    """
+    with ThreadPoolExecutor(1, "prefetch") as thread:
+        upcoming = thread.submit(next, items, None)
+        while (item := upcoming.result()) is not None:
+            upcoming = thread.submit(next, items, None)
+            yield item
 
 
 def single_batch(

@@ -112,12 +112,9 @@ class ShardedModel(Generic[S]):
         }
         """int16 the lower bits of this rank's shards of the weights, by their names in `module`;
         empty unless `train.master_dtype` is `bfloat16`. See `adamw.join`."""
-        self._read(itertools.chain(stored, self._stored_score()), loaded)
-
-    def _stored_score(self) -> Iterator[tuple[str, WeightSlice]]:
-        """The scalar head of a reward model, if both the module and the folder have one."""
-        if SCORE in self._named() and (score := open_files(self._folder).get(SCORE)) is not None:
-            yield SCORE, score
+        # The scalar head of a reward model, which a language model's class does not read.
+        score = open_files(folder).get(SCORE) if SCORE in self._named() else None
+        self._read(itertools.chain(stored, [] if score is None else [(SCORE, score)]), loaded)
 
     def _prepare_attention(self, attention: str, train: TrainConfig) -> None:
         """Choose the decoder's attention: in blocks, or over slices of rows, or the model's own."""
@@ -172,11 +169,6 @@ class ShardedModel(Generic[S]):
         for plain, parts in self._with_adapters():
             yield plain, self._merged(parts, self.dtype)
 
-    def _iter_base_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The full weights without their adapters; otherwise as `iter_full_weights`."""
-        for plain, parts in self._with_adapters():
-            yield plain, self._full(next(iter(parts.values())), self.dtype)
-
     def _with_adapters(self) -> Iterator[tuple[str, dict[str, nn.Parameter]]]:
         """Each weight's name without adapters; the weight, and its adapter's if it has one."""
         own = self._named()
@@ -224,7 +216,11 @@ class ShardedModel(Generic[S]):
 
     def save_base(self, path: Path) -> None:
         """Write the weights without their adapters; a collective call."""
-        self._write_stream(path, self._iter_base_weights())
+        weights = (
+            (plain, self._full(next(iter(parts.values())), self.dtype))
+            for plain, parts in self._with_adapters()
+        )
+        self._write_stream(path, weights)
 
     def save_adapter(self, folder: Path) -> None:
         """Write the adapters alone, in PEFT's format; a collective call."""

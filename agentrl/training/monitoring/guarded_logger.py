@@ -93,6 +93,7 @@ class GuardedLogger(Logger):
         try:
             self._run(function)
         except BaseException as error:
+            # What ends the process, such as Ctrl-C, comes to the main thread only.
             if self._thread is None and must_propagate(error):
                 raise
             self._has_failed = True

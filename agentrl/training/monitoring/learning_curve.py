@@ -48,9 +48,6 @@ def read_curves(run: Path) -> dict[str, dict[str, Points]]:
 def draw_curve(run: Path) -> Path | None:
     """Draw the learning curve of a run.
 
-    Args:
-        run: a folder with `metrics.jsonl`.
-
     Returns:
         The path of `curve.png`; None without matplotlib or without any metrics.
     """
@@ -85,9 +82,6 @@ def _fonts_for_any_name() -> Iterator[None]:
 def plot_curves(curves: Mapping[str, Mapping[str, Points]]) -> Any:
     """A panel for each of the first two metrics, with a common legend below.
 
-    Args:
-        curves: at least one, as returned by `read_curves`.
-
     Returns:
         A matplotlib figure.
     """
@@ -96,6 +90,7 @@ def plot_curves(curves: Mapping[str, Mapping[str, Points]]) -> Any:
 
     panels = [panel for panel in _PANELS if panel in curves][:2]
     colors = _colors(label for panel in panels for label in curves[panel])
+    # Not pyplot, which has global state, and a window where there is a screen.
     figure = Figure(figsize=(6.4 * len(panels), 4.6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     lines: dict[str, Any] = {}
@@ -127,7 +122,8 @@ def _draw_panel(
     lines = {}
     for number, (label, points) in enumerate(curves.items()):
         steps = sorted(points)
-        if label not in _MODEL:  # a scripted player, whose result is constant
+        # A scripted player's result is constant.
+        if label not in _MODEL:
             dashes = _DASHES[number % len(_DASHES)]
             lines[label] = axes.axhline(points[steps[-1]], color=colors[label], linestyle=dashes)
             continue

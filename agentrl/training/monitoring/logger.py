@@ -125,12 +125,6 @@ def open_loggers(
 ) -> list[Logger]:
     """Open the loggers of `logging`, each once; `NAME?` only if it is installed.
 
-    Args:
-        run: the run's folder.
-        entries: as in `logging`.
-        amounts: the planned work of the job.
-        open_one: opens each; `open_logger` by default.
-
     Raises:
         ConfigError: see `check_loggers`; or one cannot be constructed.
     """
@@ -142,6 +136,7 @@ def open_loggers(
             cls: type[Logger] = LOGGER.resolve(config.name)
             if cls.is_installed():
                 opened.append(open_one(cls, config, run, amounts))
+    # Those before the one that failed hold files and connections.
     except BaseException:
         for logger in opened:
             logger.close()
@@ -204,4 +199,5 @@ def _has_netrc_entry(name: str, file: str) -> bool:
         hosts = netrc(Path(os.environ.get("NETRC", file)).expanduser()).hosts
     except (OSError, NetrcParseError):
         return False
+    # A server of one's own has any host, but its address is in the environment.
     return any(name in host or host in server for host in hosts)

@@ -35,11 +35,7 @@ class PlannedWork:
 
 
 class TimeEstimate:
-    """Follows a job's progress and estimates the time left.
-
-    Args:
-        amounts: the planned work of the job.
-    """
+    """Follows a job's progress and estimates the time left."""
 
     def __init__(self, amounts: PlannedWork) -> None:
         self.step = 0
@@ -59,6 +55,7 @@ class TimeEstimate:
         if name in TRAINING_STAGES and self._training_started is None:
             self._training_started = now
         if name != self._stage:
+            # The evaluation after training has a stage for each way of playing.
             if self._stage.startswith(_AFTER):
                 self._played_after += self._part[1]
             self._stage, self._stage_started = name, now
@@ -73,6 +70,7 @@ class TimeEstimate:
     def progress(self, done: float, total: float) -> None:
         """Progress of the current stage or step."""
         self._part = (done, total)
+        # The pace of an evaluation that is over; it is the estimate for those to come.
         if self._stage.startswith(_GAMES) and 0 < total <= done:
             self._game_s = (time.monotonic() - self._stage_started) / total
 
@@ -120,13 +118,7 @@ class TimeEstimate:
 
 @contextmanager
 def show_engine_start(engine: str, count: int, on_progress: OnProgress) -> Iterator[None]:
-    """Report every second for how long the engines have been starting, until the block ends.
-
-    Args:
-        engine: as in `rollout.engine`.
-        count: number of engines.
-        on_progress: is called with 0, the number of engines and a note, in another thread.
-    """
+    """Report every second for how long the engines have been starting, until the block ends."""
     what = f"starting {pluralize(count, 'engine')} ({engine})"
     over, started = threading.Event(), time.monotonic()
 
@@ -151,14 +143,7 @@ def show_engine_start(engine: str, count: int, on_progress: OnProgress) -> Itera
 async def show_progress(
     rollouts: Rollouts, on_progress: OnProgress, total: int, note: str = ""
 ) -> AsyncIterator[None]:
-    """Report how many of `total` episodes have been played, until the block ends.
-
-    Args:
-        rollouts: plays the episodes.
-        on_progress: is called with the number of episodes, `total` and a note.
-        total: number of episodes.
-        note: what is played, unless the name of the stage says it.
-    """
+    """Report how many of `total` episodes have been played, until the block ends."""
     over = asyncio.Event()
     watcher = asyncio.create_task(_watch(over, rollouts, on_progress, total, note))
     try:
@@ -176,7 +161,8 @@ async def _watch(
         with suppress(TimeoutError):
             async with asyncio.timeout(_POLL_INTERVAL_S):
                 await over.wait()
-        with suppress(WorldError):  # the collection itself raises it
+        # The collection itself raises it.
+        with suppress(WorldError):
             progress = rollouts.progress
             turns = f"{progress.turns} turns"
             on_progress(min(progress.episodes, total), total, f"{note}: {turns}" if note else turns)

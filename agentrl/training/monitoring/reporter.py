@@ -25,12 +25,7 @@ _LOG_WIDTH = 120
 
 
 class _LogFileDisplay(ConsoleDisplay):
-    """Appends the plain lines of the console to the log of the job.
-
-    Args:
-        run: the run's folder.
-        amounts: the planned work of the job.
-    """
+    """Appends the plain lines of the console to the log of the job."""
 
     def __init__(self, run: Path, amounts: PlannedWork) -> None:
         (run / JOB_LOG).parent.mkdir(parents=True, exist_ok=True)
@@ -48,9 +43,7 @@ class Reporter:
     """Reports the progress and metrics of a job.
 
     Args:
-        run: the run's folder; created if needed.
         loggers: as in `logging`, such as `console` and `file`.
-        amounts: the planned work of the job.
         compares_states: see `HealthChecks`.
 
     Raises:
@@ -68,6 +61,7 @@ class Reporter:
         run.mkdir(parents=True, exist_ok=True)
         self._run = run
         self._loggers = open_loggers(run, loggers, amounts, open_guarded)
+        # Every job keeps a log of its own, whatever `logging` says.
         self._loggers.append(GuardedLogger(JOB_LOG, lambda: _LogFileDisplay(run, amounts)))
         self._stage = "start"
         self._step = 0
@@ -87,6 +81,7 @@ class Reporter:
         self._step = max(0, step)
         for logger in self._loggers:
             logger.rewind(step)
+        # Their means are over the steps that are kept.
         self._health = HealthChecks(compares_states=self._compares_states)
         self._health.restore(read_metrics(self._run))
 
@@ -145,7 +140,8 @@ class Reporter:
             draw_curve(self._run)
         except OSError as error:
             log.warning("no learning curve: %s", error)
-        except Exception:  # a failure here must not hide how the run itself ended
+        # A failure here must not hide how the run itself ended.
+        except Exception:
             log.exception("no learning curve: drawing it failed")
 
     def _log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:

@@ -26,7 +26,8 @@ class ResourceUsage:
         if gpu_command is None and (program := shutil.which("nvidia-smi")) is not None:
             gpu_command = (program, *_QUERY)
         self._gpu_command = gpu_command
-        psutil.cpu_percent()  # the mean since the previous call
+        # Each call returns the mean since the previous one.
+        psutil.cpu_percent()
 
     def measure(self) -> dict[str, float]:
         """The use of the CPU since the last call, and of memory and GPUs now.
@@ -52,7 +53,8 @@ class ResourceUsage:
             rows = [[float(cell) for cell in line.split(",")] for line in asked.stdout.splitlines()]
             busy, used = zip(*rows, strict=True)
         except (OSError, subprocess.SubprocessError, ValueError):
-            self._gpu_command = None  # it would fail at each step
+            # It would fail at each step, maybe after the whole deadline.
+            self._gpu_command = None
             return {}
         return {
             "resources/gpu": fmean(busy) / 100,

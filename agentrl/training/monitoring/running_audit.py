@@ -31,9 +31,7 @@ class RunningAudit:
     """Audits the training episodes of a job, over a window of the latest ones.
 
     Args:
-        settings: of the job.
         counts: of earlier steps; changed in place, so that the state of the run keeps them.
-        run: the run's folder.
     """
 
     def __init__(self, settings: RewardAuditConfig, counts: list[Counts], run: Path) -> None:
@@ -75,7 +73,8 @@ class RunningAudit:
         sums = error_sums(verdicts)
         counts = [step, *sums.errors, *sums.accepts, *sums.rejects]
         kept = [*(one for one in self._counts if one[0] < step), counts]
-        while len(kept) > 1 and sum(_size(one) for one in kept[1:]) >= self._settings.window:
+        # Whole steps leave the window, which holds at least `window` episodes.
+        while len(kept) > 1 and sum(_sums(one, 0).of for one in kept[1:]) >= self._settings.window:
             del kept[0]
         self._counts[:] = kept
         self._wrong.extend(wrong)
@@ -106,6 +105,7 @@ class RunningAudit:
             bound = getattr(settings, key)
             if bound is None or found.low is None or found.of < settings.min_episodes:
                 continue
+            # The whole interval, as a few unlucky episodes must not stop a job.
             if found.low > bound:
                 return (
                     f"{found.count} of {found.of} episodes that {what}: {found.share:.1%}, 95% "
@@ -116,10 +116,6 @@ class RunningAudit:
 
     def stop(self, step: int, why: str) -> UnreliableReward:
         """End the audit: save the cases, and forget the counts, so that a resumed job starts over.
-
-        Args:
-            step: whose episodes broke a bound.
-            why: see `broken`.
 
         Returns:
             The error to raise.
@@ -155,7 +151,3 @@ class RunningAudit:
 def _sums(counts: Counts, part: int) -> GroupSums:
     start = 1 + part * _SUMS
     return GroupSums(*counts[start : start + _SUMS])
-
-
-def _size(counts: Counts) -> int:
-    return _sums(counts, 0).of

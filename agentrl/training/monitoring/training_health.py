@@ -1,4 +1,4 @@
-"""HealthChecks for failures of training that the usual curves do not show.
+"""Health checks for failures of training that the usual curves do not show.
 
 Each is a metric of every step, `watch/<name>`, which is 1 while its sign is present, and a warning
 when it appears. Means over the last `WINDOW` steps are compared with those over the first.
@@ -56,11 +56,7 @@ class HealthChecks:
         self._evaluations.append((len(self._steps), reward))
 
     def restore(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Restore the history of a resumed run, without repeating its warnings.
-
-        Args:
-            lines: of `metrics.jsonl`.
-        """
+        """Restore the history of a resumed run, without repeating its warnings."""
         for line in lines:
             if line["stage"] in TRAINING_STAGES:
                 self.check_step(line)
@@ -69,9 +65,6 @@ class HealthChecks:
 
     def check_step(self, numbers: Numbers) -> tuple[dict[str, float], list[str]]:
         """Check one more step.
-
-        Args:
-            numbers: its metrics, as logged.
 
         Returns:
             `watch/<name>` for each sign, and a warning for each that has just appeared.
@@ -98,10 +91,12 @@ class HealthChecks:
         entropy = self._windows("learner/entropy")
         if entropy is None or entropy[1] >= _COLLAPSED * entropy[0]:
             return None
+        # Fine-tuning, which has no reward, is meant to lower it.
         if self._windows("train/reward") is None:
-            return None  # fine-tuning is meant to lower it
+            return None
+        # The policy has become confident, and better.
         if self._rise("train/reward") > 0:
-            return None  # the policy has become confident, and better
+            return None
         return (
             f"entropy collapse: from {entropy[0]:.3g} to {entropy[1]:.3g} nats per token, while "
             "the reward did not rise. Try a lower optim.lr, algorithm.entropy_coefficient, or "
@@ -128,6 +123,7 @@ class HealthChecks:
         then, now = rewards[max(0, at - WINDOW) : at], rewards[-WINDOW:]
         if len(later) < 2 or not then or fmean(now) <= fmean(then):
             return None
+        # Twice in a row: a single fall is within the noise of an evaluation.
         if later[-1] >= later[-2] or later[-2] >= best:
             return None
         return (
@@ -230,10 +226,6 @@ def repetition_share(replies: Iterable[Sequence[int]], size: int = 4) -> float:
 def mismatch_warning(step: int, learned: Mapping[str, float]) -> str | None:
     """Warn if engine and learner assign different log-probabilities to the same tokens.
 
-    Args:
-        step: of training.
-        learned: the metrics from `Learner.update`.
-
     Returns:
         One sentence for the user; None if nothing was compared or the two agree.
     """
@@ -250,9 +242,6 @@ def mismatch_warning(step: int, learned: Mapping[str, float]) -> str | None:
 
 def invalid_replies_warning(metrics: Mapping[str, float]) -> str | None:
     """Warn about a model whose replies hardly ever contain a valid action.
-
-    Args:
-        metrics: of its evaluation before reinforcement learning.
 
     Returns:
         One sentence for the user; None if enough replies are valid.

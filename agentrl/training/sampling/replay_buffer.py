@@ -88,6 +88,7 @@ class ReplayBuffer:
         path = self._file(scored.episode.id)
         with atomic_replace(path) as partial, partial.open("wb") as file:
             np.savez_compressed(file, **_arrays(scored))
+        # A resumed job repeats steps: an episode that is added again becomes the newest.
         self._kept.pop(scored.episode.id, None)
         self._removed.discard(scored.episode.id)
         self._kept[scored.episode.id] = OldSuccess(
@@ -138,6 +139,7 @@ class ReplayBuffer:
             self._kept[episode_id] = OldSuccess(
                 id=episode_id, task=GroupTask(env=env, seed=seed), step=step, bytes=size
             )
+        # Files that only later checkpoints named, which this one replaces, are removed below.
         self._removed.clear()
         self._saved.clear()
         self._saved.append(set(self._kept))

@@ -56,9 +56,6 @@ class PlayedTask:
     def successes(self, success_at: float | None) -> tuple[list[ScoredEpisode], int]:
         """The members that solved the task, and the number of valid members.
 
-        Args:
-            success_at: see `SamplerConfig`.
-
         Raises:
             ConfigError: the environment does not report success, and no return is set instead.
         """
@@ -184,6 +181,7 @@ class TaskPool:
 
         No state of an earlier step can be asked for afterwards.
         """
+        # With train.mode=async steps are chosen ahead; a resumed job chooses them again.
         later = [one for one in self._taken_before if one > step]
         taken = self._taken_before[min(later)] if later else self.taken
         self._taken_before = {one: self._taken_before[one] for one in later}
@@ -231,6 +229,7 @@ def _draw(
     count: int,
 ) -> list[int]:
     """Indices by systematic sampling, those of a kind next to each other; see `TaskPool.draw`."""
+    # Shuffled within each kind, so that other neighbors compete for a draw in each step.
     order = np.lexsort((rng.random(len(kinds)), kinds))
     edges = np.cumsum(probabilities[order])
     ticks = (rng.random() + np.arange(count)) / max(1, count) * edges[-1]
@@ -316,11 +315,6 @@ def task_sets(
 ) -> list[TaskSet]:
     """The tasks of each environment of a job; counted only if its sampler returns to tasks.
 
-    Args:
-        config: the sampler's settings.
-        tasks: the environments that are trained on, by name.
-        weights: the share of the groups of each of them.
-
     Raises:
         ConfigError: an environment does not accept its arguments, or there is no such sampler.
     """
@@ -344,13 +338,6 @@ def load_sampler(
 ) -> TaskSampler:
     """The sampler that a configuration names.
 
-    Args:
-        config: its settings.
-        sets: the tasks of each environment.
-        rollout: the numbers of groups and of their members.
-        run_seed: of the whole run.
-        folder: see `TaskSampler`.
-
     Raises:
         ConfigError: there is no such sampler, or these tasks do not suit it.
     """
@@ -373,6 +360,7 @@ def chosen_tasks(sampler: TaskSampler, step: int, count: int, attempt: int) -> l
     what = f"sampling.name={sampler.config.name}: choose() "
     with boundary(LearnerError, f"{what}fails"):
         tasks = list(sampler.choose(step, count, attempt))
+    # A user's sampler may return anything; a wrong task would fail in an environment, much later.
     known = {one.env for one in sampler.tasks.sets}
     if len(tasks) != count:
         raise LearnerError(f"{what}returned {len(tasks)} tasks for {count} groups")

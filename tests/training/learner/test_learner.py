@@ -30,6 +30,7 @@ from agentrl.training.learner.parallel import sharded_checkpoint
 from agentrl.weight_sync.weight_files import publish
 from tests.policies import families
 from tests.training.samples import sample, with_logprobs, with_scores
+from tests.training.saved_checkpoints import save_checkpoint
 
 
 def changed(item, **fields):
@@ -549,20 +550,20 @@ def test_only_members_of_enums_are_looked_up_in_a_checkpoint(make_learner, confi
 
 def test_a_full_disk_keeps_earlier_checkpoints(make_learner, config, model_adapter, tmp_path):
     learner = make_learner(config)
-    whole = checkpoint_store.save(tmp_path, 1, learner, {"step": 1}, keep=1)
+    whole = save_checkpoint(tmp_path, 1, learner, {"step": 1}, keep=1)
     before = learner.weights()
     learner.update([sample(model_adapter, 0)])
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
         with pytest.raises(OSError, match="cannot be written"):
-            checkpoint_store.save(tmp_path, 2, learner, {"step": 2}, keep=1)
+            save_checkpoint(tmp_path, 2, learner, {"step": 2}, keep=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert checkpoint_store.latest(tmp_path) == whole
     checkpoint_store.load(whole, learner)
     assert same(learner.weights(), before)
-    assert checkpoint_store.save(tmp_path, 2, learner, {"step": 2}, keep=1).is_dir()
+    assert save_checkpoint(tmp_path, 2, learner, {"step": 2}, keep=1).is_dir()
 
 
 def test_a_checkpoint_is_exported_as_an_ordinary_model(
@@ -574,7 +575,7 @@ def test_a_checkpoint_is_exported_as_an_ordinary_model(
     shutil.copytree(learner._models._folder, run / "start")
     for step in (1, 2):
         learner.update([sample(model_adapter, step)])
-        checkpoint_store.save(run, step, learner, {"step": step}, keep=2, best=step == 1)
+        save_checkpoint(run, step, learner, {"step": step}, keep=2, best=step == 1)
     assert cli.run(["merge", str(run), str(tmp_path / "last")]) == 0
     assert "the model after step 2" in capsys.readouterr().out
     loaded = load_model(tmp_path / "last").state_dict()
@@ -616,7 +617,7 @@ def test_a_checkpoint_of_another_model_is_refused_by_all_readers(
         LearnerSettings.of(config),
         tiny_model.build(tmp_path / "other", 0, layers=layers, **sizes, **vision),
     )
-    folder = checkpoint_store.save(run, 1, other, {"step": 1}, keep=1)
+    folder = save_checkpoint(run, 1, other, {"step": 1}, keep=1)
     other.close()
     with pytest.raises(ConfigError, match="belongs to another model") as refused:
         checkpoint_store.load(folder, make_learner(config))
@@ -645,7 +646,7 @@ def test_a_checkpoint_with_tied_weights_is_exported(config, tmp_path, tiny_vlm, 
     (run / "config.yaml").write_text(configuration.to_yaml(config.to_dict()))
     learner = Learner(LearnerSettings.of(config), start)
     assert ("lm_head.weight" in learner.weights()) is told_apart
-    checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1)
+    save_checkpoint(run, 1, learner, {"step": 1}, keep=1)
     assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 0
     written = load_file(tmp_path / "out" / "model.safetensors")
     assert written.keys() == learner.weights().keys()
@@ -657,7 +658,7 @@ def test_a_truncated_checkpoint_is_not_exported(make_learner, config, tmp_path, 
     run.mkdir()
     (run / "config.yaml").write_text(configuration.to_yaml(config.to_dict()))
     (run / "start").symlink_to(learner._models._folder)
-    folder = checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1)
+    folder = save_checkpoint(run, 1, learner, {"step": 1}, keep=1)
     (folder / "learner" / "plain.json").write_text("{}")
     (folder / "learner" / "plain.json.xxh3").unlink()
     assert cli.run(["merge", str(run), str(tmp_path / "out")]) == 2

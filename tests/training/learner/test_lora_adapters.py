@@ -11,9 +11,9 @@ from agentrl import config as configuration
 from agentrl.config import LoraConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import adapter_for, load_model, load_on_meta
-from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.learner import lora_adapters, qlora
 from tests.training.samples import sample, with_scores
+from tests.training.saved_checkpoints import save_checkpoint
 
 DRY_RUN = ["train", "counting", "--dry-run", "warm_start.episodes=1"]
 
@@ -180,7 +180,7 @@ def test_peft_loads_the_written_adapters_as_the_merged_model(
     (run / "start").symlink_to(tiny_vlm)
     for step in (1, 2):
         learner.update([sample(model_adapter, step)])
-    checkpoint_store.save(run, 2, learner, {"step": 2}, keep=1, best=True)
+    save_checkpoint(run, 2, learner, {"step": 2}, keep=1, best=True)
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 0
     assert "the adapters after step 2" in capsys.readouterr().out
     assert cli.run(["merge", str(run), str(tmp_path / "merged")]) == 0
@@ -207,7 +207,7 @@ def test_exporting_only_adapters_is_refused_if_the_base_changed_too(
     learner.update([sample(model_adapter, 1)])
     learner.save_weights(tmp_path / "warm.safetensors")
     learner.load_weights(tmp_path / "warm.safetensors")
-    checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1, best=True)
+    save_checkpoint(run, 1, learner, {"step": 1}, keep=1, best=True)
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 2
     assert "its warm start was merged into the base weights" in capsys.readouterr().err
     assert not (tmp_path / "adapter").exists()
@@ -245,7 +245,7 @@ def test_a_run_without_adapters_exports_none(
     (run / "config.yaml").write_text(configuration.to_yaml(config.to_dict()))
     (run / "start").symlink_to(tiny_vlm)
     learner.update([sample(model_adapter, 1)])
-    checkpoint_store.save(run, 1, learner, {"step": 1}, keep=1, best=True)
+    save_checkpoint(run, 1, learner, {"step": 1}, keep=1, best=True)
     assert cli.run(["merge", str(run), str(tmp_path / "adapter"), "--adapter"]) == 2
     assert "this model has no adapters (model.lora.rank=0)" in capsys.readouterr().err
 
@@ -256,7 +256,7 @@ def test_a_checkpoint_with_other_adapters_is_not_exported(
 ):
     run = tmp_path / "run"
     config.model.lora = LoraConfig(rank=kept)
-    checkpoint_store.save(run, 1, make_learner(config), {"step": 1}, keep=1)
+    save_checkpoint(run, 1, make_learner(config), {"step": 1}, keep=1)
     config.model.lora = LoraConfig(rank=here)
     (run / "config.yaml").write_text(configuration.to_yaml(config.to_dict()))
     (run / "start").symlink_to(tiny_vlm)

@@ -48,7 +48,8 @@ class _Unpickler(pickle.Unpickler):
         # Python before 3.11.4 pickles members of enums by `getattr`.
         if (module, name) == ("builtins", "getattr"):
             return _enum_member
-        if name not in _KNOWN.get(module, ()) and not (module == "torch" and _is_dtype(name)):
+        is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if name not in _KNOWN.get(module, ()) and not is_dtype:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a checkpoint")
         return super().find_class(module, name)
 
@@ -71,11 +72,6 @@ _KNOWN = {
     "pathlib": _PATHS,
     "pathlib._local": _PATHS,
 }  # fmt: skip
-
-
-def _is_dtype(name: str) -> bool:
-    """Whether this is the name of a torch dtype."""
-    return isinstance(getattr(torch, name, None), torch.dtype)
 
 
 class _Reader(FileSystemReader):

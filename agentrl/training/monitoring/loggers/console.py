@@ -68,14 +68,7 @@ class _NotebookPanel:
         return time.monotonic() - self._shown >= _PANEL_EVERY_S
 
     def show(self, title: str, share: float, cells: Sequence[tuple[str, str]], note: str) -> None:
-        """Draw the panel.
-
-        Args:
-            title: the stage, and where the run is.
-            share: of the stage that is done, in [0, 1].
-            cells: name and text of metrics.
-            note: what is happening.
-        """
+        """Draw the panel."""
         self._shown = time.monotonic()
         bar = f'<progress value="{share:.3f}" max="1" style="width:100%"></progress>'
         columns, values = [name for name, _ in cells], [value for _, value in cells]
@@ -89,7 +82,6 @@ class ConsoleDisplay(Logger):
 
     Args:
         run: the run's folder, for the title.
-        amounts: the planned work of the job.
         console: where to draw; standard output if None.
     """
 
@@ -131,6 +123,7 @@ class ConsoleDisplay(Logger):
             self._eta.stepped(step)
             self._trained, self._note = True, ""
             self._refresh()
+        # Steps of a warm start are short: a line for each would fill the output.
         elif not self._is_due():
             return
         numbers = "  ".join(f"{name} {value}" for name, value in headline(metrics))
@@ -148,8 +141,9 @@ class ConsoleDisplay(Logger):
         """Show a table of all results, and how long each stage took, also before a resume."""
         self._finished = True
         if self._panel is not None:
+            # The `Run` that the cell returns shows the results.
             self._refresh(at_once=True)
-            return  # the job's `Run` shows its results
+            return
         if rows := flatten_results(results):
             self._console.print(Text(f"{self._run}"), soft_wrap=True)
             for found in ResultTable.of_metrics(rows, may_turn=True).fold(self._console.width):
@@ -209,8 +203,13 @@ class ConsoleDisplay(Logger):
             line.truncate(width, overflow="ellipsis")
         yield title
         yield ProgressBar(total=1.0, completed=self._eta.share(), width=min(_BAR_WIDTH, width))
-        yield Text()  # a bar does not end its own line
-        yield self._facts(width)
+        # A bar does not end its own line.
+        yield Text()
+        cells = self._cells(width)
+        facts = Table.grid(padding=(0, _GAP, 0, 0))
+        facts.add_row(*(Text(name, style="dim", no_wrap=True) for name, _ in cells))
+        facts.add_row(*(Text(value, style="bold", no_wrap=True) for _, value in cells))
+        yield facts
         yield note
 
     def _cells(self, width: int) -> list[tuple[str, str]]:
@@ -224,10 +223,3 @@ class ConsoleDisplay(Logger):
             if room < 0:
                 return cells[:index]
         return cells
-
-    def _facts(self, width: int) -> Table:
-        cells = self._cells(width)
-        facts = Table.grid(padding=(0, _GAP, 0, 0))
-        facts.add_row(*(Text(name, style="dim", no_wrap=True) for name, _ in cells))
-        facts.add_row(*(Text(value, style="bold", no_wrap=True) for _, value in cells))
-        return facts

@@ -32,6 +32,7 @@ class FileLogger(Logger):
         self._run, self._path = run, run / METRICS_FILE
         self._stage = ""
         self._file: TextIO = self._path.open("a", encoding="utf-8")
+        # Drops the incomplete last line of a job that was killed.
         self.rewind(sys.maxsize)
 
     def rewind(self, step: int) -> None:

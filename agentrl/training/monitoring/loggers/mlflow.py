@@ -22,6 +22,7 @@ class MLflowLogger(Logger):
     def __init__(self, run: Path, amounts: PlannedWork) -> None:
         from mlflow import MlflowClient
 
+        # A client, since `mlflow.start_run` has one run for the whole process.
         own = f"sqlite:///{(run / 'mlflow.db').absolute()}"
         self._client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI", own))
         known = run / "mlflow.run"

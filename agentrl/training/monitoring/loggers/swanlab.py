@@ -20,6 +20,7 @@ class SwanLabLogger(Logger):
 
         folder = run / "swanlab"
         folder.mkdir(exist_ok=True)
+        # It must neither ask on the terminal nor replace the streams that the display writes to.
         self._run: Any = swanlab.init(
             project="agentrl", name=run.name, log_dir=str(folder), reinit=True,
             mode=os.environ.get("SWANLAB_MODE", "offline"), id=plain_name(run.name), resume="allow",

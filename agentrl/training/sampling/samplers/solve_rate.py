@@ -62,6 +62,7 @@ class SolveRate(TaskSampler):
     def probabilities(self, step: int) -> NDArray[np.float64]:
         """float64[arms], sums to 1; at least `floor` times the share of each arm."""
         solved, failed = self._counts(step)
+        # Tasks without evidence, most of a large data set, have the prior's value.
         signal = np.full(len(self.tasks), _signal(1.0, 1.0, self.config.target))
         seen = np.flatnonzero(solved + failed)
         signal[seen] = _signal(1 + solved[seen], 1 + failed[seen], self.config.target)
@@ -94,6 +95,7 @@ class SolveRate(TaskSampler):
         total = self._solved + self._failed
         seen = np.flatnonzero(total)
         rates = self._solved[seen] / total[seen]
+        # 1 / sum(p^2) is the number of equally likely tasks that would be as diverse.
         probabilities = self.probabilities(int(self._observed.max()))
         return {
             "sampling/tasks_seen": float(len(seen)),

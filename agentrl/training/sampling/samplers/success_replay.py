@@ -119,6 +119,7 @@ class SuccessReplay(TaskSampler):
     def observe(self, step: int, played: Sequence[PlayedTask]) -> None:
         """See TaskSampler; keeps the best successes of each group that was not solved by all."""
         self._others.observe(step, played)
+        # The next step is the first that may replay anything.
         for one in self._buffer.all():
             if not self._is_usable(one.step, step + 1):
                 self._buffer.remove(one.id)
@@ -126,6 +127,7 @@ class SuccessReplay(TaskSampler):
             successes, valid = group.successes(self.config.success_at)
             if not successes:
                 continue
+            # Where all members succeed, rewards are equal and there is nothing to learn.
             retired = len(successes) == valid
             kept = [] if retired else sorted(successes, key=_rank)[-self.config.per_group :]
             kept = [scored for scored in kept if _may_be_kept(scored)]

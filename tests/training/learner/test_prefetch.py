@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from agentrl.training.batching.prefetch import prefetch
+from agentrl.training.learner.micro_batches import prefetch
 
 DEADLINE_S = 20.0
 
