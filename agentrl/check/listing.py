@@ -7,7 +7,7 @@ from typing import Any
 
 from agentrl import extension_points, extras
 from agentrl.errors import ConfigError
-from agentrl.extension_points import Extension, ExtensionPoint
+from agentrl.extension_points import ExtensionPoint
 from agentrl.text import known_names
 
 
@@ -49,17 +49,16 @@ def listed(kind: str) -> list[Listed]:
     Raises:
         ConfigError: there is no such kind.
     """
-    point = point_of(kind)
-    return [_listed(point, one) for one in point.extensions()]
-
-
-def _listed(point: ExtensionPoint, one: Extension) -> Listed:
-    try:
-        description = description_of(point.resolve(one.name))
-    except ConfigError as error:
-        reason = str(error).removeprefix(f"{point.setting}={one.name}: ")
-        description = extras.advice_on_import(error) or f"cannot be loaded: {reason}"
-    return Listed(name=one.name, origin=one.origin, description=description, target=one.target)
+    point, found = point_of(kind), []
+    for one in point.extensions():
+        # One that lacks its library, or is broken, must not hide the others.
+        try:
+            text = description_of(point.resolve(one.name))
+        except ConfigError as error:
+            reason = str(error).removeprefix(f"{point.setting}={one.name}: ")
+            text = extras.advice_on_import(error) or f"cannot be loaded: {reason}"
+        found.append(Listed(name=one.name, origin=one.origin, description=text, target=one.target))
+    return found
 
 
 def description_of(found: Any) -> str:

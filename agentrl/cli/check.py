@@ -56,6 +56,7 @@ def check(
     """
     from agentrl.check import findings, findings_in_process, next_command
 
+    # Only what is given: kinds other than `env` take none of them.
     options = {"limit_s": limit} if limit is not None else {}
     if quick:
         options["quick"] = True
@@ -93,6 +94,7 @@ def _announced_checks() -> "Iterator[Callable[[str, float], None]]":
         def waiting(what: str, seconds: float) -> None:
             text = f"{what} ..." if seconds < 1 else f"{what} ... ({seconds:.0f} s)"
             status.update(escape(printable(text)))
+            # A log has no line that is drawn again.
             if not console.is_terminal and seconds >= _SLOW_CHECK_S and what not in announced:
                 announced.add(what)
                 typer.echo(printable(f"under way: {text}"), err=True)

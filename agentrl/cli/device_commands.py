@@ -74,6 +74,7 @@ def devices(context: typer.Context, driver: ListDriver = None) -> None:
     Example: agentrl devices
     """
     if context.invoked_subcommand is not None:
+        # Otherwise it would be ignored without a word.
         if driver is not None:
             raise ConfigError(
                 f"--driver {driver}: before a command it has no effect; put it after "
@@ -206,10 +207,12 @@ def shell(
 
     Example: agentrl devices shell emulator-5554 "ls /sdcard | head"
     """
+    # One word is a command line; the arguments of a command are quoted on the way to the phone.
     if len(command) == 1:
         command = ["sh", "-c", *command]
     with _phone(serial, command_s=_SHELL_S) as phone:
         (result,) = phone.batch(command)
+    # A pipe gets the bytes; a terminal must not act on what a phone prints.
     sys.stdout.write(result.output if not sys.stdout.isatty() else printable(result.output))
     raise typer.Exit(result.code)
 
@@ -230,6 +233,7 @@ def watch(
     before: dict[str, str] = {}
     with closing(track_devices(_server(), _WATCH_S)) as lists:
         for known in lists:
+            # None is a moment without news, so that the time limit is looked at.
             if known is not None:
                 for serial in sorted(known.keys() | before.keys()):
                     was, now = before.get(serial), known.get(serial, "gone")
@@ -256,6 +260,7 @@ def bench(
 
     with _phone(serial, driver=driver) as phone:
         rows = measure_methods(phone, rounds=rounds, change=screen_toggler(phone))
+        # What made captures change was the settings app.
         phone.perform(Key("HOME"))
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("", "method", "median, ms", "lag, ms", ""):
@@ -312,6 +317,7 @@ def doctor(
     if hosts is not None and is_local:
         what = f"phone {serial}" if serial is not None else f"--dialect {dialect}"
         raise ConfigError(f"{what}: without --hosts, and on the phone's node")
+    # The dialect's model and a named phone are on this machine; all phones may be on others.
     if hosts is not None or (os.environ.get("RAY_ADDRESS") and not is_local):
         _check_nodes(hosts, driver, deadline)
         return
@@ -371,6 +377,7 @@ def _check_phones(
     if len(serials) == 1:
         yield serials[0], _findings(server, serials[0], prove)
         return
+    # In threads, as a check mostly waits for its phone.
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         found = threads.map(lambda serial: list(_findings(server, serial, prove)), serials)
         yield from zip(serials, found, strict=True)

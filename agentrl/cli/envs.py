@@ -53,6 +53,7 @@ def list_(
         suggest(("envs", "list", "--all"), ("check", "env", "NumberGame-v0"))
         return
     typer.echo("\nFrom Gymnasium and installed packages:")
+    # One missing package is the reason for many: it is named once.
     lacking: dict[str, list[str]] = {}
     for id, why in env.third_party_envs().items():
         if why:

@@ -89,6 +89,7 @@ def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: boo
         raise ConfigError(f"--data {data}: no such file")
     game = find_env(env or "QA-v0")
     players = [name for name in _PLAYERS if name in game.players] if model == "tiny" else []
+    # The tiny model learns only with settings that were found for its environment.
     packaged = packaged_job(env, model) if env is not None and model == "tiny" else None
     templates = Environment(
         loader=PackageLoader("agentrl.cli", "scaffold/templates"),

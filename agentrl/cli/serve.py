@@ -46,6 +46,7 @@ def serve_reward(
     from agentrl.config import RewardConfig, arguments
 
     name, values = function, arguments(kwargs or [])
+    # A folder is a run that has trained a reward model.
     if Path(function).is_dir():
         name, values = "model", {"path": function, **values}
     try:
@@ -98,6 +99,7 @@ def serve_env(
     if not environment:
         raise ConfigError("ENVIRONMENT is missing; give an id, module:Class or path/file.py:Class.")
     id = resolve(named_job(environment)).env.id
+    # A wrong id fails here, and not in each request.
     env.find_env(id)
     given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]
     try:

@@ -196,6 +196,7 @@ def check_info(config: EnvConfig, play_twice: PlayTwice) -> Finding:
     """Info is plain data, deterministic, and has a `state_key`."""
     one, other = play_twice()
     for place, (a, b) in enumerate(zip(one.infos, other.infos, strict=False)):
+        # Recordings hold it as JSON.
         json.dumps(a, default=_plain)
         differs = [k for k in a if k in b and not equal_values(a[k], b[k])]
         if read := [k for k in differs if k in _READ]:
@@ -226,6 +227,7 @@ def check_reset(config: EnvConfig, budget_s: float) -> Finding:
         while step < config.max_turns and time.monotonic() < end:
             step += 1
             _, reward, terminated, truncated, _ = step_env(env, env.action_space.sample())
+            # float() would take a text for a number.
             if isinstance(reward, str) or not math.isfinite(float(reward)):
                 text = f"reward {reward!r} at step {step}"
                 return wrong(what, text, "it must be a finite number")

@@ -64,6 +64,7 @@ def check_no_text_passes_for_a_turn(target: type[ChatFormat], settings: Mapping[
     encoder = _encoder(target, settings)
     tokens = encoder.chat_model.token_ids
     plain = Conversation(encoder, "").observe(Message(role="user", text="hello")).token_ids
+    # Special tokens of a prompt that are no text of it.
     marks = [name for name, id in tokens.items() if id in plain and encoder.text([id]) == ""]
     hostile = Conversation(encoder, "").observe(
         Message(role="user", text=f"hello {' '.join(marks)}")

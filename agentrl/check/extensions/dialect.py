@@ -52,6 +52,7 @@ def check_malformed_replies_are_refused(target: type[Dialect]) -> None:
     dialect = target()
     screen = dialect.screen(SCREENS[0])
     spelled = [dialect.spell(action, screen) for action in _examples(dialect)]
+    # Half of a reply, or the same one twice, is not one action.
     cut = [reply[: len(reply) // 2] for reply in spelled]
     twice = [f"{reply}\n{reply}" for reply in spelled]
     for reply in (*_MALFORMED, *cut, *twice):

@@ -97,6 +97,7 @@ def check_plays(target: type[AdbSocket]) -> None:
         touched = phone.app_state(PACKAGE)["last"]
         assert np.allclose(touched, (0.5, 0.25), atol=0.05), f"(0.5, 0.25) touched {touched}"
         assert not np.array_equal(before, phone.screenshot()), "the touch does not show"
+        # Quotes, `$` and characters beyond ASCII have to survive two shells.
         text = "a \"b\" $HOME 'c' \u00e4\u4e2d;"
         assert phone.shell("echo", text) == f"{text}\n"
 

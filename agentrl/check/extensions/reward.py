@@ -35,6 +35,7 @@ def check_finite(target: Any, settings: Mapping[str, Any]) -> None:
 
 def check_repeatable(target: Any, settings: Mapping[str, Any]) -> None:
     """The same episode has the same reward each time, also in another process."""
+    # Each has a process of its own.
     with _functions(target, settings) as one, _functions(target, settings) as other:
         for episode in _episodes(settings):
             first = _score(one, episode, settings).components
@@ -54,6 +55,7 @@ def check_ends(target: Any, settings: Mapping[str, Any]) -> None:
     """Truncated episodes, episodes of one turn and empty ones are scored too."""
     with _functions(target, settings) as functions:
         _score(functions, truncated(_episodes(settings)[0]), settings)
+        # These have no columns of a run's data set.
         if "run" not in settings:
             functions.score(sample_episode(1))
             assert functions.score(sample_episode(0)).rewards == ()
@@ -62,12 +64,9 @@ def check_ends(target: Any, settings: Mapping[str, Any]) -> None:
 def _functions(
     target: Any, settings: Mapping[str, Any], *, retries: bool = True
 ) -> RewardFunctions:
-    return RewardFunctions([_config(target, settings)], retries=retries)
-
-
-def _config(target: Any, settings: Mapping[str, Any]) -> RewardConfig:
     kwargs = {name: value for name, value in settings.items() if name != "run"}
-    return RewardConfig(function=reference(target), kwargs=kwargs)
+    config = RewardConfig(function=reference(target), kwargs=kwargs)
+    return RewardFunctions([config], retries=retries)
 
 
 def _score(

@@ -61,6 +61,7 @@ def check_no_starvation(target: type[TaskSampler], config: SamplerConfig) -> Non
     for solved in (0.0, 1.0):
         with _folder() as folder:
             sampler = _made(config, folder)
+            # Only with evidence could it come to ignore a task.
             _train(sampler, solved, range(1, _STEPS))
             chosen = _train(sampler, solved, range(_STEPS, _STEPS + _VISITS))
             tasks = [played.task for step in chosen for played in step]
@@ -79,6 +80,7 @@ def check_resumed(target: type[TaskSampler], config: SamplerConfig) -> None:
     with _folder() as folder:
         sampler = _made(config, folder)
         _train(sampler, 0.5, range(1, 20))
+        # As a checkpoint stores it.
         saved = json.dumps(sampler.state())
         resumed = _made(config, folder)
         resumed.tasks.restore(sampler.tasks.state(19))
@@ -117,6 +119,7 @@ def _folder() -> "tempfile.TemporaryDirectory[str]":
 
 def _made(config: SamplerConfig, folder: str) -> TaskSampler:
     rollout = RolloutConfig(groups=_GROUPS, group_size=_SIZE)
+    # By the reward, as the made-up environments report no success.
     return load_sampler(
         replace(config, success_at=1.0), _SETS, rollout, run_seed=0,
         folder=Path(folder) / "sampler",

@@ -52,6 +52,7 @@ async def check_weights_arrive(target: type[WeightTransport]) -> None:
         await ask(engine, prompts)
         transport, engines = target(), _Engines(target(), engine)
         learner = _Learner(transport, load_file(folder / "model.safetensors"))
+        # Several versions, as a transport may send the differences to the one before.
         for version, checked in ((1, True), (2, False), (3, True)):
             new = tiny_folder(version % 2)
             learner.weights = load_file(new / "model.safetensors")

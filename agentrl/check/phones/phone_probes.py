@@ -45,6 +45,7 @@ def check_commands(phone: AdbPhone) -> Finding:
             phone.shell("true")
         except DeviceError as error:
             failures.append(error)
+            # Each further timeout would take as long as this one.
             if isinstance(error, DeviceTimeout) or len(failures) > _COMMANDS // 2:
                 break
             continue

@@ -104,6 +104,7 @@ def _rotation(auto: CommandResult, display: CommandResult) -> Finding:
 
 
 def _in_front(window: CommandResult) -> Finding:
+    # The window of such a dialog is named after the app that has failed.
     dialog = re.search(
         r"^ *mCurrentFocus=Window\{\S+ (?:u\d+ )?Application (Error|Not Responding): (\S+?)\}",
         window.output,

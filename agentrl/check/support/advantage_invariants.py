@@ -178,6 +178,7 @@ def _trained_tokens(
         greedy=[GREEDY] * len(groups),
         kl_coefficient=0.1,
     )
+    # Rounded: sums in another order differ in their last bits.
     return [
         (sample.episode, turn, sample.token_ids[at], round(advantage, 9), round(target, 9))
         for sample in built.samples

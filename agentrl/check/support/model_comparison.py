@@ -35,20 +35,18 @@ def episodes(encoder: ChatEncoder) -> list[TrainingSample]:
     for member in range(_SIBLINGS):
         talk, places = Conversation(encoder, "Play the game."), list[int]()
         for turn in range(_TURNS):
-            seed = turn if turn == 0 else 10 * member + turn
-            prompt = talk.observe(_message(seed, turn, sees))
+            # The first message is the same for all members: they share it as a prefix.
+            screen = np.random.default_rng(turn if turn == 0 else 10 * member + turn)
+            image = screen.integers(0, 255, (140, 84 + 28 * turn, 3), np.uint8)
+            images = (image,) if sees else ()
+            # The marks of turns in a text must stay text.
+            text = f"Turn {turn}:\n{IMAGE * len(images)}\nWhat now? <eos><|im_end|>"
+            prompt = talk.observe(Message(role="user", text=text, images=images))
             reply = rng.integers(33, 200, REPLY_TOKENS).tolist()
             places += range(len(prompt.token_ids), len(prompt.token_ids) + REPLY_TOKENS)
             talk.answer(reply)
         found.append(reply_sample(prompt, reply, places, member))
     return found
-
-
-def _message(seed: int, turn: int, sees: bool) -> Message:
-    image = np.random.default_rng(seed).integers(0, 255, (140, 84 + 28 * turn, 3), np.uint8)
-    images = (image,) if sees else ()
-    text = f"Turn {turn}:\n{IMAGE * len(images)}\nWhat now? <eos><|im_end|>"
-    return Message(role="user", text=text, images=images)
 
 
 def reply_sample(

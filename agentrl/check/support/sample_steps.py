@@ -25,6 +25,7 @@ def sample_steps(count: int = 25) -> Iterator[Groups]:
 
 
 def _group(rng: np.random.Generator) -> list[ScoredEpisode]:
+    # Equal episodes have a standard deviation of 0, by which an algorithm may divide.
     members = [_scored(rng) for _ in range(rng.integers(1, 5))]
     return members if rng.random() > _EQUAL else [members[0]] * len(members)
 

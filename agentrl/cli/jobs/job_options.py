@@ -67,6 +67,7 @@ class JobOptions:
         """
         settings = [text for text in overrides or () if "=" in text]
         others = [text for text in overrides or () if "=" not in text]
+        # `CONFIG --resume RUN` names the run as well.
         if others and not (resume and len(others) == 1):
             raise ConfigError(
                 f"{others[0]!r}: overrides are written key=value, such as optim.lr=1e-5"
@@ -126,6 +127,7 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
         name = run.name or f"{named}-MMDD-HHMMSS"
         hint = _resume_of_another_name(job) or "give the run's folder"
         raise ConfigError(f"--resume: {run.dir} contains no run {name!r}; {hint}")
+    # A finished run has nothing left to do.
     return max(found, key=lambda path: (job_state(path) != "finished", path.stat().st_mtime))
 
 

@@ -76,6 +76,7 @@ def pipeline(
     print_table(table)
     typer.echo(f"pipeline: {folder}")
     typer.echo(f"report: {export.write_pipeline_report(folder)}")
+    # By number, as the names of ten stages would not be in order.
     models = sorted(folder.glob("*-*/model"), key=lambda one: int(one.parent.name.split("-")[0]))
     played = [model.parent for model in models if (model.parent / "episodes").is_dir()]
     suggest(*(("view", run) for run in played[-1:]), ("infer", models[-1], "DATA", "--out", "FILE"))

@@ -1,7 +1,7 @@
 """`agentrl plan`: the memory that a job takes on each GPU, without running it."""
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from agentrl.cli.jobs.job_options import OVERRIDES
 from agentrl.cli.terminal import suggest
 from agentrl.errors import ConfigError
 from agentrl.text import pluralize, printable
-
-if TYPE_CHECKING:
-    from agentrl.cluster.placement import Layout
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:GB)?", re.IGNORECASE)
 
@@ -51,7 +48,9 @@ def plan(
     each = engine_class(job.rollout).num_gpus(job.rollout.engine_kwargs)
     layout = layout_on(gpus, nodes, job.rollout, job.train)
     found = plan_memory(job, layout, card, report=_say, host=host)
-    typer.echo(f"{job.model.path}: {_where(layout)}, {nodes * gpus} x {card / 1e9:g} GB")
+    ranks, engines = pluralize(len(layout.ranks), "rank"), pluralize(len(layout.engines), "engine")
+    place = f"{ranks} and {engines} {'together' if layout.together else 'apart'}"
+    typer.echo(f"{job.model.path}: {place}, {nodes * gpus} x {card / 1e9:g} GB")
     for title, items in found.describe().items():
         typer.echo(title)
         for name, size in items.items():
@@ -72,14 +71,9 @@ def _say(what: str) -> None:
     typer.echo(printable(f"{what} ..."), err=True)
 
 
-def _where(layout: "Layout") -> str:
-    place = "together" if layout.together else "apart"
-    ranks, engines = pluralize(len(layout.ranks), "rank"), pluralize(len(layout.engines), "engine")
-    return f"{ranks} and {engines} {place}"
-
-
 def _bytes(option: str, text: str) -> float:
     match = _SIZE.fullmatch(text.strip())
     if match is None or float(match[1]) <= 0:
         raise ConfigError(f"{option} {text}: must be a size such as 80GB")
+    # As it is sold: 80GB are 80 * 10^9 bytes.
     return float(match[1]) * 1e9

@@ -53,6 +53,7 @@ def sweep(
         print_runs([summarize(run, folder) for run in found])
     suggest(("view", folder))
     if failed:
+        # The same command keeps what has finished and resumes the rest.
         again = (f"--name={title}", f"--parallel={parallel}")
         suggest(("sweep", config, *settings, *again), prefix=f"{len(failed)} failed. ")
         raise typer.Exit(1)

@@ -104,6 +104,7 @@ def _data(settings: PortedSettings) -> None:
     """Set the data sets, their columns, and the order of their rows."""
     ours, parts = settings.ours, settings.parts
     files = _as_list(parts.get("data") or OPEN)
+    # Several files are one data set there; here each is an environment of a mixture.
     if len(files) == 1:
         ours["env.kwargs.data"] = files[0]
     else:
@@ -246,6 +247,7 @@ def combine_model(settings: PortedSettings) -> None:
     if str(parts.get("low_precision")) in ("bf16", "bfloat16", "adamw_bf16"):
         ours["train.master_dtype"] = "bfloat16"
     settings.drop("output", "runs are stored in run.dir, by default runs")
+    # 16 is TRL's default.
     rank = parts.get("lora", 16 if parts.get("use_peft") else 0)
     if not rank or parts.get("use_peft", True) is False:
         settings.drop("model.lora.alpha")
@@ -270,6 +272,7 @@ def combine_intervals(settings: PortedSettings) -> None:
         settings.drop("algorithm.critic.warmup_steps")
     if (loggers := ours.get("logging")) is not None:
         known = ("console", "file", "none", "all")
+        # Their loggers may not be installed here: `NAME?` skips one that is missing.
         extra = [f"{name}?" for name in _as_list(loggers) if name not in known]
         ours["logging"] = ["console", "file", *extra]
 
@@ -345,6 +348,7 @@ def _fit_algorithm(settings: PortedSettings) -> None:
     """Drop the settings that the algorithm and its loss do not have."""
     ours = settings.ours
     name = ours.setdefault("algorithm.name", "grpo")
+    # Without division by the standard deviation, GRPO is Dr. GRPO (arXiv:2503.20783).
     if name == "grpo" and str(settings.parts.get("scale", "group")).lower() in ("none", "false"):
         name = ours["algorithm.name"] = "dr_grpo"
     loss = ours.get("algorithm.loss.name")

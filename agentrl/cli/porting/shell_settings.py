@@ -132,6 +132,7 @@ def _command(text: str, launch: re.Pattern[str]) -> list[str]:
             for command in _commands(_expanded(line, variables), arrays):
                 words = _from_launch(command, launch)
                 found = words if len(words) > len(found) else found
+            # A value that depends on what is not evaluated is no longer known.
             for name in filter(None, itertools.chain(*_ASSIGNED_SOMEHOW.findall(line))):
                 variables.pop(name, None)
     return [word.translate(_SHOWN) for word in found]
@@ -184,6 +185,7 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[3]
         default = _expanded(match[2], variables) if match[2] else ""
+        # Of the environment only HOME is taken: other variables may be set for the job alone.
         return (
             variables.get(name)
             or default

@@ -146,6 +146,7 @@ def _report(
         )
 
     opened = replay.open(run)
+    # What was read from screens is compared with the facts; no reward takes part.
     if judge == reward_audit.SIGHT:
         return reward_audit.audit_sight(opened, recorded_episodes(run, where, last))
     if judge.partition("/")[0] == reward_audit.REWARD and not judge.endswith(".py"):

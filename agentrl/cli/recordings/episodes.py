@@ -67,8 +67,11 @@ def episodes(
         query=None if query is None else parse_query(query, recorded),
     )  # fmt: skip
     matching = where.of(recorded)
+    # Standard output is for the rows alone if they are JSON.
     if recorded and not matching:
-        typer.echo(f"No episode matches. Recorded: {_counts(recorded)}", err=as_json)
+        counts = Counter(f"{s.split} {s.outcome.value}" for s in recorded)
+        listed = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+        typer.echo(f"No episode matches. Recorded: {listed}", err=as_json)
         if (unknown := unknown_label(label, recorded)) is not None:
             typer.echo(printable(unknown), err=as_json)
         return
@@ -78,15 +81,11 @@ def episodes(
             typer.echo(json.dumps(episode_row(summary)))
         return
     _print_table(shown, len(matching))
+    # A fraction of all outcomes, whichever of them are listed.
     if any(s.outcome.void for s in matching):
         typer.echo(printable(_void_causes(replace(where, outcome=None).of(recorded))))
     if matching:
         suggest(("view", run, "--episode", matching[-1].id), ("view", run))
-
-
-def _counts(episodes: Sequence["Summary"]) -> str:
-    counts = Counter(f"{s.split} {s.outcome.value}" for s in episodes)
-    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
 
 
 def _void_causes(episodes: Sequence["Summary"]) -> str:

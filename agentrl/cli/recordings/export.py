@@ -135,6 +135,7 @@ def _write_data(
     if kind not in kinds:
         raise ConfigError(f"--as {kind}: must be one of {', '.join(kinds)}")
     check_label(where.label, run.episodes())
+    # Training on evaluations would leave nothing to evaluate with.
     if kind != "episodes" and where.split is None and not held_out:
         if count := len(run.episodes(replace(where, held_out=True))):
             typer.echo(
@@ -240,6 +241,7 @@ def merge(
         raise ConfigError(f"--dtype {dtype}: must be float32 or bfloat16")
     if adapter and dtype is not None:
         raise ConfigError("--dtype and --adapter exclude each other: adapters keep their precision")
+    # Only after the options are checked, as it loads torch.
     from agentrl.runs.run_folder import RunFolder
     from agentrl.training.checkpoints.model_export import export_checkpoint
 

@@ -164,6 +164,7 @@ def recorded_episodes(run: str, where: "Filter", last: int) -> "Iterator[Recorde
 
     opened = replay.open(run)
     latest = matching_episodes(opened, where, last)
+    # The index also lists episodes whose files were pruned or are damaged.
     is_empty = True
     for recorded in opened.opened(latest):
         is_empty = False

@@ -68,6 +68,7 @@ def print_runs(found: "Sequence[RunSummary]") -> None:
     rows, gap = [_row(one) for one in found], 3
     shown = list(rows[0])
     widths = {name: max(cell_len(name), *(cell_len(row[name]) for row in rows)) for name in shown}
+    # rich would narrow all columns until none of them could be read.
     for name in _LEFT_OUT:
         if sum(widths[name] + gap for name in shown) + 1 > table_width():
             shown.remove(name)
