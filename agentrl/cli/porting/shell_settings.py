@@ -151,7 +151,7 @@ def _from_launch(words: list[str], launch: re.Pattern[str]) -> list[str]:
         # The whole command as one argument, as in `bash -c "..."`.
         if " " in word:
             return _commands(word[match.start() :], {})[0]
-        # Options of torchrun come before the module; before a script, they are left out later.
+        # Options of torchrun come before the module.
         return words if word.endswith(".py") else words[index:]
     return []
 

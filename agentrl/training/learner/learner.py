@@ -225,8 +225,8 @@ class Learner:
         longest = settings.aggregate_constant
         if longest is None:
             longest = float(self._settings.max_turns * self._settings.rollout.max_new_tokens)
-        # Weights add up to 1 over the step. A part of it has `num_steps` times its share, so that
-        # the mean of the parts' losses is the loss of the whole.
+        # A token's weight is its share of the loss of all samples. Each of the `num_steps` parts
+        # takes it times their number, so that the mean of the parts' losses is the whole loss.
         of_policy = loss_weights(samples, settings.aggregate, longest)
         of_critic = loss_weights(samples, "token_mean")
         critic = self._algorithm.requires.critic
