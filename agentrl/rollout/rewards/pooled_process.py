@@ -39,8 +39,8 @@ _LOOK_S = 0.25
 """How often a call's deadline is looked at."""
 _END_S = 2.0
 """Seconds for a process to end after its connection was closed."""
-_LOAD_S = registry.IMPORT_DEADLINE_S + 30.0
-"""Seconds for a process to import its functions; it reports itself an import that hangs."""
+_LOAD_S = 330.0
+"""Seconds for a process to import its functions, which may compile a kernel."""
 _PATIENCE = 3
 """An episode waits for others that hang as often as this many deadlines."""
 
