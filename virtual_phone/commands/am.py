@@ -71,7 +71,10 @@ def read_intent(arguments: list[str]) -> Intent:
         elif option in _VALUES:
             value = _next(left, option)
             if option == "-f":
-                intent.bits = _number(value)
+                try:
+                    intent.bits = int(value, 0)
+                except ValueError:
+                    raise ValueError(f'For input string: "{value[:40]}"') from None
             elif option in names:
                 setattr(intent, names[option], value)
         elif option.startswith("-"):
@@ -83,13 +86,6 @@ def read_intent(arguments: list[str]) -> Intent:
         else:
             intent.package = option
     return intent
-
-
-def _number(text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise ValueError(f'For input string: "{text[:40]}"') from None
 
 
 def _next(left: Iterator[str], option: str) -> str:
@@ -124,7 +120,11 @@ async def am(ctx: CommandContext) -> int:
             ctx.phone.tasks.stop(intent.package)
         return 0
     if verb == "kill-all" or (verb == "kill" and intent.package):
-        return _kill(ctx.phone.tasks, intent.package)
+        tasks = ctx.phone.tasks
+        for name in tasks.running - {tasks.front}:  # processes that are not in front
+            if intent.package in ("", name):
+                tasks.stop(name)
+        return 0
     if verb == "broadcast":
         ctx.print(f"Broadcasting: {intent}")
         result = ctx.phone.input.receive_broadcast(intent.action, intent.extras)
@@ -135,14 +135,6 @@ async def am(ctx: CommandContext) -> int:
     if verb == "instrument":
         return ctx.print(f"INSTRUMENTATION_FAILED: {intent.component}")
     return ctx.fail(f"Unknown command: {verb}", 255)
-
-
-def _kill(tasks: AppTasks, package: str) -> int:
-    """`am kill PACKAGE`, `am kill-all`: end processes that are not in front."""
-    for name in tasks.running - {tasks.front}:
-        if package in ("", name):
-            tasks.stop(name)
-    return 0
 
 
 def _stack(ctx: CommandContext, arguments: list[str]) -> int:
@@ -258,7 +250,10 @@ def _start_activity(ctx: CommandContext, package: str, activity: str, intent: In
     component = component_name(package, activity) if activity else ""
     app = tasks.apps.get(package)
     if app is None:
-        is_known = _is_of_the_system(package, activity)
+        known = ACTIVITIES.get(package, "")
+        is_known = package == LAUNCHER or (
+            bool(known) and component in ("", component_name(package, known))
+        )
     else:
         is_known = component in ("", *app.components)
     if not is_known or package in tasks.disabled:
@@ -280,15 +275,6 @@ def _start_activity(ctx: CommandContext, package: str, activity: str, intent: In
         ctx.fail(f"Error: {package} refuses its extras: {error}")
         return ""
     return "WARM" if is_running else "COLD"
-
-
-def _is_of_the_system(package: str, activity: str) -> bool:
-    if package == LAUNCHER:
-        return True
-    known = ACTIVITIES.get(package)
-    return known is not None and (
-        not activity or component_name(package, activity) == component_name(package, known)
-    )
 
 
 @command("monkey")

@@ -93,7 +93,9 @@ def set_(ctx: CommandContext) -> int:
     shell, words = ctx.shell.state, list(ctx.arguments)
     if not words:
         for name, value in sorted(shell.environment.items()):
-            ctx.print(f"{name}={_quoted(value)}")
+            if not re.fullmatch(r"[\w./:,@%+-]+", value):
+                value = "'" + value.replace("'", "'\\''") + "'"
+            ctx.print(f"{name}={value}")
         return 0
     while words and words[0][:1] in ("-", "+") and len(words[0]) > 1:
         word = words.pop(0)
@@ -113,12 +115,6 @@ def set_(ctx: CommandContext) -> int:
     if words:
         shell.positional = words
     return 0
-
-
-def _quoted(value: str) -> str:
-    """A value as it can be read again, quoted only if it has to be."""
-    plain = re.fullmatch(r"[\w./:,@%+-]+", value)
-    return value if plain else "'" + value.replace("'", "'\\''") + "'"
 
 
 @command("shift")

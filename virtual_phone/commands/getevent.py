@@ -46,7 +46,10 @@ def sendevent(ctx: CommandContext) -> int:
         return ctx.fail(f'sendevent: {bound} 4 arguments (see "sendevent --help")')
     path, phone = ctx.arguments[0], ctx.phone
     phone.files.stat(ctx.path(path))
-    kind, code, value = (_number(word) for word in ctx.arguments[1:])
+    # As C's `atoi` reads them: 0 for other words, and 32 bits, so that 4294967295 is -1.
+    read = (re.match(r"\s*([+-]?\d{1,18})", word) for word in ctx.arguments[1:])
+    numbers = (int(found[1]) if found else 0 for found in read)
+    kind, code, value = ((number + (1 << 31)) % (1 << 32) - (1 << 31) for number in numbers)
     at = phone.files.resolve(ctx.path(path))
     if at == TOUCHSCREEN:
         acts = [partial(phone.input.move, *m) for m in phone.drivers.touch(kind, code, value)]
@@ -61,12 +64,6 @@ def sendevent(ctx: CommandContext) -> int:
         for act in acts:
             act()
     return 0
-
-
-def _number(word: str) -> int:
-    """A number as C's `atoi` reads it: 0 for other words, and 32 bits, so that 4294967295 is -1."""
-    found = re.match(r"\s*([+-]?\d{1,18})", word)
-    return ((int(found[1]) if found else 0) + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def _describe(ctx: CommandContext, device: InputDevice, options: set[str]) -> None:

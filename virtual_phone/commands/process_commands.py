@@ -115,20 +115,15 @@ def ps(ctx: CommandContext) -> int:
         or (not wanted and process.user == "shell" and process.name != "adbd")
     ]
     fields = [_FIELDS[name] for name in columns]
-    ctx.print(_row([title for title, *_ in fields], [width for _, width, _ in fields]))
     up_s = ctx.phone.clock.uptime_s()
-    for process in shown:
-        cells = [str(value(process, up_s)) for *_, value in fields]
-        ctx.print(_row(cells, [width for _, width, _ in fields]))
+    rows = [[str(value(process, up_s)) for *_, value in fields] for process in shown]
+    for cells in ([title for title, *_ in fields], *rows):
+        padded = [
+            cell.rjust(width) if width > 0 else cell.ljust(-width)
+            for cell, (_, width, _) in zip(cells, fields, strict=True)
+        ]
+        ctx.print(" ".join(padded).rstrip())
     return 0 if shown else 1
-
-
-def _row(cells: list[str], widths: list[int]) -> str:
-    padded = [
-        cell.rjust(width) if width > 0 else cell.ljust(-width)
-        for cell, width in zip(cells, widths, strict=True)
-    ]
-    return " ".join(padded).rstrip()
 
 
 @command("pidof")

@@ -85,8 +85,10 @@ def wm(ctx: CommandContext) -> int:
 def _size(ctx: CommandContext, arguments: list[str]) -> int:
     geometry = ctx.phone.geometry
     if not arguments:
-        ctx.print(f"Physical size: {_by(geometry.physical)}")
-        return ctx.print(f"Override size: {_by(geometry.override)}") if geometry.override else 0
+        for name, size in (("Physical", geometry.physical), ("Override", geometry.override)):
+            if size is not None:
+                ctx.print(f"{name} size: {size[0]}x{size[1]}")
+        return 0
     if arguments[0] == "reset":
         geometry.set_size(None)
     else:
@@ -136,10 +138,6 @@ def _rotation(ctx: CommandContext, arguments: list[str]) -> int:
     else:
         raise ValueError(f"expected free or lock, not {verb}")
     return 0
-
-
-def _by(size: tuple[int, int]) -> str:
-    return f"{size[0]}x{size[1]}"
 
 
 @command("screenrecord")
