@@ -45,7 +45,14 @@ def input_(ctx: CommandContext) -> int | Awaitable[int]:
     taken = is_taken(phone)
     # On a real phone, `input` returns when the gesture has ended.
     if ms and phone.tempo == "real":
-        return _after(ms, (lambda: None) if taken else act)
+
+        async def finish() -> int:
+            await asyncio.sleep(ms / 1000)
+            if not taken:
+                act()
+            return 0
+
+        return finish()
     if not taken:
         act()
     return 0
@@ -57,12 +64,6 @@ def is_taken(phone: VirtualPhone) -> bool:
     if fault and fault != "lost":  # the window has the focus now
         phone.faults.set("focus", fault)
     return bool(fault)
-
-
-async def _after(ms: int, act: Callable[[], object]) -> int:
-    await asyncio.sleep(ms / 1000)
-    act()
-    return 0
 
 
 def _tap(phone: VirtualPhone, values: list[str]) -> Gesture:

@@ -51,7 +51,13 @@ class TrustedKeys:
         if self._files.find(KEYS_FILE) is None:
             return False
         lines = self._files.read(KEYS_FILE).decode("utf-8", "replace").splitlines()
-        return any(_verify(line, token, signature) for line in lines)
+        digest = _DIGEST_INFO + token
+        padding = b"\xff" * (_KEY_BYTES - len(digest) - 3)
+        expected = int.from_bytes(b"\x00\x01" + padding + b"\x00" + digest, "big")
+        return len(signature) == _KEY_BYTES and any(
+            pow(int.from_bytes(signature, "big"), exponent, modulus) == expected
+            for modulus, exponent in filter(None, map(_numbers, lines))
+        )
 
 
 class AdbAuthenticator:
@@ -79,17 +85,6 @@ class AdbAuthenticator:
             key = payload.split(b"\0")[0].decode("ascii", "replace")
             return None if self._keys.accept_new(key.strip()) else b""
         return b""
-
-
-def _verify(key: str, token: bytes, signature: bytes) -> bool:
-    numbers = _numbers(key)
-    if numbers is None or len(signature) != _KEY_BYTES:
-        return False
-    modulus, exponent = numbers
-    signed = pow(int.from_bytes(signature, "big"), exponent, modulus)
-    digest = _DIGEST_INFO + token
-    padding = b"\xff" * (_KEY_BYTES - len(digest) - 3)
-    return signed == int.from_bytes(b"\x00\x01" + padding + b"\x00" + digest, "big")
 
 
 def _numbers(key: str) -> tuple[int, int] | None:

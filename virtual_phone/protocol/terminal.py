@@ -118,7 +118,8 @@ class TerminalDevice:
             self._line.insert(self._cursor, character)
             shown = bytes([character])
             self._screen(b"^" + bytes([character + 64]) if character < 32 else shown)
-            self._redraw_rest()
+            rest = bytes(self._line[self._cursor :])
+            self._screen(rest + b"\b" * _width(rest) if rest else b"")
 
     def _erase(self, num_bytes: int) -> None:
         """Erase whole characters of UTF-8 before the cursor."""
@@ -136,11 +137,6 @@ class TerminalDevice:
     def _clear(self) -> None:
         self._line.clear()
         self._num_after, self._history_at = 0, len(self._history)
-
-    def _redraw_rest(self) -> None:
-        rest = self._line[self._cursor :]
-        if rest:
-            self._screen(bytes(rest) + b"\b" * _width(rest))
 
     def _edit(self, key: str) -> None:
         """Handle a key that moves the cursor, or takes an earlier line."""

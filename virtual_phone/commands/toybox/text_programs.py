@@ -154,7 +154,10 @@ async def _run(
         fs.mkdir(path, recursive=True)
     for path, content in (*inputs.items(), ("", encode(stdin))):
         fs.write_file(_FOLDER + path if path else "/stdin", content)
-    variables = _variables(ctx) if any("ENVIRON" in word for word in words) else ""
+    variables = ""
+    if any("ENVIRON" in word for word in words):
+        exported = ((name, ctx.environment.get(name)) for name in sorted(ctx.shell.state.exported))
+        variables = "".join(f"{n}={shlex.quote(v)} " for n, v in exported if v is not None)
     script = f"cd {shlex.quote(folder)}; {variables}{shlex.join(words)} </stdin >/stdout 2>/stderr"
     try:
         result = await bash.execute(script)
@@ -189,12 +192,6 @@ def _codecs(
             lambda data: data.decode("utf-8", "replace").encode("latin-1", "replace"),
         )
     return bytes, bytes
-
-
-def _variables(ctx: CommandContext) -> str:
-    """The exported variables, as assignments before a command."""
-    known = ((name, ctx.environment.get(name)) for name in sorted(ctx.shell.state.exported))
-    return "".join(f"{name}={shlex.quote(value)} " for name, value in known if value is not None)
 
 
 def _contents(fs: "FileSystem", folder: str) -> Iterable[tuple[str, bytes]]:
