@@ -22,7 +22,10 @@ from rich.table import Table
 from agentrl import config as configuration
 from agentrl.cluster.placement import Layout, Node, plan_layout
 from agentrl.config import Config
-from agentrl.training.plan.memory_plan import MemoryPlanner, config_folder
+from agentrl.rollout.play_plan import plan_play
+from agentrl.training.learner.learner_settings import LearnerSettings
+from agentrl.training.plan.job_size import config_folder
+from agentrl.training.plan.memory_plan import MemoryPlanner
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
 
 MODELS = [f"Qwen/Qwen2.5-VL-{size}-Instruct" for size in ("3B", "7B", "32B", "72B")]
@@ -62,7 +65,7 @@ def needed(config: Config) -> Iterator[str]:
     """The number of GPUs of each size."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = config_folder(config.model, Path(scratch) / "model")
-        two = MemorySimulation(config, 2).run(folder)
+        two = MemorySimulation(LearnerSettings.of(config), 2).run(folder)
         for card in CARDS:
             plain, offloaded = (
                 fewest(
@@ -83,7 +86,10 @@ def fewest(config: Config, card: float, folder: Path, two: RankMemory) -> float:
     for count in range(1, MOST + 1):
         for placed, layout in placements(config, count):
             memory = divided(two, len(layout.ranks))
-            if not MemoryPlanner(placed, layout, folder).plan(card, memory).problems:
+            planner = MemoryPlanner(
+                LearnerSettings.of(placed), plan_play(placed), placed.checkpoint, layout, folder
+            )
+            if not planner.plan(card, memory).problems:
                 return count
     return math.inf
 

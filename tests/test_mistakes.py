@@ -36,7 +36,7 @@ def small_machine(monkeypatch):
 def test_every_configuration_resolves(config, capsys, monkeypatch):
     monkeypatch.setattr("agentrl.training.plan.length_check._BUDGET_S", 0.0)  # tested there
     # As on a machine with the memory and the time for models of billions of parameters.
-    monkeypatch.setattr("agentrl.training.plan.cpu_memory_plan.misfits", lambda *_: [])
+    monkeypatch.setattr("agentrl.training.plan.dry_run.misfits_without_gpus", lambda *_: [])
     given = ["devices.source=virtual:4"] if "source: ???" in config.read_text() else []
     assert run(["train", str(config), *given, "--dry-run"]) == 0
     _, _, unchecked = capsys.readouterr().out.partition("not checked:\n")

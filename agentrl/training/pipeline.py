@@ -23,6 +23,7 @@ from agentrl.rollout.environments.resolved_env import history_of, resolve_env
 from agentrl.runs.run_folder import RunFolder
 from agentrl.text import did_you_mean, known_names, quoted
 from agentrl.training.job import Job, run_job
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.offline.finetuning import (
     PreferenceTraining,
     RewardModelTraining,
@@ -222,7 +223,8 @@ class StagedRun:
                     JOBS[stage.job](config).plan(restored=False)
                     continue
                 if _EARLIER not in _as_text(stage.settings.get("model")):
-                    check_learner(config)
+                    check_learner(LearnerSettings.of(config), config.logging)
+                    config.validate_for_training()
                 if stage.job == "train":
                     open_translator(resolve_env(config.env))
             except ConfigError as error:

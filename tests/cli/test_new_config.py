@@ -110,7 +110,7 @@ def test_a_written_configuration_passes_a_dry_run(
 ) -> None:
     monkeypatch.setattr("agentrl.training.plan.length_check._BUDGET_S", 0.0)  # playing takes long
     # As on a machine with the memory and the time for models of billions of parameters.
-    monkeypatch.setattr("agentrl.training.plan.cpu_memory_plan.misfits", lambda *_: [])
+    monkeypatch.setattr("agentrl.training.plan.dry_run.misfits_without_gpus", lambda *_: [])
     monkeypatch.chdir(tmp_path)
     rows = [{"question": f"What is {k} + 1?", "answer": str(k + 1)} for k in range(200)]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

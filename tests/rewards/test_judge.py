@@ -16,7 +16,7 @@ from agentrl.config import Config, RewardConfig
 from agentrl.data.image_loading import load_image
 from agentrl.errors import ConfigError, RewardError
 from agentrl.rewards.judge import RUBRIC, Judge
-from agentrl.rollout.nodes.job_files import local_folders
+from agentrl.rollout.nodes.job_files import free_texts, local_folders
 from agentrl.rollout.rewards.loaded_reward import load_rewards
 from agentrl.rollout.rewards.reward_signatures import RewardSpec
 from agentrl.rollout.rewards.scoring import RewardFunctions, score_or_void
@@ -184,7 +184,7 @@ def test_the_cache_does_not_travel_to_other_nodes(server, tmp_path):
     config = Config(rewards=[RewardConfig(function="judge", kwargs=kwargs)])
     RewardFunctions(config.rewards).score(played())
     assert [*(tmp_path / "cache").rglob("*.json")]
-    assert local_folders(config)[tmp_path / "cache"] == []
+    assert local_folders(config.to_dict(), free_texts(config))[tmp_path / "cache"] == []
 
 
 def test_the_deadline_covers_all_attempts(server):

@@ -60,7 +60,9 @@ def _announce(plan: "JobPlan", options: JobOptions) -> None:
         return
     from agentrl.training.plan.work_estimate import estimate_work
 
-    for stage, amount in estimate_work(plan.settings, plan.play).items():
+    settings = plan.settings
+    stages = estimate_work(plan.play, settings.warm_start, settings.train.steps)
+    for stage, amount in stages.items():
         typer.echo(f"{stage:18} {amount}")
 
 
@@ -76,14 +78,16 @@ def _print_plan(options: JobOptions) -> None:
     # Only now, as it loads torch, which takes seconds.
     from agentrl.training.checkpoints import checkpoint_store
     from agentrl.training.plan.dry_run import MEMORY, MISFITS, describe_plan
+    from agentrl.training.plan.job_plan import plan_training
 
-    warm_start_pending = run is None or checkpoint_store.latest(run) is None
-    plan = describe_plan(job, run=run, warm_start_pending=warm_start_pending)
+    is_pending = run is None or checkpoint_store.latest(run) is None
+    plan = plan_training(job, warm_start_pending=is_pending, begins=False)
+    found = describe_plan(plan, run=run)
     # It imports torch: that it can be imported, the plan has checked.
     from agentrl.check import check_own_classes
 
     check_own_classes(job.algorithm)
-    for part, values in plan.items():
+    for part, values in found.items():
         # The settings take few lines if short lists and sections stay on one.
         flow = None if part == "config" else False
         text = yaml.safe_dump(
@@ -94,7 +98,7 @@ def _print_plan(options: JobOptions) -> None:
             default_flow_style=flow,
         )
         typer.echo(text, nl=False)
-    if MISFITS in plan.get(MEMORY, {}):
+    if MISFITS in found.get(MEMORY, {}):
         typer.echo("# The job does not fit: see memory.")
         raise typer.Exit(1)
     command = ("train", run, "--resume") if run else ("train", options.config, *options.settings)

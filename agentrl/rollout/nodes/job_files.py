@@ -40,7 +40,7 @@ def _named_code(tree: Mapping[str, Any]) -> dict[str, Path]:
     return {text: file for text, file in found.items() if file is not None}
 
 
-def local_folders(config: Config) -> dict[Path, list[str]]:
+def local_folders(tree: Mapping[str, Any], arguments: Iterable[str]) -> dict[Path, list[str]]:
     """The files of the user that a job needs wherever it runs, except for its model.
 
     These are the code that settings name, unless it is installed; what was imported from the
@@ -49,22 +49,23 @@ def local_folders(config: Config) -> dict[Path, list[str]]:
     or mention others.
 
     Args:
-        config: of a job that has been checked, so that its modules are imported.
+        tree: the configuration of a job that has been checked, so that its modules are imported.
+        arguments: texts that may name files; see `free_texts`.
 
     Returns:
         The names of the files in each folder and below; more than `MAX_FILES`, or more than
         `MAX_BYTES`, are not all listed. Hidden files, virtual environments, runs and models are
         left out. No folder is in another one.
     """
-    skipped = {Path(config.run.dir).absolute(), Path(config.model.path).absolute()}
+    skipped = {Path(tree["run"]["dir"]).absolute(), Path(tree["model"]["path"]).absolute()}
     folders: dict[Path, list[str]] = {}
-    for path in sorted({*_code(config.to_dict()), *_named_data(_free_texts(config))}):
+    for path in sorted({*_code(tree), *_named_data(arguments)}):
         folder = path if path.is_dir() else path.parent
         names = folders.setdefault(folder, []) or _names_below(folder, skipped)
         own = [] if path.is_dir() or path.name in names else [path.name]
         folders[folder] = [*names, *own]
-    if config.env.prompt is not None:
-        template = find_template(config.env.prompt).absolute()
+    if (prompt := tree["env"]["prompt"]) is not None:
+        template = find_template(prompt).absolute()
         if not template.resolve().is_relative_to(_PACKAGE):
             names = folders.setdefault(template.parent, [])
             names += [] if template.name in names else [template.name]
@@ -115,7 +116,7 @@ def _named_data(texts: Iterable[str]) -> Iterator[Path]:
                 yield Path(os.path.normpath(path))
 
 
-def _free_texts(value: Any) -> Iterator[str]:
+def free_texts(value: Any) -> Iterator[str]:
     """All texts in the mappings of a configuration, whose keys it does not define."""
     if dataclasses.is_dataclass(value):
         value = [getattr(value, one.name) for one in dataclasses.fields(value)]
@@ -123,7 +124,7 @@ def _free_texts(value: Any) -> Iterator[str]:
         yield from _texts(value)
     elif isinstance(value, list):
         for item in value:
-            yield from _free_texts(item)
+            yield from free_texts(item)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -229,7 +230,7 @@ class JobFiles:
         self._job = JobOnNode(tree, config.digest(), Path.cwd())
         self._roots: Mapping[str, Path] = {}
         if reservation.has_other_nodes:
-            self._roots = reservation.mirror(local_folders(config))
+            self._roots = reservation.mirror(local_folders(config.to_dict(), free_texts(config)))
 
     def on(self, node: Node) -> JobOnNode:
         """The job for an actor on a node."""

@@ -17,7 +17,7 @@ from agentrl.config import Config, parse_loggers
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.extension_points import LOGGER
 from agentrl.files import StrPath, lock_folder
-from agentrl.rollout.play_plan import PlayPlan, plan_play
+from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.workers.open_rollouts import open_rollouts
 from agentrl.rollout.workers.rollouts import Rollouts
 from agentrl.runs.job_failure import recorded_failure
@@ -194,7 +194,7 @@ class _SharedRollouts:
         if self._opened is None:
             self._model = self._policy.model_folder(plan, self._scratch)
         if self._model is not None:  # its tokenizer says which prompts are too long
-            plan = plan_play(skip_long_prompts(plan.source, self._model))
+            plan = skip_long_prompts(plan, self._model)
         if self._opened is None:
             version = self._policy.trained_steps
             self._opened = await open_rollouts(plan, self._model, folder, version)

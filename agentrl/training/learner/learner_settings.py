@@ -1,8 +1,9 @@
 """The part of a job that its learner needs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
+from agentrl.cluster.placement import Layout
 from agentrl.config import (
     AlgorithmConfig,
     Config,
@@ -31,7 +32,7 @@ class LearnerSettings:
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """Take a job's settings; with several nodes, of the configuration that a layout changed."""
+        """Take the learner's part of a configuration, at its start or where a rank runs."""
         return cls(
             seed=config.seed,
             model=config.model,
@@ -42,3 +43,8 @@ class LearnerSettings:
             env_id=config.env.id,
             max_turns=max(job.env.max_turns for job in config.environments().values()),
         )
+
+    def placed(self, layout: Layout) -> Self:
+        """Return the settings with the number of ranks that a layout decides."""
+        rollout, train = layout.applied_to(self.rollout, self.train)
+        return replace(self, rollout=rollout, train=train)

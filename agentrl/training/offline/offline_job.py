@@ -34,7 +34,7 @@ from agentrl.training.offline.offline_dataset import (
     open_rows,
 )
 from agentrl.training.plan.disk_space import DiskPlan
-from agentrl.training.plan.host_memory_plan import check_host_memory
+from agentrl.training.plan.host_memory_plan import HostMemoryPlanner, check_host_memory
 from agentrl.training.plan.job_plan import check_learner
 from agentrl.training.plan.job_size import JobSize
 from agentrl.training.stop_signals import Stopping, acknowledge_stop_signals
@@ -59,21 +59,21 @@ class OfflinePlan:
 
     source: Config
     """The configuration, as the user wrote it."""
+    learning: Config
+    """The same with the defaults of an algorithm: others might need further models."""
     settings: FinetuningConfig
     """The section of this kind of training."""
     examples: Examples
 
-    def learns_on(self, layout: Layout) -> Config:
-        """Return the job of a learner that only trains, with the ranks of a reservation."""
-        rollout, train = layout.applied_to(self.source.rollout, self.source.train)
-        # An algorithm of reinforcement learning might need further models.
-        return replace(
-            self.source,
-            rollout=rollout,
-            train=train,
-            algorithm=algorithm_defaults(),
-            warm_start=None,
-        )
+    @property
+    def learner(self) -> LearnerSettings:
+        """The settings of the learner's ranks."""
+        return LearnerSettings.of(self.learning)
+
+    def placed(self, layout: Layout) -> "OfflinePlan":
+        """Return the plan with the ranks of a reservation."""
+        rollout, train = layout.applied_to(self.learning.rollout, self.learning.train)
+        return replace(self, learning=replace(self.learning, rollout=rollout, train=train))
 
 
 class OfflineJob(Job[OfflinePlan]):
@@ -113,10 +113,16 @@ class OfflineJob(Job[OfflinePlan]):
 
     def plan(self, *, restored: bool) -> OfflinePlan:
         """See `Job.plan`."""
-        check_learner(self.config)
+        check_learner(LearnerSettings.of(self.config), self.config.logging)
+        self.config.validate_for_training()
         if not self.is_reward_model:
             check_policy(self.config.model)
-        return OfflinePlan(source=self.config, settings=self.settings, examples=self.open_data())
+        return OfflinePlan(
+            source=self.config,
+            learning=replace(self.config, algorithm=algorithm_defaults(), warm_start=None),
+            settings=self.settings,
+            examples=self.open_data(),
+        )
 
     def open_data(self) -> Examples:
         """Read the examples; every row and image is checked.
@@ -168,7 +174,7 @@ class OfflineJob(Job[OfflinePlan]):
                 start = resolve_model(written.model, written.seed, folder.start)
             train, held_out = await asyncio.to_thread(self._encoded, plan, start)
             steps = settings.steps or math.ceil(settings.epochs * len(train) / settings.batch)
-            size = JobSize.of(start, written.model, written.optim, written.train.master_dtype)
+            size = JobSize.of(start, plan.learner)
             disk = DiskPlan.of(
                 size, written.checkpoint, written.run, steps, evaluates=len(held_out) > 0
             )
@@ -209,12 +215,18 @@ class OfflineJob(Job[OfflinePlan]):
 
         reservation = reserve(plan.source.rollout, plan.source.train, plays=False)
         opened.callback(reservation.release)
-        job = plan.learns_on(reservation.layout)
-        await asyncio.to_thread(check_host_memory, job, size, disk, folder.path, reservation)
+        plan = plan.placed(reservation.layout)
+        planner = HostMemoryPlanner(
+            learner=plan.learner,
+            layout=reservation.layout,
+            size=size,
+            copies_state=plan.source.checkpoint.asynchronous,
+        )
+        await asyncio.to_thread(check_host_memory, planner, disk, folder.path, reservation)
         wrap = RewardModel if self.is_reward_model else LogprobModel
         with stopping.interrupting():
-            settings, files = LearnerSettings.of(job), JobFiles(job, reservation)
-            learner = open_learner(settings, start, reservation, files, folder.path, wrap)
+            files = JobFiles(plan.learning, reservation)
+            learner = open_learner(plan.learner, start, reservation, files, folder.path, wrap)
             return opened.enter_context(closing(learner))
 
     def _encoded(self, plan: OfflinePlan, start: Path) -> tuple[OfflineDataset, OfflineDataset]:

@@ -1,113 +1,171 @@
 """The output of `--dry-run`: plan, measured lengths, memory, and what was not checked."""
 
-from dataclasses import replace
+import inspect
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from agentrl import extension_points as points
+from agentrl import registry
 from agentrl.cluster.node_report import host_memory
 from agentrl.cluster.node_survey import ask_nodes, smallest_gpu
-from agentrl.cluster.placement import Layout
-from agentrl.config import Config, changed_settings
+from agentrl.config import changed_settings, parse_loggers
+from agentrl.env import EnvRegistration
+from agentrl.extension_points import ExtensionPoint
 from agentrl.policies.models.model_source import is_on_hub
 from agentrl.training.monitoring.logger import check_logins
-from agentrl.training.plan.custom_classes import custom_classes
 from agentrl.training.plan.environment_checks import count_episodes
-from agentrl.training.plan.job_plan import make_plan
+from agentrl.training.plan.host_memory_plan import misfits_without_gpus
+from agentrl.training.plan.job_plan import JobPlan
+from agentrl.training.plan.job_size import is_config_here
 from agentrl.training.plan.length_check import check_lengths, check_rewards
 from agentrl.training.plan.work_estimate import estimate_work
 
 MEMORY, MISFITS = "memory", "does not fit"
 """Keys of what `describe_plan` returns: the memory plan, and its list of what does not fit."""
+_BUILT_IN = ("agentrl", "gymnasium")
 _CARDS_S = 60.0
 """Time for all nodes to report their GPU memory, in seconds."""
 
 
-def describe_plan(
-    config: Config, *, run: Path | None = None, warm_start_pending: bool = True
-) -> dict[str, Any]:
-    """Resolve the job's settings and names for `--dry-run`.
+def describe_plan(plan: JobPlan, *, run: Path | None = None) -> dict[str, Any]:
+    """Describe a job for `--dry-run`, with what remains to be measured.
 
     A scripted player plays a few episodes, to see whether prompts and replies fit; nothing is
     recorded. `not checked` lists what may still keep the job from starting.
 
     Args:
-        config: the job.
+        plan: the job, which does not begin now.
         run: the folder of the run that is resumed; None for a new one.
-        warm_start_pending: see `plan_training`.
 
     Raises:
-        ConfigError: see `plan_training`; the hub is not contacted.
+        ConfigError: prompts, replies, rewards or a logger's login are not usable; the hub is not
+            contacted.
         WorldError: the environment cannot be played.
     """
-    plan = make_plan(config, warm_start_pending=warm_start_pending, rewards=True)
-    own, demonstrations = plan.play.tasks[""].train, plan.demonstrations
-    unverified = check_logins(config.logging)
-    if is_on_hub(config.model):  # whose lengths are not measured
+    config, own, recorded = plan.settings, plan.play.tasks[""].train, plan.demonstrations
+    unverified, on_hub = check_logins(config.logging), is_on_hub(config.model)
+    if on_hub:  # whose lengths are not measured
         check_rewards(plan.play)
-    warm = config.warm_start if warm_start_pending else None
-    lengths = check_lengths(replace(config, warm_start=warm), demonstrations.episodes)
+    lengths = check_lengths(plan.play, plan.warm_start, recorded.episodes)
     mixture = {n: f"{plan.play.tasks[n].train.id}, {w:.0%}" for n, w in plan.weights.items() if n}
     unmeasured = [f"length of prompts and replies in mixture, {name}" for name in mixture]
-    memory, unplanned = _plan_memory(config, plan.layout, run or Path(config.run.dir))
-    on_hub = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
+    memory, unplanned = _plan_memory(plan, run or Path(config.run.dir))
+    counts = {k: v or "unlimited" for k, v in count_episodes(plan.play).items()}
+    elsewhere = " (not a local folder: looked up on the Hugging Face hub when the job starts)"
+    optional = {
+        "mixture": mixture,
+        "model": config.model.path + elsewhere * on_hub,
+        "recorded demonstrations": str(recorded) if recorded.episodes else "",
+        "rewards": [r.function for r in config.rewards] or ["the environment's own"],
+        "custom classes": _custom_classes(plan),
+    }
     return {
         "config": changed_settings(config),
         "resolved": {
             "environment": own.registration.id,
             "phone app": own.app or "none",
-            "distinct episodes": {
-                k: v or "unlimited" for k, v in count_episodes(plan.play).items()
-            },
+            "distinct episodes": counts,
             "players": sorted(own.players),
-            **({"mixture": mixture} if mixture else {}),
-            "model": config.model.path + (on_hub if is_on_hub(config.model) else ""),
-            **({"recorded demonstrations": str(demonstrations)} if demonstrations.episodes else {}),
-            "rewards": [r.function for r in config.rewards] or ["the environment's own"],
-            **(
-                {"custom classes": classes}
-                if (classes := custom_classes(config, plan.play))
-                else {}
-            ),
+            **{name: value for name, value in optional.items() if value},
             **lengths.measured,
         },
         "placement": plan.layout.describe(),
         **({MEMORY: memory} if memory else {}),
-        "budget": estimate_work(config, plan.play),
-        "not checked": [
-            *unplanned,
-            *unmeasured,
-            *lengths.unchecked,
-            *unverified,
-        ],
+        "budget": estimate_work(plan.play, config.warm_start, config.train.steps),
+        "not checked": [*unplanned, *unmeasured, *lengths.unchecked, *unverified],
     }
 
 
-def _plan_memory(config: Config, layout: Layout, run: Path) -> tuple[dict[str, Any], list[str]]:
+def _plan_memory(plan: JobPlan, run: Path) -> tuple[dict[str, Any], list[str]]:
     """Plan the memory and disk of a job, and list what does not fit; or why that is not known."""
+    learner, layout = plan.learner, plan.layout
     used = {slot.node for slot in (*layout.ranks, *layout.engines) if slot.gpus}
     what = "memory and disk space"
     if not used:
         if find_spec("torch"):
-            from agentrl.training.plan import cpu_memory_plan  # imports torch
-
-            if problems := cpu_memory_plan.misfits(config, layout.nodes, host_memory().total):
+            memory = host_memory().total
+            if problems := misfits_without_gpus(learner, layout.nodes, memory):
                 return {MISFITS: problems}, []
         return {}, [f"{what} (there is no GPU; agentrl plan computes what a job on GPUs needs)"]
     from agentrl.training.plan import memory_plan  # imports torch
 
-    if not memory_plan.is_config_here(config.model):
+    if not is_config_here(learner.model):
         return {}, [f"{what} (agentrl plan computes them: it downloads the model's config.json)"]
     nodes = [node for node in layout.nodes if node in used]
     card = smallest_gpu(nodes, _CARDS_S)
     replies = ask_nodes(nodes, host_memory, _CARDS_S)
     host = min((reply.result.total for reply in replies if reply.result), default=None)
     try:
-        plan = memory_plan.plan_memory(config, layout, card, host=host)
+        found = memory_plan.plan_memory(
+            learner, plan.play, plan.settings.checkpoint, layout, card, host=host
+        )
     except memory_plan.CannotSimulate as error:
         return {}, [f"{what}: {error}"]
     size = "unknown: compare it with the totals" if card is None else f"{card / 1e9:.1f} GB"
-    problems = [*plan.problems, *filter(None, [plan.disk.misfit(run)])]
+    problems = [*found.problems, *filter(None, [found.disk.misfit(run)])]
     misfits = {MISFITS: problems} if problems else {}
-    notes = {"note": plan.host.warning} if plan.host.warning else {}
-    return {"size of a GPU": size, **plan.describe(), **notes, **misfits}, []
+    notes = {"note": found.host.warning} if found.host.warning else {}
+    return {"size of a GPU": size, **found.describe(), **notes, **misfits}, []
+
+
+def _custom_classes(plan: JobPlan) -> list[str]:
+    """Classes and functions that do not come with agentrl, such as `loss = losses.py:MyLoss`."""
+    config, tasks = plan.settings, plan.play.trained.values()
+    devices, algorithm = config.devices, config.algorithm
+    named = [
+        (points.MODEL, config.model.adapter),
+        (points.CHAT, config.model.chat), (points.ALGORITHM, algorithm.name),
+        (points.LOSS, algorithm.loss.name), (points.ENGINE, config.rollout.engine),
+        (points.TRANSPORT, config.train.weight_transfer), (points.DRIVER, devices.driver),
+        (points.CAPTURE, devices.capture), (points.SUITE, config.eval.suite),
+        (points.SAMPLER, config.sampling.name),
+        *((points.DIALECT, task.train.settings.dialect) for task in tasks),
+        *((points.REWARD, reward.function) for task in tasks for reward in task.rewards),
+        *((points.LOGGER, logger.name) for logger in parse_loggers(config.logging)),
+    ]  # fmt: skip
+    games = [found for task in tasks for found in _of_game(task.train.registration)]
+    loaded = [*games, *_resolved(named)]
+    defined = ((kind, _definition(found)) for kind, found in loaded)
+    texts = (_text(kind, found) for kind, found in defined if not _is_built_in(found))
+    return list(dict.fromkeys(texts))
+
+
+def _of_game(game: EnvRegistration) -> Iterator[tuple[str, Any]]:
+    """Kind and object of what the registration of an environment names."""
+    yield "env", _load(game.entry_point)
+    if game.app is not None:
+        yield "app", _load(game.app)
+    yield "translator", _load(game.translator)
+    for player in game.players.values():
+        yield "player", _load(player)
+
+
+def _resolved(named: Iterable[tuple[ExtensionPoint, str | None]]) -> Iterator[tuple[str, Any]]:
+    """Kind and object of named extensions, except what is known to be built in."""
+    for point, name in named:
+        # Importing a built-in one may need a library that the job does without.
+        if name not in (None, "auto") and not point.target(name).startswith("agentrl."):
+            yield point.kind, point.resolve(name)
+
+
+def _load(target: Any) -> Any:
+    """The object of a registration; it may be registered itself."""
+    return registry.load(target) if isinstance(target, str) else target
+
+
+def _definition(found: Any) -> Any:
+    """The class or function itself; of any other object, its class."""
+    return found if isinstance(found, type) or inspect.isfunction(found) else type(found)
+
+
+def _is_built_in(found: Any) -> bool:
+    return str(found.__module__).partition(".")[0] in _BUILT_IN
+
+
+def _text(kind: str, found: Any) -> str:
+    file = Path(inspect.getfile(found)).resolve()
+    here = Path.cwd().resolve()
+    shown = file.relative_to(here) if file.is_relative_to(here) else file
+    return f"{kind} = {shown}:{found.__qualname__}"

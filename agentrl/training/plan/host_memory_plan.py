@@ -2,7 +2,8 @@
 
 import logging
 import math
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +11,12 @@ from agentrl.cluster.node_report import host_memory
 from agentrl.cluster.node_survey import ask_nodes
 from agentrl.cluster.placement import Layout, Node
 from agentrl.cluster.reservation import Reservation
-from agentrl.config import Config
 from agentrl.devices.device_sources import num_virtual
 from agentrl.errors import ClusterError, ConfigError
-from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.play_plan import PlayPlan
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.plan.disk_space import DiskPlan, is_in_memory
-from agentrl.training.plan.job_size import JobSize
+from agentrl.training.plan.job_size import JobSize, config_folder, is_config_here
 from agentrl.weight_sync.transport_choice import TransportChoice
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,12 @@ _PHONE = 10e6
 """Process of a node's virtual phones, and each phone: 24 took 227 MB after three screens each."""
 _OBJECT_STORE_SHARE, _MAX_OBJECT_STORE = 0.3, 200e9
 """Ray's defaults: the share of a node's memory that its objects may take, and the most."""
+_PER_CORE = 50e9
+"""Operations per second of a CPU core in 32-bit matrix products; servers have 20 to 100 billion."""
+_PER_PARAMETER = 6
+"""Operations per parameter and token of an update: forward and backward."""
+_TOKENS, _MOST_S = 1000, 60.0
+"""Tokens of an update, and the longest time that it may take (seconds)."""
 _GB = 1e9
 _COPIES = "copies of an asynchronous checkpoint"
 
@@ -81,14 +88,18 @@ class HostMemoryPlanner:
     """Plans the CPU memory of a job.
 
     Args:
-        config: the job, as `Layout.applied_to` returns it.
+        learner: the job's learner, with as many ranks as the layout.
         layout: where it runs.
         size: of its model and state.
     """
 
-    config: Config
+    learner: LearnerSettings
     layout: Layout
     size: JobSize
+    copies_state: bool = False
+    """Whether ranks copy their state to save it while they train (`checkpoint.asynchronous`)."""
+    phones: int = 0
+    """Virtual phones of each node."""
     offloaded: Mapping[str, float] | None = None
     """Bytes that a rank keeps in CPU memory instead of its GPU, if it has been simulated."""
 
@@ -109,10 +120,10 @@ class HostMemoryPlanner:
             files: bytes of the run's files there, if their disk is in memory.
         """
         store = 0.0
-        if self.config.rollout.launcher == "ray" and size is not None and self._uses_gpus:
+        if self.learner.rollout.launcher == "ray" and size is not None and self._uses_gpus:
             store = min(_OBJECT_STORE_SHARE * size, _MAX_OBJECT_STORE)
         ranks = sum(slot.node == node for slot in self.layout.ranks)
-        copies = self._share_of_state * ranks if self.config.checkpoint.asynchronous else 0.0
+        copies = self._share_of_state * ranks * self.copies_state
         processes = ranks + sum(
             max(1, len(slot.gpus)) for slot in self.layout.engines if slot.node == node
         )
@@ -128,7 +139,7 @@ class HostMemoryPlanner:
             estimated={
                 _COPIES: copies,
                 "Ray's object store (at most)": store,
-                "virtual phones (estimated)": self._phones(),
+                "virtual phones (estimated)": (_PHONES + _PHONE * self.phones) * bool(self.phones),
                 "processes (assumed)": _PROCESS * processes * self._uses_gpus,
                 "engines' caches of images (at most)": _IMAGE_CACHE * engines * self._uses_gpus,
             },
@@ -141,17 +152,17 @@ class HostMemoryPlanner:
     @property
     def _share_of_state(self) -> float:
         """The part of the state that one rank keeps."""
-        return self.size.state * self.config.train.replicas / max(1, len(self.layout.ranks))
+        return self.size.state * self.learner.train.replicas / max(1, len(self.layout.ranks))
 
     def _offloaded(self) -> Mapping[str, float]:
         """Return the bytes that each rank keeps in CPU memory."""
         if self.offloaded is not None:
             return self.offloaded
-        size, train = self.size, self.config.train
+        size, train = self.size, self.learner.train
         share = train.replicas / max(1, len(self.layout.ranks))
         if train.offload or not self._uses_gpus:
             return {"weights, moments, gradients": (size.state + size.gradients) * share}
-        return {"moments": size.moments * share * self.config.optim.offload_moments}
+        return {"moments": size.moments * share * self.learner.optim.offload_moments}
 
     def _published(self, node: Node) -> float:
         """Weights that wait for the engines of a node in its shared memory."""
@@ -159,33 +170,33 @@ class HostMemoryPlanner:
         if node not in users or not self.layout.engines or not self.layout.ranks:
             return 0.0
         gpus = sum(one.gpus for one in self.layout.nodes)
+        learner = self.learner
         choice = TransportChoice(
-            rollout=self.config.rollout, train=self.config.train, lora=self.config.model.lora
+            rollout=learner.rollout, train=learner.train, lora=learner.model.lora
         )
         return float(choice.transport_class(gpus).needs.memory_copies * self.size.model)
 
-    def _phones(self) -> float:
-        """Virtual phones of a node, if they are divided evenly."""
-        devices = self.config.devices
-        if resolve_env(self.config.env).app is None:
-            return 0.0
-        nodes = {slot.node for slot in self.layout.engines} or {self.layout.nodes[0]}
-        sources = [devices.of_host(host).source for host in devices.hosts] or [devices.source]
-        counts = (num_virtual(one) or 0 for one in sources if isinstance(one, str))
-        count = math.ceil(max(counts, default=0) / (len(devices.hosts) or len(nodes)))
-        return (_PHONES + _PHONE * count) if count else 0.0
+
+def phones_per_node(play: PlayPlan, layout: Layout) -> int:
+    """Count the virtual phones of a node, if they are divided evenly."""
+    if play.tasks[""].train.app is None:
+        return 0
+    devices = play.devices
+    nodes = {slot.node for slot in layout.engines} or {layout.nodes[0]}
+    sources = [devices.of_host(host).source for host in devices.hosts] or [devices.source]
+    counts = (num_virtual(one) or 0 for one in sources if isinstance(one, str))
+    return math.ceil(max(counts, default=0) / (len(devices.hosts) or len(nodes)))
 
 
 def check_host_memory(
-    config: Config, size: JobSize, disk: DiskPlan, run: Path, reservation: Reservation
+    planner: HostMemoryPlanner, disk: DiskPlan, run: Path, reservation: Reservation
 ) -> None:
     """Compare what a job takes on each of its nodes with the memory that is free there.
 
     Logs a warning where it may not suffice.
 
     Args:
-        config: the job, as `Layout.applied_to` returns it.
-        size: of its model and state.
+        planner: of the job.
         disk: what it writes.
         run: the run's folder, on this process's node.
         reservation: where it runs; weights have been placed.
@@ -194,10 +205,9 @@ def check_host_memory(
         ConfigError: what is certain to be needed is not there.
         ClusterError: a node did not answer.
     """
-    layout = reservation.layout
-    planner = HostMemoryPlanner(config=config, layout=layout, size=size)
+    layout, deadline_s = reservation.layout, planner.learner.rollout.start_deadline_s
     nodes = list(dict.fromkeys(slot.node for slot in (*layout.ranks, *layout.engines)))
-    for reply in ask_nodes(nodes, host_memory, config.rollout.start_deadline_s):
+    for reply in ask_nodes(nodes, host_memory, deadline_s):
         if reply.result is None:
             raise ClusterError(f"node {reply.node.name}: {reply.error}")
         in_memory = reply.node == layout.nodes[0] and is_in_memory(run)
@@ -211,3 +221,40 @@ def check_host_memory(
             raise ConfigError(plan.misfit)
         if plan.warning is not None:
             log.warning("%s", plan.warning)
+
+
+def misfits_without_gpus(
+    learner: LearnerSettings, nodes: Sequence[Node], memory: float
+) -> list[str]:
+    """Problems of the job on machines without GPUs; none if its model's configuration is not here.
+
+    Args:
+        learner: the job's learner.
+        nodes: the machines, which have no GPU.
+        memory: CPU memory of each machine, in bytes.
+
+    Raises:
+        ConfigError: the model's configuration cannot be read.
+    """
+    model = learner.model
+    if model.path == "tiny" or not is_config_here(model):
+        return []
+    with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
+        size = JobSize.of(config_folder(model, Path(scratch) / "model"), learner)
+    needed, there = size.state + size.gradients + size.model, memory * len(nodes)
+    found = []
+    if needed > there:
+        found.append(
+            f"weights, gradients, moments and an engine take {needed / _GB:.0f} GB of CPU memory, "
+            f"and there are {there / _GB:.0f}"
+        )
+    itemsize = 2 if model.dtype == "bfloat16" else 4
+    parameters, cores = size.model / itemsize, sum(node.cpus for node in nodes)
+    seconds = _PER_PARAMETER * parameters * _TOKENS / (_PER_CORE * max(1, cores))
+    if seconds > _MOST_S:
+        found.append(
+            f"there is no GPU, and an update of {_TOKENS:,} tokens by {parameters / 1e9:.1f} "
+            f"billion parameters takes about {seconds / 60:.0f} minutes on {cores:g} CPU cores; "
+            "use a GPU (agentrl plan says how large), or a smaller model"
+        )
+    return found

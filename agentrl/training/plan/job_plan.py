@@ -4,11 +4,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from agentrl import extras
 from agentrl.algorithms.core.algorithm import Algorithm, load_algorithm
 from agentrl.cluster.placement import Layout, unused_gpus
-from agentrl.config import Config
+from agentrl.config import Config, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import check_model, check_policy, find_config, is_on_hub
 from agentrl.policies.open_model import check_engine, check_packages, engine_class
@@ -44,16 +45,21 @@ log = logging.getLogger(__name__)
 class JobPlan:
     """A job of reinforcement learning, checked: what its configuration names, looked up."""
 
-    settings: Config
-    """The configuration, as the user wrote it."""
     play: PlayPlan
     layout: Layout
     """The places of engines and ranks, on the nodes that the job can use."""
     algorithm: Algorithm
     task_sets: Sequence[TaskSet]
     """The tasks of each environment, which the sampler chooses from."""
+    warm_start: WarmStartConfig | None
+    """The warm start, if it is still to come."""
     demonstrations: DemonstrationSelection
-    """The recorded episodes of a warm start that is still to come; otherwise none."""
+    """The recorded episodes of that warm start."""
+
+    @property
+    def settings(self) -> Config:
+        """The configuration, as the user wrote it."""
+        return self.play.source
 
     @property
     def learner(self) -> LearnerSettings:
@@ -72,46 +78,27 @@ class JobPlan:
 
     def placed(self, layout: Layout) -> "JobPlan":
         """Return the plan with the engines and ranks of a reservation."""
-        play = self.play.placed(layout)
-        return replace(self, settings=play.source, play=play, layout=layout)
+        return replace(self, play=self.play.placed(layout), layout=layout)
 
     def without_long_prompts(self, folder: Path) -> "JobPlan":
         """Return the plan without the rows that are too long; see `skip_long_prompts`."""
-        settings = skip_long_prompts(self.settings, folder)
-        return replace(self, settings=settings, play=plan_play(settings))
+        return replace(self, play=skip_long_prompts(self.play, folder))
 
 
-def plan_training(config: Config, *, warm_start_pending: bool = False) -> JobPlan:
-    """Plan a job, look up on the hub a model that is not local, and score one episode.
+def plan_training(
+    config: Config, *, warm_start_pending: bool = False, begins: bool = True
+) -> JobPlan:
+    """Plan a job.
 
     Args:
         config: the job.
         warm_start_pending: whether the warm start is still to come, so that its recorded
             demonstrations must exist. Otherwise the job has scored episodes.
+        begins: whether the job begins now: its rewards score an episode if they never have, and a
+            model that is not local is looked up on the hub. `--dry-run` does neither.
 
     Raises:
         ConfigError: the first thing that is missing or invalid, and what to do.
-    """
-    plan = make_plan(config, warm_start_pending=warm_start_pending, rewards=not warm_start_pending)
-    if warm_start_pending:
-        for name in plan.play.trained:
-            with named_in_errors(name):
-                check_rewards(plan.play.only(name))
-    if is_on_hub(config.model):
-        check_model_with_engine(config.model, config.rollout, learns=True)
-    return plan
-
-
-def make_plan(config: Config, *, warm_start_pending: bool, rewards: bool) -> JobPlan:
-    """Plan a job, without the hub, and without playing an episode.
-
-    Args:
-        config: the job.
-        warm_start_pending: see `plan_training`.
-        rewards: whether to load the rewards, which `check_rewards` does otherwise.
-
-    Raises:
-        ConfigError: see `plan_training`.
     """
     engine = engine_class(config.rollout).capabilities
     if not engine.trains:
@@ -122,25 +109,29 @@ def make_plan(config: Config, *, warm_start_pending: bool, rewards: bool) -> Job
         )
     check_open_files(config.rollout)
     play = plan_play(config)
-    phones = not (engine.needs_model and config.rollout.launcher == "ray")  # see `_check_model`
-    sets = _check_episodes(config, play, _players(config, play), phones=phones, rewards=rewards)
+    scores = begins and warm_start_pending
+    # With Ray, phones are checked on their nodes, by `_check_model`.
+    phones = not (engine.needs_model and config.rollout.launcher == "ray")
+    sets = _check_episodes(play, _players(play), phones=phones, rewards=not scores)
     check_packages(config.rollout)
     check_engine(config.rollout)
     config.validate_for_training()
-    layout = _check_model(config, play, learns=True)
-    return JobPlan(
-        settings=config,
+    layout = _check_model(play, learns=True)
+    warm = config.warm_start if warm_start_pending else None
+    plan = JobPlan(
         play=play,
         layout=layout,
         algorithm=load_algorithm(config.algorithm),
         task_sets=sets,
-        demonstrations=select_demonstrations(
-            config.warm_start if warm_start_pending else None,
-            play.tasks[""].train,
-            config.model,
-            config.eval,
-        ),
+        warm_start=warm,
+        demonstrations=select_demonstrations(warm, play.tasks[""].train, config.model, config.eval),
     )
+    for name in play.trained if scores else ():
+        with named_in_errors(name):
+            check_rewards(play.only(name))
+    if begins and is_on_hub(config.model):
+        check_model_with_engine(config.model, config.rollout, learns=True)
+    return plan
 
 
 def plan_model_play(config: Config) -> PlayPlan:
@@ -152,12 +143,13 @@ def plan_model_play(config: Config) -> PlayPlan:
     engine = engine_class(config.rollout).capabilities
     check_open_files(config.rollout)
     play = plan_play(config)
-    phones = not (engine.needs_model and config.rollout.launcher == "ray")  # see `_check_model`
-    _check_episodes(config, play, _players(config, play), phones=phones)
+    # With Ray, phones are checked on their nodes, by `_check_model`.
+    phones = not (engine.needs_model and config.rollout.launcher == "ray")
+    _check_episodes(play, _players(play), phones=phones)
     check_packages(config.rollout)
     check_engine(config.rollout)
     if engine.needs_model:
-        _check_model(config, play, learns=False)
+        _check_model(play, learns=False)
         if is_on_hub(config.model):
             find_config(config.model)
     return play
@@ -170,18 +162,17 @@ def plan_scripted_play(config: Config, players: Sequence[str] = ()) -> PlayPlan:
         ConfigError: the first thing that is missing or invalid, and what to do.
     """
     play = plan_play(config)
-    _check_episodes(config, play, players)
+    _check_episodes(play, players)
     return play
 
 
-def _players(config: Config, play: PlayPlan) -> list[str]:
+def _players(play: PlayPlan) -> list[str]:
     """The scripted players of a job: its baselines, and that of its warm start."""
-    warm = config.warm_start
+    warm = play.source.warm_start
     return [*baseline_players(play), *([] if warm is None else filter(None, [warm.player]))]
 
 
 def _check_episodes(
-    config: Config,
     play: PlayPlan,
     players: Sequence[str],
     *,
@@ -189,6 +180,7 @@ def _check_episodes(
     rewards: bool = True,
 ) -> list[TaskSet]:
     """Check what any player needs: environments, players, rewards, seeds, tasks and phones."""
+    config = play.source
     config.validate()
     check_environments(play, players)
     if rewards:
@@ -222,8 +214,9 @@ def _check_episodes(
     return sets
 
 
-def _check_model(config: Config, play: PlayPlan, *, learns: bool) -> Layout:
+def _check_model(play: PlayPlan, *, learns: bool) -> Layout:
     """Check a model with its engines, and where they run; without the hub."""
+    config = play.source
     model, rollout, train = config.model, config.rollout, config.train if learns else None
     engine = engine_class(rollout)
     if learns or engine.capabilities.uses_attention:
@@ -251,22 +244,26 @@ def _check_model(config: Config, play: PlayPlan, *, learns: bool) -> Layout:
     return layout
 
 
-def check_learner(config: Config) -> None:
+def check_learner(learner: LearnerSettings, loggers: Sequence[Any]) -> None:
     """Check a job that only trains, without environment and engines.
+
+    Args:
+        learner: the job's learner.
+        loggers: the job's (`logging`).
 
     Raises:
         ConfigError: the first thing that is missing or invalid, and what to do.
     """
-    models, launcher = extras.missing_for_models(config.rollout.launcher)
+    model, rollout = learner.model, learner.rollout
+    models, launcher = extras.missing_for_models(rollout.launcher)
     if lacking := [*models, *launcher]:
         raise ConfigError(". ".join(lacking))
-    config.validate_for_training()
-    check_attention(config.model, config.rollout, learns=True)
-    check_loggers(config.logging)
-    check_model(config.model)
-    if config.model.path != "tiny":
-        find_config(config.model)  # a model of the hub exists
-    check_model_settings(config.model, config.train, config.optim, config.rollout, learns=True)
+    check_attention(model, rollout, learns=True)
+    check_loggers(loggers)
+    check_model(model)
+    if model.path != "tiny":
+        find_config(model)  # a model of the hub exists
+    check_model_settings(model, learner.train, learner.optim, rollout, learns=True)
 
 
 def plan_inference(config: Config) -> PlayPlan:

@@ -1,13 +1,22 @@
-"""The bytes of a job's weights and of its learner's state, by its configuration alone."""
+"""The bytes of a job's weights and of its learner's state, by the model's configuration alone."""
 
+import json
 import math
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agentrl.algorithms.core.algorithm import load_algorithm
-from agentrl.config import AlgorithmConfig, ModelConfig, OptimConfig
+from agentrl.config import ModelConfig
+from agentrl.files import path_of
 from agentrl.policies.models import adapter_for, load_on_meta
+from agentrl.policies.models.model_adapter import read_json
+from agentrl.policies.models.model_source import find_config, is_on_hub, tokenizer_folder
+from agentrl.training.learner.learner_settings import LearnerSettings
 
+_KNOWN = Path(__file__).parents[2] / "configs" / "models"
+"""Dimensions of models whose configuration need not be downloaded."""
 _MASTER = 4
 """Bytes of a trained weight, in bfloat16 those of its lower bits included."""
 _MOMENTS = {"float32": 8, "bfloat16": 4, "8bit": 2}
@@ -32,25 +41,21 @@ class JobSize:
     def of(
         cls,
         folder: Path,
-        model: ModelConfig,
-        optim: OptimConfig,
-        master_dtype: str,
-        algorithm: AlgorithmConfig | None = None,
+        learner: LearnerSettings,
     ) -> "JobSize":
         """Compute the sizes from shapes.
 
         Args:
             folder: contains the model's config.json; weights are not needed.
-            model: which parts are trained, and in which dtype the others are kept.
-            optim: how moments are kept.
-            master_dtype: as in `train.master_dtype`.
-            algorithm: which other models there are; None for none.
+            learner: what is trained, how weights and moments are kept, and which other models
+                the algorithm needs.
 
         Raises:
             ConfigError: the model's configuration cannot be read.
         """
         import torch
 
+        model = learner.model
         model_adapter = adapter_for(folder, model.adapter)
         trained = frozen = 0
         for name, parameter in load_on_meta(folder).named_parameters():
@@ -60,16 +65,71 @@ class JobSize:
                 trained += parameter.numel()
         itemsize = getattr(torch, model.dtype).itemsize
         base = 0.5 if model.lora.rank and model.lora.base == "nf4" else itemsize
-        copies, references = 1, 0
-        if algorithm is not None:
-            requires = load_algorithm(algorithm).requirements()
-            copies += sum(part is not None for part in (requires.critic, requires.implicit_reward))
-            references = int(requires.reference)
-        moments = copies * trained * _MOMENTS[optim.moments]
+        requires = load_algorithm(learner.algorithm).requirements()
+        copies = 1 + (requires.critic is not None) + (requires.implicit_reward is not None)
+        references = int(requires.reference)
+        moments = copies * trained * _MOMENTS[learner.optim.moments]
         weights = copies * (trained * _MASTER + math.ceil(frozen * base))
         return cls(
             model=(trained + frozen) * itemsize,
             state=weights + moments + references * (trained + frozen) * itemsize,
             moments=moments,
-            gradients=copies * trained * getattr(torch, master_dtype).itemsize,
+            gradients=copies * trained * getattr(torch, learner.train.master_dtype).itemsize,
         )
+
+
+def is_config_here(model: ModelConfig) -> bool:
+    """Whether `config_folder` downloads nothing."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if not is_on_hub(model) or _known_config(model) is not None:
+        return True
+    return isinstance(try_to_load_from_cache(model.path, "config.json"), str)
+
+
+def _known_config(model: ModelConfig) -> Path | None:
+    """The config.json that comes with agentrl for a model of the hub."""
+    found = _KNOWN / f"{Path(model.path).name}.json"
+    return found if is_on_hub(model) and found.is_file() else None
+
+
+def config_folder(model: ModelConfig, folder: Path) -> Path:
+    """Write a model's configuration, without weights, to a new folder.
+
+    Args:
+        model: of which a config.json suffices.
+        folder: is created.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if model.path == "tiny":
+        return tokenizer_folder(model, folder)
+    if (known := _known_config(model)) is not None:
+        folder.mkdir()
+        shutil.copy(known, folder / "config.json")
+    else:
+        source = find_config(model) if is_on_hub(model) else path_of(model.path, "model.path")
+        read_json(source / "config.json")
+        folder.mkdir()
+        for file in source.iterdir():
+            if file.suffix in (".json", ".jinja", ".txt", ".model"):
+                shutil.copy(file, folder / file.name)
+    _add_missing(folder)
+    return folder
+
+
+def _add_missing(folder: Path) -> None:
+    """Files that adapters read, whose content does not matter for memory."""
+    config = read_json(folder / "config.json")
+    keys = ("vision_start", "vision_end", "image", "video")
+    names = ("vision_start", "vision_end", "image_pad", "video_pad")
+    ids = [config.get(f"{key}_token_id", 0) for key in keys]
+    added = [{"content": f"<|{name}|>", "id": id} for name, id in zip(names, ids, strict=True)]
+    stand_ins: dict[str, Any] = {
+        "preprocessor_config.json": {"image_mean": [0.5] * 3, "image_std": [0.5] * 3},
+        "tokenizer.json": {"added_tokens": added},
+    }
+    for name, content in stand_ins.items():
+        if not (folder / name).is_file():
+            (folder / name).write_text(json.dumps(content))

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 
 from agentrl import event_loop
 from agentrl.config import (
-    Config,
     DevicesConfig,
     ModelConfig,
     RolloutConfig,
@@ -26,7 +25,7 @@ from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
-from agentrl.rollout.play_plan import PlayPlan, PlayTask, plan_play
+from agentrl.rollout.play_plan import PlayPlan, PlayTask
 from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.rollout.run_episode import NO_ROOM, EpisodeRequest
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
@@ -59,14 +58,17 @@ class LengthReport:
     unchecked: list[str] = field(default_factory=list)
 
 
-def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> LengthReport:
+def check_lengths(
+    play: PlayPlan, warm: WarmStartConfig | None, recorded: Sequence[SelectedEpisode]
+) -> LengthReport:
     """Encode a conversation, the recorded demonstrations and a few episodes of a scripted player.
 
     The episodes are played in this process or on a virtual phone; real phones are not touched.
 
     Args:
-        config: the job; its model has been checked.
-        recorded: the recorded demonstrations of its warm start.
+        play: the job; its model has been checked.
+        warm: the warm start that is still to come.
+        recorded: its recorded demonstrations.
 
     Raises:
         ConfigError: the tokenizer cannot be used, the first prompt does not fit into
@@ -74,36 +76,37 @@ def check_lengths(config: Config, recorded: Sequence[SelectedEpisode]) -> Length
             episode cannot be scored.
         WorldError: the environment cannot be played.
     """
-    if is_on_hub(config.model):
+    model = play.model
+    if is_on_hub(model):
         what = "tokenizer, chat template and length of prompts and replies"
-        return LengthReport(unchecked=[f"{what}: model.path={config.model.path} is not local"])
+        return LengthReport(unchecked=[f"{what}: model.path={model.path} is not local"])
     report = LengthReport()
     with TemporaryDirectory(prefix="agentrl-") as scratch:
-        folder = tokenizer_folder(config.model, Path(scratch))
-        encoder = open_encoder(config.model, folder)
+        folder = tokenizer_folder(model, Path(scratch))
+        encoder = open_encoder(model, folder)
         report.unchecked += encoder.model_adapter.notes
-        if config.model.path != "tiny" or config.model.adapter != "auto":
-            strict = config.model.chat in ("auto", "template")
+        if model.path != "tiny" or model.adapter != "auto":
+            strict = model.chat in ("auto", "template")
             report.measured["chat template"] = check_template(encoder, folder, strict=strict)
-        plan = plan_play(skip_long_prompts(config, folder))
-        env, warm = plan.tasks[""].train, config.warm_start
+        play = skip_long_prompts(play, folder)
+        env = play.tasks[""].train
         if recorded:
-            _check_recorded(encoder, recorded, config.rollout.max_new_tokens, report)
+            _check_recorded(encoder, recorded, play.rollout.max_new_tokens, report)
         player = _choose_player(env, warm)
         if player is None:
             report.unchecked.append(f"length of prompts and replies: {env.id} has no player")
-        elif not _is_playable_here(env, plan.devices):
+        elif not _is_playable_here(env, play.devices):
             report.unchecked.append(f"length of prompts and replies: {env.id} needs a phone")
         else:
             at_once = _ON_PHONES_AT_ONCE if env.app is not None else _AT_ONCE
-            worker = _small_worker(plan, folder, at_once)
-            requests = _requests(warm, plan.seed)
+            worker = _small_worker(play, folder, at_once)
+            requests = _requests(warm, play.seed)
             episodes = event_loop.run(_play(worker, requests, at_once, player))
-            _measure(episodes, player, config.rollout, report)
-            if _asks_a_server(plan):
+            _measure(episodes, player, play.rollout, report)
+            if _asks_a_server(play):
                 report.unchecked.append("whether the reward server scores an episode")
-            elif episodes and plan.tasks[""].rewards:
-                with _loaded_rewards(plan, encoder.query_format) as rewards:
+            elif episodes and play.tasks[""].rewards:
+                with _loaded_rewards(play, encoder.query_format) as rewards:
                     _check_scoring(rewards, episodes[0], player)
             if warm and warm.player and len(episodes) < warm.episodes:
                 left = warm.episodes - len(episodes)

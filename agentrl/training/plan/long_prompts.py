@@ -1,13 +1,13 @@
 """Find the rows of a data set whose prompt leaves no room for a reply, before a job starts."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentrl.config import Config, EnvConfig, ModelConfig
+from agentrl.config import EnvConfig, EvalConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.open_model import open_encoder
@@ -17,7 +17,8 @@ from agentrl.rollout.environments.load_translator_and_players import (
     open_translator,
     preceding_for,
 )
-from agentrl.rollout.environments.resolved_env import ResolvedEnv, resolve_env
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
+from agentrl.rollout.play_plan import PlayPlan, PlayTask, plan_play
 
 log = logging.getLogger(__name__)
 
@@ -32,41 +33,41 @@ class _PromptLength:
     tokens: int
 
 
-def skip_long_prompts(config: Config, folder: Path) -> Config:
-    """The job without the rows that are too long, if `on_long` is `skip`, in all environments.
+def skip_long_prompts(play: PlayPlan, folder: Path) -> PlayPlan:
+    """Leave out the rows that are too long, if `on_long` is `skip`, in all environments.
 
     Args:
-        config: the job.
+        play: the job.
         folder: of its model; only the tokenizer is read.
 
     Raises:
         ConfigError: such rows may not be skipped, or no other row is left.
     """
-    own = _without_long_prompts(config, folder)
-    skipped: dict[str, Any] = {"skip_rows": []} if "skip_rows" in own.env.kwargs else {}
+    room = play.rollout.max_context - play.rollout.max_new_tokens
+    without_long_rows = partial(_without_long_rows, model=play.model, folder=folder, room=room)
+    env, evaluation = _shortened(play.tasks[""], without_long_rows)
+    skipped: dict[str, Any] = {"skip_rows": []} if "skip_rows" in env.kwargs else {}
     mixture = []
-    for one in config.mixture:
-        job = _without_long_prompts(config.environments()[one.name], folder)
+    for one in play.source.mixture:
+        own, own_evaluation = _shortened(play.tasks[one.name], without_long_rows)
         # Otherwise it would also be without the rows that the section `env` is without.
-        kwargs = {**({} if one.has_other_id(own.env) else skipped), **job.env.kwargs}
+        kwargs = {**({} if one.has_other_id(env) else skipped), **own.kwargs}
         kept = {**one.env, "kwargs": kwargs}
-        mixture.append(replace(one, env=kept, eval_kwargs=job.eval.kwargs))
-    return replace(own, mixture=mixture)
+        mixture.append(replace(one, env=kept, eval_kwargs=own_evaluation.kwargs))
+    return plan_play(replace(play.source, env=env, eval=evaluation, mixture=mixture))
 
 
-def _without_long_prompts(config: Config, folder: Path) -> Config:
-    room = config.rollout.max_context - config.rollout.max_new_tokens
-    without_long_rows = partial(_without_long_rows, model=config.model, folder=folder, room=room)
-    env = without_long_rows(resolve_env(config.env))
-    if not config.eval.kwargs:
-        return replace(config, env=env)
-    kwargs = dict(config.eval.kwargs)
-    held_out = without_long_rows(resolve_env(config.env, config.eval))
-    if skipped := held_out.kwargs.get("skip_rows"):
+def _shortened(
+    task: PlayTask, without_long_rows: Callable[[ResolvedEnv], EnvConfig]
+) -> tuple[EnvConfig, EvalConfig]:
+    env, kwargs = without_long_rows(task.train), dict(task.eval.kwargs)
+    if not kwargs:
+        return env, task.eval
+    if skipped := without_long_rows(task.held_out).kwargs.get("skip_rows"):
         kwargs["skip_rows"] = skipped
     elif "skip_rows" in env.kwargs:
         kwargs["skip_rows"] = []
-    return replace(config, env=env, eval=replace(config.eval, kwargs=kwargs))
+    return env, replace(task.eval, kwargs=kwargs)
 
 
 def _without_long_rows(

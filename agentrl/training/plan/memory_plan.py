@@ -3,34 +3,33 @@
 1 GB is 10^9 bytes; all sizes are in bytes.
 """
 
-import json
 import math
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentrl.cluster.placement import Layout, Node, plan_layout
-from agentrl.config import Config, ModelConfig, RolloutConfig, TrainConfig
+from agentrl.config import CheckpointConfig, RolloutConfig, TrainConfig
 from agentrl.errors import ConfigError, boundary
-from agentrl.files import path_of
 from agentrl.policies.models.model_adapter import read_json
-from agentrl.policies.models.model_source import find_config, is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import engine_class
+from agentrl.rollout.play_plan import PlayPlan
+from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.plan.disk_space import DiskPlan
-from agentrl.training.plan.host_memory_plan import HostMemoryPlan, HostMemoryPlanner
-from agentrl.training.plan.job_size import JobSize
+from agentrl.training.plan.host_memory_plan import (
+    HostMemoryPlan,
+    HostMemoryPlanner,
+    phones_per_node,
+)
+from agentrl.training.plan.job_size import JobSize, config_folder
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
 
 PROCESS = 1e9
 """Assumed for the context, kernels and communication buffers of a process on a GPU."""
 ENGINE_WORK = 2e9
 """Assumed for an engine's activations and CUDA graphs, which vLLM measures when it starts."""
-_KNOWN = Path(__file__).parents[2] / "configs" / "models"
-"""Dimensions of models whose configuration need not be downloaded."""
 _GB = 1e9
 _LEARNING, _PLAYING = 0, 1
 _LARGER = "Use more or larger GPUs, a smaller model, or adapters (model.lora.rank=32)"
@@ -134,7 +133,9 @@ def _table(items: Mapping[str, float], size: float | None) -> dict[str, float | 
 
 
 def plan_memory(
-    config: Config,
+    learner: LearnerSettings,
+    play: PlayPlan,
+    checkpoint: CheckpointConfig,
     layout: Layout,
     card: float | None,
     report: Callable[[str], None] = lambda line: None,
@@ -143,7 +144,9 @@ def plan_memory(
     """Plan a job's memory.
 
     Args:
-        config: the job.
+        learner: the job's learner.
+        play: the phones that it plays on, and what it records.
+        checkpoint: the checkpoints that it keeps.
         layout: where its ranks and engines run; the GPUs need not exist.
         card: memory of each GPU; None if unknown.
         report: see `MemorySimulation`.
@@ -154,12 +157,13 @@ def plan_memory(
         ConfigError: the model's configuration cannot be found or read, or the model cannot be
             divided as configured.
     """
-    config.validate_for_training()
+    model = learner.model
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-        folder = config_folder(config.model, Path(scratch) / "model")
-        with boundary(CannotSimulate, f"model.path={config.model.path}: cannot be simulated"):
-            memory = MemorySimulation(config, len(layout.ranks), report).run(folder)
-        return MemoryPlanner(config, layout, folder).plan(card, memory, host)
+        folder = config_folder(model, Path(scratch) / "model")
+        with boundary(CannotSimulate, f"model.path={model.path}: cannot be simulated"):
+            memory = MemorySimulation(learner, len(layout.ranks), report).run(folder)
+        planner = MemoryPlanner(learner, play, checkpoint, layout, folder)
+        return planner.plan(card, memory, host)
 
 
 def layout_on(gpus: int, nodes: int, rollout: RolloutConfig, train: TrainConfig) -> Layout:
@@ -177,16 +181,25 @@ class MemoryPlanner:
     """Plans the memory of a job, given where it runs.
 
     Args:
-        config: the job.
+        learner: the job's learner.
+        play: the phones that it plays on, and what it records.
+        checkpoint: the checkpoints that it keeps.
         layout: where its ranks and engines run.
         folder: of the model's configuration.
     """
 
-    def __init__(self, config: Config, layout: Layout, folder: Path) -> None:
-        rollout, train = layout.applied_to(config.rollout, config.train)
-        self._config = replace(config, rollout=rollout, train=train)
-        self._layout, self._folder = layout, folder
+    def __init__(
+        self,
+        learner: LearnerSettings,
+        play: PlayPlan,
+        checkpoint: CheckpointConfig,
+        layout: Layout,
+        folder: Path,
+    ) -> None:
+        self._learner = learner.placed(layout)
+        self._play, self._checkpoint, self._layout = play, checkpoint, layout
         self._text = _text_config(folder)
+        self._size = JobSize.of(folder, learner)
 
     def plan(self, card: float | None, memory: RankMemory, host: float | None = None) -> MemoryPlan:
         """The plan of the job if its learner takes so much memory.
@@ -196,11 +209,11 @@ class MemoryPlanner:
             memory: of one rank, as if nothing were offloaded.
             host: CPU memory of each node; None if unknown.
         """
-        config, layout = self._config, self._layout
+        rollout, train, layout = self._learner.rollout, self._learner.train, self._layout
         state, on_cpu = self._state(memory)
-        cls = engine_class(config.rollout)
+        cls = engine_class(rollout)
         # With data parallelism, an engine has whole copies of the model.
-        arguments = config.rollout.engine_kwargs
+        arguments = rollout.engine_kwargs
         shards = cls.num_workers(arguments) // int(arguments.get("data_parallel_size", 1))
         engine = {
             "engine: weights": self._size.model / shards,
@@ -213,16 +226,16 @@ class MemoryPlanner:
             "gradients being reduced": memory.reduced,
             "activations, logits, images": memory.activations,
         }
-        if not config.train.offload:
+        if not train.offload:
             learning["gradients"] = memory.gradients
         playing = engine if any(slot.gpus for slot in layout.engines) else {}
         if layout.together:
-            sleeps = config.rollout.sleep
+            sleeps = rollout.sleep
             if sleeps is None:
-                sleeps = cls.capabilities.sleeps and config.train.mode == "sync"
+                sleeps = cls.capabilities.sleeps and train.mode == "sync"
             playing = learner | engine
             learning |= {"engine: process (assumed)": PROCESS} if sleeps else engine
-            if sleeps and config.model.lora.rank:
+            if sleeps and self._learner.model.lora.rank:
                 on_cpu["weights of sleeping engines"] = engine["engine: weights"]
         if card is not None and playing:
             beside = sum(learner.values()) if layout.together else 0.0
@@ -234,7 +247,7 @@ class MemoryPlanner:
             learning={name: size for name, size in learning.items() if size},
             playing={name: size for name, size in playing.items() if size},
             kv_token=self._kv_token_of(shards, int(arguments.get("pipeline_parallel_size", 1))),
-            max_context=config.rollout.max_context,
+            max_context=rollout.max_context,
             host=self._fullest_node(on_cpu, host),
             disk=self._disk(),
             remedies=dict(self._remedies(memory)),
@@ -251,35 +264,34 @@ class MemoryPlanner:
         }
         moments = {"moments": memory.moments}
         kept = {"layers' inputs": memory.kept_on_cpu}
-        if self._config.train.offload:
+        if self._learner.train.offload:
             return {}, weights | moments | {"gradients": memory.gradients} | kept
-        if self._config.optim.offload_moments:
+        if self._learner.optim.offload_moments:
             return weights, moments | kept
         return weights | moments, kept
 
-    @cached_property
-    def _size(self) -> JobSize:
-        config = self._config
-        return JobSize.of(
-            self._folder, config.model, config.optim, config.train.master_dtype, config.algorithm
-        )
-
     def _disk(self) -> DiskPlan:
-        config, evaluates = self._config, bool(self._config.eval.every)
-        steps = config.train.steps
-        return DiskPlan.of(self._size, config.checkpoint, config.run, steps, evaluates=evaluates)
+        return DiskPlan.of(
+            self._size, self._checkpoint, self._play.run, self._learner.train.steps,
+            evaluates=bool(self._play.tasks[""].eval.every),
+        )  # fmt: skip
 
     def _fullest_node(self, offloaded: Mapping[str, float], size: float | None) -> HostMemoryPlan:
         """The plan of the node that needs the most CPU memory."""
         planner = HostMemoryPlanner(
-            config=self._config, layout=self._layout, size=self._size, offloaded=offloaded
+            learner=self._learner,
+            layout=self._layout,
+            size=self._size,
+            copies_state=self._checkpoint.asynchronous,
+            phones=phones_per_node(self._play, self._layout),
+            offloaded=offloaded,
         )
         plans = [planner.plan(node, size) for node in self._layout.nodes]
         return max(plans, key=lambda plan: sum(plan.items.values()))
 
     def _remedies(self, memory: RankMemory) -> Iterator[tuple[str, tuple[float, float]]]:
         """Settings that save memory, those that cost the least speed first."""
-        train, optim = self._config.train, self._config.optim
+        train, optim = self._learner.train, self._learner.optim
         if not train.gradient_checkpointing:
             yield "train.gradient_checkpointing=true", (memory.activations * 0.7, 0.0)
         if train.master_dtype == "float32" and self._itemsize == 2:
@@ -307,7 +319,7 @@ class MemoryPlanner:
     @property
     def _itemsize(self) -> int:
         """Bytes of a weight, and of a key or value, in the dtype that engines compute in."""
-        return 2 if self._config.model.dtype == "bfloat16" else 4
+        return 2 if self._learner.model.dtype == "bfloat16" else 4
 
     def _kv_token_of(self, gpus: int, stages: int) -> float:
         """Bytes of one token's keys and values on one of the GPUs that a model is divided among.
@@ -322,63 +334,6 @@ class MemoryPlanner:
         keys = self._text.get("num_key_value_heads") or heads
         layers = self._text["num_hidden_layers"] / stages
         return float(2 * layers * max(1, keys / (gpus / stages)) * size * self._itemsize)
-
-
-def is_config_here(model: ModelConfig) -> bool:
-    """Whether `config_folder` downloads nothing."""
-    from huggingface_hub import try_to_load_from_cache
-
-    if not is_on_hub(model) or _known_config(model) is not None:
-        return True
-    return isinstance(try_to_load_from_cache(model.path, "config.json"), str)
-
-
-def _known_config(model: ModelConfig) -> Path | None:
-    """The config.json that comes with agentrl for a model of the hub."""
-    found = _KNOWN / f"{Path(model.path).name}.json"
-    return found if is_on_hub(model) and found.is_file() else None
-
-
-def config_folder(model: ModelConfig, folder: Path) -> Path:
-    """Write a model's configuration, without weights, to a new folder.
-
-    Args:
-        model: of which a config.json suffices.
-        folder: is created.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    if model.path == "tiny":
-        return tokenizer_folder(model, folder)
-    if (known := _known_config(model)) is not None:
-        folder.mkdir()
-        shutil.copy(known, folder / "config.json")
-    else:
-        source = find_config(model) if is_on_hub(model) else path_of(model.path, "model.path")
-        read_json(source / "config.json")
-        folder.mkdir()
-        for file in source.iterdir():
-            if file.suffix in (".json", ".jinja", ".txt", ".model"):
-                shutil.copy(file, folder / file.name)
-    _add_missing(folder)
-    return folder
-
-
-def _add_missing(folder: Path) -> None:
-    """Files that adapters read, whose content does not matter for memory."""
-    config = read_json(folder / "config.json")
-    keys = ("vision_start", "vision_end", "image", "video")
-    names = ("vision_start", "vision_end", "image_pad", "video_pad")
-    ids = [config.get(f"{key}_token_id", 0) for key in keys]
-    added = [{"content": f"<|{name}|>", "id": id} for name, id in zip(names, ids, strict=True)]
-    stand_ins: dict[str, Any] = {
-        "preprocessor_config.json": {"image_mean": [0.5] * 3, "image_std": [0.5] * 3},
-        "tokenizer.json": {"added_tokens": added},
-    }
-    for name, content in stand_ins.items():
-        if not (folder / name).is_file():
-            (folder / name).write_text(json.dumps(content))
 
 
 def _text_config(folder: Path) -> Mapping[str, Any]:

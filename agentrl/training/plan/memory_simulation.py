@@ -27,7 +27,6 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 
 from agentrl import accelerators
-from agentrl.config import Config
 from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_loading import load_headers
@@ -141,16 +140,19 @@ class MemorySimulation:
     Routers give all experts as many tokens.
 
     Args:
-        config: the job's. That weights or moments are offloaded is left to the caller. With
+        settings: the learner's. That weights or moments are offloaded is left to the caller. With
             `model.lora.base=nf4`, passes are those over bfloat16 weights, which take more.
         world_size: number of ranks.
         report: is given a line about each model before it is run.
     """
 
     def __init__(
-        self, config: Config, world_size: int, report: Callable[[str], None] = lambda line: None
+        self,
+        settings: LearnerSettings,
+        world_size: int,
+        report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._config, self._world_size, self._report = config, world_size, report
+        self._settings, self._world_size, self._report = settings, world_size, report
 
     def run(self, folder: Path) -> RankMemory:
         """The memory of one rank.
@@ -161,7 +163,7 @@ class MemorySimulation:
         Raises:
             ConfigError: the model cannot be built, or not be divided as configured.
         """
-        model_adapter = adapter_for(folder, self._config.model.adapter)
+        model_adapter = adapter_for(folder, self._settings.model.adapter)
         shapes = [
             [tuple(p.shape) for p in block.parameters()]
             for block in model_adapter.blocks(load_on_meta(folder))
@@ -187,14 +189,13 @@ class MemorySimulation:
             return self._measure(_with_layers(folder, Path(scratch), layers))
 
     def _measure(self, folder: Path) -> _Measured:
-        config = self._config
-        changed = deepcopy(config)
+        changed = deepcopy(self._settings)
         changed.train.offload = changed.train.activation_offload = False
         changed.optim.offload_moments = False
         changed.model.lora.base = "float"  # bitsandbytes quantizes only weights that have values
-        if accelerators.count() and config.model.attention != "eager":
+        if accelerators.count() and changed.model.attention != "eager":
             changed.model.attention = "sdpa"
-        rank = process_group.simulated(self._world_size, Parallelism.of(config.train))
+        rank = process_group.simulated(self._world_size, Parallelism.of(changed.train))
         try:
             # In a mode of their own, DTensors compute the shapes of full results: nothing allocates
             # them, so they must not be counted.
@@ -203,18 +204,16 @@ class MemorySimulation:
             with warnings.catch_warnings(), shapes, values, _RealIndices():
                 # Experts return views if ranks share layers, too; nothing changes them in place.
                 warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
-                models = LearnerModels(
-                    LearnerSettings.of(changed), folder, rank, _open_without_weights
-                )
+                models = LearnerModels(changed, folder, rank, _open_without_weights)
                 return self.run_pass(models)
         finally:
             rank.leave()
 
     def run_pass(self, models: LearnerModels) -> _Measured:
         """Run a pass over a rank's models, with values or without."""
-        config = self._config
+        settings = self._settings
         module, kept = models.policy.module, list[float]()
-        if config.train.activation_offload:
+        if settings.train.activation_offload:
             activation_offload.enable(module.policy, partial(_keep_sizes, kept))
         for parameter in module.parameters():
             if parameter.requires_grad:  # as after an earlier pass
@@ -231,27 +230,27 @@ class MemorySimulation:
         _end_phases(list(module.towers()), list(module.layers()), end_phase)
         with tracker:
             scores = module(
-                batch, config.rollout.temperature, config.algorithm.entropy_coefficient > 0
+                batch, settings.rollout.temperature, settings.algorithm.entropy_coefficient > 0
             )
             loss = scores.logprobs.sum() + scores.entropy.sum()
             loss.backward()
         end_phase()
-        static = _static(models, config.model.lora.base == "nf4")
+        static = _static(models, settings.model.lora.base == "nf4")
         return _Measured(static=static | {"kept_on_cpu": sum(kept, 0.0)}, peaks=peaks)
 
     def _full_micro_batch(self, model_adapter: ModelAdapter) -> Batch:
         """A micro-batch of `train.micro_batch_tokens`, with pictures if the model sees any."""
-        config = self._config
-        length = min(config.rollout.max_context, config.train.micro_batch_tokens)
-        count = config.train.micro_batch_tokens // length
+        settings = self._settings
+        length = min(settings.rollout.max_context, settings.train.micro_batch_tokens)
+        count = settings.train.micro_batch_tokens // length
         with _disable_current_modes():
             sequences = [self._sequence(model_adapter, length, index) for index in range(count)]
             rows = [[prefix_tree.single_sequence(index, length)] for index in range(count)]
             return collate.build_batch(sequences, rows, model_adapter)
 
     def _sequence(self, model_adapter: ModelAdapter, length: int, number: int) -> TokenSequence:
-        config = self._config
-        reply = min(config.rollout.max_new_tokens, length // 2)
+        model = self._settings.model
+        reply = min(self._settings.rollout.max_new_tokens, length // 2)
         ids, sampled, turns = [0] * min(_PROMPT, length // 4), list[int](), list[int]()
         images = list[Any]()
         while True:
@@ -259,9 +258,9 @@ class MemorySimulation:
             if model_adapter.image_token_id is not None:
                 # Equal images would be encoded once.
                 screen = np.full((*_SCREEN, 3), (31 * number + len(images)) % 256, np.uint8)
-                size = config.model.image_size
+                size = model.image_size
                 target = None if size is None else (size[0], size[1])
-                image = model_adapter.scale(screen, target, config.model.max_pixels)
+                image = model_adapter.scale(screen, target, model.max_pixels)
                 markup = model_adapter.image_markup(image)
             fits = len(ids) + len(markup) + reply <= length
             if turns and not fits:

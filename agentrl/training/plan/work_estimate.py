@@ -8,9 +8,7 @@ was measured there (`EngineCapabilities.tiny_turns_per_s`). They are based on th
 import math
 from collections.abc import Sequence
 
-from agentrl import env
 from agentrl.config import (
-    Config,
     DevicesConfig,
     EnvConfig,
     ModelConfig,
@@ -20,6 +18,7 @@ from agentrl.config import (
 from agentrl.devices.device_sources import num_virtual
 from agentrl.files import path_of
 from agentrl.policies.open_model import engine_class
+from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.play_plan import PlayPlan, baseline_players
 from agentrl.text import pluralize
 from agentrl.training.demonstrations import warm_start_cache
@@ -42,20 +41,26 @@ _ANSWER_S = 0.1
 _BASIS = "estimated for two otherwise idle cores"
 
 
-def estimate_work(config: Config, play: PlayPlan) -> dict[str, str]:
+def estimate_work(play: PlayPlan, warm: WarmStartConfig | None, steps: int) -> dict[str, str]:
     """The maximum amount of work of each stage, and about how long it takes.
+
+    Args:
+        play: the job.
+        warm: its warm start.
+        steps: its training steps.
 
     If times are known, a last entry `total` gives their sum.
     """
-    evaluation, steps = config.eval, config.train.steps
+    own = play.tasks[""]
+    evaluation, rollout = own.eval, play.rollout
     settings = [task.train.settings for task in play.trained.values()]
     max_turns = max(one.max_turns for one in settings)
     held_out = evaluation.episodes * len(settings)
-    measured = _measured_turns_per_s(config.model, config.env, config.rollout, config.devices)
-    scripted, model = _turns_per_second(config.rollout, config.devices, measured or math.inf)
+    measured = _measured_turns_per_s(play.model, own.train, rollout, play.devices)
+    scripted, model = _turns_per_second(rollout, play.devices, measured or math.inf)
     baselines = held_out * len(baseline_players(play))
     before, before_s = _episode_work(max_turns, 2 * held_out, model)
-    played = steps * config.rollout.groups * config.rollout.group_size
+    played = steps * rollout.groups * rollout.group_size
     learned_per_s = 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S)
     learned, learned_s = _episode_work(max_turns, played, learned_per_s)
     # Every `eval.every` steps, and after the last one.
@@ -63,7 +68,7 @@ def estimate_work(config: Config, play: PlayPlan) -> dict[str, str]:
     stages = {
         "start": ("launching processes and loading the model", _START_S),
         "baselines": _episode_work(max_turns, baselines, scripted),
-        **_warm_start_work(config.model, config.warm_start, settings, scripted),
+        **_warm_start_work(play.model, warm, settings, scripted),
         "engine start": ("starting the engines of the rollouts", _ENGINE_START_S),
         "evaluation before": (before, before_s),
         "reinforcement": (
@@ -123,14 +128,10 @@ def _turns_per_second(
 
 
 def _measured_turns_per_s(
-    model: ModelConfig, environment: EnvConfig, rollout: RolloutConfig, devices: DevicesConfig
+    model: ModelConfig, environment: ResolvedEnv, rollout: RolloutConfig, devices: DevicesConfig
 ) -> float | None:
     """Turns per second of the model; None if times were not measured for a job like this one."""
-    if (
-        model.path != "tiny"
-        or env.find_env(environment.id).app is None
-        or _num_virtual(devices) is None
-    ):
+    if model.path != "tiny" or environment.app is None or _num_virtual(devices) is None:
         return None
     return engine_class(rollout).capabilities.tiny_turns_per_s
 

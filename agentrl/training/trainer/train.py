@@ -29,7 +29,11 @@ from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.monitoring.run_progress import RunProgress
 from agentrl.training.plan.disk_space import DiskPlan
-from agentrl.training.plan.host_memory_plan import check_host_memory
+from agentrl.training.plan.host_memory_plan import (
+    HostMemoryPlanner,
+    check_host_memory,
+    phones_per_node,
+)
 from agentrl.training.plan.job_plan import JobPlan, plan_training
 from agentrl.training.plan.job_size import JobSize
 from agentrl.training.stop_signals import acknowledge_stop_signals
@@ -129,7 +133,14 @@ async def _opened_trainer(
         opened.callback(reservation.release)
         plan = plan.placed(reservation.layout)
         await asyncio.to_thread(_place_weights, plan, size, reservation)
-        await asyncio.to_thread(check_host_memory, plan.settings, size, disk, path, reservation)
+        planner = HostMemoryPlanner(
+            learner=plan.learner,
+            layout=plan.layout,
+            size=size,
+            copies_state=plan.settings.checkpoint.asynchronous,
+            phones=phones_per_node(plan.play, plan.layout),
+        )
+        await asyncio.to_thread(check_host_memory, planner, disk, path, reservation)
         rollouts = await open_rollouts(plan.play, start, path, reservation=reservation)
         opened.push_async_callback(rollouts.close)
         with stopping.interrupting():
@@ -175,9 +186,7 @@ def _check_disk(plan: JobPlan, start: Path, folder: Path) -> tuple[JobSize, Disk
     Raises:
         ConfigError: there is too little.
     """
-    settings = plan.settings
-    dtype = settings.train.master_dtype
-    size = JobSize.of(start, settings.model, settings.optim, dtype, settings.algorithm)
+    settings, size = plan.settings, JobSize.of(start, plan.learner)
     disk = DiskPlan.of(
         size, settings.checkpoint, settings.run, settings.train.steps,
         evaluates=bool(settings.eval.every),

@@ -121,7 +121,7 @@ class Trainer:
     async def _warm_start(self) -> None:
         """Train on demonstrations, if the job has any, and start the engines with the result."""
         if not self.state.warm:
-            if (warm := self._settings.warm_start) is not None:
+            if (warm := self._plan.warm_start) is not None:
                 await warm_start(
                     self._plan, warm, self._start, self._rollouts, self._learner, self._progress,
                     self._stopping,

@@ -13,7 +13,7 @@ from agentrl.cluster import node_files
 from agentrl.cluster.node_files import FilesOfNode
 from agentrl.config import Config, EnvConfig, RewardConfig, RunConfig
 from agentrl.rollout.nodes import job_files
-from agentrl.rollout.nodes.job_files import JobOnNode, local_folders
+from agentrl.rollout.nodes.job_files import JobOnNode, free_texts, local_folders
 
 
 @pytest.fixture
@@ -59,8 +59,12 @@ def job(project):
     )
 
 
+def folders_of(job: Config) -> dict[Path, list[str]]:
+    return local_folders(job.to_dict(), free_texts(job))
+
+
 def test_code_data_and_templates_travel_with_what_they_may_use(project, job):
-    found = {folder: sorted(names) for folder, names in local_folders(job).items()}
+    found = {folder: sorted(names) for folder, names in folders_of(job).items()}
     assert found == {
         project / "code": ["my_rewards.py", "my_words.py"],
         project / "data": ["images/a.png", "train.jsonl"],
@@ -71,14 +75,14 @@ def test_code_data_and_templates_travel_with_what_they_may_use(project, job):
 
 def test_the_largest_folder_is_listed_up_to_the_limit(project, job, monkeypatch):
     monkeypatch.setattr(job_files, "MAX_FILES", 1)
-    assert len(local_folders(job)[project / "data"]) == 2
+    assert len(folders_of(job)[project / "data"]) == 2
 
 
 def test_code_that_is_installed_stays(project):
     config = Config(
         rewards=[RewardConfig(function="pathlib:Path"), RewardConfig(function="yaml:dump")]
     )
-    assert local_folders(config) == {}
+    assert folders_of(config) == {}
 
 
 def test_imported_modules_of_the_current_folder_travel(project, monkeypatch):
@@ -88,7 +92,7 @@ def test_imported_modules_of_the_current_folder_travel(project, monkeypatch):
     config = Config(rewards=[RewardConfig(function="kit.scores:score")])
     registry.load("kit.scores:score")
     try:
-        assert local_folders(config) == {project / "kit": ["__init__.py", "scores.py"]}
+        assert folders_of(config) == {project / "kit": ["__init__.py", "scores.py"]}
     finally:
         for name in ("kit", "kit.scores"):
             sys.modules.pop(name)
@@ -114,7 +118,7 @@ print(render_instructions(config.env.prompt, "rules"))
 def test_an_actor_finds_the_copies_as_it_would_the_files(project, job, tmp_path, monkeypatch):
     monkeypatch.setattr(node_files.tempfile, "tempdir", str(tmp_path))
     node, places = FilesOfNode(), {}
-    for folder, names in local_folders(job).items():
+    for folder, names in folders_of(job).items():
         wanted = node.list(folder, names)
         place, complete = node.prepare(folder.name, wanted, True, True)
         assert not complete

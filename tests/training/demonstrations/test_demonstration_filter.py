@@ -110,6 +110,11 @@ def samples(episode: Episode) -> list[TokenSequence]:
     return split_into_sequences(episode)
 
 
+def described(config, *, warm_start_pending=True):
+    plan = plan_training(config, warm_start_pending=warm_start_pending, begins=False)
+    return describe_plan(plan)
+
+
 def selected(config: Config) -> DemonstrationSelection:
     return select_demonstrations(
         config.warm_start, resolve_env(config.env), config.model, config.eval
@@ -313,7 +318,7 @@ async def test_unusable_episodes_are_skipped_and_logged_once(tiny_vlm, tmp_path,
     turns = sum(line["turns"] for line in lines[3:])
     assert f"2 episodes with {turns} turns; skipped: 1 without any valid action" in message
     assert ", 1 void, 1 of held-out seeds (eval.first_seed)" in message
-    assert describe_plan(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
+    assert described(config)["resolved"]["recorded demonstrations"].startswith("2 episodes")
     assert len(learnt(config, tiny_vlm)) == 2
 
 
@@ -365,10 +370,10 @@ def test_episodes_are_selected_with_the_filters_of_the_list(tmp_path):
     assert [one.run.path for one in selected(won).episodes] == [run]
     none = recorded_by(config, run, lost, recorded_filter=replace(where, label="expert"))
     with pytest.raises(ConfigError, match=r"0 episodes with 0 turns\. The filter is .*'expert'"):
-        describe_plan(none)
+        described(none)
     odd = recorded_by(config, run, recorded_filter=replace(where, split="evl"))
     with pytest.raises(ConfigError, match=r"recorded_filter\.split='evl': must be one of"):
-        describe_plan(odd)
+        described(odd)
 
 
 @pytest.mark.parametrize(
@@ -415,7 +420,7 @@ def test_unusable_recordings_are_an_error_before_anything_starts(
         edit(run, 0, change)
     config = recorded_by(lake(tmp_path / "jobs", *overrides), run)
     with pytest.raises(ConfigError, match=words):
-        describe_plan(config)
+        described(config)
     with pytest.raises(ConfigError, match=words):
         plan_training(config, warm_start_pending=True)
     plan_training(config)  # a finished warm start no longer needs its recordings
@@ -423,7 +428,7 @@ def test_unusable_recordings_are_an_error_before_anything_starts(
 
 def test_missing_run_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"warm_start\.recorded: .*no such run"):
-        describe_plan(recorded_by(lake(tmp_path), tmp_path / "nowhere"))
+        described(recorded_by(lake(tmp_path), tmp_path / "nowhere"))
 
 
 async def test_images_must_have_been_recorded_completely(tmp_path):
@@ -432,17 +437,17 @@ async def test_images_must_have_been_recorded_completely(tmp_path):
 
     blind, _ = await played(job("run.frames=none"), None, count=1)
     with pytest.raises(ConfigError, match=r"no images \(run\.frames=none\)"):
-        describe_plan(recorded_by(job(), blind))
+        described(recorded_by(job(), blind))
     masked, _ = await played(job("devices.mask=[[0, 0, 1, 0.1]]"), None, count=1)
     with pytest.raises(ConfigError, match=r"masked regions \(devices\.mask\)"):
-        describe_plan(recorded_by(job(), masked))
+        described(recorded_by(job(), masked))
     small, _ = await played(job("run.frames=model", "model.max_pixels=800"), None, count=1)
     with pytest.raises(ConfigError, match="another model's size"):
-        describe_plan(recorded_by(job(), small))
+        described(recorded_by(job(), small))
     lost, (episode,) = await played(job(), None, count=1)
     packs.lose(lost, episode.turns[0].frames[0])
     with pytest.raises(ConfigError, match="skipped: 1 with a missing image file"):
-        describe_plan(recorded_by(job(), lost))
+        described(recorded_by(job(), lost))
 
 
 async def test_cache_depends_on_the_recorded_episodes(tmp_path):

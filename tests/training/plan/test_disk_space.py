@@ -28,7 +28,7 @@ def plan(
     start: Path, *, keep: int = 2, steps: int = 20, keep_gb: float | None = None, **optim: Any
 ) -> DiskPlan:
     config = Config(optim=OptimConfig(**optim))
-    size = JobSize.of(start, config.model, config.optim, "float32")
+    size = JobSize.of(start, LearnerSettings.of(config))
     kept = CheckpointConfig(every=10, keep=keep)
     return DiskPlan.of(size, kept, RunConfig(keep_gb=keep_gb), steps, evaluates=True)
 
@@ -54,9 +54,7 @@ def test_a_checkpoint_has_the_size_that_is_planned(
         saved = sum(tensor.nbytes for name, tensor in state.items() if "lora" not in name)
     finally:
         learner.close()
-    size = JobSize.of(
-        tiny_vlm, config.model, config.optim, config.train.master_dtype, config.algorithm
-    )
+    size = JobSize.of(tiny_vlm, LearnerSettings.of(config))
     assert size.state == pytest.approx(saved, rel=0.05)  # a critic has no output head
 
 

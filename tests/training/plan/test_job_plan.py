@@ -16,8 +16,10 @@ from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
 from agentrl.errors import ConfigError
 from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.workers import open_rollouts
-from agentrl.training.plan import cpu_memory_plan, model_checks
+from agentrl.training.learner.learner_settings import LearnerSettings
+from agentrl.training.plan import model_checks
 from agentrl.training.plan.dry_run import describe_plan
+from agentrl.training.plan.host_memory_plan import misfits_without_gpus
 from agentrl.training.plan.job_plan import (
     check_learner,
     plan_model_play,
@@ -45,7 +47,7 @@ def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides):
     config = configuration.load("counting", overrides)
     cls = resolve_env(config.env).entry_point
     monkeypatch.setattr(cls, "check_kwargs", classmethod(looks), raising=False)
-    planned = describe_plan(config)
+    planned = described(config)
     own = config.env.kwargs.get("pixels")
     assert seen == [own, *([140] if config.eval.kwargs else [])]
     count = planned["resolved"]["distinct episodes"]
@@ -63,14 +65,14 @@ def test_unavailable_weight_transport_is_an_error_before_any_work():
     with pytest.raises(
         ConfigError, match=r"train\.weight_transfer=shared needs rollout\.engine=vllm"
     ):
-        describe_plan(configuration.load("counting", overrides))
+        described(configuration.load("counting", overrides))
 
 
 def test_8bit_moments_without_bitsandbytes_are_refused(monkeypatch):
     overrides = ["rollout.engine=hf", "rollout.launcher=local", "optim.moments=8bit"]
     monkeypatch.setattr(model_checks, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"optim\.moments=8bit needs bitsandbytes.*\[qlora\]"):
-        describe_plan(configuration.load("counting", overrides))
+        described(configuration.load("counting", overrides))
 
 
 def test_a_transport_within_one_machine_is_refused_for_two(machine, monkeypatch):
@@ -85,8 +87,8 @@ def test_a_transport_within_one_machine_is_refused_for_two(machine, monkeypatch)
 def test_a_resumed_job_need_not_repeat_demonstrations_longer_than_its_replies():
     settings = job("rollout.launcher=local", "rollout.max_new_tokens=5", "warm_start.episodes=1")
     with pytest.raises(ConfigError, match="the warm start trains on"):
-        describe_plan(settings)
-    assert "longest reply" in describe_plan(settings, warm_start_pending=False)["resolved"]
+        described(settings)
+    assert "longest reply" in described(settings, warm_start_pending=False)["resolved"]
 
 
 @pytest.fixture
@@ -102,6 +104,11 @@ def machine(monkeypatch):
         )
 
     return have
+
+
+def described(config, *, warm_start_pending=True):
+    plan = plan_training(config, warm_start_pending=warm_start_pending, begins=False)
+    return describe_plan(plan)
 
 
 def job(*overrides):
@@ -197,12 +204,12 @@ def test_the_plan_lists_what_does_not_come_with_agentrl(tmp_path, monkeypatch):
         "rewards=[{function: 'agentrl.rewards.form:action'}, {function: 'shorter.py:shorter'}]"
     )
     loss = f"algorithm.loss={EXTEND}/loss.py:SimplePolicyLoss"
-    planned = describe_plan(job("rollout.launcher=local", "warm_start=null", rewards, loss))
+    planned = described(job("rollout.launcher=local", "warm_start=null", rewards, loss))
     assert planned["resolved"]["custom classes"] == [
         f"loss = {EXTEND}/loss.py:SimplePolicyLoss",
         "reward = shorter.py:shorter",
     ]
-    planned = describe_plan(job("rollout.launcher=local", "warm_start=null"))
+    planned = described(job("rollout.launcher=local", "warm_start=null"))
     assert "custom classes" not in planned["resolved"]
 
 
@@ -213,10 +220,11 @@ def test_the_image_size_that_a_model_was_trained_with_is_kept_or_named(tmp_path,
     assert model_config(str(model)).image_size == [84, 140]
     local = ["rollout.engine=hf", "rollout.launcher=local"]
     config = configuration.resolve(Config(), [f"model.path={model}", *local])
-    check_learner(config)
+    check_learner(LearnerSettings.of(config), [])
     assert f"model.image_size=null: {model} was trained with [84, 140]" in caplog.text
     caplog.clear()
-    check_learner(replace(config, model=model_config(str(model))))
+    local = replace(config, model=model_config(str(model)))
+    check_learner(LearnerSettings.of(local), [])
     assert not caplog.text
 
 
@@ -239,6 +247,6 @@ def test_every_start_of_a_job_scores_an_episode_with_its_rewards(tmp_path):
 def test_a_model_for_gpus_does_not_fit_on_a_few_cores(model, cores, missing):
     job = configuration.load("frozen_lake", [f"model.path={model}"])
     node = Node(address="here", cpus=cores, gpus=0)
-    found = cpu_memory_plan.misfits(job, [node], 24e9)
+    found = misfits_without_gpus(LearnerSettings.of(job), [node], 24e9)
     assert len(found) == len(missing)
     assert all(words in text for words, text in zip(missing, found, strict=True))

@@ -9,13 +9,18 @@ import pytest
 
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
-from agentrl.training.plan.length_check import check_lengths
+from agentrl.rollout.play_plan import plan_play
+from agentrl.training.plan.length_check import LengthReport, check_lengths
 
 
 def job(*overrides: str) -> configuration.Config:
     room = ["rollout.max_context=2000", "rollout.max_new_tokens=400"]
     few = "warm_start.episodes=5"
     return configuration.load("counting", ["rollout.launcher=local", few, *room, *overrides])
+
+
+def lengths(config: configuration.Config, *recorded: Any) -> LengthReport:
+    return check_lengths(plan_play(config), config.warm_start, recorded)
 
 
 @pytest.fixture
@@ -27,7 +32,7 @@ def model(tiny_vlm: Path, tmp_path: Path) -> Path:
 
 
 def test_lengths_are_measured_without_weights(model: Path) -> None:
-    report = check_lengths(job(f"model.path={model}"), [])
+    report = lengths(job(f"model.path={model}"))
     assert report.measured["chat template"] == "prompts are those of the model's own template"
     assert "tokens in 5 episodes of the player" in report.measured["longest prompt"]
     assert report.measured["longest reply"].endswith("rollout.max_new_tokens=400")
@@ -36,19 +41,19 @@ def test_lengths_are_measured_without_weights(model: Path) -> None:
 
 def test_a_demonstration_longer_than_a_reply_is_an_error(model: Path) -> None:
     with pytest.raises(ConfigError, match=r"rollout\.max_new_tokens=5: the warm start trains on"):
-        check_lengths(job(f"model.path={model}", "rollout.max_new_tokens=5"), [])
+        lengths(job(f"model.path={model}", "rollout.max_new_tokens=5"))
 
 
 def test_a_player_that_answers_at_greater_length_is_only_a_warning_without_demonstrations(
     model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    check_lengths(job(f"model.path={model}", "rollout.max_new_tokens=5", "warm_start=null"), [])
+    lengths(job(f"model.path={model}", "rollout.max_new_tokens=5", "warm_start=null"))
     assert "so the model cannot answer like it" in caplog.text
 
 
 def test_a_first_prompt_without_room_for_a_reply_is_an_error(model: Path) -> None:
     with pytest.raises(ConfigError, match=r"max_context cannot hold .*first prompt has \d+ tokens"):
-        check_lengths(job(f"model.path={model}", "rollout.max_context=401"), [])
+        lengths(job(f"model.path={model}", "rollout.max_context=401"))
 
 
 def test_recorded_replies_are_measured_unless_they_are_only_context(model: Path) -> None:
@@ -57,10 +62,10 @@ def test_recorded_replies_are_measured_unless_they_are_only_context(model: Path)
         episode=SimpleNamespace(turns=turns), replies=("<answer>4</answer>", "x" * 500)
     )
     settings = [f"model.path={model}", "warm_start.player=null", "warm_start.recorded=[x]"]
-    report = check_lengths(job(*settings), [recorded])
+    report = lengths(job(*settings), recorded)
     assert "longest recorded reply" in report.measured
     with pytest.raises(ConfigError, match="the warm start trains on '<answer>4</answer>'"):
-        check_lengths(job(*settings, "rollout.max_new_tokens=3"), [recorded])
+        lengths(job(*settings, "rollout.max_new_tokens=3"), recorded)
 
 
 def test_an_unusable_template_is_an_error_and_only_a_warning_if_a_format_is_named(
@@ -71,26 +76,26 @@ def test_an_unusable_template_is_an_error_and_only_a_warning_if_a_format_is_name
     template = model / "chat_template.jinja"
     template.write_text("{{ messages[0].content }}")
     with pytest.raises(ConfigError, match="cannot be split into turns: a message or a reply"):
-        check_lengths(derived, [])
-    report = check_lengths(settings, [])
+        lengths(derived)
+    report = lengths(settings)
     assert "differ from those of the model's own template" in report.measured["chat template"]
     assert "Play the game" in caplog.text
     template.write_text("{{ raise_exception('no system role') }}")
     with pytest.raises(ConfigError, match=r"cannot be split into turns: .*no system role"):
-        check_lengths(derived, [])
-    report = check_lengths(settings, [])
+        lengths(derived)
+    report = lengths(settings)
     assert report.measured["chat template"].endswith("the model's own template fails")
     assert "no system role" in caplog.text
     (model / "tokenizer.json").unlink()
     with pytest.raises(ConfigError, match=r"tokenizer\.json"):
-        check_lengths(settings, [])
+        lengths(settings)
 
 
 def test_what_cannot_be_checked_is_named(model: Path) -> None:
-    (what,) = check_lengths(job("model.path=someone/model"), []).unchecked
+    (what,) = lengths(job("model.path=someone/model")).unchecked
     assert what.endswith("model.path=someone/model is not local")
     phone = ["rollout.launcher=local", f"model.path={model}", "devices.source=R58M"]
-    (what,) = check_lengths(configuration.load("number_game", phone), []).unchecked
+    (what,) = lengths(configuration.load("number_game", phone)).unchecked
     assert what == "length of prompts and replies: NumberGame-v0 needs a phone"
 
 
@@ -115,17 +120,17 @@ def test_a_reward_that_fails_is_reported_before_the_job(
     (tmp_path / f"{name}.py").write_text(f"def mine(episode):\n    {body}\n")
     rewards = f"rewards=[{{function: '{tmp_path}/{name}.py:mine'}}]"
     with pytest.raises(ConfigError, match=reason):
-        check_lengths(job(f"model.path={model}", rewards, "rollout.reward_deadline_s=0.5"), [])
+        lengths(job(f"model.path={model}", rewards, "rollout.reward_deadline_s=0.5"))
 
 
 def test_a_reward_server_is_not_called_before_the_job(model: Path) -> None:
     remote = "{function: remote.Remote, kwargs: {url: 'http://127.0.0.1:9'}}"
-    report = check_lengths(job(f"model.path={model}", f"rewards=[{remote}]"), [])
+    report = lengths(job(f"model.path={model}", f"rewards=[{remote}]"))
     assert "whether the reward server scores an episode" in report.unchecked
 
 
 @pytest.mark.adb
 def test_a_phone_game_is_played_on_virtual_phones(adb_server: object, model: Path) -> None:
     settings = ["rollout.launcher=local", f"model.path={model}", "warm_start.episodes=2"]
-    report = check_lengths(configuration.load("number_game", settings), [])
+    report = lengths(configuration.load("number_game", settings))
     assert "tokens in 2 episodes of the player" in report.measured["longest reply"]

@@ -8,6 +8,7 @@ import pytest
 from agentrl import config as configuration
 from agentrl.errors import ConfigError
 from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.play_plan import plan_play
 from agentrl.training.plan.length_check import check_lengths
 from agentrl.training.plan.long_prompts import skip_long_prompts
 
@@ -24,6 +25,10 @@ def questions(tmp_path: Path) -> Path:
     return path
 
 
+def shortened(config: configuration.Config, model: Path) -> configuration.Config:
+    return skip_long_prompts(plan_play(config), model).source
+
+
 def job(questions: Path, *overrides: str) -> configuration.Config:
     settings = {
         "env": {"id": "QA-v0", "kwargs": {"data": str(questions)}},
@@ -34,8 +39,9 @@ def job(questions: Path, *overrides: str) -> configuration.Config:
 
 
 def test_long_rows_are_refused_by_name_before_a_job_starts(questions: Path) -> None:
+    config = job(questions)
     with pytest.raises(ConfigError) as refused:
-        check_lengths(job(questions), [])
+        check_lengths(plan_play(config), config.warm_start, [])
     message = str(refused.value)
     assert message.startswith("2 of 10 prompts leave no room for a reply: ")
     assert "line 3: " in message
@@ -48,23 +54,23 @@ def test_long_rows_are_skipped_if_configured(
     questions: Path, tiny_vlm: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = job(questions, "env.kwargs.on_long=skip")
-    shorter = skip_long_prompts(config, tiny_vlm)
+    shorter = shortened(config, tiny_vlm)
     assert shorter.env.kwargs["skip_rows"] == [2, 7]
     assert "2 of 10 prompts leave no room" in caplog.text
     assert "They are skipped" in caplog.text
     assert resolve_env(shorter.env).check_arguments() == 8
     assert config.env.kwargs.get("skip_rows") is None
-    assert skip_long_prompts(shorter, tiny_vlm) == shorter
+    assert shortened(shorter, tiny_vlm) == shorter
 
 
 def test_held_out_rows_are_measured_by_themselves(questions: Path, tiny_vlm: Path) -> None:
     short = questions.with_name("short.jsonl")
     short.write_text('{"problem": "1 + 1?", "answer": 2}\n' * 3)
     skip = "env.kwargs.on_long=skip"
-    held_out = skip_long_prompts(job(questions, skip, f"eval.kwargs.data={short}"), tiny_vlm)
+    held_out = shortened(job(questions, skip, f"eval.kwargs.data={short}"), tiny_vlm)
     assert held_out.env.kwargs["skip_rows"] == [2, 7]
     assert held_out.eval.kwargs == {"data": str(short), "skip_rows": []}
-    trained = skip_long_prompts(job(short, skip, f"eval.kwargs.data={questions}"), tiny_vlm)
+    trained = shortened(job(short, skip, f"eval.kwargs.data={questions}"), tiny_vlm)
     assert "skip_rows" not in trained.env.kwargs
     assert trained.eval.kwargs["skip_rows"] == [2, 7]
 
@@ -72,12 +78,12 @@ def test_held_out_rows_are_measured_by_themselves(questions: Path, tiny_vlm: Pat
 def test_a_data_set_of_long_rows_alone_is_refused(questions: Path, tiny_vlm: Path) -> None:
     overrides = ("env.kwargs.on_long=skip", "rollout.max_context=101")
     with pytest.raises(ConfigError, match="10 of 10 prompts leave no room"):
-        skip_long_prompts(job(questions, *overrides), tiny_vlm)
+        shortened(job(questions, *overrides), tiny_vlm)
 
 
 def test_generated_questions_need_no_such_check(tiny_vlm: Path) -> None:
     config = configuration.load("counting", ["rollout.max_context=500"])
-    assert skip_long_prompts(config, tiny_vlm) == config
+    assert shortened(config, tiny_vlm) == config
 
 
 def test_each_environment_of_a_mixture_has_its_own_long_rows(
@@ -90,7 +96,7 @@ def test_each_environment_of_a_mixture_has_its_own_long_rows(
         {"name": "long", "env": {"kwargs": {"max_rows": 5}}},
     ]
     config = job(questions, "env.kwargs.on_long=skip", f"mixture={json.dumps(mixture)}")
-    jobs = skip_long_prompts(config, tiny_vlm).environments()
+    jobs = shortened(config, tiny_vlm).environments()
     skipped = {name: one.env.kwargs["skip_rows"] for name, one in jobs.items()}
     assert skipped == {"short": [], "long": [2]}
     assert [resolve_env(jobs[name].env).check_arguments() for name in ("short", "long")] == [3, 4]

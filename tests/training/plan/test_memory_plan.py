@@ -17,13 +17,14 @@ from agentrl.accelerators import MachineAccelerators
 from agentrl.config import Config, LoraConfig
 from agentrl.policies import tiny_model
 from agentrl.policies.models import adapter_for, load_on_meta
+from agentrl.rollout.play_plan import plan_play
 from agentrl.training.learner import qlora
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel import process_group
 from agentrl.training.learner.parallel.process_group import Parallelism
 from agentrl.training.learner.parallel.sharding import local_shard
-from agentrl.training.plan import memory_plan, memory_simulation
+from agentrl.training.plan import job_size, memory_plan, memory_simulation
 from agentrl.training.plan.host_memory_plan import HostMemoryPlanner
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
 from tests.policies import families
@@ -107,7 +108,11 @@ def allocated(config: Config, folder: Path, rank=0, world=1, meet=None) -> dict[
         found["reference"] = size(reference.module.parameters()) if reference else 0
         if world > 1 and config.model.lora.base != "nf4":  # the same pass as simulated
             with EvenRouting():
-                peak = MemorySimulation(config, world).run_pass(models).extrapolated(0.0)
+                peak = (
+                    MemorySimulation(LearnerSettings.of(config), world)
+                    .run_pass(models)
+                    .extrapolated(0.0)
+                )
             found |= {name: getattr(peak, name) for name in WORK}
     finally:
         learner.close()
@@ -132,7 +137,7 @@ def check_ranks(cases, world: int, folders: dict[str, Path], out: Path) -> None:
     for case, (folder, chosen) in cases.items():
         expected = json.loads((out / f"{case}-0.json").read_text())
         work = {name: expected.pop(name) for name in WORK if name in expected}
-        found = MemorySimulation(settings(chosen), world).run(folders[folder])
+        found = MemorySimulation(LearnerSettings.of(settings(chosen)), world).run(folders[folder])
         check(found, expected)
         assert {name: getattr(found, name) for name in work} == pytest.approx(work, rel=0.02)
 
@@ -142,7 +147,7 @@ def check_ranks(cases, world: int, folders: dict[str, Path], out: Path) -> None:
 def test_one_rank_holds_what_the_plan_counts(case, tiny_vlm):
     config = settings(CASES[case])
     expected = allocated(config, tiny_vlm)
-    found = MemorySimulation(config, 1).run(tiny_vlm)
+    found = MemorySimulation(LearnerSettings.of(config), 1).run(tiny_vlm)
     check(found, expected)
     assert found.activations > 0
 
@@ -151,7 +156,7 @@ def test_one_rank_holds_what_the_plan_counts(case, tiny_vlm):
 @pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_vl_moe"])
 def test_models_that_mask_images_in_layers_are_counted(family, tiny_vlm, tmp_path):
     folder = families.build(family, tiny_vlm, tmp_path / family)
-    found = MemorySimulation(settings(CASES["compact"]), 1).run(folder)
+    found = MemorySimulation(LearnerSettings.of(settings(CASES["compact"])), 1).run(folder)
     size = 2.0 * sum(p.numel() for p in load_on_meta(folder).parameters())
     check(found, {"weights": size, "remainders": size, "gradients": size})
     assert found.activations > 0
@@ -195,12 +200,12 @@ def test_experts_are_not_divided_over_the_mesh_of_layers():
 @pytest.mark.slow
 def test_layers_that_are_not_run_count_as_much_as_those_that_are(tmp_path):
     config = configuration.load("number_game_7b", ["model.path=Qwen/Qwen2.5-VL-32B-Instruct"])
-    folder = memory_plan.config_folder(config.model, tmp_path / "model")
+    folder = job_size.config_folder(config.model, tmp_path / "model")
     settings = json.loads((folder / "config.json").read_text())
     settings["text_config"]["num_hidden_layers"], settings["vision_config"]["depth"] = 8, 1
     (folder / "config.json").write_text(json.dumps(settings))
     lines = []
-    simulation = MemorySimulation(config, 8, lines.append)
+    simulation = MemorySimulation(LearnerSettings.of(config), 8, lines.append)
     found = simulation.run(folder)
     assert lines == [f"running {layers} of 8 layers" for layers in (4, 5, 6)]
     assert found == simulation._run_whole(folder, 8)
@@ -211,9 +216,9 @@ def test_inputs_of_layers_wait_in_cpu_memory(tiny_vlm):
     config = settings(CASES["compact"])
     config.train.micro_batch_tokens, config.model.image_size = 256, None
     config.model.freeze_vision = True  # its backward pass would be the peak of so small a model
-    kept = MemorySimulation(config, 1).run(tiny_vlm)
+    kept = MemorySimulation(LearnerSettings.of(config), 1).run(tiny_vlm)
     config.train.activation_offload = True
-    moved = MemorySimulation(config, 1).run(tiny_vlm)
+    moved = MemorySimulation(LearnerSettings.of(config), 1).run(tiny_vlm)
     tokens, hidden, layers = 256, 32, 2
     assert moved.kept_on_cpu >= tokens * hidden * layers * 2
     assert moved.activations < kept.activations
@@ -234,17 +239,22 @@ def test_the_cache_of_a_divided_model_holds_whole_heads(arguments, expected, tmp
     config.rollout.actors, config.rollout.place = 1, "apart"
     config.rollout.engine_kwargs = arguments
     layout = memory_plan.layout_on(32, 1, config.rollout, config.train)
-    folder = memory_plan.config_folder(config.model, tmp_path / "model")
+    folder = job_size.config_folder(config.model, tmp_path / "model")
     nothing = RankMemory(**dict.fromkeys((field.name for field in fields(RankMemory)), 0.0))
-    planned = memory_plan.MemoryPlanner(config, layout, folder).plan(80e9, nothing)
+    planned = planner_of(config, layout, folder).plan(80e9, nothing)
     assert planned.kv_token == expected
+
+
+def planner_of(config, layout, folder):
+    learner, play = LearnerSettings.of(config), plan_play(config)
+    return memory_plan.MemoryPlanner(learner, play, config.checkpoint, layout, folder)
 
 
 def planner(tmp_path, gpus, *overrides):
     config = configuration.load("number_game_7b", overrides)
     layout = memory_plan.layout_on(gpus, 1, config.rollout, config.train)
-    folder = memory_plan.config_folder(config.model, tmp_path / "model")
-    return memory_plan.MemoryPlanner(config, layout, folder), layout
+    folder = job_size.config_folder(config.model, tmp_path / "model")
+    return planner_of(config, layout, folder), layout
 
 
 def test_engines_that_do_not_fit_beside_moments_may_beside_those_in_8_bits(tmp_path):
@@ -287,7 +297,7 @@ def test_offloaded_state_that_does_not_fit_into_cpu_memory_is_refused(tmp_path):
     (problem,) = eight.plan(800e9, moved, host=300e9).problems
     assert problem.startswith("node 0: the job needs 640.0 GB of CPU memory, but only 300.0")
     size = eight._size
-    known = HostMemoryPlanner(config=eight._config, layout=layout, size=size)
+    known = HostMemoryPlanner(learner=eight._learner, layout=layout, size=size)
     (found,) = filter(None, known.plan(layout.nodes[0], None).certain.values())
     assert found == size.state + size.gradients
 

@@ -10,7 +10,7 @@ from agentrl.training.plan.work_estimate import estimate_work
 
 def stages(*overrides, name="number_game"):
     config = configuration.load(name, overrides)
-    return estimate_work(config, plan_play(config))
+    return estimate_work(plan_play(config), config.warm_start, config.train.steps)
 
 
 def minutes(lines):

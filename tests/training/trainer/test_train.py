@@ -30,7 +30,7 @@ from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.monitoring.progress import PlannedWork
 from agentrl.training.monitoring.reporter import Reporter
 from agentrl.training.monitoring.run_progress import RunProgress
-from agentrl.training.plan.job_plan import make_plan
+from agentrl.training.plan.job_plan import plan_training
 from agentrl.training.plan.work_estimate import estimate_work
 from agentrl.training.stop_signals import Stopping
 from agentrl.training.trainer import train
@@ -300,11 +300,13 @@ def test_last_step_can_be_the_best_checkpoint(whole_run, capsys):
 @pytest.mark.parametrize(("steps", "every", "games"), [(20, 5, 80), (21, 5, 100), (3, 5, 20)])
 def test_plan_counts_the_evaluation_of_the_last_step(steps, every, games):
     settings = Config(train=TrainConfig(steps=steps), eval=EvalConfig(every=every))
-    assert estimate_work(settings, plan_play(settings))["evaluation during"].startswith(
-        f"{games} episodes"
-    )
+
+    def stages():
+        return estimate_work(plan_play(settings), settings.warm_start, steps)
+
+    assert stages()["evaluation during"].startswith(f"{games} episodes")
     settings.eval.every = 0
-    assert "evaluation during" not in estimate_work(settings, plan_play(settings))
+    assert "evaluation during" not in stages()
 
 
 def test_missing_checkpoint_is_named_in_the_error(whole_run):
@@ -353,7 +355,7 @@ def test_job_without_a_warm_start_leaves_no_marker(override, tmp_path, tiny_vlm,
     config, folder = configuration.load(EXAMPLE, [override]), RunFolder(tmp_path)
     with Reporter(tmp_path, [], PlannedWork()) as reporter:
         rollouts, learner = RolloutWorker(plan_play(config), None, None), make_learner(config)
-        plan = make_plan(config, warm_start_pending=False, rewards=False)
+        plan = plan_training(config, begins=False)
         progress = RunProgress(RunState(), reporter, rollouts)
         Trainer(
             plan, folder, tiny_vlm, progress, rollouts, learner, None, None, Stopping()
