@@ -39,7 +39,7 @@ def print_table(table: Table, console: Console) -> None:
 
 
 def _plain_table(table: Table) -> str:
-    """A table as text: one line per row, its columns aligned by spaces, nothing cut or wrapped.
+    """Format a table as text: a line per row, columns aligned by spaces, nothing cut or wrapped.
 
     Args:
         table: its cells are text; the lines of a cell are joined.

@@ -165,7 +165,7 @@ def _explained(journal: Path) -> Iterator[None]:
 
 @contextmanager
 def _progress() -> "Iterator[Callable[[InferenceProgress], None]]":
-    """A bar on a terminal, and a line now and then elsewhere."""
+    """Show a bar on a terminal, and elsewhere a line now and then."""
     from rich.progress import MofNCompleteColumn, Progress
 
     console = Console(stderr=True)
@@ -259,7 +259,7 @@ def _chat_in_browser(model: "ModelThread", history: "ChatHistory", title: str, p
 
 
 def _say(text: str) -> None:
-    """A line that belongs to neither side of the chat."""
+    """Print a line that belongs to neither side of the chat."""
     sys.stderr.write(printable(text) + "\n")
 
 
@@ -377,7 +377,7 @@ class _TerminalChat:
 
 
 def _read_message(prompt: str) -> str:
-    """A message; a line that ends in a backslash goes on."""
+    """Read a message; a line that ends in a backslash continues on the next one."""
     lines = [input(prompt)]
     while lines[-1].endswith("\\"):
         lines[-1] = lines[-1][:-1]

@@ -113,7 +113,7 @@ def play(
 
 
 def _print_result(console: Console, scored: "ScoredEpisode") -> None:
-    """Outcome, reward and metrics of the episode."""
+    """Print outcome, reward and metrics of the episode."""
     episode = scored.episode
     ended = f"{episode.outcome.value} after {pluralize(len(episode.turns), 'turn')}"
     parts = {name: sum(values) for name, values in scored.components.items()}

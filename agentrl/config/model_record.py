@@ -16,12 +16,12 @@ _IMAGES, _SIZES = "images", ("image_size", "max_pixels")
 
 
 def model_config(path: str) -> ModelConfig:
-    """The settings of a model, whose images have the size that it was trained with, if known."""
+    """Return the settings of a model, with the size of the images it was trained on, if known."""
     return ModelConfig(path=path, **trained_image_sizes(path))
 
 
 def trained_image_sizes(path: str) -> dict[str, Any]:
-    """The `image_size` and `max_pixels` that a model was trained with; empty if unknown.
+    """Return the `image_size` and `max_pixels` that a model was trained with; empty if unknown.
 
     Raises:
         ConfigError: the record in the model's folder is damaged.

@@ -83,7 +83,7 @@ class ChosenPolicy:
         return plan_play(replace(plan.source, rollout=rollout))
 
     def _own_model(self, model: ModelConfig) -> ModelConfig:
-        """The run's own model: with a checkpoint its start model, otherwise its final one."""
+        """Return the model of the run: its start model with a checkpoint, else its final one."""
         run = self.target.run
         if run is None:
             return model

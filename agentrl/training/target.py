@@ -226,13 +226,13 @@ def _check_model_exists(text: str) -> None:
 
 
 def _known_models() -> list[str]:
-    """The folders of models in the current folder and in its runs."""
+    """Return the folders of models in the current folder and in its runs."""
     found = (*Path().glob("*/config.json"), *Path("runs").glob("*/model/config.json"))
     return [str(file.parent) for file in sorted(found)]
 
 
 def _in_own_precision(model: ModelConfig) -> ModelConfig:
-    """The model in the precision of its files, as far as engines have it."""
+    """Return the model in the precision of its files, as far as engines have it."""
     if model.path == "tiny":
         return model
     check_model(model)

@@ -73,7 +73,7 @@ class SuiteCommand:
                 raise ConfigError(f"{name}={value}: must be at least 1")
 
     def applied_to(self, task: SuiteTask) -> SuiteTask:
-        """The task, with the numbers of this command."""
+        """Return the task, with the numbers of this command."""
         return replace(
             task, episodes=self.episodes or task.episodes, samples=self.samples or task.samples
         )
@@ -185,7 +185,7 @@ def _suite_of(tree: Mapping[str, Any]) -> _Suite:
 
 
 def _policies(command: SuiteCommand) -> dict[str, ChosenPolicy]:
-    """Everything that plays, by a name of its own."""
+    """Return the models and scripted players by the name that each has in results."""
     policies: dict[str, ChosenPolicy] = {}
     for text in command.targets:
         target = open_target(text, command.overrides, may_be_model=True)
@@ -347,7 +347,7 @@ def _play_model(
 
 
 def _finished(run: Path) -> TaskResult | None:
-    """The result of a finished task; None if there is none that can be read."""
+    """Return the result of a finished task; None if there is none that can be read."""
     try:
         return TaskResult.from_json(load_json(run / RESULT))
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
@@ -355,7 +355,7 @@ def _finished(run: Path) -> TaskResult | None:
 
 
 def _name_of(suite: str) -> str:
-    """A suite's name in reports: a file's without its folder."""
+    """Return a suite's name in reports: of a file, the name without its folder."""
     return Path(suite).stem if SUITE.is_yaml(suite) else suite.rpartition("/")[2]
 
 

@@ -67,7 +67,7 @@ class Evaluation:
         return f"Evaluation({means}, {pluralize(self.episodes, 'episode')}{void})"
 
     def _repr_html_(self) -> str:
-        """A table of the metrics, each with its 95% confidence interval over the seeds."""
+        """Return a table of the metrics, each with its 95% confidence interval over the seeds."""
         intervals = self.intervals()
         rows = [
             (name, mean, " to ".join(f"{end:.4g}" for end in intervals.get(name, ())))
@@ -78,7 +78,7 @@ class Evaluation:
         return f"<p>{escape(f'{self!r}{where}')}</p>{table.html()}"
 
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """The 95% confidence intervals of the means over the seeds, where there is one."""
+        """Return the 95% confidence intervals of the means over the seeds, where there are any."""
         found = {}
         for name in self.metrics:
             values = [seed[name] for seed in self.by_seed.values() if name in seed]
@@ -90,7 +90,7 @@ class Evaluation:
         return found
 
     def summary(self) -> dict[str, Any]:
-        """The means and counts without the results per seed, as written to `summary.json`."""
+        """Return the means and counts without the results per seed, as in `summary.json`."""
         counts = {"episodes": self.episodes, "void": self.void, "seconds": round(self.seconds, 1)}
         causes = {f"void/{cause}": count for cause, count in self.void_causes.items()}
         full = {"context_full": self.context_full} if self.context_full else {}
@@ -116,7 +116,7 @@ class Evaluation:
             )
 
     def record(self, name: str, step: int) -> dict[str, Any]:
-        """One line of `evaluations.jsonl`, with results per seed for paired comparisons of runs."""
+        """Return a line of `evaluations.jsonl`, with results per seed to compare runs in pairs."""
         left_out = {"run", "model", "samples", "categories"}
         if not self.audit:
             left_out.add("audit")
@@ -125,7 +125,7 @@ class Evaluation:
 
 
 def episode_metrics(scored: ScoredEpisode) -> dict[str, float]:
-    """Metrics of one episode: return, length, and `info["metrics"]` of its last turn.
+    """Return the metrics of an episode: reward, length, and `info["metrics"]` of its last turn.
 
     If the reward has several components, each is included, unweighted, as `reward/NAME`.
     """
@@ -143,7 +143,7 @@ def episode_metrics(scored: ScoredEpisode) -> dict[str, float]:
 
 
 def mean_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
-    """The mean of each metric over the valid episodes; empty if there are none."""
+    """Return the mean of each metric over the valid episodes; empty if there are none."""
     return _means([episode_metrics(e) for e in episodes if not e.episode.outcome.void])
 
 
@@ -230,7 +230,7 @@ def _evaluation(played: Sequence[ScoredEpisode], category: str | None) -> Evalua
 
 
 def _combined(found: Mapping[str, Evaluation], weights: Mapping[str, float]) -> Evaluation:
-    """The evaluation of a mixture: weighted means, and each environment's under `env/NAME/`."""
+    """Combine the evaluations of a mixture: weighted means, and each one's under `env/NAME/`."""
     seeds = dict.fromkeys(seed for one in found.values() for seed in one.by_seed)
     return Evaluation(
         metrics=_weighted({name: one.metrics for name, one in found.items()}, weights),
@@ -250,7 +250,7 @@ def _combined(found: Mapping[str, Evaluation], weights: Mapping[str, float]) -> 
 def _weighted(
     metrics: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]
 ) -> dict[str, float]:
-    """Means over the environments that have a metric, then all of them by environment."""
+    """Average each metric over the environments that have it, and add those of each environment."""
     means = {}
     for key in dict.fromkeys(key for own in metrics.values() for key in own):
         having = [name for name, own in metrics.items() if key in own]
@@ -267,7 +267,7 @@ def _categories(valid: Sequence[ScoredEpisode], key: str) -> dict[int, str]:
 
 
 def category_of(info: Mapping[str, Any], key: str) -> str | None:
-    """The category of an episode: a cell of its data set's row, or else a value of its first info.
+    """Return the category of an episode: a cell of its row, or else a value of its first info.
 
     Args:
         info: of the first observation.

@@ -12,7 +12,7 @@ from agentrl.types import Message
 
 
 class NothingPlayed(ConfigError):
-    """A game was ended before its first turn, as a person may."""
+    """The game was ended before its first turn."""
 
     def __init__(self) -> None:
         super().__init__("the game ended before its first turn; nothing was recorded")
@@ -70,7 +70,7 @@ class HumanPolicy:
         return HumanSession(self)
 
     def reply(self, message: Message) -> str | None:
-        """The next reply; None to stop."""
+        """Return the next reply; None stops the game."""
         turn, seen = len(self.replies), message_digest(message)
         text = self._repeated_reply(turn, seen)
         if text is None:
@@ -100,11 +100,7 @@ class HumanPolicy:
 
 
 class HumanSession:
-    """One episode of a human player.
-
-    Args:
-        player: whose episode it is.
-    """
+    """One episode of a human player."""
 
     def __init__(self, player: HumanPolicy) -> None:
         self._player = player
@@ -114,7 +110,7 @@ class HumanSession:
     async def answer(
         self, message: Message, info: Mapping[str, Any], observation: Any = None
     ) -> Answer | None:
-        """The person's reply to the message; nothing else is shown.
+        """Show the message to the person, and return the reply.
 
         Raises:
             NothingPlayed: the player stopped before the first turn.
@@ -131,7 +127,7 @@ class HumanSession:
 
 
 def message_digest(message: Message) -> str:
-    """A digest of all that a message shows."""
+    """Return a digest of everything that a message shows."""
     digest = hashlib.blake2b(message.text.encode("utf-8", "replace"), digest_size=16)
     for image in message.images:
         digest.update(str(image.shape).encode())

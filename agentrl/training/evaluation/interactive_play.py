@@ -227,7 +227,7 @@ class _Games:
         self._worker = Worker("games")
 
     def _instructions(self, translator: Translator) -> str:
-        """The instructions; a person gets the rules and the format of answers in any case."""
+        """Return the instructions; a person gets the rules and the format of answers anyway."""
         instructions = translator.instructions()
         if instructions or not self._is_human:
             return instructions
@@ -250,7 +250,7 @@ class _Games:
         self._interface.show_message(message)
 
     async def play(self, seed: int) -> ScoredEpisode:
-        """Play until no other game is asked for; the last one that was recorded."""
+        """Play until no other game is asked for, and return the last one that was recorded."""
         env, interface = self._env, self._interface
         try:
             translator = open_translator(env)
@@ -378,7 +378,7 @@ class _Games:
         self._interface.end_game(scored, str(self._error or ""))
 
     async def _ask_for_next(self) -> int | None:
-        """The seed of the next game; the expert plays this one meanwhile.
+        """Return the seed of the next game; the expert plays this one meanwhile.
 
         Raises:
             UndoRequested: the person takes the last turn back.
@@ -416,7 +416,7 @@ class _Games:
 
 
 def _answer_format(translator: Translator) -> str:
-    """How a person answers; empty if the translator does not say."""
+    """Return how a person answers; empty if the translator does not say."""
     how: Callable[[], str] | None = getattr(translator, "answer_format", None)
     return "" if how is None else strip_tags(how())
 
@@ -424,7 +424,7 @@ def _answer_format(translator: Translator) -> str:
 def _shown_to_both(
     translator: Translator, show: Callable[[Message], None]
 ) -> Callable[[Message], None]:
-    """Shows messages to a person, and their screens to the translator that reads the answers."""
+    """Show messages to a person, and their screens to the translator that reads the answers."""
     see = getattr(translator, "see", None)
 
     def show_both(message: Message) -> None:
@@ -436,7 +436,7 @@ def _shown_to_both(
 
 
 def _reader(translator: Translator, interface: PlayInterface) -> Callable[[], str | None]:
-    """Asks until the input is an action; the tags around it may be left out."""
+    """Ask until the input is an action; the tags around it may be left out."""
 
     def ask() -> str | None:
         while (said := interface.read_input()) is not None:
@@ -450,19 +450,13 @@ def _reader(translator: Translator, interface: PlayInterface) -> Callable[[], st
 
 
 class WatchedPolicy:
-    """Wraps a policy and reports each message before it answers.
-
-    Args:
-        policy: plays.
-        watch: called with each message.
-        is_stopping: whether to end the episode instead of answering.
-    """
+    """A policy whose messages are shown before it answers, and whose episodes may be stopped."""
 
     def __init__(
         self,
         policy: Policy,
         watch: Callable[[Message], None],
-        is_stopping: Callable[[], bool] = lambda: False,
+        is_stopping: Callable[[], bool],
     ) -> None:
         self._policy, self._watch, self._is_stopping = policy, watch, is_stopping
 
@@ -473,13 +467,7 @@ class WatchedPolicy:
 
 
 class WatchedSession:
-    """One watched episode.
-
-    Args:
-        session: gives the answers.
-        watch: called with each message.
-        is_stopping: see `WatchedPolicy`.
-    """
+    """One watched episode."""
 
     def __init__(
         self,

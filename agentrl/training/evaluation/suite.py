@@ -66,7 +66,7 @@ class SuiteTask:
             raise ConfigError(f"{self.name!r} has temperature={self.temperature}; at least 0")
 
     def applied_to(self, config: Config, greedy: bool = False) -> Config:
-        """The job, with this task as what it evaluates; all models play the same.
+        """Return the job, with this task as what it evaluates; all models play the same.
 
         The job's history is kept, and in the job's own environment the rest of its prompt.
 
@@ -99,12 +99,12 @@ class SuiteTask:
         )
 
     def seeds_of(self, settings: EvalConfig, episodes: int) -> EvalConfig:
-        """The evaluation of a job, with the seeds of this task and nothing else of the job's."""
+        """Return the section `eval` of a job with the seeds of this task and without `kwargs`."""
         first = settings.first_seed if self.first_seed is None else self.first_seed
         return replace(settings, episodes=episodes, first_seed=first, kwargs={}, suite=None)
 
     def env_of(self, env: EnvConfig, evaluation: EvalConfig) -> EnvConfig:
-        """The environment that is played, given that of the job and how it is evaluated."""
+        """Return the environment that is played, given the job's and how that is evaluated."""
         max_turns = self.max_turns or env.max_turns
         if self.env is None:
             inherited = {**env.kwargs, **evaluation.kwargs}
@@ -129,7 +129,7 @@ class SuiteTask:
 
 
 def _num_episodes(env: EnvConfig, wanted: int | None) -> int:
-    """How many episodes are played: none of a data set's questions twice."""
+    """Return the number of episodes: no question of a data set is played twice."""
     # A data set returns the number of its questions; seeds beyond it would repeat them.
     most = resolve_env(env).check_arguments()
     if most is None:
@@ -145,11 +145,11 @@ class EvaluationSuite(ABC):
 
     @abstractmethod
     def tasks(self) -> Sequence[SuiteTask]:
-        """The tasks, each under a name of its own; the same at every call."""
+        """Return the tasks, each with its own name; the same at every call."""
 
 
 def tasks_of(name: str, suite: type[EvaluationSuite] | None = None) -> list[SuiteTask]:
-    """The tasks of a suite.
+    """Return the tasks of a suite, checked.
 
     Args:
         name: as `eval.suite`.

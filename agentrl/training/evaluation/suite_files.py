@@ -32,17 +32,17 @@ class FileSuite(EvaluationSuite):
     found: ClassVar[tuple[SuiteTask, ...]] = ()
 
     def tasks(self) -> tuple[SuiteTask, ...]:
-        """The tasks in the file."""
+        """Return the tasks of the file."""
         return self.found
 
 
 def packaged_suites() -> dict[str, str]:
-    """The file of each suite that comes with agentrl, by its name."""
+    """Return the file of each suite that comes with agentrl, by its name."""
     return {path.stem: str(path) for path in sorted(_PACKAGED.glob("*.yaml"))}
 
 
 def read_suite(path: Path) -> type[EvaluationSuite]:
-    """The suite of a YAML file: `about`, what it is; `tasks`; and their `defaults`.
+    """Read the suite of a YAML file with the keys `about`, `tasks` and `defaults`.
 
     A task has the fields of `SuiteTask`. With `data` it asks the questions of a data set: further
     keys are arguments of `QA-v0` or of its translator.
@@ -78,7 +78,7 @@ def read_suite(path: Path) -> type[EvaluationSuite]:
 
 
 def _beside(path: Path, task: dict[str, Any]) -> dict[str, Any]:
-    """A task whose data is the file beside its suite, even if others have the same name."""
+    """Prefer the data beside the suite to other files of the same name."""
     if isinstance(data := task.get("data"), str):
         own = (path.parent / data).absolute()
         if own.is_file() and find_local(data) != own:
@@ -104,7 +104,7 @@ def _task(where: str, given: Mapping[str, Any]) -> SuiteTask:
 
 
 def _with_data(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A task about a data set, as one of the environment that asks questions."""
+    """Turn a task on a data set into one of the environment that asks questions."""
     if "env" in given:
         raise ConfigError(f"{where}: env and data exclude each other: data means {_QUESTIONS}")
     env = resolve_env(EnvConfig(id=_QUESTIONS))

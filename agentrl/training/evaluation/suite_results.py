@@ -95,7 +95,7 @@ class TaskResult:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The estimates, and all that `from_json` needs to compute them again."""
+        """Return the estimates, and everything from which `from_json` computes them again."""
         return {
             **_estimates(self),
             "by_category": {name: _estimates(one) for name, one in self.by_category.items()},
@@ -104,7 +104,7 @@ class TaskResult:
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "TaskResult":
-        """The inverse of `to_json`; the estimates are computed again.
+        """Read what `to_json` returns; the estimates are computed again.
 
         Raises:
             AttributeError, KeyError, TypeError, ValueError: it is something else.
@@ -132,7 +132,7 @@ class Difference:
 def result_of(
     task: SuiteTask, found: Evaluation, *, model: str, suite: str, settings: str, run: str
 ) -> TaskResult:
-    """The result of a task.
+    """Make the result of a task from its evaluation.
 
     Args:
         task: what was played.
@@ -173,7 +173,7 @@ def result_of(
 
 
 def differences(results: Sequence[TaskResult]) -> list[Difference]:
-    """Each model against the first, in each task that both have played; paired by seed.
+    """Compare each model with the first in each task that both have played, paired by seed.
 
     Raises:
         ConfigError: two results of a task do not come from the same settings.
@@ -215,7 +215,7 @@ def means(results: Iterable[TaskResult]) -> dict[tuple[str, str], float]:
 
 
 def tree_of(results: Sequence[TaskResult]) -> dict[str, Any]:
-    """All results and their differences as plain values."""
+    """Return all results and their differences as plain values, as in `results.json`."""
     return {
         "results": [one.to_json() for one in results],
         "differences": [
@@ -229,7 +229,7 @@ def tree_of(results: Sequence[TaskResult]) -> dict[str, Any]:
 
 
 def read_results(paths: Sequence[Path]) -> list[TaskResult]:
-    """The results of several evaluations, of which each is a folder or its `results.json`.
+    """Read the results of several evaluations; each is a folder or its `results.json`.
 
     An evaluation without a suite is one task, named after its environment. Equal names of models in
     different files are followed by the names of their folders.
@@ -316,7 +316,7 @@ def _rounded(found: Estimate) -> dict[str, Any]:
 
 
 def _natural(category: str) -> tuple[int, float, str]:
-    """Numbers by value, before text."""
+    """Return a key that sorts numbers by value, before text."""
     try:
         return 0, float(category), category
     except ValueError:

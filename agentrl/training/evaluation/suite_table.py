@@ -26,7 +26,7 @@ class SuiteTable:
 
 
 def suite_tables(results: Sequence[TaskResult]) -> list[SuiteTable]:
-    """A table for each suite, in the order of the results.
+    """Make a table for each suite, in the order of the results.
 
     Raises:
         ConfigError: two results of a task do not come from the same settings.
@@ -111,7 +111,7 @@ class _Layout:
 
 
 def _footnotes(results: Sequence[TaskResult], ks: Sequence[int]) -> list[str]:
-    """How the intervals were computed, and what is left out."""
+    """Say how the intervals were computed, and what is left out."""
     methods = {one.score.method for one in results}
     compares = len({one.model for one in results}) > 1
     notes = []
@@ -129,12 +129,12 @@ def _footnotes(results: Sequence[TaskResult], ks: Sequence[int]) -> list[str]:
 
 
 def number(value: float) -> str:
-    """Two decimals, or one of large numbers."""
+    """Format a number with two decimals, a large one with one."""
     return f"{value:.2f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
 def with_interval(found: Estimate | None, *, signed: bool = False) -> str:
-    """`0.20 (0.10 to 0.30)`; empty if there is none."""
+    """Format an estimate as `0.20 (0.10 to 0.30)`; empty if there is none."""
     if found is None:
         return ""
     sign = "+" if signed and found.mean > 0 else ""

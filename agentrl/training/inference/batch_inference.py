@@ -75,7 +75,7 @@ class PromptSource:
     """System message of conversations that have none."""
 
     def open(self) -> PromptRows:
-        """The rows.
+        """Open the data set's rows.
 
         Raises:
             ConfigError: the data set does not exist, or see `PromptRows`.
@@ -96,7 +96,7 @@ class PromptSource:
         )
 
     def template_text(self) -> str | None:
-        """The template itself.
+        """Return the template itself, read from its file if it names one.
 
         Raises:
             ConfigError: its file does not exist.
@@ -370,7 +370,7 @@ class _InferenceJob:
 
 
 def _failed(why: str) -> dict[str, Any]:
-    """The result of a row without responses."""
+    """Return the result of a row without responses."""
     return {
         "responses": [],
         "finish_reasons": [],
@@ -381,7 +381,7 @@ def _failed(why: str) -> dict[str, Any]:
 
 
 async def _run_together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of coroutines; the first that fails cancels the others."""
+    """Return the results of coroutines; the first that fails cancels the others."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)

@@ -53,7 +53,7 @@ class ChatHistory:
         self.messages.clear()
 
     def row(self) -> dict[str, Any]:
-        """A row for `agentrl sft`: `messages`, and `images` as data URLs.
+        """Return a row for `agentrl sft`: `messages`, and `images` as data URLs.
 
         Raises:
             ConfigError: there is no reply, or one contains `<image>`, which rows cannot express.

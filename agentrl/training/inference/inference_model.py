@@ -59,7 +59,7 @@ class InferenceTarget:
 
 
 def _files_of(folder: Path) -> list[tuple[str, int, int]]:
-    """Name, size and time of the files below a folder."""
+    """Return name, size and time of the files below a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     states = ((str(path.relative_to(folder)), path.stat()) for path in files)
     return [(name, state.st_size, state.st_mtime_ns) for name, state in states]
@@ -126,7 +126,7 @@ class InferenceModel(ABC):
         self.rollout, self.num_engines = rollout, num_engines
 
     def sampling(self, seed: int, *, greedy: bool = False) -> Sampling:
-        """The configured parameters of a reply."""
+        """Return the configured parameters of a reply."""
         return Sampling(
             temperature=0.0 if greedy else self.rollout.temperature,
             top_p=self.rollout.top_p,
@@ -136,7 +136,7 @@ class InferenceModel(ABC):
 
     @abstractmethod
     def encode(self, system: str, messages: Sequence[Message]) -> Any:
-        """The prompt of a conversation, for `generate`; may take a while.
+        """Encode a conversation as a prompt for `generate`; may take a while.
 
         Args:
             system: the system message; may be empty.
@@ -166,7 +166,7 @@ class InferenceModel(ABC):
     async def reply(
         self, system: str, messages: Sequence[Message], sampling: Sampling, show: Show | None = None
     ) -> GeneratedReply:
-        """`encode` and `generate`."""
+        """Encode a conversation and sample one reply."""
         prompt = await asyncio.to_thread(self.encode, system, messages)
         return await self.generate(prompt, sampling, show)
 

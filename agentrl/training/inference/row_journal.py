@@ -118,7 +118,7 @@ class RowJournal:
             raise OSError(f"{self.path}: only a part of a line could be written; is the disk full?")
 
     def result(self, row: int) -> dict[str, Any]:
-        """The result of a row that has been added."""
+        """Return the result of a row that has been added."""
         offset, parts = self._offsets[row], list[bytes]()
         while not parts or b"\n" not in parts[-1]:
             parts.append(os.pread(self._file, 1 << 16, offset))
@@ -134,7 +134,7 @@ class RowJournal:
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The leaves of nested settings by their dotted names."""
+    """Return the leaves of nested settings by their dotted names."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
