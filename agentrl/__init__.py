@@ -43,8 +43,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from agentrl import torch_companions
 from agentrl._version import __version__
+from agentrl.policies import torch_companions
 
 if TYPE_CHECKING:
     from agentrl import replay
