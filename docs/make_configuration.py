@@ -8,8 +8,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.algorithm_selection import DEFAULT_ALGORITHM
-from agentrl.config.sampling_settings import DEFAULT_SAMPLER
+from agentrl.config.selected_sections import DEFAULT_ALGORITHM, DEFAULT_SAMPLER
 from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER, ExtensionPoint
 
 DOCS = Path(__file__).resolve().parent

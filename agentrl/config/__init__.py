@@ -1,6 +1,5 @@
 """One tree of settings for a whole job."""
 
-from agentrl.config.algorithm_selection import algorithm_defaults
 from agentrl.config.algorithm_settings import (
     Aggregate,
     AlgorithmConfig,
@@ -55,8 +54,9 @@ from agentrl.config.model_record import (
 )
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
-from agentrl.config.sampling_settings import MixtureConfig, SamplerConfig, sampler_defaults
+from agentrl.config.sampling_settings import MixtureConfig, SamplerConfig
 from agentrl.config.sections import CheckpointConfig, Config, RunConfig
+from agentrl.config.selected_sections import algorithm_defaults, sampler_defaults
 from agentrl.config.training_settings import (
     OptimConfig,
     RecordedFilterConfig,

@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
-from agentrl.config.algorithm_selection import DEFAULT_ALGORITHM, algorithm_defaults
-from agentrl.config.sampling_settings import DEFAULT_SAMPLER, sampler_defaults
 from agentrl.config.sections import Config
+from agentrl.config.selected_sections import (
+    DEFAULT_ALGORITHM,
+    DEFAULT_SAMPLER,
+    algorithm_defaults,
+    sampler_defaults,
+)
 
 
 def changed_settings(config: Config) -> dict[str, Any]:

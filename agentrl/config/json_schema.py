@@ -10,10 +10,14 @@ import textwrap
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from agentrl.config.algorithm_selection import DEFAULT_ALGORITHM, algorithm_defaults
 from agentrl.config.bounds import MAX_NUMBER, alternatives, declared_types
-from agentrl.config.sampling_settings import DEFAULT_SAMPLER, sampler_defaults
 from agentrl.config.sections import Config
+from agentrl.config.selected_sections import (
+    DEFAULT_ALGORITHM,
+    DEFAULT_SAMPLER,
+    algorithm_defaults,
+    sampler_defaults,
+)
 from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER, ExtensionPoint
 
 Schema = dict[str, Any]

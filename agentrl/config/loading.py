@@ -13,10 +13,10 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from agentrl.config import algorithm_selection, other_trainers
+from agentrl.config import other_trainers, selected_sections
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.env_settings import RewardConfig
-from agentrl.config.sampling_settings import SamplerConfig, select_sampler
+from agentrl.config.sampling_settings import SamplerConfig
 from agentrl.config.sections import Config
 from agentrl.config.value_types import find_mistyped
 from agentrl.errors import ConfigError, with_short_mistakes
@@ -241,9 +241,10 @@ def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
     """The whole tree, not checked for missing values."""
     own, overrides = _with_names(tree), _with_names(given)
     defaults = _defaults_with(
-        algorithm_selection.select(own, overrides), select_sampler(own, overrides)
+        selected_sections.select_algorithm(own, overrides),
+        selected_sections.select_sampler(own, overrides),
     )
-    algorithm_selection.without_kl(own, overrides)
+    selected_sections.without_kl(own, overrides)
     return cast(DictConfig, OmegaConf.merge(defaults, OmegaConf.create(own), given))
 
 
@@ -282,7 +283,7 @@ def put(tree: dict[str, Any], key: str, value: Any) -> None:
 
 def _spelled_out(tree: DictConfig) -> DictConfig:
     values = cast(dict[str, Any], OmegaConf.to_container(tree))
-    algorithm_selection.spell_out(values)
+    selected_sections.spell_out(values)
     return OmegaConf.create(values)
 
 

@@ -1,18 +1,14 @@
 """Settings of what is trained on: which tasks are sampled, and the environments of a mixture."""
 
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agentrl.config.bounds import EpisodeCount, PositiveFloat, check_bounds
 from agentrl.config.env_settings import EnvConfig, RewardConfig, WrapperConfig
 from agentrl.config.value_types import find_mistyped
 from agentrl.errors import ConfigError
-from agentrl.extension_points import SAMPLER
 from agentrl.text import did_you_mean
-
-DEFAULT_SAMPLER = "uniform"
-_FLAGS = "@dataclass(kw_only=True)"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,48 +29,6 @@ class SamplerConfig:
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid combination of settings."""
-
-
-def sampler_defaults(name: str = DEFAULT_SAMPLER) -> SamplerConfig:
-    """The default settings of a sampler.
-
-    Raises:
-        ConfigError: there is no such sampler, or it has no usable `Config`.
-    """
-    settings = SAMPLER.resolve(name).Config
-    where = f"{SAMPLER.setting}={name}"
-    if not (isinstance(settings, type) and issubclass(settings, SamplerConfig)):
-        raise ConfigError(f"{where}: its Config must be a subclass of agentrl.config.SamplerConfig")
-    if "__dataclass_fields__" not in vars(settings):
-        raise ConfigError(f"{where}: its Config must be decorated with {_FLAGS}")
-    try:
-        return settings(name=name)
-    except TypeError as error:
-        raise ConfigError(
-            f"{where}: every setting of its Config needs a default: {error}"
-        ) from error
-
-
-def select_sampler(tree: dict[str, Any], given: dict[str, Any]) -> SamplerConfig:
-    """The defaults of the sampler that a tree selects, updated by overrides.
-
-    If overrides select another one, the tree loses the settings that the new one does not have, and
-    those that have the old one's default: a run's saved configuration spells out all.
-    """
-    section, overrides = tree.get("sampling"), given.get("sampling")
-    section = section if isinstance(section, dict) else {}
-    overrides = overrides if isinstance(overrides, dict) else {}
-    before = section.get("name", DEFAULT_SAMPLER)
-    after = overrides.get("name", before)
-    if not isinstance(after, str):
-        after = DEFAULT_SAMPLER
-    new = sampler_defaults(after)
-    if after != before:
-        old, known = asdict(sampler_defaults(before)), {one.name for one in fields(new)}
-        for name in [*section]:
-            if name == "name" or name not in known or section[name] == old.get(name):
-                del section[name]
-    return new
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from agentrl.config.algorithm_selection import algorithm_defaults
 from agentrl.config.algorithm_settings import AlgorithmConfig
 from agentrl.config.bounds import (
     NonNegativeInt,
@@ -25,8 +24,8 @@ from agentrl.config.sampling_settings import (
     MixtureConfig,
     SamplerConfig,
     check_mixture,
-    sampler_defaults,
 )
+from agentrl.config.selected_sections import algorithm_defaults, sampler_defaults
 from agentrl.config.training_settings import OptimConfig, TrainConfig, WarmStartConfig
 from agentrl.errors import ConfigError, boundary
 from agentrl.extension_points import ALGORITHM, LOGGER, SAMPLER

@@ -1,15 +1,17 @@
-"""The settings of the algorithm section, which depend on the algorithm and the loss it names."""
+"""Sections whose settings depend on the names in them: `algorithm`, its `loss`, and `sampling`."""
 
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 from agentrl.config.algorithm_settings import AlgorithmConfig, LossConfig
+from agentrl.config.sampling_settings import SamplerConfig
 from agentrl.errors import ConfigError
-from agentrl.extension_points import ALGORITHM, LOSS, ExtensionPoint
+from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER, ExtensionPoint
 
-C = TypeVar("C", AlgorithmConfig, LossConfig)
+C = TypeVar("C", AlgorithmConfig, LossConfig, SamplerConfig)
 
 DEFAULT_ALGORITHM = "state_grpo"
+DEFAULT_SAMPLER = "uniform"
 _FLAGS = "@dataclass(kw_only=True)"
 
 
@@ -27,6 +29,15 @@ def algorithm_defaults(name: str = DEFAULT_ALGORITHM, loss: str | None = None) -
     if loss is not None and loss != config.loss.name:
         config.loss = _defaults(LOSS, loss, LossConfig)
     return config
+
+
+def sampler_defaults(name: str = DEFAULT_SAMPLER) -> SamplerConfig:
+    """The default settings of a sampler.
+
+    Raises:
+        ConfigError: there is no such sampler, or it has no usable `Config`.
+    """
+    return _defaults(SAMPLER, name, SamplerConfig)
 
 
 def _defaults(point: ExtensionPoint, name: str, base: type[C]) -> C:
@@ -56,7 +67,7 @@ def spell_out(tree: dict[str, Any]) -> None:
         section["loss"] = {"name": section["loss"]}
 
 
-def select(tree: dict[str, Any], given: dict[str, Any]) -> AlgorithmConfig:
+def select_algorithm(tree: dict[str, Any], given: dict[str, Any]) -> AlgorithmConfig:
     """The defaults of the algorithm that a tree selects, updated by overrides.
 
     If overrides select another algorithm, the tree loses the settings that the new one does not
@@ -80,8 +91,23 @@ def select(tree: dict[str, Any], given: dict[str, Any]) -> AlgorithmConfig:
     return algorithm_defaults(after[0], loss)
 
 
-def _section(tree: dict[str, Any]) -> dict[str, Any]:
-    section = tree.get("algorithm")
+def select_sampler(tree: dict[str, Any], given: dict[str, Any]) -> SamplerConfig:
+    """The defaults of the sampler that a tree selects, updated by overrides.
+
+    If overrides select another one, the tree loses settings as in `select_algorithm`.
+    """
+    section, overrides = _section(tree, "sampling"), _section(given, "sampling")
+    before, _ = _selected(section, default=DEFAULT_SAMPLER)
+    after, _ = _selected(overrides, default=before)
+    new = sampler_defaults(after)
+    if after != before:
+        section.pop("name", None)
+        _drop(section, asdict(sampler_defaults(before)), {field.name for field in fields(new)})
+    return new
+
+
+def _section(tree: dict[str, Any], key: str = "algorithm") -> dict[str, Any]:
+    section = tree.get(key)
     return section if isinstance(section, dict) else {}
 
 
