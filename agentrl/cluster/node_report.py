@@ -180,6 +180,7 @@ def _groups(resource: str, proc: Path) -> Iterator[Path]:
         controller = {"cgroup2": "", "cgroup": resource}.get(kind)
         if controller not in paths or (controller and controller not in options.split(",")):
             continue
+        # The root of the mount within the tree, and where it is mounted (proc(5)).
         root, top = (Path(field) for field in place.split(" ")[3:5])
         own = Path(paths[controller])
         group = top / (own.relative_to(root) if own.is_relative_to(root) else "")

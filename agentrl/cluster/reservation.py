@@ -202,6 +202,7 @@ class Reservation:
         """Find room for new weights; returns the folder of rank 0, None for shared memory."""
         slots = (*self.layout.ranks[:1], *self.layout.engines)
         nodes = list(dict.fromkeys(slot.node for slot in slots))
+        # A node's folder is chosen once: `NodeFiles` and rank 0 write every version there.
         for reply in ask_nodes(nodes, room, self._deadline_s):
             if reply.result is None:
                 raise ClusterError(f"node {reply.node.name}: {reply.error}")

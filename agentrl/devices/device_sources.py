@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Unpack
 
 from agentrl.devices.device import Device
@@ -110,24 +111,17 @@ def open_source(
             for device in devices:
                 device.close()
             raise ConfigError(f"devices.source: {error}") from error
-        newcomers = opener.open if grows else None
-        return DevicePool(
-            PoolManager(routes, options, server=opener.server, open_newcomer=newcomers)
-        )
+        admit = opener.open if grows else None
+        return DevicePool(PoolManager(routes, options, server=opener.server, open_newcomer=admit))
+    # Virtual phones: each has one route, none joins, and all end with the pool.
     phones, end = _spawn(opener, count, apps, size, tempo, effect_delay_ms, seed)
     try:
-        devices = _connect(opener, phones.serials, known=True)
+        routes = [[device] for device in _connect(opener, phones.serials, known=True)]
     except BaseException:
         end()
         raise
-    return DevicePool(
-        PoolManager(
-            [[device] for device in devices],
-            options,
-            revive=lambda: phones.revive(opener.deadlines.start_s),
-            on_close=end,
-        )
-    )
+    revive = partial(phones.revive, opener.deadlines.start_s)
+    return DevicePool(PoolManager(routes, options, revive=revive, on_close=end))
 
 
 def _spawn(
@@ -154,6 +148,7 @@ def _spawn(
         )
 
     def end() -> None:
+        # First, or the server would try to reconnect them once they are gone.
         server.forget(phones.serials)
         phones.close()
 

@@ -79,6 +79,7 @@ class ScreenComparison:
         height, width = picture.shape[:2]
         if self._mask is None or self._mask.shape != (height, width):
             self._mask = np.full((height, width), 255, np.uint8)
+            # Rounded outward: a pixel that is ignored in part may change with it.
             for left, top, right, bottom in self._ignore:
                 rows = slice(int(top * height), int(np.ceil(bottom * height)))
                 self._mask[rows, int(left * width) : int(np.ceil(right * width))] = 0

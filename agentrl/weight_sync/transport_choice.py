@@ -65,6 +65,7 @@ class TransportChoice:
                 f": engine and learner are on different GPUs ({self._counts(gpus())}), which share "
                 f"no memory; {self._alternative('different')}"
             )
+        # A learner's rank has one GPU, and shares memory with the worker on that one only.
         if needs.max_workers is not None and self.num_workers > needs.max_workers:
             return (
                 ": an engine on several GPUs does not share each of them with a learner; set "
@@ -135,6 +136,7 @@ class TransportChoice:
         """Whether engines sleep while the learner computes on their GPU."""
         if self.rollout.sleep is not None:
             return self.rollout.sleep
+        # Counting GPUs comes last: it takes importing torch.
         if self.train.mode != "sync" or not self._engine.capabilities.sleeps:
             return False
         return self._share_gpus and num_gpus(self.rollout) > 0

@@ -314,7 +314,7 @@ def _wait_for_effect(
         return watch.until_changed_and_still(or_last=True)
     if done.state is not None or touches_nothing(action):
         frame = watch.until_still(watch.capture(), or_last=not state_shows)
-        # Two equal captures of before the effect: wait on, as the state says that it must show.
+        # Equal captures may be from before the effect, which must show, as the state has changed.
         if state_shows and done.changed and not watch.differs(frame):
             frame = watch.until_changed_and_still()
             if watch.effect_s is None:

@@ -79,6 +79,7 @@ class LeasedDevice(ForwardingDevice):
         _leases.pop(self.token, None)
 
     def _call(self, act: Callable[[], T]) -> T:
+        # One call at a time, so that `end` returns only when none can still reach the phone.
         with self._lock:
             start = time.monotonic()
             if self._ended or start >= self.until_s:

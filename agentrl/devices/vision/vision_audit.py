@@ -122,6 +122,7 @@ def format_audit(summary: Mapping[str, Mapping[str, float]]) -> str:
 
 def agrees(read: Any, true: Any) -> bool:
     """Whether two values are equal; numbers up to 1e-6, lists and tuples item by item."""
+    # To Python, True equals 1.
     if isinstance(read, bool) or isinstance(true, bool):
         return read is true
     if isinstance(read, int | float) and isinstance(true, int | float):
