@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -177,38 +178,37 @@ def infer(
         SystemExit: with status 143, after SIGTERM.
     """
     out = Path(out)
-    if n < 1:
-        raise ConfigError(f"n={n}: must be at least 1")
-    if greedy and n > 1:
-        raise ConfigError(f"n={n}: greedy decoding gives the same reply each time")
+    if n < 1 or (greedy and n > 1):
+        why = "must be at least 1" if n < 1 else "greedy decoding gives the same reply each time"
+        raise ConfigError(f"n={n}: {why}")
     target = open_inference_target(os.fspath(model), overrides, checkpoint)
     source = data if isinstance(data, PromptSource) else PromptSource(data=data)
     rows = source.open()
     writer = RowWriter(out, rows.table, _COLUMNS)
+    path, exists = journal_of(out), out.exists()
     if not out.parent.is_dir():
         raise ConfigError(f"out={out}: {out.parent} is not a folder")
-    path = journal_of(out)
-    exists = ConfigError(f"out={out}: exists already; remove it, or choose another name")
-    if out.exists() and not path.exists():
-        raise exists
-    journal = RowJournal(path, _identity(target, source, rows, n, greedy))
-    try:
+    if exists and not path.exists():
+        raise _exists(out)
+    with closing(RowJournal(path, _identity(target, source, rows, n, greedy))) as journal:
         # Beside a complete journal it is ours: we were killed before the journal was removed.
-        if out.exists() and len(journal) < len(rows):
-            raise exists
+        if exists and len(journal) < len(rows):
+            raise _exists(out)
         job = _InferenceJob(rows, journal, n, greedy, report)
         if len(journal) < len(rows):
             event_loop.run(job.run(target))
         result = job.write(out, writer)
         path.unlink()
-    finally:
-        journal.close()
     return result
 
 
 def journal_of(out: StrPath) -> Path:
     """Return the file where a job records finished rows until all are finished."""
     return Path(out).with_name(f"{Path(out).name}.journal")
+
+
+def _exists(out: Path) -> ConfigError:
+    return ConfigError(f"out={out}: exists already; remove it, or choose another name")
 
 
 def _identity(
