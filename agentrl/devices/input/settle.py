@@ -28,7 +28,7 @@ from agentrl.types import Image
 log = logging.getLogger(__name__)
 
 _COUNTS = ("touches", "launches")
-"""What an app counts, beside its own state."""
+"""Names of an app's counters in its published state."""
 _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.012
 
@@ -79,9 +79,7 @@ def act_and_settle(
     moving: bool = False,
     effect_within_s: float = 0.5,
 ) -> Settled:
-    """Perform an action and wait until its effect has settled on the screen.
-
-    See `agentrl.devices.input.settle` for how the wait ends.
+    """Perform an action and wait until its effect has settled, as this module describes.
 
     Args:
         device: the phone.
@@ -97,15 +95,12 @@ def act_and_settle(
         before_state: the state when `before` was taken; None reads it before the action.
         only_in: packages; the action is only performed if one is in front. None: always.
         moving: the screen never rests: take the first capture after the action was handled.
-        effect_within_s: how long an effect may take to show on a moving screen if the app
-            publishes nothing; there no capture can show that it has come.
+        effect_within_s: how long an effect may take on a moving screen if the app publishes nothing.
 
     Raises:
         AppNotInFront: no package of `only_in` was in front; nothing was done.
         CaptureError: no capture succeeded in time, or the captures are stale.
-        DeviceTimeout: the app did not handle the touch in time, or its screen never settled
-            although `state_shows`.
-        DeviceError: the phone failed.
+        DeviceTimeout: the touch was not handled in time, or with `state_shows` nothing settled.
     """
     settle_s = device.deadlines.settle_s if settle_s is None else settle_s
     waits_s = action.seconds if isinstance(action, Wait) else 0.0
@@ -118,33 +113,15 @@ def act_and_settle(
         asks_front=package is not None,
     )
     done = _send_action(watch, action, package, before_state, only_in)
-    # A moving screen never rests, so that no capture shows that an effect has settled.
     if moving and not done.left:
-        if done.state is None and not touches_nothing(action):
-            time.sleep(effect_within_s)
-        frame = watch.capture()
-        moves = watch.differs(frame)
+        frame = _capture_moving(watch, action, done, effect_within_s)
     else:
         frame = _wait_for_effect(watch, action, done, quiet_s, state_shows)
-        moves = not watch.is_still
     # Without published state, only the foreground shows whether the agent is still in the app.
     if done.state is None and not (done.left or touches_nothing(action)):
         front = device.focus() if package is not None else None
         done = _Handled(front=front, front_s=watch.elapsed_s())
-    frame.flags.writeable = False
-    return Settled(
-        frame=frame,
-        changed=watch.differs(frame),
-        state=done.state,
-        front=done.front,
-        front_s=done.front_s,
-        handled=done.handled,
-        seconds=watch.elapsed_s(),
-        effect_s=watch.effect_s,
-        captures=watch.captures,
-        front_at_end=watch.front,
-        moves=moves,
-    )
+    return watch.settled(frame, done)
 
 
 class _ScreenWatch:
@@ -171,7 +148,7 @@ class _ScreenWatch:
         self.next_capture: Image | None = None
         """A capture that has been made already, since the start."""
         self.is_still = True
-        """Whether the last wait for the screen to rest ended with two equal captures."""
+        """Whether the screen rests, as far as the captures show."""
         self.front: str | None = None
         """The package in front right after the last capture, if that is known."""
         # Captures that may be the last ask for the package in front as well, if that is wanted.
@@ -253,6 +230,23 @@ class _ScreenWatch:
         """Seconds since the start."""
         return time.monotonic() - self._start
 
+    def settled(self, frame: Image, done: "_Handled") -> Settled:
+        """The end of the wait, with the last capture."""
+        frame.flags.writeable = False
+        return Settled(
+            frame=frame,
+            changed=self.differs(frame),
+            state=done.state,
+            front=done.front,
+            front_s=done.front_s,
+            handled=done.handled,
+            seconds=self.elapsed_s(),
+            effect_s=self.effect_s,
+            captures=self.captures,
+            front_at_end=self.front,
+            moves=not self.is_still,
+        )
+
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Handled:
@@ -304,6 +298,17 @@ def _send_action(
     return _Handled(
         state=now.state, front=now.front, front_s=front_s, handled=True, changed=changed
     )
+
+
+def _capture_moving(
+    watch: _ScreenWatch, action: Action, done: _Handled, effect_within_s: float
+) -> Image:
+    """One capture of a screen that never rests: none shows that an effect has settled."""
+    if done.state is None and not touches_nothing(action):
+        time.sleep(effect_within_s)
+    frame = watch.capture()
+    watch.is_still = not watch.differs(frame)
+    return frame
 
 
 def _wait_for_effect(
