@@ -95,7 +95,7 @@ def act_and_settle(
         before_state: the state when `before` was taken; None reads it before the action.
         only_in: packages; the action is only performed if one is in front. None: always.
         moving: the screen never rests: take the first capture after the action was handled.
-        effect_within_s: how long an effect may take on a moving screen if the app publishes nothing.
+        effect_within_s: time of an effect on a moving screen whose app publishes nothing.
 
     Raises:
         AppNotInFront: no package of `only_in` was in front; nothing was done.
