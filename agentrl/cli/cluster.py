@@ -30,18 +30,18 @@ def cluster(
     model: Annotated[
         str | None,
         typer.Option(
-            help="A job's configuration, or the folder or Hugging Face id of a model: whether the "
-            "nodes have it and room for it."
+            help="Also check whether the nodes have a model, and room for it: a job's "
+            "configuration, or the model's folder or Hugging Face id."
         ),
     ] = None,
     deadline: Annotated[
-        float, typer.Option(help="Seconds that the nodes have to answer.", min=1)
+        float, typer.Option(help="Seconds to wait for the nodes to answer.", min=1)
     ] = 120.0,
 ) -> None:
-    """Check the nodes of the cluster of RAY_ADDRESS, or this machine, for jobs.
+    """Check whether the nodes of the Ray cluster at RAY_ADDRESS, or this machine, can run jobs.
 
-    Prints what each node has and how to fix what is wrong: versions, accelerators, memory, disk,
-    adb, model, folder of runs and clock. Exits with 1 if something has to be fixed.
+    Prints each node's versions, accelerators, memory, disk, adb, model, folder of runs and clock,
+    and how to fix what is wrong. Exits with 1 if something has to be fixed.
 
     Example: agentrl cluster --model number_game_3b
     """

@@ -58,12 +58,12 @@ ListDriver = Annotated[
 Hosts = Annotated[
     str | None,
     typer.Option(
-        help="Nodes of the cluster of RAY_ADDRESS, by address, hostname or id, with commas between "
-        "them; defaults to all."
+        help="Nodes of the Ray cluster at RAY_ADDRESS: addresses, hostnames or ids, separated by "
+        "commas; defaults to all."
     ),
 ]
 NodesDeadline = Annotated[
-    float, typer.Option(help="Seconds that the nodes of a cluster have to answer.", min=1)
+    float, typer.Option(help="Seconds to wait for the nodes to answer.", min=1)
 ]
 
 
@@ -301,13 +301,12 @@ def doctor(
     """Check phones and print how to fix what is wrong.
 
     It starts an app on each phone, taps and types. Without a serial it checks several phones at the
-    same time, and leaves out those that running jobs of this machine use; do not name one of these.
-    Exits with 1 if something has to be fixed. With --dialect it also taps on targets as a model
-    would write it, after the model's own resize, and prints how far from the targets the taps
-    arrive.
+    same time, and skips those in use by jobs on this machine; do not name one of these. Exits with
+    1 if something has to be fixed. With --dialect it also taps on targets in a model's own action
+    format, after the model's own resize, and prints how far from each target the tap lands.
 
-    If RAY_ADDRESS is set, and no phone or dialect is named, it checks the phones of all nodes, one
-    line for each.
+    If RAY_ADDRESS is set, and no phone or dialect is named, it checks the phones of all nodes and
+    prints one line for each.
 
     Example: agentrl devices doctor emulator-5554 --dialect ui-tars-1.5
     """

@@ -97,7 +97,7 @@ def infer(
     checkpoint: _Checkpoint = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Answer each row of a data set; run the same command again to continue one that was stopped.
+    """Answer each row of a data set. If it is stopped, the same command continues it.
 
     Example: agentrl infer runs/NAME test.jsonl --out answers.jsonl --n 4 rollout.temperature=0.7
     """

@@ -26,14 +26,14 @@ def init(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Or a data set of questions: a file, or an id on the Hugging Face Hub."),
+        typer.Option(help="A data set of questions instead: a file, or a Hugging Face Hub id."),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="`tiny`, a folder, or an id on the Hugging Face Hub.")
     ] = None,
     on: Annotated[str | None, typer.Option(help="`cpu` or `gpu`.")] = None,
 ) -> None:
-    """Write a commented configuration to start from. Three questions, or options, decide it.
+    """Write a commented configuration to start from. Asks for what no option answers.
 
     Example: agentrl init my_job/config.yaml --env NumberGame-v0 --model tiny --on cpu
     """
@@ -123,7 +123,7 @@ def schema(
         Path | None, typer.Option(help="Write it to this file instead of printing it.")
     ] = None,
 ) -> None:
-    """Print the JSON schema of configurations, with which editors complete and check them.
+    """Print the JSON schema of configurations, for completion and checks in editors.
 
     Example: agentrl schema --out agentrl.schema.json
     """

@@ -51,7 +51,7 @@ def up(
         bool, typer.Option("--auth", help="Require authentication by key, as real phones do.")
     ] = False,
 ) -> None:
-    """Start virtual phones and keep them until Ctrl-C.
+    """Start virtual phones and keep them running until Ctrl-C.
 
     Example: agentrl phone up -n 4
     """

@@ -75,7 +75,7 @@ def play(
     """Play in the terminal or browser, or watch a policy play.
 
     Type an action, such as `up` or `tap(0.2, 0.7)`; an empty line ends the episode, which is
-    recorded. In the browser, play as many games as you like, and take turns back.
+    recorded. In the browser, play as many games as you like, and undo turns.
 
     Example: agentrl play sokoban --policy expert --delay 0.5
     """

@@ -73,7 +73,7 @@ def serve_env(
     ] = "",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8100,
-    most: Annotated[int, typer.Option(help="Most environments open at a time.", min=1)] = 256,
+    most: Annotated[int, typer.Option(help="Maximum number of open environments.", min=1)] = 256,
     idle: Annotated[
         float, typer.Option(help="Close an environment after this many idle seconds.", min=1)
     ] = 900.0,

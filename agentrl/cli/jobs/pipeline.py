@@ -33,12 +33,12 @@ def pipeline(
         bool,
         typer.Option(
             "--resume",
-            help="Continue a pipeline; finished stages are kept, and settings "
-            "(STAGE.key=value) are those of stages that have not started.",
+            help="Continue a pipeline. Finished stages are kept; settings (STAGE.key=value) "
+            "apply to stages that have not started.",
         ),
     ] = False,
 ) -> None:
-    """Run several jobs, one after the other, each on the model of the one before.
+    """Run several jobs in sequence, each starting from the model of the one before.
 
     Example: agentrl pipeline stages.yaml rl.train.steps=50
     """

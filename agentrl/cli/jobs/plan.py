@@ -27,7 +27,7 @@ def plan(
         str | None, typer.Option(help="CPU memory of each node, such as 512GB.")
     ] = None,
 ) -> None:
-    """Plan the memory of a training job on GPUs that need not exist.
+    """Plan the memory of a training job, for GPUs that this machine need not have.
 
     The learner's own code runs on tensors without values. The model's weights are not needed, only
     its configuration. Exits with 1 if the job does not fit.

@@ -30,7 +30,7 @@ def sweep(
         bool, typer.Option("--dry-run", help="Check and list the jobs without running them.")
     ] = False,
 ) -> None:
-    """Train with each combination of several values of settings, and compare the results.
+    """Train with every combination of the given values of settings, and compare the results.
 
     Example: agentrl sweep frozen_lake seed=0..2 algorithm.name=grpo,dapo
     """

@@ -185,9 +185,9 @@ def pairs(
             "the viewer's page Preferences."
         ),
     ] = "episode",
-    min_gap: Annotated[float, typer.Option(help="Smallest difference of rewards.")] = 0.0,
+    min_gap: Annotated[float, typer.Option(help="Smallest difference in reward.")] = 0.0,
     per_group: Annotated[
-        int | None, typer.Option(help="Most pairs of a group, those that differ most.")
+        int | None, typer.Option(help="Maximum pairs per group; those that differ most are kept.")
     ] = None,
     label: LabelOption = None,
     step: StepOption = None,
