@@ -69,7 +69,7 @@ def split_options(
             break
         if argument[1] == "-":
             name, equals, value = argument[2:].partition("=")
-            letter = long.get(f"{name}=")
+            letter = long.get(f"{name}=") if equals or name not in long else None
             if letter is not None:
                 put(letter, value if equals else next(left, None), f"-{name}")
             elif name in long and not equals:

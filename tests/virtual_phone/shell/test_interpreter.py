@@ -98,6 +98,7 @@ def test_scripts_do_what_a_real_shell_does(script: str, output: str) -> None:
         ("grep -E '(ab)+c?$'", "abc\n"),
         ("grep '*'", ""),
         ("grep -e a -m 1", "a\n"),
+        ("grep --color=auto --line-buffered --color abc", "abc\n"),
     ],
 )
 def test_grep_prints_matching_lines(script: str, lines: str) -> None:

@@ -13,7 +13,7 @@ from virtual_phone.commands.toybox.text_commands import sliced_lines
 from virtual_phone.shell.expansion import CLASSES
 from virtual_phone.shell.interpreter import CommandContext
 
-_NO_EFFECT = {"color": "", "line-buffered": ""}
+_NO_EFFECT = {"color": "", "color=": "", "line-buffered": ""}
 _SWAPPED = frozenset("+?|(){}")
 _SAME = {"<": r"\b(?=\w)", ">": r"\b(?<=\w)", **{c: f"\\{c}" for c in "bBwWsSdD"}}
 _TOKEN = re.compile(r"\\(.)|(\[\^?\]?+(?:\[:\w+:\]|[^]])*+(\]|\Z))|(.)", re.DOTALL)
