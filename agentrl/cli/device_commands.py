@@ -505,6 +505,7 @@ def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
     from agentrl.devices.readiness import BATTERY, BatteryReading
 
     with closing(AdbPhone(server, serial)) as phone:
+        # One round trip for all: over Wi-Fi each takes a while.
         model, version, battery, window = phone.batch(
             ("getprop", "ro.product.model"),
             ("getprop", "ro.build.version.release"),

@@ -16,6 +16,12 @@ from agentrl.errors import ConfigError, DeviceError
 app = typer.Typer(cls=CommandGroup, help="Virtual phones on this machine.", no_args_is_help=True)
 
 _LOOK_S = 0.5
+_AppsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--app", help="module:Class of an app to install; repeatable; default: all games."
+    ),
+]
 _DelayOption = Annotated[
     str | None,
     typer.Option(
@@ -32,12 +38,7 @@ def _phone() -> None:
 @app.command()
 def up(
     num_phones: Annotated[int, typer.Option("-n", "--num", help="Number of phones.", min=1)] = 1,
-    apps: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--app", help="module:Class of an app to install; repeatable; default: all games."
-        ),
-    ] = None,
+    apps: _AppsOption = None,
     size: Annotated[str, typer.Option(help="WIDTHxHEIGHT of the screens, in pixels.")] = "720x1280",
     tempo: Annotated[
         str, typer.Option(help="real: gestures take their time; quick: they take none.")
@@ -86,13 +87,7 @@ def up(
             server.ensure()
             for serial in phones.serials:
                 server.connect(serial)
-            for serial in phones.serials:
-                typer.echo(serial)
-            adb = "adb" if which("adb") else find_adb()
-            port = "" if server.port == 5037 else f" -P {server.port}"
-            typer.echo(f"Connect to one: {adb}{port} -s {phones.serials[0]} shell")
-            typer.echo("Ctrl-C stops them.")
-            suggest(("train", "number_game", f"devices.source=[{','.join(phones.serials)}]"))
+            _print_usage(phones.serials, "adb" if which("adb") else find_adb(), server.port)
             while phones.alive and not stop.wait(_LOOK_S):
                 pass
             if not phones.alive:
@@ -100,6 +95,15 @@ def up(
         finally:
             server.forget(phones.serials)
     typer.echo("The phones are stopped.")
+
+
+def _print_usage(serials: tuple[str, ...], adb: str, port: int) -> None:
+    server = "" if port == 5037 else f" -P {port}"
+    for serial in serials:
+        typer.echo(serial)
+    typer.echo(f"Connect to one: {adb}{server} -s {serials[0]} shell")
+    typer.echo("Ctrl-C stops them.")
+    suggest(("train", "number_game", f"devices.source=[{','.join(serials)}]"))
 
 
 def _two(option: str, text: str, between: str) -> tuple[int, int]:

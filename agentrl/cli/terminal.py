@@ -122,6 +122,7 @@ def set_up_logging(verbose: bool) -> None:
     """Log warnings, or with `verbose` everything, to stderr."""
     logger = logging.getLogger("agentrl")
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
+    # Tests and notebooks run several commands in a process.
     if not any(isinstance(handler, _Stderr) for handler in logger.handlers):
         handler = _Stderr()
         handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
@@ -137,6 +138,7 @@ def draw_image(image: "Image", width: int) -> Text:
     """
     from PIL import Image as PillowImage
 
+    # An even number of rows, as each character shows two.
     height = max(2, round(image.shape[0] * width / image.shape[1]))
     height += height % 2
     small = PillowImage.fromarray(image).resize((width, height), PillowImage.Resampling.BOX)

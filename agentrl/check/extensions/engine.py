@@ -55,6 +55,7 @@ def check_arguments(target: type[Engine], settings: Mapping[str, Any]) -> None:
     target.check(rollout)
     if lacking := target.missing_packages(rollout):
         raise ConfigError(". ".join(lacking))
+    # A misspelled argument must not be ignored.
     if (known := target.known_kwargs()) is not None and "no_such_argument" not in known:
         wrong = RolloutConfig(engine=reference(target), engine_kwargs={"no_such_argument": 1})
         try:

@@ -127,6 +127,7 @@ class PhoneProbe:
         if initial is None:
             detail = f"the probe app published no state within {ARRIVES_S:g} s"
             return wrong("touches", detail, "adb reboot")
+        # The app may have been open, and touched, before.
         before = initial["touches"]
         start = time.monotonic()
         try:

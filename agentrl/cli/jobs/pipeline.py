@@ -18,6 +18,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+_ResumeOption = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Continue a pipeline. Finished stages are kept; settings (STAGE.key=value) "
+        "apply to stages that have not started.",
+    ),
+]
+
+
 def pipeline(
     source: Annotated[
         str,
@@ -29,14 +39,7 @@ def pipeline(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check all stages without running them.")
     ] = False,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Continue a pipeline. Finished stages are kept; settings (STAGE.key=value) "
-            "apply to stages that have not started.",
-        ),
-    ] = False,
+    resume: _ResumeOption = False,
 ) -> None:
     """Run several jobs in sequence, each starting from the model of the one before.
 

@@ -28,6 +28,7 @@ def combine_offline(settings: PortedSettings, processes: int | None) -> None:
         ours[f"{section}.batch"] = OPEN if size is None else size
     if isinstance(name := ours.get(f"{section}.train.name"), list):
         ours[f"{section}.train.name"] = name[0]
+    # There, -1 leaves it to the number of epochs.
     if ours.get(f"{section}.steps") == -1:
         settings.drop(f"{section}.steps")
     loss = parts.get("job_loss", "sigmoid")

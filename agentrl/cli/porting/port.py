@@ -83,6 +83,7 @@ def ported(
     kind = job or _job_of(words, re.compile("|".join(one.launch for one in tables)))
     if kind != "train" and len(tables) == 1:
         raise ConfigError(f"--job {kind}: for {trainer}, only --job train can be ported")
+    # The first table is that of reinforcement learning, the second that of data sets.
     table = tables[0 if kind == "train" else 1]
     settings = PortedSettings(trainer=trainer, section=_SECTIONS[kind])
     settings.take_all(table, given)

@@ -48,6 +48,8 @@ def _batches(settings: PortedSettings, processes: int | None, *, counts_prompts:
     ours["algorithm.minibatch"] = ours["rollout.groups"] = OPEN
     if step is None or not size or not accumulation:
         return
+    # Completions are generated for `generation_steps` micro-batches at once; `accumulation` of
+    # them make an optimizer step.
     repeated = settings.number("generation_steps", accumulation)
     completions = settings.number(
         "generation_batch", None if repeated is None else step * (repeated // accumulation)

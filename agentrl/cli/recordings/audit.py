@@ -149,6 +149,7 @@ def _report(
     # What was read from screens is compared with the facts; no reward takes part.
     if judge == reward_audit.SIGHT:
         return reward_audit.audit_sight(opened, recorded_episodes(run, where, last))
+    # A file below a folder of that name is a function.
     if judge.partition("/")[0] == reward_audit.REWARD and not judge.endswith(".py"):
         summaries = matching_episodes(opened, where, last)
         return reward_audit.audit_recorded(opened, summaries, judge, comparison(0.5))

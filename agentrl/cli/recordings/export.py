@@ -209,6 +209,7 @@ def pairs(
     recorded = replay.open(run)
     check_label(label, recorded.episodes())
     where = replay.Filter(label=label, step=step, held_out=None if held_out else False)
+    # Prompts are written as the run's model has seen them.
     history = history_of(configuration.load(recorded.path / "config.yaml").env)
     settings = PairSettings(by=by, min_gap=min_gap, per_group=per_group)
     count = write(recorded, out, where, history, settings)

@@ -108,6 +108,7 @@ def rehearse(
 
     RunFolder.existing(Path(run))
     settings = configuration.load(Path(run) / "config.yaml", overrides or [])
+    # All are read before a phone is started.
     recorded = list(
         recorded_episodes(run, Filter(split=split, label=label, step=step, id=episode), last)
     )

@@ -49,6 +49,7 @@ def view(
         page = _page(replay.open(run, may_be_unplayed=True), episode, group)
     elif episode or group or beside:
         raise ConfigError(f"{run} is a folder of runs: --episode, --group and --with need a run")
+    # Its libraries are an extra, as jobs need none of them.
     try:
         from agentrl.viewer.viewer_server import DEFAULT_PORT, serve
     except ImportError as error:

@@ -164,36 +164,36 @@ class Learner:
                 optimizer steps in a row.
         """
         started = time.perf_counter()
-        settings, models = self._settings.algorithm, self._models
+        settings = self._settings.algorithm
         accelerators.reset_peak_memory()
-        models.prepare_rl()
+        self._models.prepare_rl()
         coefficient = settings.kl.coefficient if kl_coefficient is None else kl_coefficient
         metrics = MetricAccumulator(self._rank)
-        # A function of the run's seed and the step, so that all ranks, and a resumed job, agree.
-        seed = self._settings.seed * 1_000_003 + (self.version if step is None else step)
-        shuffle = torch.Generator().manual_seed(seed)
-        orders = [torch.randperm(len(samples), generator=shuffle) for _ in range(settings.epochs)]
+        orders = self._shuffled(samples, self.version if step is None else step)
         compared = {}
         # First of all: after an optimizer step the weights are no longer the engine's.
         if self._settings.train.compare_engine:
             compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
-        gradients = [(s, s.bce_gradient) for s in samples if s.bce_gradient is not None]
-        if models.implicit_reward is not None and gradients:
-            metrics.add_step(implicit_grad_norm=models.implicit_reward.step(gradients))
         self._train_on(samples, orders, metrics, coefficient)
         self.version += 1
-        result = compared | metrics.means()
+        result = compared | metrics.means() | {"version": float(self.version)}
         result["tokens"] = float(sum(sample.num_sampled for sample in samples))
         result["tokens_computed"] = result.pop("count") / settings.epochs
         if settings.kl.add_to != "none":
             result["kl_coefficient"] = coefficient
-        result["version"] = float(self.version)
         if (peak := accelerators.peak_memory()) is not None:
             result["peak_memory_gb"] = peak / 1e9
         # An engine may share the device, and needs the memory that torch would keep.
         accelerators.release_cached_memory()
         result["seconds"] = time.perf_counter() - started
         return result
+
+    def _shuffled(self, samples: Sequence[TrainingSample], step: int) -> list[Tensor]:
+        """A permutation of the samples for each epoch."""
+        # A function of the run's seed and the step, so that all ranks, and a resumed job, agree.
+        shuffle = torch.Generator().manual_seed(self._settings.seed * 1_000_003 + step)
+        epochs = self._settings.algorithm.epochs
+        return [torch.randperm(len(samples), generator=shuffle) for _ in range(epochs)]
 
     def _compare_with_engine(self, samples: Sequence[TrainingSample]) -> dict[str, float]:
         """Measure the mismatch to the engine, before any optimizer step.
@@ -214,8 +214,11 @@ class Learner:
         metrics: MetricAccumulator,
         kl_coefficient: float,
     ) -> None:
-        """The optimizer steps of critic and policy: a pass over the samples in each order."""
-        settings = self._settings.algorithm
+        """The optimizer steps of all models: a pass over the samples in each order."""
+        settings, implicit = self._settings.algorithm, self._models.implicit_reward
+        gradients = [(s, s.bce_gradient) for s in samples if s.bce_gradient is not None]
+        if implicit is not None and gradients:
+            metrics.add_step(implicit_grad_norm=implicit.step(gradients))
         # Each optimizer step has `algorithm.minibatch` samples with an advantage; the others cost
         # nothing.
         nonzero = sum(sample.has_advantage for sample in samples)

@@ -71,16 +71,14 @@ class ShardedModel(Generic[S]):
         self._lora = None if frozen or not config.lora.rank else config.lora
         # Loaded in the compute dtype, which decides whether flash-attn is used; master weights are
         # converted below.
-        attention = config.attention
-        if rank.slice is not None and attention == "auto":
-            attention = "sdpa"
+        is_sdpa = rank.slice is not None and config.attention == "auto"
+        attention = "sdpa" if is_sdpa else config.attention
         policy, stored = opened(
             folder, dtype=config.dtype, attention=attention, headless=wrap.headless
         )
         model_adapter.prepare(policy)
         policy.requires_grad_(not frozen)
-        # From here to `shard` the order matters: adapters, the attention, dtypes, the division over
-        # ranks and FSDP each change what the next one finds.
+        # The order matters from here to `shard`: each step changes the modules that the next finds.
         if config.freeze_vision:
             for name, parameter in policy.named_parameters():
                 if model_adapter.is_vision(name):
@@ -112,9 +110,12 @@ class ShardedModel(Generic[S]):
         }
         """int16 the lower bits of this rank's shards of the weights, by their names in `module`;
         empty unless `train.master_dtype` is `bfloat16`. See `adamw.join`."""
-        # The scalar head of a reward model, which a language model's class does not read.
-        score = open_files(folder).get(SCORE) if SCORE in self._named() else None
-        self._read(itertools.chain(stored, [] if score is None else [(SCORE, score)]), loaded)
+        self._read(itertools.chain(stored, self._stored_score()), loaded)
+
+    def _stored_score(self) -> Iterator[tuple[str, WeightSlice]]:
+        """The scalar head of a reward model, which a language model's class does not read."""
+        if SCORE in self._named() and (score := open_files(self._folder).get(SCORE)) is not None:
+            yield SCORE, score
 
     def _prepare_attention(self, attention: str, train: TrainConfig) -> None:
         """Choose the decoder's attention: in blocks, or over slices of rows, or the model's own."""
