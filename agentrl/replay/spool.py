@@ -86,11 +86,7 @@ class Spool:
                 self._closed.wait(_RETRY_S)
 
     def flush(self) -> None:
-        """Deliver everything that is in the spool now.
-
-        Raises:
-            Exception: raised by `deliver`; everything that has not arrived stays.
-        """
+        """Deliver everything that is in the spool now; what does not arrive stays."""
         with self._delivering:
             # Measured first: what a line names was complete before the line was written.
             growing = {self._name(path): path for path in self._files(growing=True)}

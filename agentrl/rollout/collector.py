@@ -245,9 +245,6 @@ class Collector:
             play: plays, scores and records one episode; if it raises, another slot may play the
                 request.
             worker: where `play` plays; see `RequestQueue`.
-
-        Raises:
-            Exception: raised by `play`.
         """
         while await self._may_take():
             is_alone = not self._queue

@@ -150,11 +150,7 @@ class JsonlTails:
         self._tails.clear()
 
     def new(self, pattern: str) -> Iterator[dict[str, Any]]:
-        """Parse the lines appended since the last call to files matching a glob pattern.
-
-        Raises:
-            ConfigError: as `JsonlTail.new`.
-        """
+        """Parse the lines appended since the last call to files matching a glob pattern."""
         for path in self._listed():
             if fnmatchcase(path.name, pattern):
                 yield from self._tails.setdefault(path, JsonlTail(path)).new()

@@ -49,11 +49,7 @@ class RunIndex:
             return self._in_order
 
     def get(self, episode_id: str) -> Summary | None:
-        """Return the episode with this id; None if there is no such episode.
-
-        Raises:
-            ConfigError: as `all`.
-        """
+        """Return the episode with this id; None if there is no such episode."""
         with self._lock:
             self._catch_up()
             return self._by_id.get(episode_id)

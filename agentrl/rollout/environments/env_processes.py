@@ -125,11 +125,7 @@ class EnvProcesses:
 
 
 def interface_in_process(env: ResolvedEnv) -> dict[str, Any]:
-    """Return the interface of an environment, which is made once in another process.
-
-    Raises:
-        EnvError, ConfigError: as `EnvProcesses.make`.
-    """
+    """Return the interface of an environment, which is made once in another process."""
     processes = EnvProcesses(1)
     try:
         with closing(processes.make(env, None, _START_S)) as environment:

@@ -61,11 +61,7 @@ class EngineHost:
         return self.engine is not None and not self.engine.is_alive
 
     async def started(self) -> Engine:
-        """Return the engine, which is started if necessary.
-
-        Raises:
-            ConfigError, EngineError: see `Engines.start`.
-        """
+        """Return the engine, which is started if necessary."""
         async with self._lock:
             if self.engine is None:
                 plan, transport = self._plan, self._plan.transport

@@ -76,9 +76,6 @@ class Rollouts(Protocol):
         Args:
             plan: may have other environments, rewards, evaluation and run.
             run: the run's folder, in which episodes are recorded; None records nothing.
-
-        Raises:
-            ConfigError: see `start`.
         """
 
     async def close(self) -> None:
