@@ -43,6 +43,7 @@ def declared_types(section: type) -> Mapping[str, Any]:
     found, plain = dict[str, Any](), dict[str, Any]()
     for base in reversed(section.__mro__):
         for name, hint in get_type_hints(base, include_extras=True).items():
+            # A new hint with other bounds differs from the bare type; a repeated type does not.
             if hint != plain.get(name):
                 found[name] = hint
         plain |= get_type_hints(base)
@@ -79,6 +80,7 @@ def _check(value: Any, hint: Any, key: str) -> None:
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         inner = _item_type(hint, list)
         for number, item in enumerate(value):
+            # OmegaConf checks the items of a list, but not lists in their place.
             if inner in (str, int, float) and not isinstance(item, str | int | float):
                 raise ConfigError(
                     f"{key}={value}: {item} is not a plain value; write a list such as [A, B]"

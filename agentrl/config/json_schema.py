@@ -84,6 +84,7 @@ def _of(hint: Any) -> Schema:
         schema = _of(kind)
         for bound in (one for one in bounds if not isinstance(one, str)):
             schema |= {_BOUNDS[name]: value for name, value in dataclasses.asdict(bound).items()}
+        # Beside an exclusive bound, the common one of all numbers says nothing.
         if "exclusiveMinimum" in schema:
             del schema["minimum"]
         if "exclusiveMaximum" in schema:

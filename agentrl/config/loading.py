@@ -57,7 +57,7 @@ def find(name: str) -> Path:
         raise ConfigError(f"{name}: is a folder, not a configuration; {use}")
     hint = known_names(name, packaged_names(), label="Packaged")
     if path.suffix in (".yaml", ".yml"):
-        # Without the ending, which makes short names alike.
+        # The ending alone would make short names alike, so compare names without it.
         own = did_you_mean(path.stem, sorted(file.stem for file in path.parent.glob("*.y*ml")))
         beside = re.sub(r"'(.+?)'", rf"'\1{path.suffix}'", own)
         packaged_too = did_you_mean(path.stem, packaged_names()) if len(path.parts) == 1 else ""
@@ -94,8 +94,24 @@ def load(source: StrPath, overrides: Sequence[str] = ()) -> Config:
     """
     path = find(os.fspath(source))
     own = [] if _is_in_package(path) else [str(path.parent.absolute())]
-    config = _merge(path, overrides, own)
-    config.run.search_path = config.run.search_path or own
+    if path.suffix.lower() in _DATA_FILES:
+        raise ConfigError(
+            f"{path}: is a data set, not a configuration: `agentrl init CONFIG.yaml --data {path}` "
+            "writes one for it"
+        )
+    belongs_to_run = path.name == "config.yaml" and (path.parent / "episodes").is_dir()
+    tree = _load_yaml(path, RESTORE if belongs_to_run else "Correct it")
+    if not isinstance(tree, DictConfig):
+        raise ConfigError(f"{path}: must contain keys and values, not {type(tree).__name__}")
+    # A run keeps a copy of its template, to be found wherever the run was moved to.
+    prompt = path.parent / RUN_PROMPT
+    if belongs_to_run and prompt.is_file():
+        OmegaConf.update(tree, "env.prompt", str(prompt.absolute()))
+    return _validated(_merged(tree, overrides, path, own), own)
+
+
+def _validated(config: Config, search_path: Sequence[str] = ()) -> Config:
+    config.run.search_path = config.run.search_path or [*search_path]
     config.validate()
     _make_importable(config.run.search_path)
     return config
@@ -123,11 +139,7 @@ def load_merged(
         tree = OmegaConf.merge(first, *(OmegaConf.create(dict(one)) for one in trees))
     except _UNFIT as error:
         raise ConfigError(f"{where}: {_first_line(error)}") from None
-    config = _merged(cast(DictConfig, tree), overrides, where, own)
-    config.run.search_path = config.run.search_path or own
-    config.validate()
-    _make_importable(config.run.search_path)
-    return config
+    return _validated(_merged(cast(DictConfig, tree), overrides, where, own), own)
 
 
 def resolve(source: Config | StrPath, overrides: Sequence[str] = ()) -> Config:
@@ -140,9 +152,7 @@ def resolve(source: Config | StrPath, overrides: Sequence[str] = ()) -> Config:
         return load(source, overrides)
     if overrides:
         source = _merged(OmegaConf.create(source.to_dict()), overrides, "the configuration", [])
-    source.validate()
-    _make_importable(source.run.search_path)
-    return source
+    return _validated(source)
 
 
 def with_absolute_paths(config: Config) -> Config:
@@ -172,25 +182,6 @@ def with_absolute_paths(config: Config) -> Config:
                 moved = replace(data, image_root=absolute(data.image_root))
                 sections[name] = replace(sections.get(name, section), **{part: moved})
     return replace(config, **sections)
-
-
-def _merge(path: Path, overrides: Sequence[str], search_path: Sequence[str]) -> Config:
-    if path.suffix.lower() in _DATA_FILES:
-        raise ConfigError(
-            f"{path}: is a data set, not a configuration: `agentrl init CONFIG.yaml --data {path}` "
-            "writes one for it"
-        )
-    tree = _load_yaml(path, RESTORE if _belongs_to_run(path) else "Correct it")
-    if not isinstance(tree, DictConfig):
-        raise ConfigError(f"{path}: must contain keys and values, not {type(tree).__name__}")
-    prompt = path.parent / RUN_PROMPT
-    if _belongs_to_run(path) and prompt.is_file():  # wherever the run was moved to
-        OmegaConf.update(tree, "env.prompt", str(prompt.absolute()))
-    return _merged(tree, overrides, path, search_path)
-
-
-def _belongs_to_run(path: Path) -> bool:
-    return path.name == "config.yaml" and (path.parent / "episodes").is_dir()
 
 
 def read_yaml(path: Path, remedy: str = "Correct it") -> Any:
@@ -223,6 +214,7 @@ def _merged(
     given, tree = _read(overrides), _spelled_out(tree)
     try:
         both = OmegaConf.merge(tree, given)
+        # An algorithm, loss or sampler that the tree names may be in a file of the user's.
         _make_importable(OmegaConf.select(both, "run.search_path") or search_path)
         merged = _over_defaults(tree, given)
         # Once merged with the defaults, a missing value would become the default.
@@ -297,7 +289,8 @@ def _error_message(
     error: Exception, tree: DictConfig, overrides: Sequence[str], path: Path | str
 ) -> str:
     """The error, prefixed by the override that causes it, or by the file."""
-    # Which settings a section has depends on the names that it is given.
+    # OmegaConf merges all overrides at once and does not say which one failed: try each alone,
+    # after those that select an algorithm, loss or sampler, on which its settings depend.
     names = [one for one in overrides if one.partition("=")[0] in _NAMING]
     tried = ((given, _misfit(tree, given)) for given in (names, *([*names, o] for o in overrides)))
     given, cause = next((one for one in tried if one[1] is not None), (None, None))
@@ -381,9 +374,7 @@ def from_dict(tree: dict[str, Any]) -> Config:
         config = cast(Config, OmegaConf.to_object(_over_defaults(OmegaConf.create(), given)))
     except (OmegaConfBaseException, TypeError, ValueError) as error:
         raise ConfigError(_type_message(given) or _first_line(error)) from None
-    config.validate()
-    _make_importable(config.run.search_path)
-    return config
+    return _validated(config)
 
 
 def load_rewards(path: Path) -> list[RewardConfig]:

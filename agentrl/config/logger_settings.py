@@ -28,7 +28,13 @@ def parse_loggers(entries: Sequence[Any]) -> list[LoggerConfig]:
     found: list[LoggerConfig] = []
     for entry in entries:
         given: Any = {"name": entry} if isinstance(entry, str) else entry
-        if not _is_logger(given):
+        is_logger = (
+            isinstance(given, Mapping)
+            and given.keys() <= {"name", "kwargs"}
+            and isinstance(given.get("name"), str)
+            and isinstance(given.get("kwargs") or {}, Mapping)
+        )
+        if not is_logger:
             raise ConfigError(
                 f"logging: {entry!r} must be a name, or {{name: ..., kwargs: {{...}}}}"
             )
@@ -37,12 +43,3 @@ def parse_loggers(entries: Sequence[Any]) -> list[LoggerConfig]:
         if not any(one.name == bare and one.kwargs == kwargs for one in found):
             found.append(LoggerConfig(name=bare, kwargs=kwargs, optional=name != bare))
     return found
-
-
-def _is_logger(given: Any) -> bool:
-    return (
-        isinstance(given, Mapping)
-        and given.keys() <= {"name", "kwargs"}
-        and isinstance(given.get("name"), str)
-        and isinstance(given.get("kwargs") or {}, Mapping)
-    )

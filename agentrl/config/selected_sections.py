@@ -75,6 +75,7 @@ def select_algorithm(tree: dict[str, Any], given: dict[str, Any]) -> AlgorithmCo
     they select another loss, the tree loses all settings of the old one.
     """
     section, overrides = _section(tree), _section(given)
+    # A tuple is the names of algorithm and loss; the loss is None if it is the algorithm's own.
     before = _selected(section)
     after = _selected(overrides, default=before[0])
     old = algorithm_defaults(before[0])
@@ -132,6 +133,7 @@ def _drop(tree: dict[str, Any], defaults: dict[str, Any], known: set[str]) -> No
 
 
 _NOTHING = object()
+"""What no setting equals, not even None."""
 
 
 def without_kl(tree: dict[str, Any], given: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ def find_mistyped(value: Any, hint: Any, key: str = "") -> tuple[str, str] | Non
         Its dotted key, and a message such as `must be a whole number, not 'many'`; None if all
         values have the right type.
     """
+    # A value that is given later, or taken from elsewhere, has no type yet.
     if value == _MISSING or (isinstance(value, str) and "${" in value):
         return None
     hint, optional = _without_none(hint)
@@ -76,11 +77,13 @@ def _has_type(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         return _is_number(value, hint)
     if origin in (Union, types.UnionType):
+        # Unlike elsewhere, OmegaConf converts no text to a number in a union.
         return any(value in get_args(part) or type(value) is part for part in get_args(hint))
     return True  # Any
 
 
 def _is_number(value: Any, kind: type[int] | type[float]) -> bool:
+    # bool is an int, and int("3") and float("1e-3") are what OmegaConf makes of text.
     if isinstance(value, bool) or not isinstance(value, int | str | kind):
         return False
     try:
