@@ -13,7 +13,7 @@ from agentrl.policies.open_model import engine_class, served_model_name
 from agentrl.rollout.play_plan import PlayPlan, plan_play
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.plan.job_plan import plan_model_play, plan_scripted_play
+from agentrl.training.plan.job_plan import check_model_play, check_scripted_play
 from agentrl.training.target import Target
 
 MODEL = "model"
@@ -52,13 +52,13 @@ class ChosenPolicy:
         return RunFolder(run).load_state().step
 
     def plan(
-        self, config: Config, plan_model: Callable[[Config], PlayPlan] = plan_model_play
+        self, config: Config, check_model: Callable[[PlayPlan], None] = check_model_play
     ) -> PlayPlan:
         """Plan and check a job that this policy plays; a server is asked for its model's name.
 
         Args:
             config: the target's configuration, with what the command changes.
-            plan_model: plans and checks the job of a model.
+            check_model: checks the job of a model.
 
         Raises:
             ConfigError: something named does not exist, the checkpoint belongs to another model or
@@ -67,10 +67,13 @@ class ChosenPolicy:
         """
         config = config.without_learner()
         if self.scripted is not None:
-            return plan_scripted_play(config, [self.name])
+            plan = plan_play(config)
+            check_scripted_play(plan, [self.name])
+            return plan
         if not self.is_served:
             config = replace(config, model=self._own_model(config.model))
-        plan = plan_model(config)
+        plan = plan_play(config)
+        check_model(plan)
         model = plan.model
         # A model of the hub is compared with its checkpoint once it has been downloaded.
         if self.checkpoint is not None and model.path != "tiny" and not is_on_hub(model):

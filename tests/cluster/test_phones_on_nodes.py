@@ -21,7 +21,7 @@ from agentrl.replay.live_phones import read_live_phones
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.open_rollouts import open_rollouts
-from agentrl.training.plan.job_plan import plan_scripted_play
+from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.viewer.run_overview import devices as phones_of_run
 from virtual_phone import spawn
 
@@ -64,7 +64,7 @@ async def test_prompts_travel_from_the_phones_of_both_nodes_to_the_only_engine(
         for node, port in zip(nodes, ports, strict=True)
     }
     config = number_game(1, hosts=hosts)
-    plan_scripted_play(config)
+    check_scripted_play(plan_play(config))
     rollouts = await open_rollouts(plan_play(config), tiny_vlm, tmp_path)
     try:
         requests = requests_of_step("train", 1, [1, 2, 3, 4], 2)
@@ -152,7 +152,7 @@ async def test_scripted_players_use_the_phones_of_a_list_where_they_are(nodes, p
     with connected(AdbServer(port=ports[0])) as here, connected(AdbServer(port=ports[1])) as there:
         hosts = {node.id: {"adb_port": port} for node, port in zip(nodes, ports, strict=True)}
         config = number_game(1, source=[there, here], hosts=hosts)
-        plan_scripted_play(config)
+        check_scripted_play(plan_play(config))
         rollouts = await open_rollouts(plan_play(config), None, tmp_path)
         try:
             played = await rollouts.collect(requests_of_step("eval", 1, [5, 6], 1), "expert")
@@ -163,11 +163,11 @@ async def test_scripted_players_use_the_phones_of_a_list_where_they_are(nodes, p
         }
         lost = replace(config.devices, source=[here, "emulator-5999"])
         with pytest.raises(ConfigError, match="emulator-5999: connected to none of the job's 2"):
-            plan_scripted_play(replace(config, devices=lost))
+            check_scripted_play(plan_play(replace(config, devices=lost)))
         gone = {nodes[1].id: {"source": ["emulator-5999"], "adb_port": ports[1]}}
         gone = replace(config.devices, hosts=gone)
         with pytest.raises(ConfigError, match=r"phones of .*emulator-5999 is not known to adb"):
-            plan_scripted_play(replace(config, devices=gone))
+            check_scripted_play(plan_play(replace(config, devices=gone)))
 
 
 def test_the_doctor_examines_the_phones_of_a_node_and_reports_one_that_hangs(

@@ -13,8 +13,9 @@ import pytest
 import agentrl
 from agentrl.config import Config, EnvConfig, RewardConfig
 from agentrl.errors import ConfigError, RewardError
+from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.rewards.scoring import RewardFunctions
-from agentrl.training.plan.job_plan import plan_scripted_play
+from agentrl.training.plan.job_plan import check_scripted_play
 from tests.data.rows import picture, png, write_jsonl
 from tests.rollout.rewards.test_reward_adapters import TICKET
 from tests.rollout.test_collector import episode_of
@@ -211,10 +212,12 @@ def test_a_column_that_a_trl_function_takes_is_missed_before_any_episode(folder)
         ConfigError,
         match=r"^rewards: trl_accuracy requires the column 'solution'.* Known: answer, .*problem, ",
     ):
-        plan_scripted_play(Config(env=qa, rewards=reward))
-    plan_scripted_play(Config(env=qa, rewards=[RewardConfig(function=f"{OURS}trl_format")]))
+        check_scripted_play(plan_play(Config(env=qa, rewards=reward)))
+    check_scripted_play(
+        plan_play(Config(env=qa, rewards=[RewardConfig(function=f"{OURS}trl_format")]))
+    )
     written(folder, R1V)
-    plan_scripted_play(Config(env=qa, rewards=reward))
+    check_scripted_play(plan_play(Config(env=qa, rewards=reward)))
 
 
 # --- veRL ---------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from agentrl.training.evaluation.human_player import (
     PlayedReply,
     UndoRequested,
 )
-from agentrl.training.plan.job_plan import plan_scripted_play
+from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.training.target import Target, is_configuration, open_target
 from agentrl.types import IMAGE, Episode, Message, Observation, ScoredEpisode, Split, Turn
 
@@ -160,13 +160,17 @@ def _plan(target: Target, policy: ChosenPolicy) -> PlayPlan:
         run=replace(config.run, name=target.run_name),
         devices=replace(config.devices, hosts={}),
     )
-    scripted = {name for task in plan_play(config).trained.values() for name in task.train.players}
+    plan = plan_play(config.without_learner())
+    scripted = {name for task in plan.trained.values() for name in task.train.players}
     if policy.name not in (known := [HUMAN, MODEL, *sorted(scripted)]):
         raise ConfigError(
             f"policy={policy.name}: there is no such policy{did_you_mean(policy.name, known)}; "
             f"it is {', '.join(known)}, or the folder of a run or a model"
         )
-    return plan_scripted_play(config.without_learner()) if is_human else policy.plan(config)
+    if not is_human:
+        return policy.plan(config)
+    check_scripted_play(plan)
+    return plan
 
 
 def training_command(

@@ -20,7 +20,7 @@ from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
 from agentrl.rollout.play_plan import PlayPlan, plan_play
 from agentrl.rollout.workers.open_rollouts import open_engines
 from agentrl.training.chosen_policy import ChosenPolicy, choose_policy
-from agentrl.training.plan.job_plan import plan_inference
+from agentrl.training.plan.job_plan import check_inference
 from agentrl.training.target import open_model_target
 from agentrl.types import Message, Prompt
 
@@ -88,7 +88,7 @@ def open_inference_target(
         rollout=config.rollout,
         run=RunConfig(search_path=config.run.search_path),
     )
-    return InferenceTarget(policy=policy, plan=policy.plan(only_model, plan_inference))
+    return InferenceTarget(policy=policy, plan=policy.plan(only_model, check_inference))
 
 
 def open_chat_target(

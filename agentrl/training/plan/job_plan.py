@@ -1,6 +1,7 @@
 """Parse once: what a configuration names is looked up here, and making a plan is the check."""
 
 import logging
+import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 from agentrl import extras
 from agentrl.algorithms.core.algorithm import Algorithm, load_algorithm
 from agentrl.cluster.placement import Layout, unused_gpus
-from agentrl.config import Config, WarmStartConfig
+from agentrl.config import Config, RolloutConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import check_model, check_policy, find_config, is_on_hub
 from agentrl.policies.open_model import check_engine, check_packages, engine_class
@@ -27,7 +28,6 @@ from agentrl.training.plan.environment_checks import (
     check_phones,
     named_in_errors,
 )
-from agentrl.training.plan.file_limit import check_open_files
 from agentrl.training.plan.length_check import check_rewards, load_and_check_rewards
 from agentrl.training.plan.long_prompts import skip_long_prompts
 from agentrl.training.plan.model_checks import (
@@ -39,6 +39,11 @@ from agentrl.training.plan.model_checks import (
 from agentrl.training.sampling.task_sampler import TaskSet, load_sampler, task_sets
 
 log = logging.getLogger(__name__)
+
+_LEAST = {"local": 128, "ray": 256}
+"""Open files below which a job fails at its start, by `rollout.launcher`."""
+_PLENTY = 8192
+"""Open files that are enough for any job."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -134,36 +139,33 @@ def plan_training(
     return plan
 
 
-def plan_model_play(config: Config) -> PlayPlan:
-    """Plan a job whose model only plays; a server's model is not contacted yet.
+def check_model_play(play: PlayPlan) -> None:
+    """Check a job whose model only plays; a server's model is not contacted yet.
 
     Raises:
         ConfigError: the first thing that is missing or invalid, and what to do.
     """
-    engine = engine_class(config.rollout).capabilities
-    check_open_files(config.rollout)
-    play = plan_play(config)
+    model, rollout = play.model, play.rollout
+    engine = engine_class(rollout).capabilities
+    check_open_files(rollout)
     # With Ray, phones are checked on their nodes, by `_check_model`.
-    phones = not (engine.needs_model and config.rollout.launcher == "ray")
+    phones = not (engine.needs_model and rollout.launcher == "ray")
     _check_episodes(play, _players(play), phones=phones)
-    check_packages(config.rollout)
-    check_engine(config.rollout)
+    check_packages(rollout)
+    check_engine(rollout)
     if engine.needs_model:
         _check_model(play, learns=False)
-        if is_on_hub(config.model):
-            find_config(config.model)
-    return play
+        if is_on_hub(model):
+            find_config(model)
 
 
-def plan_scripted_play(config: Config, players: Sequence[str] = ()) -> PlayPlan:
-    """Plan a job that is played without a model, by scripted players or a person.
+def check_scripted_play(play: PlayPlan, players: Sequence[str] = ()) -> None:
+    """Check a job that is played without a model, by scripted players or a person.
 
     Raises:
         ConfigError: the first thing that is missing or invalid, and what to do.
     """
-    play = plan_play(config)
     _check_episodes(play, players)
-    return play
 
 
 def _players(play: PlayPlan) -> list[str]:
@@ -266,21 +268,41 @@ def check_learner(learner: LearnerSettings, loggers: Sequence[Any]) -> None:
     check_model_settings(model, learner.train, learner.optim, rollout, learns=True)
 
 
-def plan_inference(config: Config) -> PlayPlan:
-    """Plan a job whose model only answers, without environment and learner.
+def check_inference(play: PlayPlan) -> None:
+    """Check a job whose model only answers, without environment and learner.
 
     Raises:
         ConfigError: the first thing that is missing or invalid, and what to do.
     """
-    check_packages(config.rollout)
-    check_engine(config.rollout)
-    engine = engine_class(config.rollout).capabilities
+    model, rollout = play.model, play.rollout
+    check_packages(rollout)
+    check_engine(rollout)
+    engine = engine_class(rollout).capabilities
     if engine.needs_model:
         if engine.uses_attention:
-            check_attention(config.model, config.rollout, learns=False)
-        check_model(config.model)
-        check_policy(config.model)
-        if config.model.path != "tiny":
-            find_config(config.model)  # a model of the hub exists
-        plan_job(config.rollout, None)
-    return plan_play(config)
+            check_attention(model, rollout, learns=False)
+        check_model(model)
+        check_policy(model)
+        if model.path != "tiny":
+            find_config(model)  # a model of the hub exists
+        plan_job(rollout, None)
+
+
+def check_open_files(rollout: RolloutConfig) -> None:
+    """Raise the soft limit, which many systems set far below the hard one.
+
+    Raises:
+        ConfigError: the hard limit is too low for any job.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited, least = resource.RLIM_INFINITY, _LEAST[rollout.launcher]
+    if hard != unlimited and hard < least:
+        raise ConfigError(
+            f"a process may have only {hard:,} files open here (ulimit -n), and a job with "
+            f"rollout.launcher={rollout.launcher} needs at least {least}: run "
+            f"`ulimit -n {_PLENTY}` as an administrator, or raise nofile in "
+            "/etc/security/limits.conf"
+        )
+    wanted = _PLENTY if hard == unlimited else min(hard, _PLENTY)
+    if soft != unlimited and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
+from itertools import chain, compress
 
 import torch
 from torch import Tensor
@@ -18,7 +18,12 @@ from agentrl.algorithms.core.algorithm import AdvantageResult, Algorithm
 from agentrl.algorithms.core.kl import ESTIMATES
 from agentrl.algorithms.core.statistics import nearly_equal
 from agentrl.algorithms.core.token_weights import is_fresh
-from agentrl.algorithms.core.trajectories import EpisodeScores, build_trajectories, split_by_turn
+from agentrl.algorithms.core.trajectories import (
+    EpisodeScores,
+    Trajectories,
+    build_trajectories,
+    split_by_turn,
+)
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.learner.implicit_reward import bce_gradients
 from agentrl.types import ScoredEpisode, TokenScores, TokenSequence, TrainingSample
@@ -55,7 +60,7 @@ def build_training_samples(
         score_tokens: `Learner.score_tokens`; called only if the algorithm requires scores.
         max_new_tokens: limit of a reply.
         version: version of the weights to be updated.
-        seed: seed of random draws.
+        seed: seed of `algorithm.resample`.
         greedy: the greedy policy's return on each group's seed, if the algorithm requires it.
         kl_coefficient: of the KL in the reward, if `algorithm.kl.add_to` is `reward`.
 
@@ -68,45 +73,34 @@ def build_training_samples(
     with method_boundary(algorithm, "shape_rewards"):
         groups = [algorithm.shape_rewards(group, max_new_tokens) for group in groups]
     episodes = [scored for group in groups for scored in group]
-    sequences = _sequences(episodes)
-    scores = [TokenScores()] * len(sequences)
+    split = [split_into_sequences(scored.episode, at) for at, scored in enumerate(episodes)]
+    sequences, scores = [*chain.from_iterable(split)], [TokenScores()] * sum(map(len, split))
     if sequences and algorithm.requirements().token_scores:
         scores = score_tokens(sequences)
-    own = _by_episode(sequences, scores, len(episodes), algorithm)
-    played = build_trajectories(groups, own, greedy, kl_coefficient)
+    by_episode = _by_episode(sequences, scores, len(episodes), algorithm)
+    played = build_trajectories(groups, by_episode, greedy, kl_coefficient)
     result = compute_advantages(played, algorithm)
     versions = _versions(episodes, played.token_mask, version)
     replayed = torch.tensor([scored.replayed for scored in episodes])[:, None]
-    fresh = _fresh(versions, version, settings.max_staleness) | replayed
-    used = replace(result, advantages=torch.where(fresh, result.advantages, 0.0))  # stale ones: 0
+    fresh = replayed | _fresh(versions, version, settings.max_staleness)  # old ones on purpose
+    used = replace(result, advantages=torch.where(fresh, result.advantages, 0.0))
     gradients, loss = _episode_gradients(groups, sequences, scores, algorithm)
     corrects = settings.importance_correction.kind != "none"
     samples = build_samples(
         sequences, scores, used, fresh=fresh, use_old_logprobs=corrects, gradients=gradients
     )
     samples = [replace(one, replayed=episodes[one.episode].replayed) for one in samples]
-    with method_boundary(algorithm, "resample"):
-        valid = played.valid.tolist()
-        drawn = algorithm.resample(played.returns.tolist(), valid, seed)
-        samples = samples if drawn is None else _resampled(samples, drawn, valid)
+    samples = _resampled(samples, played, algorithm, seed)
     metrics = loss | {
         "zero_advantage_groups": zero_advantage_groups(result.advantages, played.group),
         "stale": _mean(~fresh[played.token_mask]),
         "lag": _mean(version - versions[played.token_mask & ~replayed]),
-        "nonzero_advantage_fraction": _nonzero_fraction(samples),
+        "nonzero_advantage_fraction": _mean(torch.tensor([s.has_advantage for s in samples])),
     }
     if (matched := state_match_fraction(played)) is not None:
         metrics["state_match_fraction"] = matched
-    by_turn = split_by_turn(used.advantages, groups)
-    return StepSamples(samples=samples, advantages=by_turn, metrics=metrics)
-
-
-def _sequences(episodes: Sequence[ScoredEpisode]) -> list[TokenSequence]:
-    return [
-        sequence
-        for index, scored in enumerate(episodes)
-        for sequence in split_into_sequences(scored.episode, index)
-    ]
+    advantages = split_by_turn(used.advantages, groups)
+    return StepSamples(samples=samples, advantages=advantages, metrics=metrics)
 
 
 def build_samples(
@@ -246,16 +240,17 @@ def _episode_gradients(
 
 
 def _resampled(
-    samples: Sequence[TrainingSample], drawn: Sequence[int], valid: Sequence[bool]
+    samples: list[TrainingSample], played: Trajectories, algorithm: Algorithm, seed: int
 ) -> list[TrainingSample]:
-    """The samples of the drawn episodes; an episode drawn twice counts as two.
-
-    Raises:
-        ValueError: an index is not that of a valid episode.
-    """
-    allowed = [index for index, is_valid in enumerate(valid) if is_valid]
-    if wrong := [index for index in drawn if index not in allowed]:
-        raise ValueError(f"it returns {wrong[0]}, but the valid episodes are {allowed}")
+    """The samples of the episodes that the algorithm draws; one drawn twice counts as two."""
+    with method_boundary(algorithm, "resample"):
+        valid = played.valid.tolist()
+        drawn = algorithm.resample(played.returns.tolist(), valid, seed)
+        if drawn is None:
+            return samples
+        allowed = [index for index, is_valid in enumerate(valid) if is_valid]
+        if wrong := [index for index in drawn if index not in allowed]:
+            raise ValueError(f"it returns {wrong[0]}, but the valid episodes are {allowed}")
     return [
         replace(sample, episode=index)
         for index, episode in enumerate(drawn)
@@ -269,10 +264,6 @@ def _fresh(versions: Tensor, version: int, max_staleness: int | None) -> Tensor:
     if max_staleness is None:
         return torch.ones_like(versions, dtype=torch.bool)
     return is_fresh(versions, version, max_staleness)
-
-
-def _nonzero_fraction(samples: Sequence[TrainingSample]) -> float:
-    return sum(sample.has_advantage for sample in samples) / max(1, len(samples))
 
 
 def _mean(values: Tensor) -> float:

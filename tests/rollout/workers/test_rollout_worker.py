@@ -16,7 +16,7 @@ from agentrl.errors import ConfigError, PoolEmpty, RewardError
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
-from agentrl.training.plan.job_plan import plan_scripted_play
+from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.types import Outcome
 from virtual_phone import spawn
 
@@ -229,7 +229,7 @@ async def test_held_out_episodes_may_have_their_own_settings() -> None:
         await rollouts.close()
     config.eval.kwargs = {"lenght": 4}
     with pytest.raises(ConfigError, match=r"eval\.kwargs\.lenght.*did you mean 'length'"):
-        plan_scripted_play(config, ["player"])
+        check_scripted_play(plan_play(config), ["player"])
 
 
 async def test_reward_that_fails_ends_the_job_if_configured(tmp_path):

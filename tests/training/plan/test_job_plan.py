@@ -15,6 +15,7 @@ from agentrl.cluster.placement import Node
 from agentrl.config import Config, ModelConfig, model_config, record_image_sizes
 from agentrl.errors import ConfigError
 from agentrl.rollout.environments.resolved_env import resolve_env
+from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers import open_rollouts
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.plan import model_checks
@@ -22,8 +23,8 @@ from agentrl.training.plan.dry_run import describe_plan
 from agentrl.training.plan.host_memory_plan import misfits_without_gpus
 from agentrl.training.plan.job_plan import (
     check_learner,
-    plan_model_play,
-    plan_scripted_play,
+    check_model_play,
+    check_scripted_play,
     plan_training,
 )
 
@@ -57,7 +58,7 @@ def test_arguments_of_an_environment_are_checked_once(monkeypatch, overrides):
 def test_an_argument_of_evaluation_that_the_constructor_rejects_is_named_by_its_own_key():
     config = configuration.load("frozen_lake", ["eval.kwargs.map_name=9x9"])
     with pytest.raises(ConfigError, match=r"KeyError: '9x9'.*with eval\.kwargs=.*'map_name'"):
-        plan_scripted_play(config)
+        check_scripted_play(plan_play(config))
 
 
 def test_unavailable_weight_transport_is_an_error_before_any_work():
@@ -163,7 +164,7 @@ def test_models_that_vllm_computes_otherwise_on_cpus_are_refused(machine, tmp_pa
     settings = job(f"model.path={build(family, tmp_path)}", "rollout.engine=vllm")
     with pytest.raises(ConfigError, match=f"{said}.*engine=hf can") if said else nullcontext():
         plan_training(settings)
-    plan_model_play(settings)
+    check_model_play(plan_play(settings))
     machine(gpus=1)
     plan_training(settings)
 
@@ -194,7 +195,7 @@ def test_requirements_of_the_learner_do_not_prevent_playing(machine, learners):
     machine()
     with pytest.raises(ConfigError):
         plan_training(job(learners))
-    plan_model_play(job(learners))
+    check_model_play(plan_play(job(learners)))
 
 
 def test_the_plan_lists_what_does_not_come_with_agentrl(tmp_path, monkeypatch):

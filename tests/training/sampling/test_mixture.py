@@ -20,7 +20,7 @@ from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.training.evaluation.held_out import play_held_out
 from agentrl.training.offline import warm_start
 from agentrl.training.offline.supervised_dataset import SupervisedDataset
-from agentrl.training.plan.job_plan import plan_scripted_play
+from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.training.trainer.train import train
 
 JOB = {
@@ -132,7 +132,7 @@ async def test_a_warm_start_demonstrates_and_relabels_all_by_weight(tiny_vlm):
 )
 def test_a_mixture_that_cannot_be_played_is_refused_before_any_work(mixture, message):
     with pytest.raises(ConfigError, match=message):
-        plan_scripted_play(job(mixture=[{"name": "one", **mixture}]))
+        check_scripted_play(plan_play(job(mixture=[{"name": "one", **mixture}])))
 
 
 def chosen(run, step):

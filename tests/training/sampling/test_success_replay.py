@@ -14,9 +14,10 @@ from agentrl.algorithms.core.algorithm import load_algorithm
 from agentrl.algorithms.core.policy_loss import LossInputs, PolicyLoss, TokenLoss
 from agentrl.config import Config, RolloutConfig, algorithm_config
 from agentrl.errors import ConfigError
+from agentrl.rollout.play_plan import plan_play
 from agentrl.training.batching.token_sequences import split_into_sequences
 from agentrl.training.learner.micro_batches import single_batch
-from agentrl.training.plan.job_plan import plan_scripted_play
+from agentrl.training.plan.job_plan import check_scripted_play
 from agentrl.training.sampling.replay_buffer import ReplayBuffer
 from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskSet, load_sampler
 from agentrl.training.trainer.training_samples import build_training_samples
@@ -217,7 +218,9 @@ def test_staleness_of_replayed_tokens_is_bounded_by_the_sampler_alone(model_adap
 def test_settings_that_cannot_work_are_refused(overrides, message):
     job = {"env": {"id": "Sokoban-v0", "kwargs": {"size": 5}}, "sampling": "success_replay"}
     with pytest.raises(ConfigError, match=message):
-        plan_scripted_play(configuration.resolve(configuration.from_dict(job), overrides))
+        check_scripted_play(
+            plan_play(configuration.resolve(configuration.from_dict(job), overrides))
+        )
 
 
 class Unweighted(PolicyLoss):

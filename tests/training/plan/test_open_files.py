@@ -8,7 +8,7 @@ PROGRAM = """
 import resource
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError
-from agentrl.training.plan.file_limit import check_open_files
+from agentrl.training.plan.job_plan import check_open_files
 try:
     check_open_files(RolloutConfig(launcher="local", concurrency=8))
     print("allowed", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
