@@ -44,7 +44,6 @@ from agentrl.config.loading import (
     to_yaml,
     with_absolute_paths,
 )
-from agentrl.config.logger_settings import LoggerConfig, parse_loggers
 from agentrl.config.model_record import (
     extend_record,
     model_config,
@@ -55,7 +54,7 @@ from agentrl.config.model_record import (
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.sampling_settings import MixtureConfig, SamplerConfig
-from agentrl.config.sections import CheckpointConfig, Config, RunConfig
+from agentrl.config.sections import CheckpointConfig, Config, LoggerConfig, RunConfig, parse_loggers
 from agentrl.config.selected_sections import algorithm_defaults, sampler_defaults
 from agentrl.config.training_settings import (
     OptimConfig,

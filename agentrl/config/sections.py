@@ -1,7 +1,8 @@
-"""The whole configuration of a job, section by section."""
+"""The whole configuration of a job, with the sections of runs, checkpoints and loggers."""
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -17,7 +18,6 @@ from agentrl.config.bounds import (
 from agentrl.config.device_settings import DevicesConfig
 from agentrl.config.env_settings import EnvConfig, EvalConfig, RewardAuditConfig, RewardConfig
 from agentrl.config.finetuning_settings import DPOConfig, RewardModelConfig, SFTConfig
-from agentrl.config.logger_settings import parse_loggers
 from agentrl.config.model_settings import ModelConfig
 from agentrl.config.rollout_settings import RolloutConfig
 from agentrl.config.sampling_settings import (
@@ -84,6 +84,44 @@ class CheckpointConfig:
     """How many of the latest are kept, besides the best."""
     asynchronous: bool = True
     """Train on while a checkpoint is written: each rank copies its state to CPU memory first."""
+
+
+@dataclass(slots=True, kw_only=True, frozen=True)
+class LoggerConfig:
+    """One destination of metrics."""
+
+    name: str
+    """A built-in or installed name, `module:Class` or `path/file.py:Class`."""
+    kwargs: Mapping[str, Any]
+    """Keyword arguments of its class, besides the run's folder and the planned work."""
+    optional: bool
+    """Whether it is left out where its library is not installed."""
+
+
+def parse_loggers(entries: Sequence[Any]) -> list[LoggerConfig]:
+    """Parse `logging`; an entry that occurs twice is returned once.
+
+    Raises:
+        ConfigError: an entry is neither a name nor `{name: ..., kwargs: {...}}`.
+    """
+    found: list[LoggerConfig] = []
+    for entry in entries:
+        given: Any = {"name": entry} if isinstance(entry, str) else entry
+        is_logger = (
+            isinstance(given, Mapping)
+            and given.keys() <= {"name", "kwargs"}
+            and isinstance(given.get("name"), str)
+            and isinstance(given.get("kwargs") or {}, Mapping)
+        )
+        if not is_logger:
+            raise ConfigError(
+                f"logging: {entry!r} must be a name, or {{name: ..., kwargs: {{...}}}}"
+            )
+        name, kwargs = given["name"], dict(given.get("kwargs") or {})
+        bare = name.removesuffix("?")
+        if not any(one.name == bare and one.kwargs == kwargs for one in found):
+            found.append(LoggerConfig(name=bare, kwargs=kwargs, optional=name != bare))
+    return found
 
 
 @dataclass(slots=True, kw_only=True)
