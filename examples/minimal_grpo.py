@@ -20,7 +20,7 @@ from agentrl.algorithms.ppo import PPOLoss
 
 ENV, NAMES = "FrozenLake-v1", ["left", "down", "right", "up"]
 REPLIES = [*(f"<action>{name}</action>" for name in NAMES), "Let me think."]
-"""What the policy can say; the last one is no action, and costs it a turn."""
+"""What the policy can say; the last one is not an action and costs a turn."""
 GROUPS, GROUP_SIZE, MAX_TURNS, EPOCHS = 8, 16, 20, 4
 
 

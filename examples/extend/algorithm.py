@@ -48,7 +48,7 @@ class QuantileAdvantage(Algorithm):
             """[G] of the valid episodes of one group."""
             if len(returns) < 2:
                 return returns.new_zeros(returns.shape)
-            # The least return that at least this share of the group does not exceed.
+            # The smallest return that at least this share of the group is at or below.
             rank = math.ceil(self.config.quantile * len(returns) - EPSILON)
             baseline = returns.sort().values[max(0, rank - 1)]
             return (returns - baseline) / (returns.std() + EPSILON)

@@ -54,7 +54,7 @@ class Lights(GameRules):
 def draw(lights, width, height):
     """The screen: uint8[H, W, 3]."""
     picture = np.full((height, width, 3), 240, np.uint8)
-    # Every touch must show: here in a bar that grows, as the same light may be on again.
+    # Every touch must change the screen. The same light may be on again, so a bar grows.
     picture[: height // 40, : width * lights.turn // ROUNDS] = (38, 99, 235)
     for light, box in enumerate(LIGHTS):
         paint.disc(picture, box, (22, 190, 76) if light == lights.lit else (196, 202, 212), 0.1)

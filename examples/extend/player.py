@@ -4,8 +4,8 @@
     agentrl play environment.py:Lights-v0 --policy hasty env.players.hasty=player.py:Hasty
 
 It serves as a baseline of evaluations (`eval.baselines`) and gives demonstrations for the warm
-start (`warm_start.player`). `env.dialect` replaces its attribute `dialect`, so that it writes as
-the model is meant to.
+start (`warm_start.player`). `env.dialect` replaces its attribute `dialect`, so that it writes in
+the model's format.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A task sampler of your own: it begins with the easiest tasks, and opens up one after the other.
+"""A task sampler of your own: begins with the easiest task and unlocks the others one by one.
 
 agentrl check sampler sampler.py:Staircase share=0.5
 agentrl train CONFIG sampling=sampler.py:Staircase sampling.pool=100

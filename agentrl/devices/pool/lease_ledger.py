@@ -132,7 +132,7 @@ class LeaseLedger:
         entries = []
         while self._free and self._queue:
             phone, now = self._free.popleft(), self._clock()
-            # Ever larger, so that a phone can tell a late command from the present holder's.
+            # Ever larger, so that a phone distinguishes a late command from the present holder's.
             self._token += 1
             row = self._rows[phone]
             row.state, row.token = PhoneAvailability.LEASED, self._token
