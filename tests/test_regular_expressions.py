@@ -50,7 +50,6 @@ COMPOSED = {
     # A run of blanks, or one separator with the blanks around it.
     "virtual_phone/commands/builtins.py": 2,
     # A shell's or grep's own pattern, which its author may make as slow as they like.
-    "virtual_phone/commands/job_commands.py": 1,
     "virtual_phone/commands/toybox/grep.py": 2,
     "virtual_phone/shell/expansion.py": 3,
 }
@@ -303,4 +302,5 @@ def test_expressions_that_are_composed_while_the_program_runs_are_known() -> Non
 @pytest.mark.parametrize("pattern", [r"\s+$", "<a>(.*?)</a>", r"(\s*<b>)+$", r"(a|a)*b", r"\d+e"])
 def test_slow_expressions_are_found(pattern: str) -> None:
     one = Expression(place="", pattern=pattern, flags=re.DOTALL, methods=("search",))
-    assert slow_text(one) is not None
+    # Beside other processes a single measurement may miss the growth.
+    assert any(slow_text(one) for _ in range(3))

@@ -9,7 +9,7 @@ from virtual_phone.system.file_system import FileSystem, normalize_path
 
 PATTERN_CHARACTERS = frozenset("*?[")
 """Characters that make an unquoted word a pattern."""
-BRACES = re.compile(r"\{.*,.*\}", re.DOTALL)
+BRACES = re.compile(r"\{[^{},]*,[^{}]*\}")
 """`{a,b}`, which mksh would expand."""
 _SPECIAL = re.compile(r"[*?\[{~]")
 DEFAULT_IFS = " \t\n"

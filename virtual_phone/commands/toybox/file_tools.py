@@ -67,7 +67,7 @@ def stat_(ctx: CommandContext) -> int:
 @command("du")
 def du(ctx: CommandContext) -> int:
     """`du [-sahkmb] [-d depth] [paths]`: sizes in blocks of 1024 bytes."""
-    options, paths = split_options(ctx, "abhkmsd:")
+    options, paths = split_options(ctx, "ahbkmsd:")
     most = 0 if "s" in options else number_of(options.get("d")) or 1000
 
     def show(num_bytes: int, path: str) -> None:
