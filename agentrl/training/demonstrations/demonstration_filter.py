@@ -88,16 +88,10 @@ def select_demonstrations(
     model: ModelConfig,
     evaluation: EvalConfig,
 ) -> DemonstrationSelection:
-    """The recorded episodes that a job's warm start trains on.
+    """Select the recorded episodes that a job's warm start trains on; none without one.
 
     Skipped are void episodes, those with a turn that shows nothing or without any valid action,
     and those on the seeds that the job is evaluated on. The number of each is logged.
-
-    Args:
-        warm: the job's warm start; None selects nothing.
-        env: the job's environment.
-        model: the job's model.
-        evaluation: the seeds that the job is evaluated on.
 
     Raises:
         ConfigError: there is no such run, none of its episodes qualifies, or they cannot be used:

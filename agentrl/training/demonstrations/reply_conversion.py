@@ -82,12 +82,7 @@ def _is_action(translator: Translator, text: str) -> bool:
 def convert_replies(translator: Translator, episode: Episode, *, by_human: bool) -> list[str]:
     """The replies of a recorded episode in the action format of this job's translator.
 
-    Replies that were not actions stay as they are.
-
-    Args:
-        translator: of the job that trains on them.
-        episode: the recorded episode.
-        by_human: whether a person played it; its replies may then be converted to another format.
+    Replies that were not actions stay as they are; only a person's are converted to another format.
 
     Raises:
         ConfigError: a reply now means something else than when it was recorded.

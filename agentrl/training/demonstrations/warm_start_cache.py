@@ -54,17 +54,9 @@ def cache_folder(
 ) -> Path | None:
     """The folder in which the result of this warm start is cached; None if it is not cached.
 
-    A model with 4-bit base weights is not cached: what its adapters learn is finer than a 4-bit
-    step, and would be lost when merged weights are quantized again.
-
-    Args:
-        warm: the warm start.
-        model: the model that it trains.
-        environments: where its demonstrations are played.
-        mixture: how much of them is played in each (`JobPlan.weights`).
-        devices: the phones that they are played on.
-        run_seed: seed of the whole run.
-        recorded: its recorded demonstrations.
+    Its name is a digest of whatever decides the result: settings, data, the user's files and our
+    version. A model with 4-bit base weights is not cached: what its adapters learn is finer than a
+    4-bit step, and would be lost when merged weights are quantized again.
     """
     if warm.cache is None or (model.lora.rank and model.lora.base == "nf4"):
         return None
@@ -137,6 +129,7 @@ def save_to_cache(
     Returns:
         Whether the model is in the cache.
     """
+    # Runs that start together train the same warm start: each writes a folder of its own.
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -84,12 +84,7 @@ class LearnerGroup:
         self._saving: tuple[Path, Path] | None = None
 
     def start(self, files: JobFiles, folder: Path, wrap: type[Backbone]) -> None:
-        """Connect the ranks and load the model.
-
-        Args:
-            files: the job's, with its configuration.
-            folder: the model to start from.
-            wrap: see `Learner`.
+        """Connect the ranks and load the model; see `Learner`.
 
         Raises:
             ConfigError: the model cannot be loaded.

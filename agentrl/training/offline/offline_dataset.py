@@ -39,13 +39,7 @@ def open_rows(
     on_bad: str,
     setting: str,
 ) -> Rows:
-    """The rows of a data set; every row and image is checked.
-
-    Args:
-        source: the data set.
-        read: see `ChatRows`.
-        on_bad: `refuse` or `skip` bad rows.
-        setting: that names the data set, for messages.
+    """Open the rows of a data set that a setting names; every row and image is checked.
 
     Raises:
         ConfigError: the data set does not exist, or rows are bad and may not be skipped.
@@ -69,11 +63,6 @@ def encode_learned(
 ) -> list[TokenSequence]:
     """Encode a conversation, whose replies count as sampled, or a text, of which all tokens do.
 
-    Args:
-        row: the conversation or text.
-        encoder: of the model.
-        index: of the example in its batch.
-
     Raises:
         BadRow: see `encode_messages` and `encode_text`; or the prompt ends with a reply.
     """
@@ -85,11 +74,6 @@ def encode_learned(
 
 def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[TokenSequence]:
     """Encode the better and the worse answer, each with the prompt; only answers count as sampled.
-
-    Args:
-        row: the pair.
-        encoder: of the model.
-        index: of the pair in its batch.
 
     Raises:
         BadRow: see `encode_messages`; or the prompt ends with a reply, or an answer has none.
@@ -129,7 +113,7 @@ def encode_compared(row: Preference, encoder: ChatEncoder, index: int) -> list[T
 
 
 def encode_labeled(row: LabeledRow, encoder: ChatEncoder, index: int) -> list[TokenSequence]:
-    """The conversation up to each reply, whose last token counts, with the reply's label.
+    """Encode the conversation up to each reply, whose last token counts, with its label.
 
     Raises:
         BadRow: see `encode_messages`.
@@ -204,7 +188,7 @@ class OfflineDataset:
         return self._encoded(chosen)
 
     def batches(self, size: int) -> Iterator[list[TokenSequence]]:
-        """All of them once, in batches of this many examples."""
+        """Yield all examples once, in batches."""
         for at in range(0, len(self), size):
             yield self._encoded(self._indices[at : at + size])
 
@@ -217,10 +201,6 @@ class OfflineDataset:
 
     def drop_unusable(self, settings: FinetuningConfig, section: str) -> None:
         """Leave out examples that are too long, or that the model's chats cannot express.
-
-        Args:
-            settings: `max_tokens`, and whether such examples are skipped.
-            section: that these settings belong to.
 
         Raises:
             ConfigError: there are some that may not be skipped, or no other is left.

@@ -130,6 +130,7 @@ class OfflineTrainer:
 
     def restore(self) -> None:
         """Prepare the learner, and load the last checkpoint, if there is one."""
+        # A checkpoint has the moments of this optimizer, which must exist before they are loaded.
         self._learner.begin_offline(self._settings)
         latest = checkpoint_store.latest(self._folder.path)
         if latest is None:
@@ -170,7 +171,7 @@ class OfflineTrainer:
                     stage=lambda: self._stage(self._training_stage), ends=self._end_step,
                 )  # fmt: skip
             await self._finish(about)
-        except LearnerLost:
+        except LearnerLost:  # ranks that are gone cannot save anything
             raise
         except BaseException:
             await self._checkpoints.wait()

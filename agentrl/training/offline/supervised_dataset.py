@@ -46,15 +46,7 @@ def rerender_demonstrations(
     """Render recorded episodes as this job's model would have seen them.
 
     Prompts are rebuilt from the recorded observations, with this job's instructions, history and
-    image size.
-    Recorded token ids are not used: they may come from another tokenizer, or not exist.
-
-    Args:
-        chosen: the episodes.
-        env: the job's environment.
-        encoder: of the job's model.
-        max_new_tokens: longest reply to train on (`rollout.max_new_tokens`).
-        on_progress: called after each episode with the number done and the total.
+    image size. Recorded token ids are not used: they may come from another tokenizer, or not exist.
 
     Raises:
         ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.

@@ -42,17 +42,7 @@ async def warm_start(
     progress: RunProgress,
     stopping: Stopping,
 ) -> None:
-    """Train on demonstrations, or load the cached result.
-
-    Args:
-        plan: the job.
-        warm: the job's warm start.
-        start: the folder of the model that the run starts from.
-        rollouts: play the demonstrations.
-        learner: is trained.
-        progress: shows and times the stages.
-        stopping: a signal to stop, which waits for the step in progress.
-    """
+    """Train the start model on demonstrations, or load the cached result."""
     settings = plan.settings
     envs = {name: task.train for name, task in plan.play.trained.items()}
     ids = plan.play.env_ids
@@ -122,12 +112,6 @@ async def play_demonstrations(
 ) -> list[Demonstration]:
     """Play the demonstrations with the warm start's scripted player.
 
-    Args:
-        warm: the warm start.
-        mixture: how much of them is played in each environment (`JobPlan.weights`).
-        run_seed: seed of the whole run.
-        rollouts: play them.
-
     Raises:
         WorldError: more than half of the episodes are void, or no phone is left.
     """
@@ -152,18 +136,10 @@ async def train_on_demonstrations(
     deadline_s: float,
     stopping: Stopping,
 ) -> None:
-    """Train the learner on demonstrations.
-
-    Args:
-        warm: the number of steps, their batch size and learning rates.
-        dataset: the samples to draw from.
-        learner: is trained in place.
-        report: called after every step.
-        deadline_s: for the player to relabel one batch (`rollout.deadline_s`).
-        stopping: a signal to stop, which waits for the step in progress.
+    """Train the learner on demonstrations, and report every step.
 
     Raises:
-        EnvError: the player did not answer in time.
+        EnvError: the player did not relabel a batch within `rollout.deadline_s`.
     """
     optim = OptimConfig(
         lr=warm.lr,

@@ -35,15 +35,7 @@ class DiskPlan:
     def of(
         cls, size: JobSize, kept: CheckpointConfig, run: RunConfig, steps: int, *, evaluates: bool
     ) -> "DiskPlan":
-        """Plan a job from the beginning.
-
-        Args:
-            size: of the job's model and state.
-            kept: how many checkpoints are kept.
-            run: how much is recorded.
-            steps: of the whole job.
-            evaluates: whether a best checkpoint is kept, too.
-        """
+        """Plan a whole job; one that evaluates keeps its best checkpoint, too."""
         written = 1 + -(-steps // kept.every)  # the first one before the first step
         return cls(
             checkpoint=size.state,
@@ -67,11 +59,7 @@ class DiskPlan:
         }
 
     def misfit(self, run: Path) -> str | None:
-        """Why the run's disk has no room for checkpoints and the model; None if it has.
-
-        Args:
-            run: the run's folder, or where it will be created.
-        """
+        """Say why the disk of a run, which need not exist, has no room; None if it has."""
         free = _free(run)
         if self.needed <= free:
             return None

@@ -85,15 +85,10 @@ class HostMemoryPlan:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class HostMemoryPlanner:
-    """Plans the CPU memory of a job.
-
-    Args:
-        learner: the job's learner, with as many ranks as the layout.
-        layout: where it runs.
-        size: of its model and state.
-    """
+    """Plans the CPU memory of a job."""
 
     learner: LearnerSettings
+    """With as many ranks as the layout."""
     layout: Layout
     size: JobSize
     copies_state: bool = False
@@ -193,13 +188,8 @@ def check_host_memory(
 ) -> None:
     """Compare what a job takes on each of its nodes with the memory that is free there.
 
-    Logs a warning where it may not suffice.
-
-    Args:
-        planner: of the job.
-        disk: what it writes.
-        run: the run's folder, on this process's node.
-        reservation: where it runs; weights have been placed.
+    Logs a warning where it may not suffice. The run's folder is on this process's node, and the
+    weights to publish have been placed.
 
     Raises:
         ConfigError: what is certain to be needed is not there.
@@ -226,12 +216,9 @@ def check_host_memory(
 def misfits_without_gpus(
     learner: LearnerSettings, nodes: Sequence[Node], memory: float
 ) -> list[str]:
-    """Problems of the job on machines without GPUs; none if its model's configuration is not here.
+    """List what does not fit on machines without GPUs, each with so many bytes of memory.
 
-    Args:
-        learner: the job's learner.
-        nodes: the machines, which have no GPU.
-        memory: CPU memory of each machine, in bytes.
+    The list is empty if the model's configuration is not here.
 
     Raises:
         ConfigError: the model's configuration cannot be read.

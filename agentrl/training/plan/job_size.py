@@ -43,12 +43,7 @@ class JobSize:
         folder: Path,
         learner: LearnerSettings,
     ) -> "JobSize":
-        """Compute the sizes from shapes.
-
-        Args:
-            folder: contains the model's config.json; weights are not needed.
-            learner: what is trained, how weights and moments are kept, and which other models
-                the algorithm needs.
+        """Compute the sizes from the shapes in a folder with the model's config.json.
 
         Raises:
             ConfigError: the model's configuration cannot be read.
@@ -95,10 +90,6 @@ def _known_config(model: ModelConfig) -> Path | None:
 
 def config_folder(model: ModelConfig, folder: Path) -> Path:
     """Write a model's configuration, without weights, to a new folder.
-
-    Args:
-        model: of which a config.json suffices.
-        folder: is created.
 
     Raises:
         ConfigError: there is none.

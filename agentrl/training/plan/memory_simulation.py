@@ -98,10 +98,7 @@ class _Measured:
     def agrees(self, steps: float, fewer: "_Measured", fewest: "_Measured") -> bool:
         """Whether extrapolations from either two of three models agree.
 
-        Args:
-            steps: see `extrapolated`.
-            fewer: a model with fewer layers.
-            fewest: one with fewer layers again, by as many.
+        The number of layers falls by as many from this one to `fewer` and on to `fewest`.
         """
         if not len(self.peaks) == len(fewer.peaks) == len(fewest.peaks):
             return False
@@ -155,10 +152,7 @@ class MemorySimulation:
         self._settings, self._world_size, self._report = settings, world_size, report
 
     def run(self, folder: Path) -> RankMemory:
-        """The memory of one rank.
-
-        Args:
-            folder: what `adapter_for` reads; weights are not needed.
+        """Measure one rank of the model in a folder, which needs no weights.
 
         Raises:
             ConfigError: the model cannot be built, or not be divided as configured.

@@ -124,6 +124,7 @@ async def _opened_trainer(
     async with AsyncExitStack() as opened:
         stopping = opened.enter_context(acknowledge_stop_signals(run.stop_signal, run.grace_s))
         reporter = opened.enter_context(closing(_reporter(plan, path)))
+        # Before any actor starts: what is opened first is closed last.
         opened.callback(ray_cluster.leave_cluster)
         reporter.stage("start")
         start = _start_model(plan.settings.model, plan.settings.seed, folder.start)
@@ -132,6 +133,7 @@ async def _opened_trainer(
         reservation = reserve(plan.play.rollout, plan.settings.train, plan.play.devices.hosts)
         opened.callback(reservation.release)
         plan = plan.placed(reservation.layout)
+        # The weights first: if they find no room in memory, they take none.
         await asyncio.to_thread(_place_weights, plan, size, reservation)
         planner = HostMemoryPlanner(
             learner=plan.learner,

@@ -112,7 +112,7 @@ class Trainer:
             await self._evaluations.play_sampled_and_greedy("after")
             await self._checkpoints.wait()
             self.finish()
-        except LearnerLost:
+        except LearnerLost:  # ranks that are gone cannot save anything
             raise
         except BaseException:
             await self._save_before_stopping()
