@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from virtual_phone.apps.app import STATE_FOLDER, state_path
 from virtual_phone.device_state import DeviceState
 from virtual_phone.system import drawing, screen_frame
-from virtual_phone.system.event import Event
 from virtual_phone.system.screen_frame import ScreenFrame
+from virtual_phone.system.wakeup import Wakeup
 from virtual_phone.types import Image
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class PhoneDisplay:
         self._frame_key: tuple[object, ...] = ()
         self._frame_area: Image | None = None
         """App image from which the frame was drawn; an app draws a new one when it changes."""
-        self._changed = Event()
+        self._changed = Wakeup()
         self.on_show: Callable[[], None] = lambda: None
         """Called when another state becomes visible."""
         self._num_shown = self._num_published = 0

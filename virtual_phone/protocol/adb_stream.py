@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from virtual_phone.protocol.adb_packets import OKAY, WRTE, ProtocolError
-from virtual_phone.system.event import Event
 from virtual_phone.system.pipe import Buffer
+from virtual_phone.system.wakeup import Wakeup
 
 _ROOM = 1 << 20
 """`drain` waits while more than this many bytes are queued."""
@@ -61,8 +61,8 @@ class Stream:
         self._waiting_for_ack = not remote
         self._finishing = False
         self._in: deque[bytes] = deque()
-        self._data_arrived = Event()
-        self._output_taken = Event()
+        self._data_arrived = Wakeup()
+        self._output_taken = Wakeup()
 
     async def read(self) -> bytes:
         """The next chunk; empty once the client has closed the stream.

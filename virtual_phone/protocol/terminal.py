@@ -8,7 +8,7 @@ from virtual_phone.shell.redirects import Input, Read, Terminal, Write
 from virtual_phone.shell.shell_parser import parse
 from virtual_phone.shell.shell_state import ShellExit
 from virtual_phone.shell.syntax_tree import ShellSyntaxError
-from virtual_phone.system.event import Event
+from virtual_phone.system.wakeup import Wakeup
 
 _INTERRUPT, _END, _KILL_LINE = 0x03, 0x04, 0x15
 _ERASE = frozenset((0x08, 0x7F))
@@ -43,7 +43,7 @@ class TerminalDevice:
         self._history_at = 0
         self._lines: list[bytes] = []
         """Finished lines; an empty one is the end of the input."""
-        self._changed = Event()
+        self._changed = Wakeup()
         self._foreground: asyncio.Task[object] | None = None
         self._is_interrupted = self._is_closed = False
 

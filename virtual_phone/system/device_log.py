@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from virtual_phone.system.event import Event
+from virtual_phone.system.wakeup import Wakeup
 
 Level = Literal["V", "D", "I", "W", "E", "F"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -46,7 +46,7 @@ class DeviceLog:
         self.entries: deque[LogEntry] = deque(maxlen=_MAX_ENTRIES)
         self._now_s = now_s
         self._num_written = 0
-        self._written = Event()
+        self._written = Wakeup()
 
     def add(self, tag: str, text: str, level: Level = "I", pid: int = 1000) -> None:
         """Append an entry."""

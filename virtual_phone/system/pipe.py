@@ -5,7 +5,7 @@ import contextlib
 from collections import deque
 from typing import Protocol
 
-from virtual_phone.system.event import Event
+from virtual_phone.system.wakeup import Wakeup
 
 Buffer = bytes | memoryview
 _ROOM = 1 << 18
@@ -39,7 +39,7 @@ class Pipe:
         self._num_waiting = 0
         self._ended = False
         self._left = False
-        self._changed = Event()
+        self._changed = Wakeup()
 
     def write(self, data: Buffer) -> None:
         """Write bytes."""

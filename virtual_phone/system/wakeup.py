@@ -1,9 +1,9 @@
-"""A repeatable event for asyncio."""
+"""A wake-up for asyncio that, unlike `asyncio.Event`, has no flag to clear."""
 
 import asyncio
 
 
-class Event:
+class Wakeup:
     """Wakes all current waiters on each notification; later waiters wait for the next time."""
 
     def __init__(self) -> None:
