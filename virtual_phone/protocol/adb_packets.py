@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from virtual_phone.system.pipe import Buffer
+from virtual_phone.system.byte_channels import Buffer
 
 CNXN = 0x4E584E43
 AUTH = 0x48545541

@@ -27,7 +27,7 @@ from virtual_phone.protocol.adb_packets import (
     ProtocolError,
 )
 from virtual_phone.protocol.adb_stream import Stream
-from virtual_phone.system.pipe import Buffer
+from virtual_phone.system.byte_channels import Buffer
 
 _PIECES_AT_ONCE = 16
 log = logging.getLogger(__name__)

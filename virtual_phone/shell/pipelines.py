@@ -13,7 +13,7 @@ from virtual_phone.shell.shell_state import (
     ShellState,
 )
 from virtual_phone.shell.syntax_tree import Group, Pipeline, ShellCommand
-from virtual_phone.system.pipe import Pipe
+from virtual_phone.system.byte_channels import Pipe
 
 BROKEN_PIPE = 141
 """Exit code of a command whose reader has ended."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urljoin, urlsplit
 
-from virtual_phone.system.pipe import Channel
+from virtual_phone.system.byte_channels import Channel
 
 _ADDRESS = re.compile(r"tcp:(\d{1,5})|(?:localabstract|localreserved|localfilesystem):[!-~]{1,200}")
 _FREE_PORTS = range(40_000, 50_000)

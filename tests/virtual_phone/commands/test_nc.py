@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from tests.virtual_phone.shell_runner import probe_phone, run, run_later
+from virtual_phone.system.byte_channels import Channel, PipeSocket, connected_sockets
 from virtual_phone.system.network import PortListener
-from virtual_phone.system.pipe import Channel, PipeSocket, connected_sockets
 from virtual_phone.virtual_phone import VirtualPhone
 
 
