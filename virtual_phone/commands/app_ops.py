@@ -2,7 +2,8 @@
 
 import re
 
-from virtual_phone.commands.command_table import command, without_user
+from virtual_phone.commands.command_options import without_user
+from virtual_phone.commands.command_table import command
 from virtual_phone.commands.pm import all_packages
 from virtual_phone.shell.interpreter import CommandContext
 

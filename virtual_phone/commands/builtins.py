@@ -3,7 +3,8 @@
 import asyncio
 import re
 
-from virtual_phone.commands.command_table import COMMANDS, command, split_options
+from virtual_phone.commands.command_options import split_options
+from virtual_phone.commands.command_table import COMMANDS, command
 from virtual_phone.shell.arithmetic import ArithmeticFailure
 from virtual_phone.shell.conditions import words_hold
 from virtual_phone.shell.interpreter import CommandContext, UsageError

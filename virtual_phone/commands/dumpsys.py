@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from virtual_phone.apps.system_apps import KEYBOARD_PACKAGE, PACKAGES, SYSTEM_VERSION
 from virtual_phone.commands.app_ops import LOCATIONS
-from virtual_phone.commands.command_table import command, yes
+from virtual_phone.commands.command_table import command
 from virtual_phone.phone_display import DISPLAY_ID
 from virtual_phone.shell.interpreter import CommandContext
 from virtual_phone.system.input_devices import TOUCHSCREEN_NAME
@@ -58,10 +58,10 @@ def window(phone: VirtualPhone, arguments: list[str]) -> str:
     locked, awake = phone.power.locked, phone.power.awake
     policy = (
         "WINDOW MANAGER POLICY STATE (dumpsys window policy)\n"
-        f"    mShowingLockscreen={yes(locked)} isStatusBarKeyguard={yes(locked)}\n"
-        f"    mAwake={yes(awake)} mScreenOnFully={yes(awake)}\n"
+        f"    mShowingLockscreen={boolean(locked)} isStatusBarKeyguard={boolean(locked)}\n"
+        f"    mAwake={boolean(awake)} mScreenOnFully={boolean(awake)}\n"
         "    KeyguardServiceDelegate\n"
-        f"      showing={yes(locked)}\n      inputRestricted={yes(locked)}\n"
+        f"      showing={boolean(locked)}\n      inputRestricted={boolean(locked)}\n"
         "      occluded=false\n      secure=false\n"
         f"      screenState=SCREEN_STATE_{'ON' if awake else 'OFF'}\n"
         f"      interactiveState=INTERACTIVE_STATE_{'AWAKE' if awake else 'SLEEP'}\n"
@@ -191,7 +191,7 @@ def location(phone: VirtualPhone, arguments: list[str]) -> str:
         + (f"Location[{name} {where} hAcc=100.0 mock]" if where else "null")
         for name, where in phone.settings.in_namespace(LOCATIONS)
     ]
-    head = f"Location Manager State:\n  Location Setting: {yes(enabled)}\n"
+    head = f"Location Manager State:\n  Location Setting: {boolean(enabled)}\n"
     return head + "\n".join(mocked)
 
 
@@ -210,8 +210,8 @@ def power(phone: VirtualPhone, arguments: list[str]) -> str:
     stays = phone.settings.get("global", "stay_on_while_plugged_in") not in (None, "0")
     return (
         f"POWER MANAGER (dumpsys power)\n  mWakefulness={'Awake' if awake else 'Asleep'}\n"
-        f"  mStayOn={yes(stays)}\n  mHoldingWakeLockSuspendBlocker={yes(awake)}\n"
-        f"  mHoldingDisplaySuspendBlocker={yes(awake)}\n"
+        f"  mStayOn={boolean(stays)}\n  mHoldingWakeLockSuspendBlocker={boolean(awake)}\n"
+        f"  mHoldingDisplaySuspendBlocker={boolean(awake)}\n"
         f"Wake Locks: size=0\nDisplay Power: state={'ON' if awake else 'OFF'}\n"
     )
 
@@ -243,7 +243,7 @@ def input_method(phone: VirtualPhone, arguments: list[str]) -> str:
     shown = chosen == ADB_KEYBOARD and not phone.is_hidden
     return (
         f"Current Input Method Manager state:\n  mCurMethodId={chosen}\n"
-        f"  mInputShown={yes(shown)}\n  mInteractive={yes(phone.power.awake)}\n"
+        f"  mInputShown={boolean(shown)}\n  mInteractive={boolean(phone.power.awake)}\n"
     )
 
 
@@ -285,3 +285,8 @@ def meminfo(phone: VirtualPhone, arguments: list[str]) -> str:
         return f"No process found for: {name}"
     numbers = "    20480    10240     1024        0    16384     8192     8192"
     return f"** MEMINFO in pid {phone.tasks.pid(name)} [{name}] **\n        TOTAL{numbers}"
+
+
+def boolean(value: bool) -> str:
+    """A boolean in Android's spelling."""
+    return "true" if value else "false"

@@ -5,7 +5,8 @@ import re
 from collections.abc import Awaitable
 from functools import partial
 
-from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.commands.command_options import split_options
+from virtual_phone.commands.command_table import command
 from virtual_phone.commands.input_commands import is_taken
 from virtual_phone.input_handler import key_code
 from virtual_phone.shell.interpreter import CommandContext

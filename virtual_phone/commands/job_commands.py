@@ -4,7 +4,8 @@ import asyncio
 import re
 
 from virtual_phone.commands.builtins import duration_s
-from virtual_phone.commands.command_table import command, number_of, split_options
+from virtual_phone.commands.command_options import number_of, split_options
+from virtual_phone.commands.command_table import command
 from virtual_phone.commands.process_commands import running_processes
 from virtual_phone.commands.toybox.grep import compile_pattern
 from virtual_phone.shell.interpreter import CommandContext, UsageError

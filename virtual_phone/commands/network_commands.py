@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 
-from virtual_phone.commands.command_table import command, number_of, split_options
+from virtual_phone.commands.command_options import number_of, split_options
+from virtual_phone.commands.command_table import command
 from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.system.network import LOOPBACK_HOSTS, PageUnreachable, Request, fetch
 

@@ -19,7 +19,8 @@ from virtual_phone.apps.system_apps import (
     apk_path,
 )
 from virtual_phone.commands.am import Intent, find_viewer, read_intent
-from virtual_phone.commands.command_table import command, number_of
+from virtual_phone.commands.command_options import number_of
+from virtual_phone.commands.command_table import command
 from virtual_phone.shell.interpreter import CommandContext
 
 _FEATURES = (

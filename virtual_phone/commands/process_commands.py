@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.commands.command_options import split_options
+from virtual_phone.commands.command_table import command
 from virtual_phone.shell.interpreter import CommandContext, UsageError
 
 _SYSTEM = (

@@ -3,7 +3,8 @@
 import asyncio
 
 from virtual_phone import screen_capture
-from virtual_phone.commands.command_table import command, number_of, split_options
+from virtual_phone.commands.command_options import number_of, split_options
+from virtual_phone.commands.command_table import command
 from virtual_phone.phone_display import DISPLAY_ID
 from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.shell.redirects import Write

@@ -8,12 +8,8 @@ import time
 from collections.abc import Awaitable
 
 from virtual_phone import snapshot
-from virtual_phone.commands.command_table import (
-    COMMANDS,
-    command,
-    split_options,
-    without_user,
-)
+from virtual_phone.commands.command_options import split_options, without_user
+from virtual_phone.commands.command_table import COMMANDS, command
 from virtual_phone.faults import faults
 from virtual_phone.shell.interpreter import CommandContext, UsageError
 from virtual_phone.system.phone_settings import NAMESPACES

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from virtual_phone.apps.app import View
 from virtual_phone.apps.system_apps import LAUNCHER
-from virtual_phone.commands.command_table import command, yes
+from virtual_phone.commands.command_table import command
+from virtual_phone.commands.dumpsys import boolean
 from virtual_phone.shell.interpreter import CommandContext
 from virtual_phone.system import drawing
 from virtual_phone.virtual_phone import VirtualPhone
@@ -87,11 +88,11 @@ def _node(phone: VirtualPhone, package: str, view: View, index: int, depth: int)
         "class": view.kind,
         "package": package,
         "content-desc": view.description,
-        "checkable": yes(view.is_checked is not None),
-        "checked": yes(view.is_checked is True),
-        "clickable": yes(view.is_clickable),
-        "enabled": yes(view.is_enabled),
-        "focusable": yes(view.is_clickable),
+        "checkable": boolean(view.is_checked is not None),
+        "checked": boolean(view.is_checked is True),
+        "clickable": boolean(view.is_clickable),
+        "enabled": boolean(view.is_enabled),
+        "focusable": boolean(view.is_clickable),
         "focused": "false",
         "scrollable": "false",
         "long-clickable": "false",

@@ -7,7 +7,8 @@ import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from virtual_phone.commands.command_table import command, split_options
+from virtual_phone.commands.command_options import split_options
+from virtual_phone.commands.command_table import command
 from virtual_phone.shell.interpreter import CommandContext
 from virtual_phone.system.file_system import FileNode
 

@@ -6,7 +6,8 @@ import re
 import stat
 import time
 
-from virtual_phone.commands.command_table import command, number_of, split_options
+from virtual_phone.commands.command_options import number_of, split_options
+from virtual_phone.commands.command_table import command
 from virtual_phone.commands.toybox.file_commands import each, human_size, size_of
 from virtual_phone.shell.interpreter import CommandContext
 

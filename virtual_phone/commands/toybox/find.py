@@ -6,7 +6,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from virtual_phone.commands.command_table import command, number_of, split_options
+from virtual_phone.commands.command_options import number_of, split_options
+from virtual_phone.commands.command_table import command
 from virtual_phone.commands.toybox.file_commands import size_of
 from virtual_phone.commands.toybox.file_tools import SIZE_UNITS, children_of
 from virtual_phone.shell.expansion import compile_glob

@@ -8,7 +8,8 @@ import re
 from collections import deque
 from functools import lru_cache
 
-from virtual_phone.commands.command_table import command, number_of, split_options
+from virtual_phone.commands.command_options import number_of, split_options
+from virtual_phone.commands.command_table import command
 from virtual_phone.commands.toybox.text_commands import sliced_lines
 from virtual_phone.shell.expansion import CLASSES
 from virtual_phone.shell.interpreter import CommandContext

@@ -5,7 +5,8 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator
 
-from virtual_phone.commands.command_table import command, number_of, split_options
+from virtual_phone.commands.command_options import number_of, split_options
+from virtual_phone.commands.command_table import command
 from virtual_phone.shell.interpreter import CommandContext, UsageError
 
 _SLICE_BYTES = 1 << 16
