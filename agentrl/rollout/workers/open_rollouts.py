@@ -13,7 +13,7 @@ from agentrl.policies.engines.engine import TokenEngine
 from agentrl.policies.open_model import engine_class, open_engine
 from agentrl.rollout.nodes.phone_hosts import nodes_of_hosts
 from agentrl.rollout.play_plan import PlayPlan
-from agentrl.rollout.workers.rollout_actor import ActorStarter
+from agentrl.rollout.workers.actor_starter import ActorStarter
 from agentrl.rollout.workers.rollout_worker import RolloutWorker
 from agentrl.rollout.workers.rollout_worker_group import RolloutWorkerGroup
 from agentrl.rollout.workers.rollouts import Rollouts

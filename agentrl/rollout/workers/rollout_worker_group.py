@@ -17,7 +17,7 @@ from agentrl.policies.open_model import engine_class
 from agentrl.rollout.collector import CollectionProgress, Collector, FailureLog
 from agentrl.rollout.play_plan import PlayPlan
 from agentrl.rollout.run_episode import EpisodeRequest
-from agentrl.rollout.workers.rollout_actor import ActorStarter
+from agentrl.rollout.workers.actor_starter import ActorStarter
 from agentrl.rollout.workers.worker_supervisor import Call, SupervisedWorker, WorkerSupervisor
 from agentrl.types import ScoredEpisode
 from agentrl.weight_sync.engine_link import EngineLink

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from agentrl.cluster import ray_cluster
 from agentrl.cluster.placement import Node
 from agentrl.errors import AgentRLError, ClusterError, WorkerLost
+from agentrl.rollout.workers.actor_starter import CLOSE_S, ActorStarter, close_and_kill
 from agentrl.rollout.workers.borrowed_engines import BorrowedEngines
-from agentrl.rollout.workers.rollout_actor import CLOSE_S, ActorStarter, close_and_kill
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from agentrl.errors import DeviceError, LeaseLost, NoDevice
 from agentrl.rollout.nodes.shared_phone_pool import SharedPool
 from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers import open_rollouts
-from agentrl.rollout.workers.rollout_actor import ActorStarter
+from agentrl.rollout.workers.actor_starter import ActorStarter
 
 pytestmark = [pytest.mark.slow, pytest.mark.adb]
 LEASE_S = 3.0
