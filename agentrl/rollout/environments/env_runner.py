@@ -28,11 +28,10 @@ from agentrl.errors import (
 )
 from agentrl.event_loop import Worker
 from agentrl.rollout.environments.env_calls import reset_env, step_env
-from agentrl.rollout.environments.load_translator_and_players import (
-    ResizeOf,
+from agentrl.rollout.environments.load_translator_and_players import ResizeOf, open_translator
+from agentrl.rollout.environments.prompt_messages import (
     compose_message,
     instructions_for,
-    open_translator,
     preceding_for,
 )
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, close_env

@@ -1,30 +1,17 @@
-"""Make the translator and the scripted players of an environment, and read its action space."""
+"""Make the translator and the scripted players of an environment."""
 
-import json
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import asdict, replace
-from threading import Thread
+from collections.abc import Callable
 from typing import Any
 
 from agentrl import registry
 from agentrl.actions.dialect import Dialect, Resize, open_dialect
 from agentrl.config import EnvConfig
-from agentrl.data.prompt_templates import render_instructions
-from agentrl.env import Player, Translator, interface_of, translator_for
-from agentrl.errors import ConfigError, EnvError, boundary, describe_error
-from agentrl.rollout.environments.env_processes import interface_in_process
-from agentrl.rollout.environments.env_server import CLOSE_S
-from agentrl.rollout.environments.resolved_env import ResolvedEnv, close_env, named_parameters
-from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
+from agentrl.env import Player, Translator, translator_for
+from agentrl.errors import ConfigError, boundary
+from agentrl.rollout.environments.env_interface import read_interface
+from agentrl.rollout.environments.resolved_env import ResolvedEnv, named_parameters
 from agentrl.text import known_names
-from agentrl.types import Message, Observation, give_images
 
-log = logging.getLogger(__name__)
-
-_interfaces: dict[str, dict[str, Any]] = {}
-"""Results of `read_interface`, by configuration."""
 ResizeOf = Callable[[Dialect], Resize]
 """The resize that the model that plays applies to screens."""
 
@@ -65,57 +52,6 @@ def _set_dialect(speaker: Any, config: EnvConfig, resize_of: ResizeOf | None, wh
     if resize_of is not None:
         dialect.resize = resize_of(dialect)
     speaker.dialect = dialect
-
-
-def instructions_for(
-    prompt: str | None, translator: Translator, reset_info: Mapping[str, Any] | None = None
-) -> str:
-    """Return the instructions of an episode, inside the job's prompt template if it has one.
-
-    Raises:
-        ConfigError: the translator fails, or the prompt does not exist or cannot be rendered.
-    """
-    own = None if reset_info is None else getattr(translator, "system_message", None)
-    with boundary(ConfigError, "env.translator_kwargs: instructions() failed"):
-        instructions = translator.instructions() if own is None else own(reset_info)
-    return render_instructions(prompt, instructions)
-
-
-def preceding_for(translator: Translator, reset_info: Mapping[str, Any]) -> tuple[Message, ...]:
-    """Return the earlier questions and replies that an episode's first message continues.
-
-    Raises:
-        EnvError: the translator fails, or they are not questions and replies in turns.
-    """
-    find = getattr(translator, "preceding_messages", None)
-    if find is None:
-        return ()
-    with boundary(EnvError, "the translator's preceding_messages()"):
-        found = tuple(find(reset_info))
-        replies = [message.role == "assistant" for message in found]
-        if replies != [False, True] * (len(found) // 2):
-            raise ValueError(
-                f"returned messages of the roles {[message.role for message in found]}, not "
-                "questions and replies in turns, of which the last is a reply"
-            )
-    return found
-
-
-def compose_message(
-    prompt: str | None,
-    translator: Translator,
-    observation: Observation,
-    preceding: Sequence[Message] = (),
-) -> Message:
-    """Compose a message; a system message in it is put inside the job's prompt template."""
-    if preceding:
-        preceding, images = give_images(preceding, observation.images)
-        observation = replace(observation, images=images)
-    message = translator.to_message(observation)
-    if message.system is not None:
-        system = render_instructions(prompt, message.system)
-        message = replace(message, system=system)
-    return replace(message, preceding=tuple(preceding)) if preceding else message
 
 
 def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) -> Player:
@@ -163,64 +99,3 @@ def _interface_for(cls: Any, env: ResolvedEnv) -> dict[str, Any]:
     if "action_space" not in taken:
         return {}
     return {name: value for name, value in read_interface(env).items() if name in taken}
-
-
-def read_interface(env: ResolvedEnv) -> dict[str, Any]:
-    """Make an environment without a phone once, and return its spaces and render modes.
-
-    Raises:
-        ConfigError: it cannot be made, or is played on a phone.
-    """
-    if env.app is not None:
-        raise ConfigError(
-            f"{env.id} is played on a phone, so its action space is unknown until one is "
-            "connected: it needs its own translator and players"
-        )
-    settings = env.settings
-    wrappers = [asdict(wrapper) for wrapper in settings.wrappers]
-    key = json.dumps(
-        [settings.id, settings.kwargs, settings.translator_kwargs, wrappers], default=str
-    )
-    if key not in _interfaces:
-        try:
-            read = interface_in_process if settings.processes else _interface_in_thread
-            _interfaces[key] = read(env)
-        except EnvError as error:
-            raise _not_constructed(env, error) from error
-    return _interfaces[key]
-
-
-def _interface_in_thread(env: ResolvedEnv) -> dict[str, Any]:
-    """Make an environment, read its interface, and close it in the thread that made it."""
-    # A `close()` that fails or hangs is only logged: episodes can be played nevertheless.
-    interface: Future[dict[str, Any]] = Future()
-
-    def work() -> None:
-        remember_streams()
-        try:
-            instance = env.make()
-            found = interface_of(instance)
-            if closed := reopen_closed_streams():
-                raise EnvError(f"it closed {' and '.join(closed)} of the process of the job")
-        except ConfigError as error:
-            interface.set_exception(error)
-        # An environment may also raise SystemExit.
-        except BaseException as error:
-            reopen_closed_streams()
-            interface.set_exception(_not_constructed(env, error))
-        else:
-            interface.set_result(found)
-            close_env(instance, env.id)
-
-    thread = Thread(target=work, name="interface", daemon=True)
-    thread.start()
-    found = interface.result()
-    thread.join(CLOSE_S)
-    if thread.is_alive():
-        log.warning("closing %s: it did not close within %g s", env.id, CLOSE_S)
-    return found
-
-
-def _not_constructed(env: ResolvedEnv, error: BaseException) -> ConfigError:
-    what = f"env.id: {env.id} cannot be constructed"
-    return ConfigError(f"{what}: {describe_error(error)}{env.eval_note}")

@@ -16,10 +16,8 @@ from agentrl import replay
 from agentrl.config import EvalConfig, ModelConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.replay.episode_encoding import to_json
-from agentrl.rollout.environments.load_translator_and_players import (
-    instructions_for,
-    open_translator,
-)
+from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.prompt_messages import instructions_for
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.runs.episode_summary import label_of
 from agentrl.runs.run_folder import RunFolder

@@ -8,10 +8,8 @@ from agentrl.actions.dialect import Dialect, Resize
 from agentrl.errors import ActionError, ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.replay.episode_encoding import to_plain
-from agentrl.rollout.environments.load_translator_and_players import (
-    compose_message,
-    open_translator,
-)
+from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.prompt_messages import compose_message
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.text import quoted
 from agentrl.types import Message, Observation, Turn, without_placeholders

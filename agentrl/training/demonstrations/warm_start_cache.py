@@ -23,10 +23,8 @@ from agentrl.config import (
 )
 from agentrl.errors import AgentRLError
 from agentrl.extension_points import DIALECT
-from agentrl.rollout.environments.load_translator_and_players import (
-    instructions_for,
-    open_translator,
-)
+from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.prompt_messages import instructions_for
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.training.demonstrations.demonstration_filter import (
     SelectedEpisode,

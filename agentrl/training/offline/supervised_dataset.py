@@ -14,10 +14,8 @@ from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.policy import Answer
 from agentrl.policies.scripted_policy import encode_as_sampled
 from agentrl.replay import Run
-from agentrl.rollout.environments.load_translator_and_players import (
-    instructions_for,
-    open_translator,
-)
+from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.prompt_messages import instructions_for
 from agentrl.rollout.environments.resolved_env import ResolvedEnv
 from agentrl.rollout.run_episode import ENVIRONMENT
 from agentrl.training.batching.token_sequences import split_into_sequences

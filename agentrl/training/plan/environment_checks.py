@@ -9,11 +9,8 @@ from agentrl.cluster.placement import Layout
 from agentrl.config import DevicesConfig
 from agentrl.errors import ConfigError
 from agentrl.rollout.env_pool import check_mixture_pool
-from agentrl.rollout.environments.load_translator_and_players import (
-    instructions_for,
-    load_player,
-    open_translator,
-)
+from agentrl.rollout.environments.load_translator_and_players import load_player, open_translator
+from agentrl.rollout.environments.prompt_messages import instructions_for
 from agentrl.rollout.environments.resolved_env import ResolvedEnv, history_of
 from agentrl.rollout.nodes.phone_hosts import check_phone_hosts, find_phone_hosts
 from agentrl.rollout.nodes.shared_phone_pool import open_settings

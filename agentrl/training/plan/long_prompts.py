@@ -11,10 +11,10 @@ from agentrl.config import EnvConfig, EvalConfig, ModelConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.chat.conversation import Conversation
 from agentrl.policies.open_model import open_encoder
-from agentrl.rollout.environments.load_translator_and_players import (
+from agentrl.rollout.environments.load_translator_and_players import open_translator
+from agentrl.rollout.environments.prompt_messages import (
     compose_message,
     instructions_for,
-    open_translator,
     preceding_for,
 )
 from agentrl.rollout.environments.resolved_env import ResolvedEnv

@@ -1,0 +1,61 @@
+"""Compose the messages of an episode from what its translator writes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agentrl.data.prompt_templates import render_instructions
+from agentrl.env import Translator
+from agentrl.errors import ConfigError, EnvError, boundary
+from agentrl.types import Message, Observation, give_images
+
+
+def instructions_for(
+    prompt: str | None, translator: Translator, reset_info: Mapping[str, Any] | None = None
+) -> str:
+    """Return the instructions of an episode, inside the job's prompt template if it has one.
+
+    Raises:
+        ConfigError: the translator fails, or the prompt does not exist or cannot be rendered.
+    """
+    own = None if reset_info is None else getattr(translator, "system_message", None)
+    with boundary(ConfigError, "env.translator_kwargs: instructions() failed"):
+        instructions = translator.instructions() if own is None else own(reset_info)
+    return render_instructions(prompt, instructions)
+
+
+def preceding_for(translator: Translator, reset_info: Mapping[str, Any]) -> tuple[Message, ...]:
+    """Return the earlier questions and replies that an episode's first message continues.
+
+    Raises:
+        EnvError: the translator fails, or they are not questions and replies in turns.
+    """
+    find = getattr(translator, "preceding_messages", None)
+    if find is None:
+        return ()
+    with boundary(EnvError, "the translator's preceding_messages()"):
+        found = tuple(find(reset_info))
+        replies = [message.role == "assistant" for message in found]
+        if replies != [False, True] * (len(found) // 2):
+            raise ValueError(
+                f"returned messages of the roles {[message.role for message in found]}, not "
+                "questions and replies in turns, of which the last is a reply"
+            )
+    return found
+
+
+def compose_message(
+    prompt: str | None,
+    translator: Translator,
+    observation: Observation,
+    preceding: Sequence[Message] = (),
+) -> Message:
+    """Compose a message; a system message in it is put inside the job's prompt template."""
+    if preceding:
+        preceding, images = give_images(preceding, observation.images)
+        observation = replace(observation, images=images)
+    message = translator.to_message(observation)
+    if message.system is not None:
+        system = render_instructions(prompt, message.system)
+        message = replace(message, system=system)
+    return replace(message, preceding=tuple(preceding)) if preceding else message
