@@ -11,7 +11,7 @@ from agentrl.envs.android.number_game.rules import NumberGamePhase
 from agentrl.envs.android.number_game.translator import MODES
 from agentrl.envs.android.phone_game.env import Facts, GameEnv
 from agentrl.envs.android.phone_game.game import NamedCalls
-from agentrl.envs.android.phone_game.page_layout import in_layout
+from agentrl.envs.android.phone_game.layout_conversion import to_layout
 from agentrl.errors import InvalidArgument
 
 
@@ -107,13 +107,13 @@ class NumberGame(GameEnv):
 
     def is_first_screen(self, shown: Settled) -> bool:
         """Whether a screen without published state shows the start of a game."""
-        return self._fact_source.is_first_screen(in_layout(shown, self.device.app_area()))
+        return self._fact_source.is_first_screen(to_layout(shown, self.device.app_area()))
 
     def read_facts(self, shown: Settled) -> Facts:
         """The true state behind a screen, from the source that `truth` selects."""
         # An allowed app may cover the game.
         in_front = shown.front in (None, self.game.package)
-        return self._fact_source.of(in_layout(shown, self.device.app_area()), in_front=in_front)
+        return self._fact_source.of(to_layout(shown, self.device.app_area()), in_front=in_front)
 
     def exit_reward(self, facts: Facts) -> float:
         """All remaining picks are lost."""

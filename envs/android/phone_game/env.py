@@ -17,7 +17,7 @@ from agentrl.devices import AppExit, Device, Settled, Swipe, Tap, open_device
 from agentrl.envs.android.phone_game.app import GameApp
 from agentrl.envs.android.phone_game.game import MODES, NamedCalls, PhoneGame
 from agentrl.envs.android.phone_game.game_session import GameSession
-from agentrl.envs.android.phone_game.page_layout import on_screen
+from agentrl.envs.android.phone_game.layout_conversion import targets_to_screen
 from agentrl.envs.android.phone_game.settings import LevelSettings, PacedSettings, signature
 from agentrl.errors import EnvError, InvalidArgument
 from agentrl.types import Image
@@ -279,7 +279,7 @@ class GameEnv(gymnasium.Env[Image, Action]):
             facts = self.read_facts(shown)
         except EnvError as error:
             raise EnvError(f"{self.device.serial}: {self.game.package}: {error}") from error
-        self.facts = on_screen(facts, self.device.app_area())
+        self.facts = targets_to_screen(facts, self.device.app_area())
         self._session.screen = shown.frame
 
     def _info(self) -> Info:

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from agentrl.devices import ScreenRegion
-from agentrl.envs.android.phone_game.page_layout import on_screen
+from agentrl.envs.android.phone_game.layout_conversion import targets_to_screen
 from agentrl.errors import ActionError, ConfigError, EnvError
 from tests.envs.toy import CELLS, Stumbler, ToyApp, ToyEnv, ToyWords, Walker
 
@@ -56,7 +56,7 @@ def test_time_is_paused_while_the_policy_thinks(env: ToyEnv) -> None:
 
 def test_the_state_key_is_independent_of_the_games_position_on_the_screen(env: ToyEnv) -> None:
     state = launched().state()
-    moved = on_screen(state, ScreenRegion(left=0.25, top=0.5, right=0.75, bottom=1.0))
+    moved = targets_to_screen(state, ScreenRegion(left=0.25, top=0.5, right=0.75, bottom=1.0))
     assert moved["touch_targets"] != state["touch_targets"]
     assert env.state_key(moved) == env.state_key(state)
     assert env.state_key({**state, "at": 9}) != env.state_key(state)
@@ -147,7 +147,7 @@ def test_splitting_an_interval_does_not_change_the_number_of_ticks() -> None:
 
 def test_places_are_converted_to_the_area_of_a_page() -> None:
     area = ScreenRegion(left=0.25, top=0.5, right=0.75, bottom=1.0)
-    places = on_screen(launched().state(), area)["touch_targets"]
+    places = targets_to_screen(launched().state(), area)["touch_targets"]
     (x, y), path = places["go"][0], places["left"]
     left, top = CELLS[0].center
     assert (x, y) == pytest.approx((0.25 + left / 2, 0.5 + top / 2), abs=0.01)

@@ -6,7 +6,7 @@ from agentrl.devices.vision import VisionAudit
 from agentrl.envs.android.number_game.app import NumberGameApp
 from agentrl.envs.android.number_game.levels import NumberGameLevel
 from agentrl.envs.android.number_game.screen_reader import read_screen
-from agentrl.envs.android.phone_game.page_layout import in_layout, on_screen
+from agentrl.envs.android.phone_game.layout_conversion import targets_to_screen, to_layout
 from agentrl.types import Image
 
 # A page that fills a long screen; one between the bars of its browser; one on a tablet's side.
@@ -53,9 +53,9 @@ def test_a_game_on_a_page_is_read_and_tapped_at_its_position(
         while not app.state()["done"]:
             state = app.state()
             screen = on(app, size, area)
-            read = read_screen(in_layout(shown(screen), area).frame, level)
+            read = read_screen(to_layout(shown(screen), area).frame, level)
             audit.compare(read, state)
-            places = on_screen(state, area)["touch_targets"]
+            places = targets_to_screen(state, area)["touch_targets"]
             target = places["cards"][1] if state["phase"] == "pick" else places["button"]
             x = (target[0] - area.left) / (area.right - area.left)
             y = (target[1] - area.top) / (area.bottom - area.top)
@@ -69,6 +69,6 @@ def test_a_game_on_a_page_is_read_and_tapped_at_its_position(
 def test_below_a_status_bar_everything_is_as_it_was() -> None:
     app = NumberGameApp()
     screen = shown(np.zeros((1280, 720, 3), np.uint8))
-    assert in_layout(screen, None) is screen
+    assert to_layout(screen, None) is screen
     state = app.state()
-    assert on_screen(state, None) is state
+    assert targets_to_screen(state, None) is state

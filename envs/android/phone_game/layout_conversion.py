@@ -15,12 +15,12 @@ from agentrl.envs.android.phone_game.boxes import STATUS_BAR, to_app
 from agentrl.types import Image
 
 
-def in_layout(shown: Settled, area: ScreenRegion | None) -> Settled:
+def to_layout(shown: Settled, area: ScreenRegion | None) -> Settled:
     """Convert a screen to the game's layout, with a black status bar if a page shows the game."""
     return shown if area is None else replace(shown, frame=_cut(shown.frame, area))
 
 
-def on_screen(facts: Mapping[str, Any], area: ScreenRegion | None) -> Mapping[str, Any]:
+def targets_to_screen(facts: Mapping[str, Any], area: ScreenRegion | None) -> Mapping[str, Any]:
     """Convert the `touch_targets` of published facts from the layout to the phone's screen."""
     if area is None:
         return facts
