@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agentrl.actions.action_spaces import action_format_for
+from agentrl.actions.space_formats import action_format_for
 from agentrl.types import Image
 
 _LEFT, _RIGHT, _FORWARD = 0, 1, 2

@@ -8,11 +8,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from agentrl.actions.action_spaces import action_format_for
 from agentrl.actions.dialect import Dialect, Size
-from agentrl.actions.dialect_spaces import DialectSpace
 from agentrl.actions.screen_actions import ScreenAction
 from agentrl.actions.screen_dialogue import ScreenDialogue
+from agentrl.actions.screen_space_conversion import ScreenActionConverter
+from agentrl.actions.space_formats import action_format_for
 from agentrl.data.observations import (
     ImageLayout,
     describe_observation,
@@ -98,7 +98,7 @@ class SpaceTranslator:
             else compile_template(text, "env.translator_kwargs.text", ("observation", "info"))
         )
         self._env: gymnasium.Env[Any, Any] | None = None
-        self._spoken: DialectSpace | None = None
+        self._spoken: ScreenActionConverter | None = None
         self._dialogue: ScreenDialogue | None = None
 
     @property
@@ -108,7 +108,7 @@ class SpaceTranslator:
 
     @dialect.setter
     def dialect(self, dialect: Dialect) -> None:
-        self._spoken = DialectSpace(self._space)
+        self._spoken = ScreenActionConverter(self._space)
         task, instruct = self._instructions or "", self._instructions != ""
         self._dialogue = ScreenDialogue(dialect, task, self._spoken.accepts, instruct)
 
@@ -264,7 +264,7 @@ class RandomPlayer:
             return self._action_format.format(space.sample())
         width, height = info.get("screen_size", _USUAL)
         screen = self.dialect.screen((width, height))
-        return self.dialect.spell(DialectSpace(space).from_space(space.sample()), screen)
+        return self.dialect.spell(ScreenActionConverter(space).from_space(space.sample()), screen)
 
 
 def _checked(show: Sequence[str]) -> tuple[str, ...]:

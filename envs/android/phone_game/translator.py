@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentrl.actions.dialect import Dialect
-from agentrl.actions.dialect_spaces import touch_of, touch_values
 from agentrl.actions.dialects.tag import Tag
 from agentrl.actions.dialects.tool import Tool
 from agentrl.actions.screen_actions import ScreenAction, Swipe, Tap
 from agentrl.actions.screen_dialogue import ScreenDialogue
+from agentrl.actions.screen_space_conversion import touch_of, touch_values
 from agentrl.envs.android.phone_game.game import MODES, NamedCalls, PhoneGame
 from agentrl.envs.android.phone_game.settings import LevelSettings, signature
 from agentrl.errors import ActionError, ConfigError, InvalidArgument

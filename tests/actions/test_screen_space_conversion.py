@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.actions.dialect import open_dialect
-from agentrl.actions.dialect_spaces import DialectSpace
 from agentrl.actions.screen_actions import AnswerUser, Drag, Swipe, Tap, Type
+from agentrl.actions.screen_space_conversion import ScreenActionConverter
 from agentrl.actions.space_translator import SpaceTranslator
 from agentrl.errors import ActionError, ConfigError
 
@@ -18,24 +18,24 @@ UNIT = spaces.Box(-1.0, 1.0, (4,), np.float32)
 
 @given(st.integers(0, 499), st.integers(0, 299))
 def test_a_pixel_survives(x: int, y: int) -> None:
-    space = DialectSpace(PIXELS)
+    space = ScreenActionConverter(PIXELS)
     assert space.to_space(space.from_space([x, y])).tolist() == [x, y]
 
 
 def test_the_edges_of_the_screen_are_the_bounds() -> None:
-    assert DialectSpace(PIXELS).to_space(Tap(1.0, 0.0)).tolist() == [499, 0]
-    assert DialectSpace(UNIT).to_space(Swipe(0.0, 0.5, 1.0, 1.0)).tolist() == [-1, 0, 1, 1]
+    assert ScreenActionConverter(PIXELS).to_space(Tap(1.0, 0.0)).tolist() == [499, 0]
+    assert ScreenActionConverter(UNIT).to_space(Swipe(0.0, 0.5, 1.0, 1.0)).tolist() == [-1, 0, 1, 1]
 
 
 def test_a_tap_is_a_swipe_that_ends_where_it_starts() -> None:
-    space = DialectSpace(UNIT)
+    space = ScreenActionConverter(UNIT)
     assert space.to_space(Tap(0.75, 0.5)).tolist() == [0.5, 0.0, 0.5, 0.0]
     assert space.from_space([0.5, 0.0, 0.5, 0.0]) == Tap(0.75, 0.5)
     assert space.to_space(Drag(0.0, 0.0, 1.0, 1.0)).tolist() == [-1, -1, 1, 1]
 
 
 def test_a_text_must_be_one_of_the_space() -> None:
-    space = DialectSpace(spaces.Text(5, charset="ab"))
+    space = ScreenActionConverter(spaces.Text(5, charset="ab"))
     assert space.to_space(Type("ab")) == space.to_space(AnswerUser("ab")) == "ab"
     with pytest.raises(ActionError, match="'abc' contains 'c'; its characters are 'ab'"):
         space.to_space(Type("abc"))
@@ -46,7 +46,7 @@ def test_a_text_must_be_one_of_the_space() -> None:
 )
 def test_other_spaces_are_a_mistake(space: spaces.Space) -> None:
     with pytest.raises(ConfigError, match="neither touches nor texts"):
-        DialectSpace(space)
+        ScreenActionConverter(space)
 
 
 def test_a_text_environment_speaks_a_dialect() -> None:

@@ -1,4 +1,4 @@
-"""Actions of Gymnasium spaces in a dialect: touches in a `Box`, and texts."""
+"""Conversion between screen actions and the values of `Box` and `Text` spaces."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from agentrl.actions.space_values import read_text
 from agentrl.errors import ConfigError
 
 
-class DialectSpace:
-    """Conversion between a dialect's actions and the actions of one Gymnasium space.
+class ScreenActionConverter:
+    """Converter between a dialect's actions and the actions of one Gymnasium space.
 
     A `Box` of shape (2,) takes taps: x and y, from its lower to its upper bounds. One of shape (4,)
     takes swipes, from start to end, and a tap is a swipe that ends where it starts. A box of whole

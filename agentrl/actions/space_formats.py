@@ -28,7 +28,7 @@ from agentrl.actions.space_values import (
     read_text,
     write_number,
 )
-from agentrl.actions.structured_actions import StructuredFormat
+from agentrl.actions.structured_format import StructuredFormat
 from agentrl.actions.tool_calls import ActionSet, in_json
 from agentrl.errors import ActionError, ConfigError
 from agentrl.text import action_tag_content, quoted
