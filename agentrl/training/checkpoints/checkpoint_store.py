@@ -248,7 +248,7 @@ def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelCo
 
     from agentrl.policies.models.stored_weights import open_model
     from agentrl.training.checkpoints.policy_weights import PolicyWeights
-    from agentrl.training.learner import lora_adapters, qlora
+    from agentrl.training.learner import four_bit_weights, lora_adapters
 
     policy = PolicyWeights(checkpoint / _LEARNER, source)
     for name, weight in open_model(source)[1]:
@@ -257,7 +257,7 @@ def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelCo
         # PEFT puts the adapters on the original model, so that its weights must be unchanged.
         tensor, first = policy.base(name), weight[...]
         if model.lora.base == "nf4" and policy.has_adapter(name):
-            first = qlora.quantize_roundtrip(first.to(getattr(torch, model.dtype)))
+            first = four_bit_weights.quantize_roundtrip(first.to(getattr(torch, model.dtype)))
         if not first.to(tensor.dtype).equal(tensor):
             raise ConfigError(
                 "this run has changed more than its adapters: its warm start was merged into the "

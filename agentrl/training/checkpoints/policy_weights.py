@@ -8,7 +8,7 @@ from torch import Tensor
 
 from agentrl.config import LoraConfig
 from agentrl.policies.models import load_on_meta
-from agentrl.training.learner import learner_state, lora_adapters, qlora
+from agentrl.training.learner import four_bit_weights, learner_state, lora_adapters
 from agentrl.training.learner.parallel import sharded_checkpoint
 
 
@@ -26,11 +26,12 @@ class PolicyWeights:
         self._names = {
             plain: name
             for name in stored
-            if not qlora.is_scale(name) and (plain := lora_adapters.base_name(name)) is not None
+            if not four_bit_weights.is_scale(name)
+            and (plain := lora_adapters.base_name(name)) is not None
         }
         self.layout = {
             plain: torch.empty(self._shape(name), dtype=torch.float32, device="meta")
-            if qlora.scale_name(name) in stored
+            if four_bit_weights.scale_name(name) in stored
             else stored[name]
             for plain, name in self._names.items()
         }
@@ -56,9 +57,9 @@ class PolicyWeights:
         return self._read([n for n in self._reader.layout if lora_adapters.base_name(n) is None])
 
     def _read(self, names: Sequence[str]) -> dict[str, Tensor]:
-        scales = [qlora.scale_name(name) for name in names]
+        scales = [four_bit_weights.scale_name(name) for name in names]
         stored = self._reader.read([n for n in (*names, *scales) if n in self._reader.layout])
-        return qlora.dequantize_tensors(stored, self._shape)
+        return four_bit_weights.dequantize_tensors(stored, self._shape)
 
     def _shape(self, name: str) -> Sequence[int]:
         """The shape of a weight before quantization."""

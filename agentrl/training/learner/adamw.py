@@ -1,6 +1,6 @@
 """AdamW on plain tensors: torch's own, and one whose weights and moments take fewer bits.
 
-8-bit moments need bitsandbytes (extra `qlora`), which only this file and `qlora` import.
+8-bit moments need bitsandbytes (extra `qlora`), which only this file and `four_bit_weights` import.
 """
 
 import math

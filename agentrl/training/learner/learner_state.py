@@ -14,7 +14,7 @@ from agentrl.config import LoraConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import load_on_meta
 from agentrl.policies.models.model_loading import SCORE
-from agentrl.training.learner import lora_adapters, qlora
+from agentrl.training.learner import four_bit_weights, lora_adapters
 from agentrl.training.learner.learner_models import LearnerModels
 from agentrl.training.learner.parallel import sharded_checkpoint
 from agentrl.training.learner.parallel.sharding import local_shard
@@ -132,7 +132,7 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
     stored = {
         n: s for n, s in sharded_checkpoint.stored_shapes(folder).items() if n.startswith(POLICY)
     }
-    kept = qlora.dequantized_shapes(
+    kept = four_bit_weights.dequantized_shapes(
         stored, lambda name: asked.get(lora_adapters.base_name(name) or "", ())
     )
     plain = {n: s for name, s in kept.items() if (n := lora_adapters.base_name(name)) is not None}

@@ -19,7 +19,7 @@ from agentrl.extras import GET_LORA, GET_QLORA
 from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.text import known_names
-from agentrl.training.learner import qlora
+from agentrl.training.learner import four_bit_weights
 from agentrl.weight_sync import weight_files
 
 _BASE, _DOWN, _UP = ".base_layer.", ".lora_A.default.", ".lora_B.default."
@@ -123,7 +123,9 @@ def insert(policy: nn.Module, model_adapter: ModelAdapter, config: LoraConfig, s
     for name, weight in weights.items():
         policy.get_submodule(f"{name}{_BASE}".rstrip(".")).weight = weight
     if config.base == "nf4":
-        qlora.insert(policy, [f"{name}{_BASE}".rstrip(".") for name in targets])
+        four_bit_weights.replace_linear_layers(
+            policy, [f"{name}{_BASE}".rstrip(".") for name in targets]
+        )
     for name, parameter in policy.named_parameters():
         parameter.requires_grad_(_is_adapter(name))
 

@@ -15,7 +15,7 @@ from agentrl.policies.models.model_loading import SCORE
 from agentrl.policies.models.stored_names import StoredForm
 from agentrl.policies.models.stored_weights import WeightSlice, open_files, open_model
 from agentrl.text import did_you_mean
-from agentrl.training.learner import activation_offload, lora_adapters, qlora
+from agentrl.training.learner import activation_offload, four_bit_weights, lora_adapters
 from agentrl.training.learner.attention import flex_attention
 from agentrl.training.learner.network.backbone import Backbone
 from agentrl.training.learner.parallel import model_parallel, sequence_parallel
@@ -92,7 +92,7 @@ class ShardedModel(Generic[S]):
         self.attention_break_even = self.module.attention_break_even()
         self.image_token_cost = self.module.image_token_cost()
         quantized = self._lora is not None and self._lora.base == "nf4"
-        self._quantized = qlora.layers(self.module) if quantized else {}
+        self._quantized = four_bit_weights.layers(self.module) if quantized else {}
         model_parallel.prepare(policy, model_adapter, rank.tensor_mesh, rank.expert_mesh)
         shard(
             self.module,
@@ -157,7 +157,7 @@ class ShardedModel(Generic[S]):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the weights that `iter_full_weights` yields, by name."""
         return {
-            plain: qlora.full_shape(p)
+            plain: four_bit_weights.full_shape(p)
             for name, p in self._named().items()
             if (plain := lora_adapters.base_name(name)) is not None
         }
@@ -189,9 +189,9 @@ class ShardedModel(Generic[S]):
 
     def _full(self, parameter: nn.Parameter, dtype: torch.dtype | None = None) -> Tensor:
         """The full tensor on this rank's device, maybe the parameter itself; a collective call."""
-        if qlora.quant_state(parameter) is None:
+        if four_bit_weights.quant_state(parameter) is None:
             return gather_full(parameter, dtype).to(self._rank.device)
-        full = qlora.dequantize(parameter).to(self._rank.device)
+        full = four_bit_weights.dequantize(parameter).to(self._rank.device)
         return full if dtype is None else full.to(dtype)
 
     def _on_rank_0(
@@ -267,8 +267,8 @@ class ShardedModel(Generic[S]):
         """The sharded master weights by name, sharing their memory."""
         found: dict[str, Tensor] = {}
         for name, p in self._named().items():
-            plain = qlora.quant_state(p) is None
-            found |= {name: p.detach()} if plain else qlora.state_tensors(name, p)
+            plain = four_bit_weights.quant_state(p) is None
+            found |= {name: p.detach()} if plain else four_bit_weights.state_tensors(name, p)
         return found
 
     def weights(self) -> dict[str, Tensor]:
@@ -341,9 +341,11 @@ class ShardedModel(Generic[S]):
             if (layer := self._quantized.get(name)) is None:
                 write_local_shard(weight, parameter, loaded[name] if loaded else None)
             elif loaded is not None:
-                qlora.quantize_into(layer, weight[...].to(loaded[name]), self._rank.device)
+                four_bit_weights.quantize_into(
+                    layer, weight[...].to(loaded[name]), self._rank.device
+                )
             else:
-                qlora.requantize_into(parameter, weight[...])
+                four_bit_weights.requantize_into(parameter, weight[...])
 
     def _named(self) -> dict[str, nn.Parameter]:
         return {n.removeprefix(_PREFIX): p for n, p in self.module.named_parameters()}

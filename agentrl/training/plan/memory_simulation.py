@@ -31,7 +31,7 @@ from agentrl.policies.models import ModelAdapter, adapter_for, load_on_meta
 from agentrl.policies.models.model_adapter import read_json
 from agentrl.policies.models.model_loading import load_headers
 from agentrl.training.batching import collate, prefix_tree
-from agentrl.training.learner import activation_offload, lora_adapters, qlora
+from agentrl.training.learner import activation_offload, four_bit_weights, lora_adapters
 from agentrl.training.learner.adamw import REMAINDER
 from agentrl.training.learner.learner_models import LearnerModels
 from agentrl.training.learner.learner_settings import LearnerSettings
@@ -325,7 +325,7 @@ def _static(models: LearnerModels, in_4_bits: bool) -> dict[str, float]:
     reference = models.reference
     return {
         "weights": _bytes(t for n, t in state.items() if n not in base),
-        "replicated": float(sum(qlora.num_bytes(state[name].numel()) for name in base)),
+        "replicated": float(sum(four_bit_weights.num_bytes(state[name].numel()) for name in base)),
         "remainders": _bytes(policy.remainders.values()),
         "moments": _moments(models.optimizer),
         "gradients": _bytes(trained),

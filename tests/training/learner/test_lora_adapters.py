@@ -11,7 +11,7 @@ from agentrl import config as configuration
 from agentrl.config import LoraConfig, WarmStartConfig
 from agentrl.errors import ConfigError
 from agentrl.policies.models import adapter_for, load_model, load_on_meta
-from agentrl.training.learner import lora_adapters, qlora
+from agentrl.training.learner import four_bit_weights, lora_adapters
 from tests.training.samples import sample, with_scores
 from tests.training.saved_checkpoints import save_checkpoint
 
@@ -31,7 +31,7 @@ def begun(tiny_vlm, config):
         for name in lora_adapters.target_layers(
             load_on_meta(tiny_vlm), adapter_for(tiny_vlm), config.model.lora
         ):
-            found[f"{name}.weight"] = qlora.quantize_roundtrip(found[f"{name}.weight"])
+            found[f"{name}.weight"] = four_bit_weights.quantize_roundtrip(found[f"{name}.weight"])
     return found
 
 
@@ -106,7 +106,9 @@ def test_loaded_weights_replace_the_base_and_reset_the_adapters(
         for name in lora_adapters.target_layers(
             load_on_meta(learner._models._folder), learner._models.model_adapter, lora.model.lora
         ):
-            expected[f"{name}.weight"] = qlora.quantize_roundtrip(expected[f"{name}.weight"])
+            expected[f"{name}.weight"] = four_bit_weights.quantize_roundtrip(
+                expected[f"{name}.weight"]
+            )
     for name, tensor in other.weights().items():
         torch.testing.assert_close(tensor, expected[name], msg=name)
     assert other.update([item])["grad_norm"] > 0

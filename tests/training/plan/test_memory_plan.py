@@ -18,7 +18,7 @@ from agentrl.config import Config, LoraConfig
 from agentrl.policies import tiny_model
 from agentrl.policies.models import adapter_for, load_on_meta
 from agentrl.rollout.play_plan import plan_play
-from agentrl.training.learner import qlora
+from agentrl.training.learner import four_bit_weights
 from agentrl.training.learner.learner import Learner
 from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.training.learner.parallel import process_group
@@ -99,7 +99,7 @@ def allocated(config: Config, folder: Path, rank=0, world=1, meet=None) -> dict[
         found["weights"] = size(p for p in parameters if p.dtype != torch.uint8)
         tensors = models.policy.state_tensors()
         found["replicated"] = size(
-            t for n, t in tensors.items() if t.dtype == torch.uint8 or qlora.is_scale(n)
+            t for n, t in tensors.items() if t.dtype == torch.uint8 or four_bit_weights.is_scale(n)
         )
         found["gradients"] = size(p for p in parameters if p.requires_grad)
         found["moments"] = size(t for n, t in state.items() if "exp_avg" in n)

@@ -17,7 +17,7 @@ _BLOCK = 64
 _SCALES = ".absmax"
 
 
-def insert(policy: nn.Module, names: Iterable[str]) -> None:
+def replace_linear_layers(policy: nn.Module, names: Iterable[str]) -> None:
     """Replace linear layers by 4-bit ones, in place, whose weights `quantize_into` fills."""
     from bitsandbytes import nn as bnb
 
