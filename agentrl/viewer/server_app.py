@@ -29,8 +29,8 @@ from agentrl.text import known_names, quoted
 from agentrl.viewer import page_data
 from agentrl.viewer.access import CHANGES, AccessGuard, TokenMissing, guard_requests
 from agentrl.viewer.background_reading import BackgroundReading, StillReading
+from agentrl.viewer.browser_play import BrowserPlay
 from agentrl.viewer.episode_search import EpisodeSearch
-from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.metric_history import Axis
 from agentrl.viewer.page_data import WIDTHS, FrameImages, webp
 from agentrl.viewer.phone_wall import PhoneWall
@@ -70,7 +70,7 @@ _MAX_ROWS = 500
 
 
 def application(
-    run: Run, guard: AccessGuard, stage: LiveEpisode | None = None, other: Run | None = None
+    run: Run, guard: AccessGuard, stage: BrowserPlay | None = None, other: Run | None = None
 ) -> FastAPI:
     """Create the ASGI application; the caller calls its `state.close`.
 
@@ -405,7 +405,7 @@ def _add_wall(app: FastAPI, wall: PhoneWall) -> None:
         return as_json({})
 
 
-def _add_stage(app: FastAPI, stage: LiveEpisode) -> None:
+def _add_stage(app: FastAPI, stage: BrowserPlay) -> None:
     @app.get("/api/play")
     def now() -> Response:
         return as_json(stage.now())

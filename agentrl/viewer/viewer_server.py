@@ -26,8 +26,8 @@ from agentrl.types import ScoredEpisode
 from agentrl.viewer.access import AccessGuard
 from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.background_reading import BackgroundReading, StillReading
+from agentrl.viewer.browser_play import BrowserPlay
 from agentrl.viewer.chat_app import LiveChat, chat_application
-from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.runs_app import runs_application
 from agentrl.viewer.server_app import application
 from agentrl.web_access import MAX_CONNECTIONS
@@ -168,7 +168,7 @@ def play_in_browser(
     Raises:
         ConfigError: as `agentrl.training.evaluation.interactive_play.play`; the port is taken.
     """
-    stage, servers = LiveEpisode(human=policy == HUMAN, stays=stays), list[ViewerServer]()
+    stage, servers = BrowserPlay(human=policy == HUMAN, stays=stays), list[ViewerServer]()
 
     def begun(folder: Path) -> None:
         (folder / "episodes").mkdir(exist_ok=True)
@@ -191,7 +191,7 @@ def play_in_browser(
 
 
 @contextmanager
-def _stops_on_signals(stage: LiveEpisode) -> Iterator[None]:
+def _stops_on_signals(stage: BrowserPlay) -> Iterator[None]:
     """Let the first Ctrl-C or SIGTERM end the game in good order."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -312,7 +312,7 @@ class ViewerServer(WebServer):
         *,
         host: str = "127.0.0.1",
         port: int | None = 0,
-        stage: LiveEpisode | None = None,
+        stage: BrowserPlay | None = None,
         other: Run | None = None,
     ) -> None:
         super().__init__(lambda guard: application(run, guard, stage, other), host, port)

@@ -22,7 +22,7 @@ from agentrl.replay.recorder import Recorder
 from agentrl.runs.job_failure import recorded_failure
 from agentrl.runs.run_layout import episode_file
 from agentrl.types import Outcome, ScoredEpisode
-from agentrl.viewer.live_episode import LiveEpisode
+from agentrl.viewer.browser_play import BrowserPlay
 from agentrl.viewer.viewer_server import ViewerServer
 from tests.replay import packs
 from tests.replay.aging import age
@@ -806,7 +806,7 @@ def test_pages_fit_a_phone_in_both_color_schemes(small, open_page, path):
 
 def test_no_tab_is_clipped_on_a_phone_while_a_job_plays(open_page, tmp_path):
     run = runs.run(tmp_path / "run")
-    serving = ViewerServer(Run(run), stage=LiveEpisode(human=True))
+    serving = ViewerServer(Run(run), stage=BrowserPlay(human=True))
     try:
         with lock_folder(run):
             page = open_page(serving.url, 390, 844)

@@ -36,8 +36,8 @@ from agentrl.training.evaluation.interactive_play import PlayInterface, play
 from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.inference_model import open_chat_target
 from agentrl.training.inference.model_thread import ModelThread
+from agentrl.viewer.browser_play import BrowserPlay
 from agentrl.viewer.chat_app import LiveChat, chat_application
-from agentrl.viewer.live_episode import LiveEpisode
 from agentrl.viewer.viewer_server import WebServer, play_in_browser
 from tests.data.rows import png
 from tests.policies.completions_server import Server, ok, reply, serving
@@ -536,7 +536,7 @@ def test_actions_require_the_token(open_page: Open, tmp_path) -> None:
 
 
 def test_invalid_answers_are_refused() -> None:
-    stage = LiveEpisode(human=True)
+    stage = BrowserPlay(human=True)
     with pytest.raises(ConfigError, match="not your turn"):
         stage.answer("down")
     with pytest.raises(ConfigError, match="1 to 10000 characters"):

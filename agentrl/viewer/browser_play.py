@@ -56,7 +56,7 @@ class _Request:
     seed: int | None = None
 
 
-class LiveEpisode:
+class BrowserPlay:
     """Connection between the thread that plays and the threads that serve the page.
 
     Args:
