@@ -31,7 +31,7 @@ def write(run: Run, episode_id: str, path: Path) -> None:
         ".html": episode_page,
         ".gif": media.gif,
         ".mp4": media.mp4,
-        ".png": media.strip,
+        ".png": media.contact_sheet,
     }
     if path.suffix not in kinds:
         raise ConfigError(f"{path}: must end in {', '.join(kinds)}")

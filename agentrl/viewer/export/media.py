@@ -62,8 +62,8 @@ def gif(run: Run, recorded: RecordedEpisode) -> bytes:
     return file.getvalue()
 
 
-def strip(run: Run, recorded: RecordedEpisode) -> bytes:
-    """Return a contact sheet: all screens in rows, as PNG."""
+def contact_sheet(run: Run, recorded: RecordedEpisode) -> bytes:
+    """Return all screens in rows, as PNG."""
     pictures = list(_pictures(run, recorded, ".png"))
     width, height = pictures[0].size
     columns = min(_COLUMNS, len(pictures))
