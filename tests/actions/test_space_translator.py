@@ -4,7 +4,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 from agentrl.actions.space_translator import RandomPlayer, SpaceTranslator
-from agentrl.check.environments.random_play import play_randomly
+from agentrl.check.support.random_episodes import play_randomly
 from agentrl.config import EnvConfig
 from agentrl.data.observations import has_symbolic_grid
 from agentrl.errors import ConfigError

@@ -9,8 +9,8 @@ import pytest
 import agentrl
 from agentrl.check.environments import check_environment
 from agentrl.check.environments.checks import check_replies, is_action
-from agentrl.check.environments.random_play import play_randomly
 from agentrl.check.runner import findings_in_process
+from agentrl.check.support.random_episodes import play_randomly
 from agentrl.config import EnvConfig
 from agentrl.errors import ActionError
 from agentrl.types import Message, Observation

@@ -5,7 +5,7 @@ import pytest
 
 from agentrl import env
 from agentrl.check.environments import check_environment
-from agentrl.check.environments.random_play import equal_values
+from agentrl.check.support.random_episodes import equal_values
 from agentrl.config import EnvConfig
 
 # Other tests' environments are registered as well, where they were imported before.

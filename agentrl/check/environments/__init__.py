@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import cache, partial
 
 from agentrl.check.environments import checks, side_effects
-from agentrl.check.environments.random_play import RandomEpisode, play_randomly
 from agentrl.check.environments.side_effects import CLOSE, FirstInstance, ProcessState
 from agentrl.check.finding import Finding, note, wrong
 from agentrl.check.runner import Check
+from agentrl.check.support.random_episodes import RandomEpisode, play_randomly
 from agentrl.config import EnvConfig
 from agentrl.devices.device_sources import open_device
 from agentrl.errors import AgentRLError, DeviceError, describe_error, message_of

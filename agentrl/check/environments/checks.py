@@ -17,17 +17,17 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
-from agentrl.check.environments.random_play import (
+from agentrl.check.environments.side_effects import FirstInstance
+from agentrl.check.finding import Finding, note, ok, wrong
+from agentrl.check.support.open_env import open_env
+from agentrl.check.support.random_episodes import (
     SEED,
     RandomEpisode,
     difference,
     equal_values,
     first_observations,
-    open_env,
     play_randomly,
 )
-from agentrl.check.environments.side_effects import FirstInstance
-from agentrl.check.finding import Finding, note, ok, wrong
 from agentrl.config import EnvConfig
 from agentrl.config.env_settings import EACH
 from agentrl.data.observations import observation_problem

@@ -12,8 +12,9 @@ from typing import Any
 
 import gymnasium
 
-from agentrl.check.environments.random_play import SEED, make_as_configured
 from agentrl.check.finding import Finding, note, ok, wrong
+from agentrl.check.support.open_env import make_as_configured
+from agentrl.check.support.random_episodes import SEED
 from agentrl.child_process import descendants
 from agentrl.config import EnvConfig
 from agentrl.errors import describe_error

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from agentrl.check.environments import checks as env_checks
-from agentrl.check.environments.random_play import SEED
 from agentrl.check.extensions.env import env_config_from
 from agentrl.check.listing import reference
 from agentrl.check.runner import Check
+from agentrl.check.support.random_episodes import SEED
 from agentrl.config import EnvConfig
 from agentrl.env import scripted_reply
 from agentrl.extension_points import PLAYER

@@ -2,27 +2,22 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from agentrl import env
+from agentrl.check.support.open_env import open_env
 from agentrl.config import EnvConfig
-from agentrl.config.env_settings import EACH
 from agentrl.rollout.environments.env_calls import reset_env, step_env
-from agentrl.rollout.environments.env_processes import EnvProcesses
 from agentrl.rollout.environments.load_translator_and_players import open_translator
 from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.types import Observation
 
 SEED = 7
-_CALL_S = 120.0
-"""Deadline of a call to an environment in a process of its own."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,28 +34,6 @@ class RandomEpisode:
     made_ms: float = 0.0
     reset_ms: float = 0.0
     step_ms: list[float] = field(default_factory=list)
-
-
-def make_as_configured(
-    config: EnvConfig, render_mode: str | None = None
-) -> "gymnasium.Env[Any, Any]":
-    """Make an environment, in a process of its own if it needs one (`env.processes: each`)."""
-    if config.processes == EACH:
-        return EnvProcesses(EACH).make(resolve_env(config), render_mode, _CALL_S)
-    return resolve_env(config).make(render_mode)
-
-
-@contextmanager
-def open_env(
-    config: EnvConfig, render_mode: str | None = None
-) -> "Iterator[gymnasium.Env[Any, Any]]":
-    """Make an environment for a check, and close it; `check_close` reports a failure of that."""
-    instance = make_as_configured(config, render_mode)
-    try:
-        yield instance
-    finally:
-        with suppress(Exception, SystemExit):
-            instance.close()
 
 
 def first_observations(config: EnvConfig, seeds: Sequence[int], end: float) -> list[Any]:
