@@ -1,1 +1,1 @@
-"""FSDP2 ranks: models, optimizers, critic, adapters, sequence parallelism."""
+"""The learner's FSDP2 ranks: models, optimizers, critic, adapters, sequence parallelism."""

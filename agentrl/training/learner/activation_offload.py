@@ -15,11 +15,11 @@ _CHECKPOINT = "_gradient_checkpointing_func"
 def enable(
     policy: nn.Module, keep: Callable[[], AbstractContextManager[Any]] | None = None
 ) -> None:
-    """Keep in CPU memory what gradient checkpointing keeps of each layer: its input.
+    """Move the layer inputs that gradient checkpointing keeps to CPU memory.
 
     Args:
         policy: a Hugging Face model with gradient checkpointing enabled.
-        keep: hooks that keep the inputs elsewhere.
+        keep: returns the saved-tensor hooks that store the inputs elsewhere.
     """
     for module in policy.modules():
         if checkpoint := getattr(module, _CHECKPOINT, None):
@@ -28,7 +28,7 @@ def enable(
 
 def _on_cpu() -> AbstractContextManager[Any]:
     kind = accelerators.device().type
-    # Only from and to page-locked memory do copies run while the GPU computes.
+    # Copies overlap with GPU work only if the CPU memory is page-locked.
     return torch.autograd.graph.save_on_cpu(pin_memory=kind != "cpu", device_type=kind)
 
 
@@ -36,7 +36,7 @@ def _keeping(
     checkpoint: Callable[..., Any], keep: Callable[[], AbstractContextManager[Any]]
 ) -> Callable[..., Any]:
     def call(function: Callable[..., Any], *args: Any) -> Any:
-        # Hooks of the checkpoint replace these within the layer: they see its inputs alone.
+        # The checkpoint's own hooks replace these inside the layer, so they see only its inputs.
         with keep():
             return checkpoint(function, *args)
 

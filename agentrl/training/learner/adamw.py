@@ -1,4 +1,4 @@
-"""AdamW on plain tensors: torch's own, and one whose weights and moments take fewer bits.
+"""AdamW on plain tensors: torch's fused version, and a compact one for low-precision state.
 
 8-bit moments need bitsandbytes (extra `qlora`), which only this file and `four_bit_weights` import.
 """
@@ -12,15 +12,16 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-"""The names of the two moments."""
+"""Keys of the two moments in the optimizer state."""
 REMAINDER = "remainder"
-"""The name of the lower bits of a weight in the state."""
+"""Key in the optimizer state for a weight's lower bits."""
 _EPS = 1e-8
 _BLOCK = 256
 """Number of 8-bit moments that share a scale, in bitsandbytes' kernels."""
 _PIECE = 1 << 23
 _PIECE_ON_CPU = 1 << 18
-"""About as many weights are in float32 at a time; on a CPU, what its cache holds is faster."""
+"""Approximate number of weights unpacked to float32 at a time on a CPU: small enough for the
+cache, which is faster."""
 
 Moments = Literal["float32", "bfloat16", "8bit"]
 
@@ -31,7 +32,7 @@ class FusedAdamW:
     Args:
         shards: float32 weights by name, stepped in place.
         betas: decay rates of the two moments.
-        weight_decay: by name; per step, multiplied by the learning rate.
+        weight_decay: weight decay per step by name, multiplied by the learning rate.
     """
 
     def __init__(
@@ -58,9 +59,9 @@ class FusedAdamW:
         """Step the weights that have a gradient.
 
         Args:
-            gradients: by name, none of them empty; overwritten.
+            gradients: nonempty gradients by weight name; overwritten.
             lr: learning rate.
-            scale: factor of all gradients.
+            scale: factor applied to all gradients.
         """
         for name, gradient in gradients.items():
             self._shards[name].grad = gradient
@@ -73,7 +74,7 @@ class FusedAdamW:
             self._shards[name].grad = None
 
     def state(self, name: str) -> dict[str, Tensor]:
-        """The moments of a weight, sharing their memory."""
+        """Return a weight's moments, sharing their memory."""
         shard = self._shards[name]
         if not shard.numel():
             return {moment: torch.zeros_like(shard) for moment in MOMENTS}
@@ -96,8 +97,8 @@ class FusedAdamW:
         self._adam.state.clear()
 
     def _allocate(self, shard: Tensor) -> dict[str, Tensor]:
-        """The state of one shard, created the way a first step would if there is none yet."""
-        # torch would allocate it in the first step, after the episodes have been played.
+        """Return the state of one shard, creating it as a first step would if it is missing."""
+        # torch would only allocate it in the first step, after the episodes have been played.
         if not self._adam.state.get(shard):
             self._adam.state[shard] = {
                 "step": torch.zeros((), dtype=torch.float32, device=shard.device),
@@ -108,21 +109,22 @@ class FusedAdamW:
 
 
 class CompactAdamW:
-    """AdamW in float32 on weights or moments that are kept in fewer bits, or in CPU memory.
+    """AdamW that computes in float32 but stores weights or moments compactly or in CPU memory.
 
     A step unpacks a piece of a weight and its state to float32, steps it with a fused kernel and
-    packs it again. A bfloat16 weight and its `remainder` are exactly a float32 weight, so that
-    updates of any size add up.
+    packs it again. A bfloat16 weight and its `remainder` represent a float32 weight exactly, so
+    even tiny updates accumulate.
 
     Args:
         shards: float32 or bfloat16 weights by name, stepped in place.
-        remainders: int16 of the same shapes, one for each bfloat16 weight: its lower bits.
-        moments: how both moments are kept. `8bit` applies to weights with at least 256 values per
-            row: quantized in blocks of 256 (arXiv:2110.02861, by bitsandbytes) that never cross a
-            row, so that they can be sharded by rows. Other weights have float32 moments.
+        remainders: lower bits of each bfloat16 weight, as int16 of the same shape.
+        moments: storage format of both moments. `8bit` applies to weights with at least 256 values
+            per row: they are quantized by bitsandbytes in blocks of 256 (arXiv:2110.02861) that
+            never cross a row, so moments can be sharded by rows. Other weights have float32
+            moments.
         betas: decay rates of the two moments.
-        weight_decay: by name; per step, multiplied by the learning rate.
-        offload: whether moments are kept in CPU memory.
+        weight_decay: weight decay per step by name, multiplied by the learning rate.
+        offload: whether to keep moments in CPU memory.
     """
 
     def __init__(
@@ -165,7 +167,7 @@ class CompactAdamW:
         if scale != 1:
             gradient = gradient * scale
         if "exp_avg_scale" in piece:
-            # Blocks never cross a row, so that the last one of each row has to be filled up.
+            # Blocks never cross a row, so pad each row to whole blocks.
             columns = stored.shape[1]
             missing = piece["exp_avg"].shape[1] - columns
             whole = pad(weight, (0, missing)) if missing else weight
@@ -219,7 +221,7 @@ class CompactAdamW:
             codes_sq,
             beta1,
             beta2,
-            # The third beta and alpha, which other optimizers have.
+            # The third beta and alpha, which only other optimizers use.
             0.0,
             0.0,
             _EPS,
@@ -233,7 +235,7 @@ class CompactAdamW:
         _put_back(kept, moved)
 
     def _maps_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """float32[256] the values that a byte stands for, of the first and the second moment."""
+        """Return the float32[256] dequantization tables of the first and the second moment."""
         from bitsandbytes.functional import create_dynamic_map
 
         if device not in self._maps:
@@ -245,7 +247,7 @@ class CompactAdamW:
         return self._maps[device]
 
     def state(self, name: str) -> dict[str, Tensor]:
-        """The moments and the remainder of a weight, sharing their memory."""
+        """Return a weight's moments and remainder, sharing their memory."""
         low = {REMAINDER: self._remainders[name]} if name in self._remainders else {}
         return {**self._allocate(name), **low}
 
@@ -282,12 +284,12 @@ class CompactAdamW:
     def _zeros(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         if not self._offload or device.type == "cpu":
             return torch.zeros(shape, dtype=dtype, device=device)
-        # Page-locked: each step copies all of it to the GPU and back.
+        # Page-locked, because each step copies all of it to the GPU and back.
         return torch.zeros(shape, dtype=dtype, pin_memory=True)
 
 
 def _pieces(tensors: Mapping[str, Tensor], rows: int) -> Iterator[dict[str, Tensor]]:
-    """Views of the same rows of all tensors, as matrices."""
+    """Yield matrix views of the same rows of all tensors, piece by piece."""
     matrices = {name: tensor.view(rows, -1) for name, tensor in tensors.items()}
     weight = matrices["weight"]
     size = _PIECE_ON_CPU if weight.device.type == "cpu" else _PIECE
@@ -297,27 +299,27 @@ def _pieces(tensors: Mapping[str, Tensor], rows: int) -> Iterator[dict[str, Tens
 
 
 def _put_back(kept: Sequence[Tensor], moved: Sequence[Tensor]) -> None:
-    """Copy what was converted or moved for the step back to where it is kept."""
+    """Copy tensors that were converted or moved for the step back to their storage."""
     for old, new in zip(kept, moved, strict=True):
         if new is not old:
             old.copy_(new)
 
 
 def join(weight: Tensor, remainder: Tensor) -> Tensor:
-    """The float32 tensor whose upper and lower bits these are.
+    """Combine upper and lower bits into a float32 tensor.
 
     Args:
-        weight: bfloat16, the value rounded to the nearest, ties away from zero.
+        weight: bfloat16, the value rounded to nearest, ties away from zero.
         remainder: int16, the lower bits.
     """
-    # A negative remainder means that the upper bits were rounded up: adding it rounds them down.
+    # A negative remainder means the upper bits were rounded up; adding it undoes the rounding.
     bits = (weight.view(torch.int16).to(torch.int32) << 16).add_(remainder)
     return bits.view(torch.float32)
 
 
 def split(full: Tensor, weight: Tensor, remainder: Tensor) -> None:
-    """Write a finite float32 tensor into a bfloat16 one and the lower bits; inverse of `join`."""
+    """Split a finite float32 tensor into bfloat16 and the lower bits, in place; inverts `join`."""
     bits = full.view(torch.int32)
-    # int16 keeps the lower half; half of the last kept bit is added, to round to the nearest.
+    # int16 keeps the lower half. Adding half of the last kept bit rounds the rest to nearest.
     remainder.copy_(bits)
     weight.view(torch.int16).copy_((bits + 0x8000) >> 16)

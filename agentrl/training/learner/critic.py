@@ -20,7 +20,7 @@ from agentrl.types import Batch, TokenSequence, TrainingSample
 
 
 class ValueModel(Backbone):
-    """A critic: a model of its own with a scalar head, one value per state."""
+    """A critic: a separate model with a scalar head that predicts the value of each state."""
 
     headless = True
 
@@ -28,14 +28,14 @@ class ValueModel(Backbone):
         super().__init__(policy, model_adapter)
         size = self.policy.config.get_text_config().hidden_size
         self.head = nn.Linear(size, 1, dtype=self.policy.dtype)
-        # Zeros: the outputs of a random head would be noise in every advantage.
+        # Start at zero: a random head's outputs would add noise to every advantage.
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        # Its memory, the size of the vocabulary, is freed.
+        # Free the vocabulary-sized output head.
         self.policy.lm_head = nn.Identity()
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """float32[N] values before the sampled tokens, and float32[S] after each last token."""
+        """Return float32[N] values before the sampled tokens, float32[S] after each last token."""
         values = self.head(self.hidden(batch)).squeeze(-1).float()
         if self.slice is None:
             return values[batch.logit_positions], values[batch.last_positions]
@@ -48,9 +48,10 @@ class ValueModel(Backbone):
 
 
 def value_loss(values: Tensor, old: Tensor, returns: Tensor, clip: float | None) -> Tensor:
-    """[N] half the squared error, or that of the value clipped to `old` +- `clip` if it is larger.
+    """Return the value loss of each token, [N]: half the squared error.
 
-    Source: the clipping in the reference implementation of arXiv:1707.06347; None disables it.
+    Uses the error of the value clipped to `old` ± `clip` if it is larger, like the reference
+    implementation of arXiv:1707.06347; `clip=None` disables clipping.
     """
     error = (values - returns).square()
     if clip is not None:
@@ -75,17 +76,17 @@ class Critic:
     def score_tokens(
         self, sequences: Sequence[TokenSequence]
     ) -> tuple[list[tuple[float, ...]], list[float]]:
-        """The values before each sampled token, and after the last token of each sequence."""
+        """Return the values before each sampled token and after each sequence's last token."""
         return self._batcher.score(self.model.forward_only, sequences)
 
     def step(
         self, samples: Sequence[tuple[TrainingSample, float]], metrics: MetricAccumulator
     ) -> None:
-        """One optimizer step toward the samples' returns.
+        """Take one optimizer step toward the samples' returns.
 
         Args:
-            samples: with their loss weights; the same on every rank.
-            metrics: gets `value_error`, `value_loss` and `value_grad_norm`.
+            samples: samples with their loss weights; the same on every rank.
+            metrics: receives `value_error`, `value_loss` and `value_grad_norm`.
         """
 
         def losses(micro: MicroBatch[TrainingSample]) -> Tensor:
@@ -93,7 +94,7 @@ class Critic:
             assert inputs.values is not None, "score_tokens computed them"
             assert inputs.returns is not None, "the algorithm's advantages have returns"
             values: Tensor = self.model.module(micro.batch)[0]
-            # What is logged is the error itself: the loss is halved and clipped.
+            # Log the plain error: the loss is halved and clipped.
             error = (values.detach() - inputs.returns).square()
             metrics.add({"value_error": error}, micro.counts_in_metrics, count="values")
             return value_loss(values, inputs.values, inputs.returns, self._config.clip)

@@ -16,7 +16,7 @@ from agentrl.types import TokenSequence
 def bce_gradients(
     ratios: Sequence[float], labels: Sequence[float], beta: float
 ) -> tuple[list[float], float]:
-    """Binary cross-entropy of predicted outcomes, and its gradient.
+    """Compute the binary cross-entropy of predicted outcomes and its gradient.
 
     Args:
         ratios: [E] log-ratio of reward model to reference, summed over an episode's tokens.
@@ -24,13 +24,13 @@ def bce_gradients(
         beta: scale of the reward.
 
     Returns:
-        [E] derivative of each episode's cross-entropy between label and sigmoid(beta * ratio) by
-        the ratio, and so by the log-probability of each of its tokens; and the cross-entropy in
-        nats, averaged over the episodes, 0 without any.
+        [E] derivative of each episode's cross-entropy between label and sigmoid(beta * ratio) with
+        respect to the ratio, and thus to the log-probability of each of its tokens; and the mean
+        cross-entropy over the episodes in nats, 0 without episodes.
     """
     logits = beta * torch.tensor(ratios, dtype=torch.float64)
     targets = torch.tensor(labels, dtype=torch.float64)
-    # float64: log-ratios summed over a long episode are large.
+    # float64, because log-ratios summed over a long episode are large.
     loss = binary_cross_entropy_with_logits(logits, targets).item() if ratios else 0.0
     return (beta * (torch.sigmoid(logits) - targets)).tolist(), loss
 
@@ -50,10 +50,10 @@ class ImplicitReward:
         self._batcher, self._temperature = batcher, temperature
 
     def step(self, samples: Sequence[tuple[TokenSequence, float]]) -> float:
-        """One optimizer step on the cross-entropy of outcomes.
+        """Take one optimizer step on the cross-entropy of outcomes.
 
         Args:
-            samples: each with the gradient of its episode; see `bce_gradients`.
+            samples: samples with their episodes' gradients; see `bce_gradients`.
 
         Returns:
             The gradient norm; not finite if the step was skipped.

@@ -1,1 +1,1 @@
-"""Which tokens of a batch attend to which, and kernels that skip the others."""
+"""Attention masks of packed batches, and kernels that skip masked blocks."""

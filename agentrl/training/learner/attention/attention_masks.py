@@ -1,4 +1,4 @@
-"""Which tokens attend to which, where a row holds several sequences or images.
+"""Attention masks for rows that hold several sequences or images.
 
 Shapes: B rows; L padded tokens.
 """
@@ -22,7 +22,7 @@ def check_layers(settings: Any) -> None:
     """Check that a decoder has only layers for which masks can be built.
 
     Raises:
-        ConfigError: it has others.
+        ConfigError: the decoder has other layers.
     """
     if others := {*(getattr(settings, "layer_types", None) or ())} - {_FULL, _SLIDING}:
         raise ConfigError(
@@ -32,27 +32,27 @@ def check_layers(settings: Any) -> None:
 
 
 def is_causal(settings: Any) -> bool:
-    """Whether a row of one sequence needs no mask: causal layers, without a window or cap."""
+    """Whether a row of one sequence needs no mask: all layers are causal, without window or cap."""
     return _window(settings) is None and getattr(settings, "attn_logit_softcapping", None) is None
 
 
 def build(
     ends: Tensor, positions: Tensor, images: Tensor | None, settings: Any, *, blocks: bool = False
 ) -> Tensor | BlockMask | dict[str, Tensor] | dict[str, BlockMask]:
-    """The attention masks of a batch, as transformers' decoders take them.
+    """Build a batch's attention masks in the form that transformers' decoders take.
 
     Args:
         ends: int64[B, L], see `Batch.subtree_ends`.
-        positions: int64[..., B, L], of each token in its sequence.
-        images: bool[B, L], True on the tokens of images, which attend to each other in both
-            directions; None for a decoder that is causal everywhere.
+        positions: int64[..., B, L], position of each token in its sequence.
+        images: bool[B, L], True on image tokens, which attend to each other in both directions;
+            None for a decoder that is causal everywhere.
         settings: the decoder's configuration.
         blocks: whether the attention is FlexAttention.
 
     Returns:
-        [B, 1, L, L], True where query (dim 2) attends to key (dim 3); for eager attention, what is
-        added to the logits; for FlexAttention, its blocks. A decoder with several kinds of layers
-        gets one for each.
+        bool[B, 1, L, L], True where query (dim 2) attends to key (dim 3); for eager attention, the
+        bias added to the logits; for FlexAttention, a block mask. A decoder with several kinds of
+        layers gets one mask for each kind.
     """
     numbers = None if images is None else _image_numbers(images)
     if positions.dim() > 2:
@@ -71,7 +71,7 @@ def build(
 
 
 def _window(settings: Any) -> int | None:
-    """Tokens of the sliding window; None if no layer has one."""
+    """Return the sliding window's size in tokens; None if no layer has a window."""
     kinds = getattr(settings, "layer_types", None)
     return None if kinds and _SLIDING not in kinds else getattr(settings, "sliding_window", None)
 
@@ -97,24 +97,24 @@ def block_mask(
     numbers: Tensor | None = None,
     window: int | None = None,
 ) -> BlockMask:
-    """The blocks of a row's attention, found from the extremes of each block of tokens.
+    """Build a block mask from the minimum and maximum of each block of tokens.
 
-    torch's `create_block_mask` would compute the whole mask. Here a block may count as partly
-    masked although it is fully or not visible: FlexAttention evaluates the mask in it.
+    torch's `create_block_mask` would compute the whole mask. Here, a block that is fully visible or
+    fully hidden may count as partly masked, which is safe: FlexAttention evaluates the mask in it.
 
     Args:
         ends: int64[B, L], see `Batch.subtree_ends`.
-        positions: int64[B, L], of each token in its sequence; only for a window.
-        numbers: int64[B, L], of each token's image, from 1 on, ascending; 0 outside of images.
+        positions: int64[B, L], position of each token in its sequence; only for a window.
+        numbers: int64[B, L], ascending number of each token's image, from 1; 0 outside images.
             Tokens of an image attend to each other in both directions.
-        window: how far back tokens attend; None for no bound.
+        window: how far back tokens attend; None for no limit.
     """
     length = ends.shape[1]
     starts = torch.arange(0, length, BLOCK, device=ends.device)
     before = starts[:, None] > starts[None, :]
     low, high = _extremes(ends)
     visible = (before & (high[:, None, :] > starts[:, None])) | (starts[:, None] == starts)
-    # The last block of queries ends beyond the row, so that it is never whole, as with torch.
+    # A last query block that extends beyond the row never counts as whole; torch does the same.
     whole = before & (low[:, None, :] >= starts[:, None] + BLOCK)
     if window is not None:
         assert positions is not None, "a window is counted in positions"
@@ -147,16 +147,16 @@ def block_mask(
 
 
 def _extremes(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest value of each block of tokens, of [B, L] values."""
+    """Return the smallest and the largest of [B, L] values in each block of tokens."""
     padding = -values.shape[1] % BLOCK
-    # A row's last value stands for the padding, which so changes no extreme.
+    # Pad with the row's last value, which changes no extreme.
     padded = torch.cat([values, values[:, -1:].expand(-1, padding)], dim=1)
     low, high = padded.view(len(values), -1, BLOCK).aminmax(dim=2)
     return low, high
 
 
 def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many key blocks of each query block are set, and all of them, those first.
+    """Return each query block's number of set key blocks, and all key blocks, set ones first.
 
     Args:
         blocks: bool[B, query blocks, key blocks]
@@ -166,7 +166,7 @@ def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def causal_mask(ends: Tensor) -> Tensor:
-    """bool[B, 1, L, L]: True where query (dim 2) attends to key (dim 3).
+    """Return bool[B, 1, L, L], True where query (dim 2) attends to key (dim 3).
 
     Args:
         ends: int64[B, L], see `Batch.subtree_ends`.
@@ -176,16 +176,16 @@ def causal_mask(ends: Tensor) -> Tensor:
 
 
 def _image_numbers(images: Tensor) -> Tensor:
-    """int64[B, L]: the number of each token's image in its row, from 1 on; 0 outside of images."""
+    """Return int64[B, L], the number of each token's image in its row, from 1; 0 outside images."""
     starts = images & ~F.pad(images[:, :-1], (1, 0))
     return torch.where(images, starts.long().cumsum(-1), 0)
 
 
 def sequence_bounds(ends: Tensor) -> dict[str, Any]:
-    """The bounds of each sample in a row, as transformers passes them to flash-attn.
+    """Return the bounds of each sample in a row, as transformers passes them to flash-attn.
 
     Args:
-        ends: int64[1, L], of samples one after the other, without padding.
+        ends: int64[1, L], see `Batch.subtree_ends`; samples follow each other without padding.
     """
     assert len(ends) == 1, f"variable-length attention takes a single row, not {len(ends)}"
 

@@ -1,6 +1,6 @@
-"""FlexAttention in a Hugging Face model's decoder: masked blocks are skipped, and never stored.
+"""FlexAttention in a Hugging Face model's decoder: skips masked blocks and stores no full mask.
 
-Shapes: B rows; L columns; H heads, K of keys and values; D head dimension.
+Shapes: B rows; L columns; H query heads; K key and value heads; D head dimension.
 """
 
 from collections.abc import Callable
@@ -20,24 +20,24 @@ Attended = tuple[Tensor, Tensor | None]
 def prepare(
     policy: nn.Module, attention: str, device: torch.device, *, shares_prefixes: bool = True
 ) -> bool:
-    """Let a model's decoder compute with FlexAttention wherever it is given a `BlockMask`.
+    """Let a model's decoder use FlexAttention whenever it is given a `BlockMask`.
 
-    With other masks it computes as before. transformers has an attention of this kind, but not for
-    every family, and without SDPA for rows that need no mask.
+    Other masks are computed as before. transformers has its own FlexAttention, but not for every
+    family, and without a fallback to SDPA for rows that need no mask.
 
     Args:
         policy: a Hugging Face model; changed in place.
         attention: `model.attention`.
-        device: of the model. On the CPU, FlexAttention has no backward pass and is used only if
-            `attention` is `flex`.
-        shares_prefixes: whether rows may hold trees; if not, flash-attn needs no masks, as it
+        device: the model's device. On the CPU, FlexAttention has no backward pass and is used only
+            if `attention` is `flex`.
+        shares_prefixes: whether rows may hold trees; if not, flash-attn needs no masks, because it
             separates sequences by their lengths.
 
     Returns:
-        Whether to give it such masks.
+        Whether to pass block masks to the decoder.
 
     Raises:
-        ConfigError: `attention` is `flex`, and the model has an attention of its own.
+        ConfigError: `attention` is `flex`, but the model has its own attention implementation.
     """
     from transformers import AttentionInterface
 
@@ -65,7 +65,7 @@ def prepare(
 
 
 class _BlockAttention:
-    """An attention function of transformers that also takes block masks."""
+    """A transformers attention function that also accepts block masks."""
 
     def __init__(self, otherwise: Callable[..., Attended]) -> None:
         self._otherwise = otherwise
@@ -108,16 +108,16 @@ def attend(
         query: [B, H, L, D]
         key: [B, K, L, D]; K divides H.
         value: [B, K, L, D]
-        mask: of B rows.
-        scaling: factor of the logits; None for D ** -0.5.
-        softcap: caps the logits at this size by a tanh, as Gemma 2 does.
-        dropout: must be 0; FlexAttention has none.
+        mask: block mask of B rows.
+        scaling: factor applied to the logits; None for D ** -0.5.
+        softcap: limit on the logits' magnitude, applied with tanh as in Gemma 2.
+        dropout: must be 0; FlexAttention does not support dropout.
 
     Returns:
         [B, H, L, D]
 
     Raises:
-        ConfigError: the model has dropout in its attention.
+        ConfigError: the model uses attention dropout.
     """
     if dropout:
         raise ConfigError(
@@ -149,8 +149,8 @@ def _capped(softcap: float) -> Callable[..., Tensor]:
 
 @cache
 def _compiled() -> Callable[..., Tensor]:
-    """FlexAttention as a kernel; uncompiled, it would store all logits."""
-    # One variant for each kind of mask, with and without gradient, and for short rows.
+    """Return FlexAttention compiled to a kernel; uncompiled, it would store all logits."""
+    # Compile variants for each kind of mask, with and without gradient, and for short rows.
     whole: Any = flex_attention.flex_attention
     found: Callable[..., Tensor] = torch.compile(whole, dynamic=True, recompile_limit=64)  # type: ignore[call-overload]
     return found
