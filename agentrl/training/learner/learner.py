@@ -40,19 +40,19 @@ from agentrl.weight_sync.weight_transport import StreamedTransport
 _log = logging.getLogger(__name__)
 
 _CLOSE_S = 10.0
-"""Time to finish writing a state when the learner is closed, in seconds."""
+"""Seconds to wait for a state to be written when the learner is closed."""
 
 
 class Learner:
-    """One rank of the learner; every rank gets the same samples and computes its part of them.
+    """One rank of the learner. Every rank gets the same samples and computes its share.
 
     Args:
-        settings: of the job.
+        settings: the job's learner settings.
         folder: the model to start from, in the Hugging Face format.
-        rank: this process, from 0.
+        rank: number of this rank, from 0.
         world_size: number of ranks.
         rendezvous: `tcp://host:port` of the process group; None for a single rank.
-        wrap: what the trained model computes, see `LearnerModels`.
+        wrap: class that wraps the trained model; see `LearnerModels`.
 
     Raises:
         ConfigError: the model cannot be loaded.
@@ -81,19 +81,19 @@ class Learner:
         self._sender: WeightSender | None = None
         self._saving: sharded_checkpoint.BackgroundWrite | None = None
         self._writers: ProcessGroup | None = None
-        """Process group of all ranks, for what they write in the background."""
+        """Process group of all ranks for background checkpoint writes."""
         self._host = urlsplit(rendezvous or "").hostname or "127.0.0.1"
         self.version = 0
         """Number of calls of `update`."""
 
     def score_tokens(self, sequences: Sequence[TokenSequence]) -> list[TokenScores]:
-        """Score recorded tokens by the models that the algorithm requires; a collective call.
+        """Score recorded tokens with the models that the algorithm requires; a collective call.
 
         Args:
-            sequences: the same on every rank, each with sampled tokens.
+            sequences: sequences with sampled tokens; the same on every rank.
 
         Returns:
-            One for each sequence.
+            Scores of each sequence.
         """
         self._models.prepare_rl()
         models = self._models
@@ -136,32 +136,32 @@ class Learner:
     ) -> dict[str, float]:
         """Train on one step's samples: `algorithm.epochs` passes of one or more optimizer steps.
 
-        The weight of a token belongs to the step: the mean of the losses of a pass's optimizer
-        steps is the loss over all samples, however these are divided among them.
+        Token weights refer to the whole step: the mean loss of a pass's optimizer steps is the loss
+        over all samples, however the samples are divided among the optimizer steps.
 
         Samples whose advantages are all zero count in the loss but are not computed, unless the
         algorithm requires all tokens: the gradient is the same.
 
         Args:
-            samples: the same on every rank.
-            step: seeds the shuffle; None takes the number of updates so far.
-            kl_coefficient: overrides the configuration's, if it is adapted.
+            samples: the step's samples; the same on every rank.
+            step: seeds the shuffle; None uses the number of updates so far.
+            kl_coefficient: overrides the configured coefficient if it is adapted.
 
         Returns:
             loss, grad_norm, lr: means over the optimizer steps. clip_share, entropy (nats),
             approx_kl (k3 against the engine's log-probabilities), kl (against the reference, if
-            there is one), correction (the mean importance weight, if there is one): means over the
-            computed tokens; the entropy over the tokens compared with the engine if none was
-            computed. value_error, value_loss, value_grad_norm: the critic's, implicit_grad_norm:
-            the implicit reward model's, if there are such. mismatch_*: see
-            `measure_mismatch`. tokens: number of sampled tokens; tokens_computed: per pass.
-            optimizer_steps: the policy's; skipped: those of any model that were not taken.
-            kl_coefficient if there is a KL term, version, seconds; peak_memory_gb, in units of 10^9
-            bytes, of tensors on the first rank's accelerator, if there is one.
+            any), correction (the mean importance weight, if used): means over the computed tokens;
+            if no token was computed, entropy is over the tokens compared with the engine.
+            value_error, value_loss, value_grad_norm: of the critic, if any. implicit_grad_norm: of
+            the implicit reward model, if any. mismatch_*: see `measure_mismatch`. tokens: number
+            of sampled tokens; tokens_computed: number of computed tokens per pass.
+            optimizer_steps: steps of the policy; skipped: skipped steps of all models.
+            kl_coefficient if there is a KL term, version, seconds; peak_memory_gb: peak memory of
+            tensors on the first rank's accelerator, if any, in units of 10^9 bytes.
 
         Raises:
-            LearnerError: loss or gradient of a model were not finite in `MAX_SKIPS` of its
-                optimizer steps in a row.
+            LearnerError: a model's loss or gradient was not finite in `MAX_SKIPS` consecutive
+                optimizer steps.
         """
         started = time.perf_counter()
         settings = self._settings.algorithm
@@ -171,7 +171,7 @@ class Learner:
         metrics = MetricAccumulator(self._rank)
         orders = self._shuffled(samples, self.version if step is None else step)
         compared = {}
-        # First of all: after an optimizer step the weights are no longer the engine's.
+        # Compare first: after an optimizer step, learner and engine weights differ.
         if self._settings.train.compare_engine:
             compared = self._compare_with_engine([samples[i] for i in orders[0].tolist()])
         self._train_on(samples, orders, metrics, coefficient)
@@ -183,23 +183,24 @@ class Learner:
             result["kl_coefficient"] = coefficient
         if (peak := accelerators.peak_memory()) is not None:
             result["peak_memory_gb"] = peak / 1e9
-        # An engine may share the device, and needs the memory that torch would keep.
+        # An engine on the same device may need the memory that torch would keep cached.
         accelerators.release_cached_memory()
         result["seconds"] = time.perf_counter() - started
         return result
 
     def _shuffled(self, samples: Sequence[TrainingSample], step: int) -> list[Tensor]:
-        """A permutation of the samples for each epoch."""
-        # A function of the run's seed and the step, so that all ranks, and a resumed job, agree.
+        """Return a permutation of the samples for each epoch."""
+        # Seed with the run's seed and the step, so that all ranks and a resumed job agree.
         shuffle = torch.Generator().manual_seed(self._settings.seed * 1_000_003 + step)
         epochs = self._settings.algorithm.epochs
         return [torch.randperm(len(samples), generator=shuffle) for _ in range(epochs)]
 
     def _compare_with_engine(self, samples: Sequence[TrainingSample]) -> dict[str, float]:
-        """Measure the mismatch to the engine, before any optimizer step.
+        """Measure the mismatch with the engine, before any optimizer step.
 
-        With `train.mode=async` only on what the learner's current weights sampled. Otherwise on
-        everything: an engine that missed an update has another version. Never on replayed samples.
+        With `train.mode=async`, compare only samples drawn with the learner's current weights.
+        Otherwise compare all, to detect an engine that missed an update. Never compare replayed
+        samples.
         """
         samples = [sample for sample in samples if not sample.replayed]
         if self._settings.train.mode == "async":
@@ -214,7 +215,7 @@ class Learner:
         metrics: MetricAccumulator,
         kl_coefficient: float,
     ) -> None:
-        """The optimizer steps of all models: a pass over the samples in each order."""
+        """Take all models' optimizer steps, in one pass over the samples for each order."""
         settings, implicit = self._settings.algorithm, self._models.implicit_reward
         gradients = [(s, s.bce_gradient) for s in samples if s.bce_gradient is not None]
         if implicit is not None and gradients:
@@ -224,12 +225,12 @@ class Learner:
         nonzero = sum(sample.has_advantage for sample in samples)
         size = settings.minibatch
         num_steps = 1 if size is None else max(1, math.ceil(nonzero / size))
-        # `aggregate: constant` divides by the most tokens that an episode can sample.
+        # By default, `aggregate: constant` divides by the most tokens an episode can sample.
         longest = settings.aggregate_constant
         if longest is None:
             longest = float(self._settings.max_turns * self._settings.rollout.max_new_tokens)
-        # A token's weight is its share of the loss of all samples. Each of the `num_steps` parts
-        # takes it times their number, so that the mean of the parts' losses is the whole loss.
+        # A token's weight is its share of the loss of all samples. Multiply it by `num_steps`, so
+        # that the mean loss of the parts is the whole loss.
         of_policy = loss_weights(samples, settings.aggregate, longest)
         of_critic = loss_weights(samples, "token_mean")
         critic = self._algorithm.requires.critic
@@ -262,7 +263,7 @@ class Learner:
         total = self._batcher.backward(
             samples, lambda micro: self._token_losses(micro, metrics, kl_coefficient)
         )
-        # The decay is over training steps, of which skipped ones do not count.
+        # Decay follows training steps, not counting skipped ones.
         updates = self.version - models.skipped_updates
         past = min(1.0, updates / max(1, self._settings.train.steps - 1))
         lr = learning_rate(self._settings.optim, past, models.optimizer.num_steps)
@@ -275,7 +276,7 @@ class Learner:
         metrics: MetricAccumulator,
         kl_coefficient: float,
     ) -> Tensor:
-        """[N] the loss of every sampled token."""
+        """Return the loss of every sampled token, [N]."""
         settings, batch = self._settings.algorithm, micro.batch
         targets = token_targets(micro.samples, self._rank.device)
         needs_entropy = settings.entropy_coefficient > 0
@@ -290,7 +291,7 @@ class Learner:
         )
         with boundary(LearnerError, f"algorithm.loss.name={settings.loss.name} fails"):
             result = self._algorithm.loss(inputs)
-            # Another shape would be broadcast without a word.
+            # A wrong shape would be broadcast silently.
             if result.loss.shape != logprobs.shape:
                 raise ValueError(
                     f"it returned shape {list(result.loss.shape)}, must be "
@@ -310,7 +311,7 @@ class Learner:
         if needs_entropy:
             loss = loss - settings.entropy_coefficient * entropy
         with torch.no_grad():
-            # The engine sampled the tokens: this estimates KL(engine | learner).
+            # The tokens were sampled by the engine, so this estimates KL(engine | learner).
             values["approx_kl"] = k3(batch.logprobs, logprobs)
             metrics.add(values, micro.counts_in_metrics)
         return loss
@@ -325,17 +326,17 @@ class Learner:
         accelerators.release_cached_memory()
 
     def offline_step(self, sequences: Sequence[TokenSequence], lr: float) -> dict[str, float]:
-        """One step of training on a data set, at temperature 1.
+        """Take one step of training on a data set, at temperature 1.
 
         Args:
-            sequences: of whole examples, the same on every rank.
+            sequences: sequences of whole examples; the same on every rank.
             lr: learning rate of this step.
 
         Returns:
-            loss, grad_norm, lr, tokens, skipped, seconds. Of supervised training, the loss is the
-            mean negative log-likelihood per sampled token; token_accuracy (fraction of tokens that
-            are the most probable ones), entropy. Otherwise see `preference_update` and
-            `reward_update`.
+            loss, grad_norm, lr, tokens, skipped, seconds. In supervised training, the loss is the
+            mean negative log-likelihood per sampled token, and there are also token_accuracy
+            (fraction of tokens that the model finds most probable) and entropy. Otherwise see
+            `preference_update` and `reward_update`.
 
         Raises:
             LearnerError: see `update`.
@@ -344,19 +345,19 @@ class Learner:
         return self._models.offline.step(sequences, lr)
 
     def offline_loss(self, sequences: Sequence[TokenSequence]) -> dict[str, float]:
-        """The loss of training on a data set, without a step.
+        """Compute the loss of training on a data set, without taking a step.
 
         Args:
-            sequences: of whole examples, the same on every rank.
+            sequences: sequences of whole examples; the same on every rank.
 
         Returns:
-            loss, other means as in `offline_step`, and count: of what they are means.
+            loss, other means as in `offline_step`, and count, the number of items averaged.
         """
         assert self._models.offline is not None, "begin_offline was not called"
         return self._models.offline.measure(sequences)
 
     def weights(self) -> dict[str, Tensor]:
-        """The full weights by name, on the CPU, in `model.dtype`; a collective call."""
+        """Return the full weights by name, on the CPU, in `model.dtype`; a collective call."""
         return self._policy.weights()
 
     def save_weights(self, path: Path) -> None:
@@ -372,21 +373,21 @@ class Learner:
         self._policy.save_adapter(folder)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the weights that `send_weights` sends, by name."""
+        """Return the shapes of the weights that `send_weights` sends, by name."""
         return self._policy.shapes()
 
     def send_weights(self, transport: str, link: EngineLink) -> str | None:
         """Send the full weights to engines that await them; a collective call.
 
         Args:
-            transport: names a streamed transport; the same in every call.
-            link: calls the engines. If some of them have changed since the last call, all are
-                connected again.
+            transport: name of a streamed transport; the same in every call.
+            link: calls the engines. If any engine has changed since the last call, all are
+                reconnected.
 
         Returns:
-            Their checksum if `train.check_weights` is set, else None; see `join_digests`.
+            The weights' checksum if `train.check_weights` is set, else None; see `join_digests`.
         """
-        # An engine that was restarted is a new member of a group that cannot grow.
+        # A restarted engine cannot join the existing group: process groups cannot grow.
         if self._sender is not None and self._sender.members != link.members:
             self._sender.close()
             self._sender = None
@@ -403,7 +404,7 @@ class Learner:
         """Read weights written by `save_weights` or `export`; optimizers are unchanged.
 
         Raises:
-            ConfigError: they belong to another model, or the file holds no weights.
+            ConfigError: the weights belong to another model, or the file holds no weights.
         """
         self._policy.load(path)
 
@@ -422,21 +423,24 @@ class Learner:
         learner_state.save(self._models, self.version, folder)
 
     def begin_save_state(self, folder: Path) -> None:
-        """Copy the state to CPU memory, and save it in a thread; see `save_state`.
+        """Copy the state to CPU memory and save it in a thread; see `save_state`.
 
-        Where the copies of all ranks do not fit into the node's memory, this writes the state.
-        Call it again only once `is_state_saved`.
+        If the copies of all ranks do not fit into the node's memory, this writes the state before
+        it returns. Call it again only once `is_state_saved` returns True.
         """
         if not self._copies_fit():
             self.save_state(folder)
             return
-        # Collectives of two threads must not meet in one group.
+        # Two threads must not run collectives in the same group.
         if self._writers is None:
             self._writers = self._rank.new_cpu_group(self._settings.train.deadline_s)
         self._saving = learner_state.begin_save(self._models, self.version, folder, self._writers)
 
     def _copies_fit(self) -> bool:
-        """Whether the ranks of each machine can copy their states at once; equal on every rank."""
+        """Whether the ranks of each machine can copy their states at the same time.
+
+        The result is the same on every rank.
+        """
         own = learner_state.num_bytes(self._models)
         here = torch.tensor([machine_id(), own, host_memory().free], device=self._rank.device)
         fits = copies_fit(self._rank.gather(here).tolist())
@@ -449,7 +453,7 @@ class Learner:
         return fits
 
     def is_state_saved(self) -> bool:
-        """Whether what `begin_save_state` has begun is on disk.
+        """Whether the state that `begin_save_state` copied is on disk.
 
         Raises:
             OSError: the disk is full.
@@ -459,10 +463,10 @@ class Learner:
     def restore(self, folder: Path) -> None:
         """Continue exactly where `save_state` was called, with any number of ranks.
 
-        If that was during a warm start, call `begin_offline` first.
+        If the state was saved during a warm start, call `begin_offline` first.
 
         Raises:
-            ConfigError: it is broken, or belongs to another model or job.
+            ConfigError: the state is broken, or belongs to another model or job.
         """
         self.version = learner_state.restore(self._models, folder)
 
@@ -472,7 +476,7 @@ class Learner:
             self._sender.close()
             self._sender = None
         if self._saving is not None:
-            # The call that waits for the state raises it.
+            # The call that waits for the state reports a failed write.
             with contextlib.suppress(OSError):
                 self._saving.is_done(_CLOSE_S)
         self._rank.leave()
@@ -482,7 +486,7 @@ def copies_fit(ranks: Sequence[tuple[int, int, int]]) -> bool:
     """Whether every machine has memory for copies of its ranks' states.
 
     Args:
-        ranks: the machine, the bytes of the state, and the free bytes that each rank sees.
+        ranks: each rank's machine id, state size and visible free memory in bytes.
     """
     machines = {machine for machine, _, _ in ranks}
     needed = {m: sum(own for machine, own, _ in ranks if machine == m) for m in machines}

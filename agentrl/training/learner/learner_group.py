@@ -29,12 +29,11 @@ from agentrl.training.learner.network.backbone import Backbone
 from agentrl.training.learner.network.logprob_model import LogprobModel
 
 _SIOCGIFADDR = 0x8915
-"""Linux: the IPv4 address of an interface (netdevice(7))."""
+"""Linux ioctl that returns an interface's IPv4 address (netdevice(7))."""
 _CLOSE_S = 10.0
-"""Time for a rank to deliver its logs before it is killed, in seconds."""
+"""Seconds that a rank gets to deliver its logs before it is killed."""
 _NOTICE_S = 3.0
-"""Time for Ray to report a dead rank after another one has lost its connection to it, in
-seconds."""
+"""Seconds to wait for Ray to report a dead rank after another rank lost its connection to it."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,13 +42,13 @@ R = TypeVar("R")
 def _on_all(
     method: Callable[Concatenate[Learner, P], R],
 ) -> Callable[Concatenate["LearnerGroup", P], R]:
-    """Make a call on every rank, and return rank 0's result; paths are made absolute."""
+    """Make a method call every rank and return rank 0's result; paths are made absolute."""
 
     @functools.wraps(method)
     def call(group: "LearnerGroup", /, *args: P.args, **kwargs: P.kwargs) -> R:
         import ray
 
-        # Samples with their images are stored once, not once for every rank.
+        # Store samples and their images once instead of once per rank.
         shared = [ray.put(arg.absolute() if isinstance(arg, Path) else arg) for arg in args]
         actors = group._actors
         calls = [actor.call.remote(method, *shared, **kwargs) for actor in actors]
@@ -64,7 +63,7 @@ class LearnerGroup:
 
     Args:
         actors: rank 0 first.
-        deadline_s: for any call; a rank that dies is noticed at once.
+        deadline_s: time limit of any call; a dead rank is noticed immediately.
         reservation: where the ranks run.
         run: the run's folder, for checkpoints and the logs of the ranks.
     """
@@ -120,29 +119,29 @@ class LearnerGroup:
     send_weights = _on_all(Learner.send_weights)
 
     def load_weights(self, path: Path) -> None:
-        """See Learner.load_weights; every rank gets the file."""
+        """See `Learner.load_weights`; every rank gets the file."""
         self._read(Learner.load_weights, path)
 
     def restore(self, folder: Path) -> None:
-        """See Learner.restore; every rank gets the folder."""
+        """See `Learner.restore`; every rank gets the folder."""
         self._read(Learner.restore, folder)
 
     def export(self, folder: Path) -> None:
-        """See Learner.export; the folder is written on this process's node."""
+        """See `Learner.export`; the folder is written on this process's node."""
         self._bring_back(*self._begin_write(Learner.export, folder))
 
     def save_state(self, folder: Path) -> None:
-        """See Learner.save_state; what ranks write on other nodes is brought to this one."""
+        """See `Learner.save_state`; shards written on other nodes are copied to this node."""
         self._bring_back(*self._begin_write(Learner.save_state, folder))
 
     def begin_save_state(self, folder: Path) -> None:
-        """See Learner.begin_save_state."""
+        """See `Learner.begin_save_state`."""
         self._saving = self._begin_write(Learner.begin_save_state, folder)
 
     def is_state_saved(self) -> bool:
-        """See Learner.is_state_saved; brings what ranks wrote on other nodes to this one.
+        """See `Learner.is_state_saved`; copies shards written on other nodes to this node.
 
-        An update of the ranks has to end first.
+        Waits for an update that the ranks are running.
         """
         calls = [actor.call.remote(Learner.is_state_saved) for actor in self._actors]
         if not all(self._wait(calls)):
@@ -162,7 +161,7 @@ class LearnerGroup:
     def _begin_write(
         self, method: Callable[[Learner, Path], None], folder: Path
     ) -> tuple[Path, Path]:
-        """Let each rank write; return where ranks on other nodes write, and the folder."""
+        """Let each rank write; return the folder used on other nodes and the absolute `folder`."""
         folder = folder.absolute()
         outbox = Path(tempfile.gettempdir()) / f"agentrl-outbox-{uuid.uuid4().hex}"
         paths = [outbox if self._run.is_away(node) else folder for node in self._nodes]
@@ -170,7 +169,7 @@ class LearnerGroup:
         return outbox, folder
 
     def _call_each(self, method: Callable[[Learner, Path], None], paths: Sequence[Path]) -> None:
-        """Call a method on every rank with a path of its own."""
+        """Call a method on every rank, each with its own path."""
         ranks = zip(self._actors, paths, strict=True)
         self._wait([actor.call.remote(method, path) for actor, path in ranks])
 
@@ -179,7 +178,7 @@ class LearnerGroup:
             self._reservation.bring_back(outbox, node, folder)
 
     def close(self) -> None:
-        """End the actors; may be called twice."""
+        """Kill the actors; may be called twice."""
         import ray
 
         ranks = zip(self._actors, self._nodes, strict=False)
@@ -192,10 +191,10 @@ class LearnerGroup:
         self._run.close()
 
     def _wait(self, references: list[Any]) -> list[Any]:
-        """All results; the first failure is raised at once, as other ranks may block on it.
+        """Wait for all results. Raise the first failure immediately: others may wait for that rank.
 
         Raises:
-            LearnerLost: a rank died, or did not answer in time.
+            LearnerLost: a rank died or did not answer in time.
             LearnerError: a rank failed.
         """
         import ray
@@ -215,10 +214,12 @@ class LearnerGroup:
         return [self._get(reference, rank) for rank, reference in enumerate(references)]
 
     def _raise_death(self, references: Sequence[Any], pending: Sequence[Any]) -> None:
-        """Raise the error of a rank that died, which others notice as a lost connection.
+        """Raise an error for a pending rank that died, if Ray reports a dead one.
+
+        Other ranks notice its death only as a lost connection.
 
         Raises:
-            LearnerLost: one of the pending ranks died; others are left alone.
+            LearnerLost: a pending rank died.
         """
         import ray
         import ray.exceptions
@@ -232,7 +233,7 @@ class LearnerGroup:
                     ray.get(reference)
                 except ray.exceptions.RayActorError as error:
                     raise _died(references.index(reference), error) from None
-                except Exception:  # a consequence, too
+                except Exception:  # also a consequence of the death
                     continue
 
     def _get(self, reference: Any, rank: int) -> Any:
@@ -260,21 +261,21 @@ def _died(rank: int, error: Exception) -> LearnerLost:
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Whether a rank failed through another one, its accelerator, or a lack of memory."""
+    """Whether a rank failed because of another rank, its accelerator or lack of memory."""
     known = (dist.DistError, torch.OutOfMemoryError, torch.AcceleratorError, MemoryError)
     # Gloo raises plain RuntimeErrors.
     return isinstance(error, known) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 class LearnerActor:
-    """One rank in a process of its own."""
+    """One rank of the learner in its own process."""
 
     def pid(self) -> int:
-        """The actor's process id."""
+        """Return the actor's process id."""
         return os.getpid()
 
     def address(self) -> str:
-        """A free port of this machine, for the process group of the ranks."""
+        """Return a free address of this machine for the ranks' process group."""
         host = self._host()
         return f"tcp://{host}:{free_port(host)}"
 
@@ -297,10 +298,10 @@ class LearnerActor:
         self._run = None if run is None else run.open()
         if self._run is not None:
             ray_cluster.redirect_output(self._run.folder, f"learner{rank}")
-        # Otherwise gloo takes the interface that the host's name has, often the loopback.
+        # By default, gloo uses the interface that the host name resolves to, often the loopback.
         if (interface := _interface_of(self._host())) is not None:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        # Ray gives an actor one thread; on the CPU the ranks share the machine.
+        # Ray gives an actor only one thread. On the CPU, the ranks share the machine's cores.
         torch.set_num_threads(max(1, cores() // world_size))
         self._learner = Learner(
             LearnerSettings.of(job.open()), folder, rank, world_size, rendezvous, wrap
@@ -309,17 +310,17 @@ class LearnerActor:
     def call(
         self, method: Callable[Concatenate[Learner, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Call a method of the learner."""
+        """Call a learner method."""
         return method(self._learner, *args, **kwargs)
 
     def close(self) -> None:
-        """Deliver the rest of the logs."""
+        """Deliver the remaining logs."""
         if self._run is not None:
             self._run.close()
 
 
 def _interface_of(address: str) -> str | None:
-    """The network interface with an IPv4 address; None if there is none, as on other systems."""
+    """Return the network interface with an IPv4 address; None if not found or not on Linux."""
     if sys.platform != "linux":
         return None
     import fcntl
@@ -335,7 +336,7 @@ def _interface_of(address: str) -> str | None:
 
 
 AnyLearner = Learner | LearnerGroup
-"""The learner wherever it runs, as the training loop uses it; every call blocks."""
+"""The learner as the training loop uses it, wherever it runs; every call blocks."""
 
 
 def open_learner(
@@ -346,13 +347,13 @@ def open_learner(
     run: Path | None = None,
     wrap: type[Backbone] = LogprobModel,
 ) -> AnyLearner:
-    """Start the learner in this process or in Ray actors, by `rollout.launcher`.
+    """Start the learner in this process or in Ray actors, depending on `rollout.launcher`.
 
     Args:
-        settings: those of the ranks; with as many as the reservation has.
+        settings: settings of the ranks, with as many ranks as the reservation.
         folder: the model to start from, in the Hugging Face format.
         reservation: where the ranks run.
-        files: the job's, from which ranks on other nodes take their settings.
+        files: the job's files, from which ranks on other nodes read their settings.
         run: the run's folder, for the logs of the ranks; None keeps no logs.
         wrap: see `Learner`.
 

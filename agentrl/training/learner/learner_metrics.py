@@ -15,28 +15,28 @@ from agentrl.types import TokenSequence
 
 MAX_COMPARED_SAMPLES = 32
 MAX_COMPARED_TOKENS = 16_384
-"""Bounds of the comparison with the engine; the first sample is compared however long it is."""
+"""Limits of the comparison with the engine; the first sample is compared however long it is."""
 
 
 class MetricAccumulator:
-    """Sums over sampled tokens; every rank must add the same names in the same order."""
+    """Metrics summed over sampled tokens; every rank must add the same names in the same order."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, str] = {}
         self._steps: dict[str, list[float]] = {"loss": [], "grad_norm": [], "lr": []}
-        """Numbers of each optimizer step that was taken; the first three are the policy's."""
+        """Values of each optimizer step taken, by name; the first three are the policy's."""
         self._skipped = 0
 
     def add(self, values: Mapping[str, Tensor], counts: float, count: str = "count") -> None:
         """Add per-token values of one micro-batch.
 
         Args:
-            values: [N] each, by name.
+            values: tensors of shape [N] by name.
             counts: 0.0 for a micro-batch that another rank counts, else 1.0.
-            count: name of the token count that the means divide by; values over other tokens need
-                another name.
+            count: name of the token count that the means divide by; values over different tokens
+                need a different name.
         """
         for name, tensor in values.items():
             self._put(name, tensor.detach().double().sum() * counts)
@@ -48,7 +48,7 @@ class MetricAccumulator:
         """Record one optimizer step of any model.
 
         Returns:
-            False if it was skipped, because one of them is not finite.
+            False if the step was skipped because one of the numbers is not finite.
         """
         if not all(map(math.isfinite, numbers.values())):
             self._skipped += 1
@@ -58,14 +58,17 @@ class MetricAccumulator:
         return True
 
     def _put(self, name: str, value: Tensor) -> None:
-        # float64: a step may have millions of tokens.
+        # float64, because a step may have millions of tokens.
         zero = torch.zeros((), dtype=torch.float64, device=self._rank.device)
         self._sums[name] = self._sums.get(name, zero) + value.to(zero.device)
 
     def means(self) -> dict[str, float]:
-        """Means over tokens and steps, and counts of tokens, steps and skips; a collective call."""
+        """Return means over tokens and steps, and the number of tokens, steps and skipped steps.
+
+        A collective call.
+        """
         names = list(self._sums)
-        # One collective call for all of them; without a name there is none, on any rank.
+        # Sum all in one collective call. Without names, no rank makes it.
         totals = (
             self._rank.sum(torch.stack([self._sums[n] for n in names])).tolist() if names else []
         )
@@ -90,22 +93,22 @@ def measure_mismatch(
 ) -> dict[str, float]:
     """Compare the engine's log-probabilities with the learner's, before the update.
 
-    Only the first samples, within bounds, whether their advantages are zero or not.
+    Compares only the first samples, within limits, whether or not their advantages are zero.
 
     A collective call. The result does not depend on the split over ranks and micro-batches.
 
     Args:
-        samples: shuffled, the same on every rank.
-        model: with the weights that the engine has.
+        samples: shuffled samples, the same on every rank.
+        model: policy with the engine's weights.
         batcher: gives this rank its micro-batches.
         temperature: the engine's sampling temperature.
 
     Returns:
         mismatch_k1, mismatch_k3: means over the compared tokens; mismatch_max: the largest
-        difference; mismatch_tokens: number of compared tokens; entropy: its mean, in nats. Empty
-        if no tokens were sampled.
+        difference; mismatch_tokens: number of compared tokens; entropy: mean entropy in nats.
+        Empty if no tokens were sampled.
     """
-    # Of as many samples as the bounds allow: on a large step the comparison would cost a pass.
+    # Comparing all samples of a large step would cost a whole pass.
     chosen: list[TokenSequence] = []
     tokens = 0
     for sample in (sample for sample in samples if sample.num_sampled):
@@ -120,7 +123,7 @@ def measure_mismatch(
         logprobs, entropy, _ = model.forward_only(micro.batch, temperature)
         engine = micro.batch.logprobs
         ratio = log_ratio(engine, logprobs)
-        # The engine sampled the tokens: k3 estimates KL(engine | learner).
+        # The tokens were sampled by the engine, so k3 estimates KL(engine | learner).
         found = torch.stack([ratio, k3(engine, logprobs), entropy, torch.ones_like(ratio)])
         sums += found.double().sum(-1) * micro.counts_in_metrics
         peak = torch.maximum(peak, ratio.abs().max() * micro.counts_in_metrics)

@@ -1,4 +1,4 @@
-"""The models of one rank and their optimizers, and when each is created."""
+"""The models of one rank, and their optimizers."""
 
 import logging
 from dataclasses import replace
@@ -47,7 +47,7 @@ class LearnerModels:
 
     Args:
         opened: opens the model and its weights.
-        wrap: what the policy computes; a `RewardModel` can only be trained on a data set.
+        wrap: class that wraps the policy; a `RewardModel` can only be trained on a data set.
 
     Raises:
         ConfigError: the model cannot be loaded.
@@ -83,44 +83,42 @@ class LearnerModels:
         self.skipped_updates = 0
         """Number of updates in which every optimizer step of the policy was skipped."""
         self.offline: OfflineUpdate | None = None
-        # All models are created at once, so that a lack of memory is noticed before any episode.
+        # Create all models now, so that a lack of memory is noticed before any episode.
         requires = self.algorithm.requirements()
         self.reference = self.make_reference() if requires.reference else None
         critic, implicit = requires.critic, requires.implicit_reward
         self.critic = None if critic is None else self._make_critic(critic)
         self.implicit_reward = None if implicit is None else self._make_implicit_reward(implicit)
         self.initialized = set[str]()
-        """The names of the models below that have copied the policy: `reference`, `critic`,
-        `implicit`."""
+        """Names of the models that have copied the policy: `reference`, `critic`, `implicit`."""
 
     def prepare_rl(self) -> None:
-        """Let the other models copy the current policy, if not done yet.
+        """Let models that have not copied the policy yet copy its current weights.
 
-        Called before every step, so that they copy the policy after a warm start.
+        Called before every step, so that the copies are made after a warm start.
         """
         if self.reference is not None and "reference" not in self.initialized:
             self.reference.copy_merged(self.policy)
             self.initialized.add("reference")
         for name, copy in self.trained_copies().items():
             if name not in self.initialized:
-                # A critic's value head, which the policy does not have, keeps its zeros.
+                # A critic's value head stays zero: the policy has none to copy.
                 copy.model.copy_from(self.policy)
                 self.initialized.add(name)
 
     def trained_copies(self) -> dict[str, Critic | ImplicitReward]:
-        """The models that copy the policy and have optimizers of their own, by name."""
+        """Return the models that copy the policy and have their own optimizers, by name."""
         copies = {"critic": self.critic, "implicit": self.implicit_reward}
         return {name: copy for name, copy in copies.items() if copy is not None}
 
     def begin_offline(self, config: WarmStartConfig | FinetuningConfig) -> None:
         """Start training on a data set; a warm start has its own optimizer.
 
-        Until `end_offline`, only an optimizer of its own takes memory for moments, if the
-        policy's has not been used.
+        If the policy's optimizer has not been used, its moments are freed until `end_offline`.
         """
         policy, optimizer, batcher = self.policy, self.optimizer, self.batcher
         if isinstance(config, WarmStartConfig):
-            # Two optimizers of one model at a time would take twice the memory of moments.
+            # Two optimizers for the same model would take twice the memory for moments.
             if not self.optimizer.num_steps:
                 self.optimizer.release()
             optimizer = self._optimizer_of(policy, config, "warm_start.lr")
@@ -138,11 +136,11 @@ class LearnerModels:
         self.optimizer.allocate()
 
     def make_reference(self) -> ShardedModel[LogprobModel]:
-        """A frozen policy, with the weights of the starting model."""
+        """Create a frozen policy with the starting model's weights."""
         return self._sharded(LogprobModel, frozen=True)
 
     def _make_implicit_reward(self, settings: ImplicitRewardConfig) -> ImplicitReward:
-        """An implicit reward model, with the weights of the starting model."""
+        """Create an implicit reward model with the starting model's weights."""
         own, model = self.settings, self._sharded(LogprobModel)
         optimizer = self._optimizer_of(model, own.optim, "algorithm.implicit_reward.lr")
         return ImplicitReward(model, optimizer, settings, self.batcher, own.rollout.temperature)
@@ -150,12 +148,12 @@ class LearnerModels:
     def _make_critic(self, settings: CriticConfig) -> Critic:
         model = self._sharded(ValueModel)
         optimizer = self._optimizer_of(model, self.settings.optim, "algorithm.critic.lr")
-        # The state after the last token has a value, too, from which advantages are bootstrapped.
+        # Advantages are bootstrapped from the value of the state after the last token.
         packing = replace(self.batcher.packing, read_last_tokens=True)
         return Critic(model, optimizer, settings, replace(self.batcher, packing=packing))
 
     def _sharded(self, wrap: type[S], *, frozen: bool = False) -> ShardedModel[S]:
-        """The starting model, wrapped in a class that scores its tokens."""
+        """Shard the starting model, wrapped in a class that scores its tokens."""
         settings = self.settings
         return ShardedModel(
             wrap,
@@ -191,15 +189,15 @@ class LearnerModels:
         return {} if own is None or own is self.optimizer else {"supervised": own}
 
     def optimizers(self) -> dict[str, Optimizer]:
-        """The optimizers whose state is saved, by the part of the state that they belong to."""
+        """Return the optimizers whose state is saved, keyed by their part of the state."""
         found = {"policy": self.optimizer, **self._supervised_optimizer}
         copies = self.trained_copies().items()
         return found | {n: copy.optimizer for n, copy in copies if n in self.initialized}
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """All tensors of the state by name, sharing their memory.
+        """Return all tensors of the state by name, sharing their memory.
 
-        A model that has not copied the policy yet has none.
+        Models that have not copied the policy yet are left out.
         """
         parts = {"policy": self.policy.state_tensors(), "optimizer": self.optimizer.state_tensors()}
         for name, optimizer in self._supervised_optimizer.items():
@@ -216,7 +214,7 @@ class LearnerModels:
 
 
 def _note_without_effect(train: TrainConfig, optim: OptimConfig) -> None:
-    """Log settings that do nothing without a GPU."""
+    """Log settings that have no effect without a GPU."""
     for key, is_set in (
         ("train.offload", train.offload),
         ("train.activation_offload", train.activation_offload),

@@ -26,13 +26,13 @@ class LearnerSettings:
     rollout: RolloutConfig
     """How replies were sampled: their temperature and maximum length."""
     env_id: str
-    """The environment, which a checkpoint belongs to."""
+    """Environment id, which a checkpoint must match."""
     max_turns: int
-    """Maximum turns of an episode, in the environment that has the longest."""
+    """Maximum turns of an episode, over all environments."""
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """Take the learner's part of a configuration, at its start or where a rank runs."""
+        """Extract the learner's part of a configuration."""
         return cls(
             seed=config.seed,
             model=config.model,
@@ -45,6 +45,6 @@ class LearnerSettings:
         )
 
     def placed(self, layout: Layout) -> Self:
-        """Return the settings with the number of ranks that a layout decides."""
+        """Return the settings with the number of ranks set by a layout."""
         rollout, train = layout.applied_to(self.rollout, self.train)
         return replace(self, rollout=rollout, train=train)

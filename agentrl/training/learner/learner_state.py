@@ -45,13 +45,13 @@ def begin_save(
 
 
 def num_bytes(models: LearnerModels) -> int:
-    """Size of this rank's part of the state."""
+    """Return the size in bytes of this rank's part of the state."""
     shards = map(local_shard, models.state_tensors().values())
     return sum(shard.numel() * shard.element_size() for shard in shards)
 
 
 def _state(models: LearnerModels, version: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors, which share the models' memory, and the plain values."""
+    """Return the tensors, which share the models' memory, and the plain values."""
     plain = {
         "job": _identity(models),
         "parts": sorted(models.optimizers()),
@@ -72,7 +72,7 @@ def restore(models: LearnerModels, folder: Path) -> int:
 
     Raises:
         ConfigError: the state is broken, belongs to another model or job, or was saved during
-            supervised training, which has not begun here.
+            supervised training, which `models` has not begun.
     """
     plain = sharded_checkpoint.read_plain(folder)
     try:
@@ -89,7 +89,7 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
         raise ConfigError(
             "this state was saved during supervised training: call begin_offline first"
         )
-    # It may have been needed then, and must not be lost in the next checkpoint.
+    # Keep a saved reference model even if it is not needed now: the next checkpoint must have it.
     if plain["reference"] and models.reference is None:
         models.reference = models.make_reference()
     if plain["version"] and models.algorithm.requirements().reference and not plain["reference"]:
@@ -103,7 +103,7 @@ def _restore(models: LearnerModels, folder: Path, plain: Mapping[str, Any]) -> i
         "critic": plain["critic_began"],
         "implicit": "implicit" in trained,
     }
-    # Before the tensors are read: only models that have begun are part of the state.
+    # Set this before reading the tensors: only initialized models are part of the state.
     models.initialized = {name for name, was in saved.items() if was}
     rng = torch.get_rng_state()
     sharded_checkpoint.read_into(folder, models.state_tensors() | {"rng": rng}, POLICY)
@@ -119,7 +119,7 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
     """Check that a state belongs to a model, without reading its weights.
 
     Raises:
-        ConfigError: it belongs to another model, has other adapters, or is broken.
+        ConfigError: the state belongs to another model, has different adapters, or is broken.
     """
     try:
         _check_same(sharded_checkpoint.read_plain(folder)["job"], _LORA, _lora_identity(lora))
@@ -127,7 +127,7 @@ def check_model(folder: Path, source: Path, lora: LoraConfig) -> None:
         raise _incomplete(folder, error) from error
     model = load_on_meta(source)
     asked = {f"{POLICY}{n}": tuple(p.shape) for n, p in model.named_parameters()}
-    # A tied weight is saved under its second name, too, if the model's files hold both.
+    # A tied weight is also saved under its second name if the model's files hold both.
     both = {f"{POLICY}{n}" for n, _ in model.named_parameters(remove_duplicate=False)}
     stored = {
         n: s for n, s in sharded_checkpoint.stored_shapes(folder).items() if n.startswith(POLICY)
@@ -180,11 +180,11 @@ def _identity(models: LearnerModels) -> dict[str, str]:
 
 
 def _moments(moments: str, tensor: int) -> str:
-    """How moments are kept; blocks of 8-bit ones end where tensor parallelism divides columns."""
+    """Describe the moments' format; 8-bit blocks end where tensor parallelism splits columns."""
     divided = moments == "8bit" and tensor > 1
     return f"{moments} with train.tensor_parallel={tensor}" if divided else moments
 
 
 def _lora_identity(lora: LoraConfig) -> str:
-    """The adapters' settings that the state depends on: all but how engines receive them."""
+    """Return the adapter settings that the state depends on: all but how engines receive them."""
     return str(replace(lora, serve="merged"))

@@ -27,18 +27,19 @@ _FILES = ("adapter_model.safetensors", "adapter_config.json")
 
 
 def target_layers(policy: nn.Module, model_adapter: ModelAdapter, config: LoraConfig) -> list[str]:
-    """The dotted names of the linear layers that get an adapter.
+    """Return the dotted names of the linear layers that get an adapter.
 
     Args:
         policy: a Hugging Face model; may be on the meta device.
         model_adapter: adapter of the model's family.
-        config: its `targets` are suffixes of such names; empty selects all of the language model.
+        config: adapter settings. `targets` lists suffixes of layer names; if it is empty, all
+            linear layers of the language model get an adapter.
 
     Raises:
         ConfigError: a target matches no layer.
     """
     linear = {name for name, module in policy.named_modules() if isinstance(module, nn.Linear)}
-    # The head is no target: it may be tied to the embedding, which has no adapter.
+    # Exclude the head: it may be tied to the embedding, which has no adapter.
     head = policy.get_output_embeddings()  # type: ignore[operator]
     linear -= {name for name, module in policy.named_modules() if module is head}
     if not config.targets:
@@ -57,7 +58,7 @@ def target_layers(policy: nn.Module, model_adapter: ModelAdapter, config: LoraCo
 
 
 def check(model: ModelConfig) -> None:
-    """Check that a model supports the adapters; models on the hub are not downloaded for it.
+    """Check that a model supports the adapters; does not download models from the Hub.
 
     Raises:
         ConfigError: a target does not exist, or PEFT is not installed.
@@ -91,14 +92,14 @@ def _no_peft(config: LoraConfig) -> ConfigError:
 
 
 def insert(policy: nn.Module, model_adapter: ModelAdapter, config: LoraConfig, seed: int) -> None:
-    """Add adapters to a model, in place; only they are trained, and initially they are zero.
+    """Add adapters to a model, in place. Only adapters are trained; initially they have no effect.
 
     Args:
-        policy: a Hugging Face model; its parameters may be on the meta device, those of the
-            adapters are on the CPU.
+        policy: a Hugging Face model. Its parameters may be on the meta device; adapter parameters
+            are created on the CPU.
         model_adapter: adapter of the model's family.
         config: adapter settings.
-        seed: random seed of their initial weights.
+        seed: random seed of the adapters' initial weights.
 
     Raises:
         ConfigError: a target does not exist, or PEFT is not installed.
@@ -111,12 +112,12 @@ def insert(policy: nn.Module, model_adapter: ModelAdapter, config: LoraConfig, s
     _check_served(targets, model_adapter, config)
     settings = peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets)
     weights = {name: policy.get_parameter(f"{name}.weight") for name in targets}
-    # PEFT moves an adapter to the device of its layer, and one on the meta device has no weights.
+    # PEFT moves an adapter to its layer's device; on the meta device, it would lose its weights.
     for name, weight in weights.items():
         policy.get_submodule(name).weight = nn.Parameter(
             torch.empty((), dtype=weight.dtype).expand(weight.shape), requires_grad=False
         )
-    # The same weights on every rank, whatever was drawn before.
+    # Every rank must draw the same weights, whatever it has drawn before.
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         peft.inject_adapter_in_model(settings, policy)
@@ -131,7 +132,7 @@ def insert(policy: nn.Module, model_adapter: ModelAdapter, config: LoraConfig, s
 
 
 def merge(tensors: Mapping[str, Tensor], config: LoraConfig) -> dict[str, Tensor]:
-    """Merge adapters into the weights, under the names of the model without adapters.
+    """Merge adapters into the weights, named as in the model without adapters.
 
     Args:
         tensors: full tensors by their names in the model with adapters; weights without an
@@ -155,23 +156,23 @@ def merge(tensors: Mapping[str, Tensor], config: LoraConfig) -> dict[str, Tensor
 
 
 def base_name(name: str) -> str | None:
-    """A parameter's name in the model without adapters; None for an adapter's own parameter."""
+    """Return a parameter's name in the model without adapters; None for adapter parameters."""
     return None if _is_adapter(name) else name.replace(_BASE, ".")
 
 
 def adapter_names(name: str) -> tuple[str, ...]:
-    """The names of the adapter's matrices for a weight; empty for a weight without adapter."""
+    """Return the names of a weight's adapter matrices; empty for a weight without an adapter."""
     module, found, _ = name.partition(f"{_BASE}weight")
     return (f"{module}{_DOWN}weight", f"{module}{_UP}weight") if found else ()
 
 
 def is_base_weight(name: str) -> bool:
-    """True for the base weight of an adapted layer."""
+    """Whether a name is the base weight of an adapted layer."""
     return f"{_BASE}weight" in name
 
 
 def is_lora_b(name: str) -> bool:
-    """True for an adapter's second matrix, which is zero initially."""
+    """Whether a name is an adapter's second matrix, which is initially zero."""
     return _UP in name
 
 
@@ -186,10 +187,10 @@ def write(
     """Write only the adapters, in the format of PEFT and vLLM.
 
     Args:
-        folder: is replaced if it exists.
+        folder: output folder; replaced if it exists.
         tensors: full tensors by their names in the model with adapters.
         config: adapter settings.
-        base: the model that they belong to: a folder or a hub id.
+        base: the adapters' base model, a folder or a Hub id.
         checked: whether to add a checksum, which engines verify.
     """
     own = {

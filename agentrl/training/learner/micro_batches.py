@@ -1,4 +1,4 @@
-"""The micro-batches that each rank computes, and the loss weights of their tokens."""
+"""The micro-batches that each rank computes, and their tokens' loss weights."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,20 +27,20 @@ class MicroBatch(Generic[S]):
 
     batch: Batch
     indices: list[int]
-    """Indices of the samples among those that were sharded."""
+    """Indices of the samples in the sequence passed to `MicroBatcher.shard`."""
     samples: list[S]
     """Samples in the order of the batch's sampled tokens."""
     is_real: float
     """0.0 if the rank has no micro-batch left and only takes part in collective operations."""
     counts_in_metrics: float
-    """1.0 on the one rank that counts these tokens; 0.0 if the pass is not real, and on the other
-    ranks that share its rows, which compute the same loss."""
+    """1.0 if this rank counts the tokens in metrics; 0.0 if the pass is not real, or if another
+    rank that shares the rows, and so computes the same loss, counts them."""
 
     def loss(self, token_losses: Tensor) -> Tensor:
-        """This pass's part of the loss over the global batch, for the backward pass.
+        """Return this pass's part of the loss over the global batch, for the backward pass.
 
         Args:
-            token_losses: [N]
+            token_losses: [N] losses of the sampled tokens.
         """
         return (token_losses * self.batch.weights).sum() * self.is_real
 
@@ -48,13 +48,13 @@ class MicroBatch(Generic[S]):
 def loss_weights(
     samples: Sequence[TokenSequence], aggregate: str, constant: float = 1.0
 ) -> list[float]:
-    """The loss weight of each sample's tokens among all of a step's samples."""
+    """Return the loss weight of each sample's tokens, relative to all of a step's samples."""
     counts = [sample.num_sampled for sample in samples]
     return token_weights(counts, [sample.episode for sample in samples], aggregate, constant)
 
 
 def with_loss_weights(samples: Sequence[S], aggregate: str) -> list[tuple[S, float]]:
-    """The samples with sampled tokens, each with the loss weight of its tokens."""
+    """Pair each sample that has sampled tokens with its tokens' loss weight."""
     weights = loss_weights(samples, aggregate)
     return [
         (sample, weight)
@@ -65,7 +65,7 @@ def with_loss_weights(samples: Sequence[S], aggregate: str) -> list[tuple[S, flo
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class MicroBatcher:
-    """Divides samples into micro-batches, and these among the ranks."""
+    """Divides samples into micro-batches and distributes them over the ranks."""
 
     packing: Packing
     """How samples are laid out."""
@@ -73,17 +73,17 @@ class MicroBatcher:
     rank: Rank
 
     def shard(self, samples: Sequence[tuple[S, float]]) -> Iterator[MicroBatch[S]]:
-        """This rank's micro-batches of samples that every rank has.
+        """Yield this rank's micro-batches of samples that every rank has.
 
-        All ranks make the same number of passes, as they synchronize in each, and the micro-batches
+        Ranks synchronize in each pass, so all make the same number of passes, and the micro-batches
         of a pass cost about the same; see `pack_for_ranks`. A rank with nothing left repeats the
         last, cheapest micro-batch and counts it as 0. Ranks that share rows make the same passes.
 
         Args:
-            samples: with their loss weights; the same on every rank.
+            samples: samples with their loss weights; the same on every rank.
         """
         prepared, device = self._prepare(samples), self.rank.device
-        # On a CPU, preparing would compete with computing for the cores.
+        # On a CPU, a preparing thread would compete with computation for the cores.
         if device.type == "cpu":
             yield from prepared
             return
@@ -91,7 +91,7 @@ class MicroBatcher:
             yield replace(micro, batch=collate.upload(micro.batch, device))
 
     def _prepare(self, samples: Sequence[tuple[S, float]]) -> Iterator[MicroBatch[S]]:
-        """The micro-batches in memory that the rank's device can read."""
+        """Yield the micro-batches in memory that the rank's device can read."""
         rank, adapter = self.rank, self.model_adapter
         plain, weights = [sample for sample, _ in samples], [weight for _, weight in samples]
         packed = pack_for_ranks(plain, self.packing, adapter.image_token_id, rank.groups)
@@ -114,11 +114,11 @@ class MicroBatcher:
         samples: Sequence[tuple[S, float]],
         token_losses: Callable[[MicroBatch[S]], Tensor],
     ) -> Tensor:
-        """Add the gradient of the loss, in a forward and a backward pass per micro-batch.
+        """Accumulate the gradient of the loss, in a forward and a backward pass per micro-batch.
 
         Args:
             samples: see `shard`.
-            token_losses: [N] the losses of a micro-batch's sampled tokens.
+            token_losses: computes the losses of a micro-batch's sampled tokens, [N].
 
         Returns:
             This rank's part of the loss.
@@ -140,12 +140,12 @@ class MicroBatcher:
         A collective call; every rank computes its micro-batches and gets all results.
 
         Args:
-            forward: [N] numbers of a batch's sampled tokens, and [S] of its sequences or None;
-                without gradient.
-            sequences: S, the same on every rank, each with n sampled tokens.
+            forward: computes, without gradient, [N] numbers for a batch's sampled tokens, and [S]
+                numbers for its sequences or None.
+            sequences: S sequences, the same on every rank, each with n sampled tokens.
 
         Returns:
-            [S][n], and [S].
+            [S][n] numbers of the tokens, and [S] numbers of the sequences.
         """
         device = self.rank.device
         counts = [sequence.num_sampled for sequence in sequences]
@@ -154,7 +154,7 @@ class MicroBatcher:
         totals = torch.zeros(len(sequences), device=device)
         for micro in self.shard(with_loss_weights(sequences, "token_sum")):
             per_token, per_sequence = forward(micro.batch)
-            # Of ranks that share rows, all of which have the same numbers, one adds its own.
+            # Ranks that share rows have the same numbers, so only one of them adds its own.
             at = torch.cat([torch.arange(offsets[i], offsets[i + 1]) for i in micro.indices])
             tokens[at.to(device)] += per_token * micro.counts_in_metrics
             if per_sequence is not None:
@@ -170,8 +170,8 @@ class MicroBatcher:
 def prefetch(items: Iterator[T]) -> Iterator[T]:
     """Yield the items, each prepared by a thread while the caller has the previous one.
 
-    At most one item is prepared ahead. The thread ends with this generator, also if the caller
-    closes or drops it early. An exception of `items` is raised where its item was due.
+    At most one item is prepared ahead. The thread ends with this generator, even if the caller
+    closes or drops it early. An exception from `items` is raised in place of its item.
     """
     with ThreadPoolExecutor(1, "prefetch") as thread:
         upcoming = thread.submit(next, items, None)
@@ -185,7 +185,7 @@ def single_batch(
     model_adapter: ModelAdapter,
     device: torch.device | str = "cpu",
 ) -> Batch:
-    """One batch of all sequences, each in a row of its own."""
+    """Collate all sequences into one batch, each in its own row."""
     longest = max(len(sequence.token_ids) for sequence in sequences)
     trees = [
         prefix_tree.single_sequence(index, len(sequence.token_ids))
