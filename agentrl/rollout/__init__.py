@@ -1,1 +1,1 @@
-"""Play episodes, score them, collect groups; the Ray actors that do it at scale."""
+"""Play episodes, score them and collect them in groups, locally or in Ray actors."""

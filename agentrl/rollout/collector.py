@@ -1,4 +1,4 @@
-"""Collect groups of scored episodes, with many in flight that never wait for each other."""
+"""Collect groups of scored episodes, playing many concurrently without barriers."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from agentrl.types import Episode, ScoredEpisode, Split, TruncatedBy
 log = logging.getLogger(__name__)
 
 Play = Callable[[EpisodeRequest], Awaitable[ScoredEpisode]]
-"""Plays and scores one requested episode; failures of phone or environment make it void."""
+"""Plays and scores one requested episode; a phone or environment failure makes it void."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,13 +50,13 @@ class CollectionProgress:
             self.void[cause] += 1
 
     def unscored_metrics(self) -> dict[str, float]:
-        """Return the share of episodes that could not be scored, if any: they are in no mean."""
+        """Return the share of episodes that could not be scored, if any; means exclude them."""
         count = self.void.get(RewardError.__name__, 0)
         return {"unscored": count / self.episodes} if count else {}
 
     def void_metrics(self) -> dict[str, float]:
-        """Return the void episodes, in total and by cause, and the share with a full context."""
-        # A growing share may mean that the policy learns to void episodes that it is losing.
+        """Return how many episodes are void, in total and by cause, or ran out of context."""
+        # A growing share may mean that the policy learns to void episodes it is losing.
         total = max(1, self.episodes)
         count = self.void.total()
         metrics: dict[str, float] = {"void": count, "void_share": count / total}
@@ -76,9 +76,10 @@ def requests_of_step(
     first: int = 0,
     envs: Sequence[str] | None = None,
 ) -> list[EpisodeRequest]:
-    """Make the requests of one group per seed, numbered from `first`, in its environment of `envs`.
+    """Make the requests for one group per seed, numbering groups from `first`.
 
-    The members of a group share its seed; a sequence gives each member its own.
+    The members of a group share its seed; a sequence of seeds gives each member its own. `envs`
+    names each group's environment.
     """
     names = [""] * len(seeds) if envs is None else envs
     return [
@@ -97,13 +98,14 @@ def requests_of_step(
 
 
 class RequestQueue:
-    """Requests for workers that take the next one when they have room.
+    """Queue of requests; each worker takes the next when it has room.
 
-    A worker continues a group that it has begun, whose prompts its engine may have cached, then
-    begins another one. When all groups have begun, it takes requests of the worker with most left.
+    A worker first continues a group that it has begun, whose prompts its engine may have cached,
+    and then begins a new group. When all groups have begun, it takes requests from the worker with
+    the most left.
 
     Args:
-        requests: in the order in which groups are begun.
+        requests: the requests, in the order in which to begin groups.
     """
 
     def __init__(self, requests: Sequence[EpisodeRequest]) -> None:
@@ -123,13 +125,13 @@ class RequestQueue:
         self._count += 1
 
     def take(self, worker: int) -> tuple[int, EpisodeRequest]:
-        """Return the next request for a worker, and its index; there must be one."""
-        # A group that this worker has begun comes first: its engine may have the prompt cached.
+        """Return the next request for a worker and its index; the queue must not be empty."""
+        # Groups that this worker has begun come first: its engine may have cached their prompts.
         groups = self._begun[worker]
         if not groups and self._new:
             name = next(iter(self._new))
             groups[name] = self._new.pop(name)
-        # All groups have begun, so it helps the worker with the most episodes left.
+        # All groups have begun, so help the worker with the most episodes left.
         if not groups:
             groups = max(self._begun.values(), key=lambda g: sum(map(len, g.values())))
         name = next(iter(groups))
@@ -141,7 +143,7 @@ class RequestQueue:
 
 
 class FailureLog:
-    """Log of why episodes are discarded: each failure once, as a reward may fail in every one."""
+    """Log of why episodes are discarded; repeats are counted, as a reward may fail every time."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -159,7 +161,7 @@ class FailureLog:
         log.warning("%s discarded after %d turns: %s", episode.id, len(episode.turns), error)
 
     def log_repeated(self) -> None:
-        """Log how many episodes failed for a known reason since the last call."""
+        """Log how many episodes have failed for an already logged reason since the last call."""
         for error, count in self._repeated.items():
             episodes = pluralize(count, "more episode")
             log.warning("%s discarded for the same reason: %s", episodes, error)
@@ -167,18 +169,18 @@ class FailureLog:
 
 
 class Collector:
-    """Collection of requested episodes by slots that play one at a time.
+    """Collects requested episodes with slots that each play one episode at a time.
 
-    An episode that may have crashed the process of its environment is played again at the end, when
-    nothing else is played, so that it harms no other; if it crashes again, it stays void. The first
-    time that an episode is void through a crash is no refill.
+    An episode that may have crashed its environment's process is replayed alone at the end, so that
+    it cannot harm others; if it crashes again, it stays void. An episode's first crash does not
+    count as a refill.
 
     Args:
         requests: what to play.
-        max_refills: maximum number of void episodes that are replaced; those of an evaluation that
-            could not be scored are not.
-        progress: is updated after each episode.
-        failures: logs why episodes are void; shared by collections that may fail alike.
+        max_refills: maximum number of void episodes to replace; evaluation episodes that could not
+            be scored are never replaced.
+        progress: updated after each episode.
+        failures: logs why episodes are void; share it between collections that may fail alike.
     """
 
     def __init__(
@@ -195,7 +197,7 @@ class Collector:
         self._failures = failures or FailureLog()
         self._results: dict[int, ScoredEpisode] = {}
         self._crashed: set[int] = set()
-        """Indices of requests that were void through a crash, their own or another's."""
+        """Indices of requests voided by a crash, whether or not they caused it."""
         self._suspects: deque[tuple[int, EpisodeRequest]] = deque()
         """Requests that may have crashed a process, to be played alone."""
         self._num_playing = 0
@@ -205,15 +207,16 @@ class Collector:
         """Done as soon as all requests have been played."""
 
     async def collect(self, slots: Iterable[Coroutine[Any, Any, None]]) -> list[ScoredEpisode]:
-        """Run slots, such as `play_requests`, that play the requests concurrently.
+        """Play the requests concurrently in slots, such as `play_requests`.
 
         Returns:
             One scored episode per request, in the order of the requests; void if the refills
             ran out.
 
         Raises:
-            WorldError: more than half of the episodes are void, or a slot raised it.
-            RewardError: a slot raised it, or most episodes are void as none can be scored.
+            WorldError: more than half of the episodes are void, or a slot raised this error.
+            RewardError: more than half of the episodes are void, all because scoring failed; or a
+                slot raised this error.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -228,7 +231,7 @@ class Collector:
         if 2 * len(void) > len(episodes):
             # The episodes that survived would be a biased sample.
             kinds = {type(e.episode.failure) for e in void}
-            # The same code would fail again, if nothing but code has failed.
+            # If only the user's code has failed, it would fail again.
             kind = next((one for one in (RewardError, EnvError) if kinds == {one}), WorldError)
             causes = Counter(e.episode.error or e.episode.outcome.value for e in void)
             frequent = "; ".join(f"{count} x {error}" for error, count in causes.most_common(3))
@@ -239,12 +242,12 @@ class Collector:
         return episodes
 
     async def play_requests(self, play: Play, worker: int = 0) -> None:
-        """Play one request after the other until all of the collection have ended.
+        """Play one request after another until the whole collection has ended.
 
         Args:
             play: plays, scores and records one episode; if it raises, another slot may play the
                 request.
-            worker: where `play` plays; see `RequestQueue`.
+            worker: the worker on which `play` runs; see `RequestQueue`.
         """
         while await self._may_take():
             is_alone = not self._queue
@@ -252,7 +255,7 @@ class Collector:
             self._num_playing, self._is_suspect_playing = self._num_playing + 1, is_alone
             try:
                 scored = await play(request)
-            # Such as a worker that died: another slot plays the request.
+            # The worker may have died: let another slot play the request.
             except BaseException:
                 self._put(index, request, is_suspect=is_alone)
                 raise
@@ -269,15 +272,15 @@ class Collector:
     def _plays_again(
         self, index: int, request: EpisodeRequest, episode: Episode, *, is_alone: bool
     ) -> bool:
-        """Put the request of a void episode back, unless no refill is left or it is to blame."""
+        """Requeue a void episode's request unless refills ran out or the episode is to blame."""
         failure = episode.failure
         is_crash = isinstance(failure, EnvCrashed)
         if not episode.outcome.void or (is_alone and is_crash):
             return False
-        # A function that fails for wrong replies would otherwise see only right ones.
+        # Otherwise a function that fails on wrong replies would score only right ones.
         if request.split == "eval" and isinstance(failure, RewardError):
             return False
-        # The first crash costs no refill, as another episode of the process may have caused it.
+        # The first crash costs no refill: another episode in the process may have caused it.
         if isinstance(failure, EnvCrashed | EnvLost) and index not in self._crashed:
             self._crashed.add(index)
         elif self._refills > 0:
@@ -295,8 +298,8 @@ class Collector:
             self._queue.put(index, request)
 
     async def _may_take(self) -> bool:
-        """Wait for a request; False at the end of the collection."""
-        # Requests that have all been taken may come back.
+        """Wait until a request may be taken; return False at the end of the collection."""
+        # Even when all requests have been taken, some may come back.
         while not self.ended.done():
             if self._queue and not self._is_suspect_playing:
                 return True

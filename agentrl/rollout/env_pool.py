@@ -1,4 +1,4 @@
-"""Pools of environments: on leased phones, or in threads and processes of this machine."""
+"""Pools of environments, on leased phones or in threads and processes of this machine."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 SaveFrame = Callable[[Image], str] | None
 PlayEpisode = Callable[[EnvRunner], Awaitable[Episode]]
 EnvOf = Callable[[Split, str], ResolvedEnv]
-"""Takes a split, and the name of an environment in `mixture`, or an empty text."""
+"""Takes a split and the name of an environment in `mixture`, or '' for the job's own."""
 
 
 class EnvPool(Protocol):
@@ -36,7 +36,7 @@ class EnvPool(Protocol):
     count: int
     """Maximum number of concurrent episodes."""
     min_count: int
-    """Number of concurrent episodes that do not depend on phones lent to other processes."""
+    """Number of concurrent episodes guaranteed even if other processes hold shared phones."""
 
     async def run_in_env(
         self, play: PlayEpisode, split: Split = "train", name: str = ""
@@ -45,30 +45,31 @@ class EnvPool(Protocol):
 
         Args:
             play: plays the episode.
-            split: split of the episode; held-out ones may have their own settings (`eval.kwargs`).
-            name: of the environment in `mixture`; empty for the job's own.
+            split: the episode's split; held-out episodes may have their own settings
+                (`eval.kwargs`).
+            name: the environment's name in `mixture`; empty for the job's own.
 
         Raises:
-            NoDevice: no phone is left, or repeatedly none became free in time.
+            NoDevice: no phone is left, or several times in a row none became free in time.
         """
 
     def close(self) -> None:
-        """Close all environments, within a bound, and the phones that were started."""
+        """Close all environments within a time limit, and shut down phones that were started."""
 
 
 class _Closing:
-    """Environments that are being closed in their threads."""
+    """Environments that are closing in their own threads."""
 
     def __init__(self) -> None:
         self._runners: list[EnvRunner] = []
 
     def add(self, runner: EnvRunner) -> None:
-        """Close an environment, without waiting for that."""
+        """Start to close an environment without waiting."""
         runner.close()
         self._runners = [*(r for r in self._runners if not r.is_closed(0.0)), runner]
 
     def wait(self, hint: str = "") -> None:
-        """Wait until they are closed, within a bound for all of them together."""
+        """Wait until all are closed, within one shared time limit."""
         end = time.monotonic() + CLOSE_S
         late = [r for r in self._runners if not r.is_closed(max(0.0, end - time.monotonic()))]
         if late:
@@ -119,7 +120,7 @@ class PhoneEnvPool:
                 return await self._play_on_leased_phone(play, split, name)
             except PoolEmpty:
                 raise
-            # Tried again, because another episode may end, or a phone return.
+            # Try again: another episode may end, or a phone may come back.
             except NoDevice as error:
                 log.warning("%s", error)
                 busy = error
@@ -141,7 +142,7 @@ class PhoneEnvPool:
                     episode = await play(runner)
                 finally:
                     self._closing.add(runner)
-                # The phone may be why the episode did not end in time.
+                # The phone may have caused the timeout.
                 if episode.outcome is Outcome.TIMEOUT:
                     lease.doubt()
                 # The lease counts it against the phone.
@@ -153,7 +154,7 @@ class PhoneEnvPool:
         return episode
 
     def _frame_saver(self, serial: str) -> SaveFrame:
-        """Return what stores the frames of one phone, and passes their ids to the live view."""
+        """Return a function that stores a phone's frames and passes their ids to the live view."""
         save, live = self._save_frame, self._live
         if save is None or live is None:
             return save
@@ -166,7 +167,7 @@ class PhoneEnvPool:
         return save_and_show
 
     def close(self) -> None:
-        """Close the environments, the pool, and the phones that were started."""
+        """Close the environments and the pool, and shut down phones that were started."""
         self._closing.wait()
         self.pool.close()
         self._on_close()
@@ -222,7 +223,7 @@ class LocalEnvPool:
         return EnvRunner(env, self._save_frame, make=make, resize_of=self._resize_of)
 
     def close(self) -> None:
-        """Close all environments, within a bound."""
+        """Close all environments within a time limit."""
         for free in self._free.values():
             while free:
                 self._closing.add(free.pop())
@@ -243,9 +244,9 @@ def open_env_pool(
     """Open the environments of a job; see `check_mixture_pool`.
 
     Args:
-        plan: what is played.
+        plan: the plan to play.
         save_frame: see EnvRunner.
-        share: (k, n): this process is the k-th of n that play.
+        share: (k, n): this process is the k-th of n players.
         phones: the shared pool of all processes; None if there is one process.
         live: receives what each phone shows, for the live view.
         resize_of: see EnvRunner.
@@ -287,13 +288,13 @@ def open_env_pool(
 
 
 def check_mixture_pool(own: ResolvedEnv, mixture: Mapping[str, ResolvedEnv]) -> None:
-    """Check that one pool can have all environments of a mixture.
+    """Check that one pool can serve all environments of a mixture.
 
-    Phones are lent to whichever episode comes next, so that all are played on phones by the same
-    app, or none is.
+    Phones go to whichever episode comes next, so either all environments use phones with the same
+    app, or none uses a phone.
 
     Raises:
-        ConfigError: they differ.
+        ConfigError: the environments differ in this.
     """
     for name, one in mixture.items():
         if one.app != own.app:

@@ -1,1 +1,1 @@
-"""Make environments, run them where they belong, and serve them to others."""
+"""Create environments, run them locally or remotely, and serve them to other machines."""

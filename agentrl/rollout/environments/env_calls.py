@@ -1,7 +1,7 @@
-"""Calls of an environment that somebody else wrote, and the check of what they return.
+"""Call third-party environments, and check what they return.
 
-`agentrl serve-env --program` prints this file within the environment server, so it needs Python 3.9
-and numpy only.
+`agentrl serve-env --program` includes this file in the environment server that it prints, so it
+may use only Python 3.9 and numpy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 LONGEST_ERROR = 2000
-"""Most characters of the text of an error."""
+"""Maximum length of an error's text, in characters."""
 _OLD_GYM = (
     ", as environments of the old gym package do: adapt it to gymnasium.Env, or wrap it in "
     "GymV21CompatibilityV0 of the package shimmy"
@@ -26,7 +26,7 @@ def reset_env(
     """Return the observation and info of a reset.
 
     Raises:
-        TypeError: the environment has another interface, such as that of old Gym.
+        TypeError: the environment has a different interface, such as old Gym's.
     """
     given = {"seed": seed} if options is None else {"seed": seed, "options": options}
     try:
@@ -43,7 +43,7 @@ def step_env(env: Any, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any
     """Return the five parts of a step's result.
 
     Raises:
-        TypeError: as `reset_env`; or `terminated` or `truncated` is not a boolean.
+        TypeError: as in `reset_env`; or `terminated` or `truncated` is not a boolean.
     """
     names = "observation, reward, terminated, truncated, info"
     observation, reward, terminated, truncated, info = _parts("step()", env.step(action), names)
@@ -52,7 +52,7 @@ def step_env(env: Any, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any
 
 
 def _as_bool(name: str, value: Any) -> bool:
-    """Return a boolean of Python or of a library of arrays; 0 and 1 pass for one."""
+    """Return a Python or array library's boolean as a bool; accept 0 and 1."""
     plain = value.item() if hasattr(value, "item") and np.size(value) == 1 else value
     if plain not in (0, 1) or not isinstance(plain, (bool, int, float)):
         raise TypeError(f"{name} is {value!r:.60} ({type(value).__name__}), not True or False")
@@ -67,7 +67,7 @@ def _parts(call: str, found: Any, names: str) -> tuple[Any, ...]:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return type, text and location of an error; foreign classes may fail to make a text."""
+    """Return an error's type, text and location, even if its class cannot be printed."""
     try:
         text = f"{error}"
     except Exception as failure:

@@ -17,14 +17,14 @@ from agentrl.rollout.process_guard import remember_streams, reopen_closed_stream
 log = logging.getLogger(__name__)
 
 _interfaces: dict[str, dict[str, Any]] = {}
-"""Results of `read_interface`, by configuration."""
+"""Cached results of `read_interface`, keyed by configuration."""
 
 
 def read_interface(env: ResolvedEnv) -> dict[str, Any]:
-    """Make an environment without a phone once, and return its spaces and render modes.
+    """Create a phoneless environment once, and return its spaces and render modes.
 
     Raises:
-        ConfigError: it cannot be made, or is played on a phone.
+        ConfigError: the environment cannot be created, or needs a phone.
     """
     if env.app is not None:
         raise ConfigError(
@@ -46,7 +46,7 @@ def read_interface(env: ResolvedEnv) -> dict[str, Any]:
 
 
 def _interface_in_thread(env: ResolvedEnv) -> dict[str, Any]:
-    """Make an environment, read its interface, and close it in the thread that made it."""
+    """Create an environment, read its interface, and close it, all in one thread."""
     # A `close()` that fails or hangs is only logged: episodes can be played nevertheless.
     interface: Future[dict[str, Any]] = Future()
 
@@ -59,7 +59,7 @@ def _interface_in_thread(env: ResolvedEnv) -> dict[str, Any]:
                 raise EnvError(f"it closed {' and '.join(closed)} of the process of the job")
         except ConfigError as error:
             interface.set_exception(error)
-        # An environment may also raise SystemExit.
+        # An environment may even raise SystemExit.
         except BaseException as error:
             reopen_closed_streams()
             interface.set_exception(_not_constructed(env, error))

@@ -1,7 +1,7 @@
 """Run environments in other processes: they step in parallel, and a crash ends only one process.
 
-Each environment has a connection of its own, on which its process answers one call after the other,
-in a thread of its own. What crosses is pickled: a process runs the same user's code.
+Each environment has its own connection, and a thread of its process answers the calls on it one
+after another. Messages are pickled, which is safe as each process runs the same user's code.
 """
 
 import faulthandler
@@ -41,20 +41,21 @@ log = logging.getLogger(__name__)
 _ITS_PROCESS = "its process (env.processes)"
 _START_S = 60.0
 _ANSWER_S = 2.0
-"""How long a process may take to show that it does not hang."""
+"""Seconds a process has to show that it is not hanging."""
 _END_S = 5.0
-"""How long a process may take to end once nothing keeps it."""
+"""Seconds a process has to end once nothing keeps it alive."""
 _MEMORY_CHECK_S = 10.0
 """Seconds between measurements of a process's memory."""
 _GROWTH_BYTES = 1 << 30
-"""Growth that is reported, if it also doubles the memory."""
+"""Memory growth to warn about, if it also doubles the process's memory."""
 
 
 class EnvProcesses:
-    """Processes that are started when first needed, and restarted when they have died.
+    """Processes that start when first needed, and restart after they die.
 
     Args:
-        count: number of processes; `each` for one per environment, which ends with it.
+        count: number of processes; `each` gives every environment its own process, which ends when
+            the environment closes.
     """
 
     def __init__(self, count: int | str) -> None:
@@ -67,10 +68,10 @@ class EnvProcesses:
     def make(
         self, env: ResolvedEnv, render_mode: str | None, deadline_s: float
     ) -> "gymnasium.Env[Any, Any]":
-        """Make an environment, with its wrappers, in the next process or in one of its own.
+        """Make an environment with its wrappers, in the next shared process or its own.
 
         Raises:
-            EnvError: the process does not start.
+            EnvError: the process did not start.
             ConfigError: the environment rejects its arguments.
         """
         mode = {} if render_mode is None else {"render_mode": render_mode}
@@ -84,7 +85,7 @@ class EnvProcesses:
         """Return the process in which to make an environment.
 
         Raises:
-            EnvError: it does not start.
+            EnvError: the process did not start.
         """
         if self._one_each:
             started = _EnvProcess(config)
@@ -101,19 +102,19 @@ class EnvProcesses:
             return running
 
     def release(self, process: "_EnvProcess") -> None:
-        """End the process of an environment that is closed, unless others share it."""
+        """End a closed environment's process unless other environments share it."""
         if self._one_each:
             with self._lock:
                 self._processes = [one for one in self._processes if one is not process]
             child_process.end(process.popen)
 
     def close(self) -> None:
-        """Close all environments, within a bound, and end everything that they have started."""
+        """Close all environments within a time limit, and end all processes they started."""
         with self._lock:
             running = [*filter(None, self._processes)]
             self._processes = [None] * len(self._processes)
         for process in running:
-            # The process notices, closes its environments and ends.
+            # When its control connection closes, the process closes its environments and ends.
             process.control.close()
         end = time.monotonic() + CLOSE_S + _END_S
         for process in running:
@@ -125,7 +126,7 @@ class EnvProcesses:
 
 
 def interface_in_process(env: ResolvedEnv) -> dict[str, Any]:
-    """Return the interface of an environment, which is made once in another process."""
+    """Create an environment once in another process, and return its interface."""
     processes = EnvProcesses(1)
     try:
         with closing(processes.make(env, None, _START_S)) as environment:
@@ -135,13 +136,13 @@ def interface_in_process(env: ResolvedEnv) -> dict[str, Any]:
 
 
 class _EnvProcess:
-    """One process, as its parent sees it."""
+    """The parent's handle of one environment process."""
 
     def __init__(self, config: EnvConfig) -> None:
         self._num_calls = 0
-        """Number of calls that it is executing."""
+        """Number of calls in progress."""
         self._is_killed = False
-        """Whether it was killed because it hung."""
+        """Whether the process was killed because it hung."""
         self._measured_at, self._memory = 0.0, 0
         self._lock = threading.Lock()
         self.control, its_control = Pipe()
@@ -164,13 +165,13 @@ class _EnvProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process is still running."""
         return self.popen.poll() is None
 
     def connect(self, deadline_s: float) -> Connection:
-        """Open a connection whose calls raise BlockingIOError when they are late."""
+        """Open a connection whose calls raise BlockingIOError after the deadline."""
         connection, theirs = Pipe()
-        # Waiting for the start of an answer is not enough: a process may hang while it sends.
+        # Polling for the start of an answer is not enough: a process may hang while sending.
         late = struct.pack("ll", int(deadline_s), int(1e6 * (deadline_s % 1)))
         with socket.socket(fileno=os.dup(connection.fileno())) as end:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, late)
@@ -181,11 +182,11 @@ class _EnvProcess:
 
     @contextmanager
     def calling(self, call: str, deadline_s: float) -> Iterator[None]:
-        """Count a call that it executes, and name the process's part in it if the call breaks.
+        """Count a call as running in this process; if it fails, raise an error with the cause.
 
         Raises:
-            EnvCrashed: it has ended by itself, or hung and was killed.
-            EnvLost: it was killed because another of its environments hung.
+            EnvCrashed: the process ended by itself, or hung and was killed.
+            EnvLost: the process was killed because another of its environments hung.
             EnvError: only this environment failed.
         """
         with self._lock:
@@ -196,7 +197,7 @@ class _EnvProcess:
             if not self._is_responding():
                 self._is_killed = True
                 self.popen.terminate()
-                # Otherwise the next environment might be sent to it.
+                # Otherwise the next environment might be placed in the dying process.
                 self.popen.wait()
                 how = f"{_ITS_PROCESS} stopped responding and was killed"
                 raise EnvCrashed(f"{call}: {how}") from error
@@ -204,7 +205,7 @@ class _EnvProcess:
             raise EnvError(f"{call}: {how}") from error
         except (OSError, EOFError) as error:
             with suppress(subprocess.TimeoutExpired):
-                # The connections of a process break a moment before it has ended.
+                # A process's connections break a moment before it ends.
                 self.popen.wait(_END_S)
             if (code := self.popen.returncode) is None:
                 raise EnvError(f"{call}: its connection broke: {describe_error(error)}") from error
@@ -220,7 +221,7 @@ class _EnvProcess:
                 self._num_calls -= 1
 
     def _is_responding(self) -> bool:
-        """Whether it answers; one in which a single environment hangs still does."""
+        """Whether the process answers; it still does if only one environment hangs."""
         with suppress(OSError, EOFError), self.connect(_ANSWER_S) as probe:
             probe.send_bytes(pickle.dumps(("respond", {})))
             probe.recv_bytes()
@@ -228,10 +229,10 @@ class _EnvProcess:
         return False
 
     def check_memory(self, id: str) -> None:
-        """Warn if it, with all that it has started, has grown by much."""
+        """Warn if the memory of the process and its descendants has grown a lot."""
         if time.monotonic() - self._measured_at < _MEMORY_CHECK_S:
             return
-        # With everything that it has started, such as the renderers of a browser.
+        # Include its descendants, such as a browser's renderers.
         now, base = sum(map(resident_bytes, descendants(self.popen.pid))), self._memory
         grown = base and now > max(2 * base, base + _GROWTH_BYTES)
         self._measured_at, self._memory = time.monotonic(), now if grown or not base else base
@@ -246,7 +247,7 @@ class _EnvProcess:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the memory of a process; 0 if it has ended."""
+    """Return a process's resident memory, or 0 if it has ended."""
     try:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
@@ -254,7 +255,7 @@ def resident_bytes(pid: int) -> int:
 
 
 class EnvInProcess(gymnasium.Env[Any, Any]):
-    """An environment in one of the processes, with all of its arguments in `config.kwargs`."""
+    """An environment in another process; `config.kwargs` has all of its arguments."""
 
     def __init__(self, owner: EnvProcesses, config: EnvConfig, deadline_s: float) -> None:
         self._owner, self._config, self._deadline_s = owner, config, deadline_s
@@ -275,7 +276,7 @@ class EnvInProcess(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """See gymnasium.Env.reset; makes the environment again if its process has ended."""
+        """See gymnasium.Env.reset; recreates the environment if its process has ended."""
         super().reset(seed=seed)
         self._seed = seed
         # A crash voids one episode; the next one begins in a new process.
@@ -295,7 +296,7 @@ class EnvInProcess(gymnasium.Env[Any, Any]):
         return self._call("render")
 
     def close(self) -> None:
-        """Close the environment, within a bound; a process of its own ends, too."""
+        """Close the environment within a time limit, and end its process if not shared."""
         if not self._connection.closed:
             with suppress(OSError, EOFError), self._connection:
                 self._connection.send_bytes(pickle.dumps(("close", {})))
@@ -307,11 +308,11 @@ class EnvInProcess(gymnasium.Env[Any, Any]):
         self._owner.release(self._process)
 
     def _call(self, what: str, **arguments: Any) -> Any:
-        """Have the process execute a call, and return the result.
+        """Execute a call in the process, and return the result.
 
         Raises:
-            AgentRLError: the environment raised it.
-            EnvError: it raised another error, or its process failed.
+            AgentRLError: raised by the environment itself.
+            EnvError: the environment raised any other error, or its process failed.
         """
         name = "its constructor" if what == "make" else f"{what}()"
         seed = "" if self._seed is None else f" (seed {self._seed})"
@@ -324,15 +325,15 @@ class EnvInProcess(gymnasium.Env[Any, Any]):
                 self._connection.send_bytes(pickle.dumps((what, arguments)))
                 answer = self._connection.recv_bytes()
             except (OSError, EOFError):
-                # A late answer must not be taken for that of a later call.
+                # A late answer must not be mistaken for the answer to a later call.
                 self._connection.close()
                 raise
-        # Much that takes memory, such as a browser, only starts with the first episode.
+        # Memory-hungry helpers, such as a browser, often start only with the first episode.
         if what != "make":
             self._process.check_memory(self._config.id)
         try:
             result, failure = pickle.loads(answer)
-        # The answer may hold a class whose module cannot be imported here.
+        # The answer may contain a class whose module cannot be imported here.
         except Exception as error:
             raise EnvError(f"{call}: unreadable answer: {describe_error(error)}") from error
         if isinstance(failure, AgentRLError):
@@ -343,12 +344,13 @@ class EnvInProcess(gymnasium.Env[Any, Any]):
 
 
 def main(control_fd: int) -> None:
-    """Serve environments to the parent until it closes its end of a connection."""
-    # An environment may print, and close the standard streams: the parent uses others.
+    """Serve environments to the parent until it closes the control connection."""
+    # An environment may print or close the standard streams: the parent uses other descriptors.
     os.dup2(2, 1)
-    # So that a crash in native code names the line that led to it.
+    # Make a crash in native code print the Python line that led to it.
     faulthandler.enable()
-    # What an environment starts would keep the connections open after the end of this process.
+    # Otherwise child processes of an environment would keep the connection open after this
+    # process ends.
     os.set_inheritable(control_fd, False)
     control = Connection(control_fd)
     control.send("ready")
@@ -362,19 +364,19 @@ def main(control_fd: int) -> None:
             served = [(thread, connection), *(one for one in served if one[0].is_alive())]
     for _, connection in served:
         with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as its_end:
-            # The environment closes after the present call.
+            # The environment closes after the current call.
             its_end.shutdown(socket.SHUT_RD)
     end = time.monotonic() + CLOSE_S
     for thread, _ in served:
         thread.join(max(0.0, end - time.monotonic()))
     if late := sum(thread.is_alive() for thread, _ in served):
         sys.stderr.write(f"{pluralize(late, 'environment')} did not close within {CLOSE_S:g} s\n")
-    # Python would wait for threads that hang.
+    # A normal exit would wait for threads that hang.
     os._exit(0)
 
 
 def _serve(connection: Connection) -> None:
-    """Execute the calls of one environment, all of them in this thread."""
+    """Execute one environment's calls, all in this thread."""
     environment: Any = None
     with suppress(OSError, EOFError):
         while True:
@@ -397,12 +399,12 @@ def _serve(connection: Connection) -> None:
                     case "close":
                         closed, environment = environment, None
                         closed.close()
-            # An environment may also raise SystemExit.
+            # An environment may even raise SystemExit.
             except BaseException as error:
                 failure = error if isinstance(error, AgentRLError) else describe_error(error)
             try:
                 answer = pickle.dumps((result, failure))
-            # The info may hold something that cannot be pickled, such as a function.
+            # The info may contain something that cannot be pickled, such as a function.
             except Exception as error:
                 answer = pickle.dumps((None, f"what it returned: {describe_error(error)}"))
             connection.send_bytes(answer)

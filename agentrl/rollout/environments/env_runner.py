@@ -1,7 +1,7 @@
 """Run one environment and its translator in a thread, driven from an event loop.
 
-Environments block, so each has its own thread. Every call is bounded by the deadline of the episode
-around it; an environment that does not return in time is abandoned together with its thread.
+Environments block, so each has its own thread. The episode's deadline bounds every call; an
+environment that does not return in time is abandoned together with its thread.
 """
 
 import contextlib
@@ -48,18 +48,18 @@ MakeEnv = Callable[..., Any]
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class StepResult:
-    """The result of a reset or a step."""
+    """Result of a reset or a step."""
 
     observation: Observation
     """The observation as the model sees it."""
     info: Mapping[str, Any]
     frames: tuple[str, ...]
     env_observation: Any = None
-    """The observation as the environment returned it, for scripted players."""
+    """The environment's original observation, for scripted players."""
     hidden: bool = False
     """Whether the screen must not be recorded."""
     timings: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of parts of the step, as reported by the environment."""
+    """Seconds spent in parts of the step, as reported by the environment."""
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
@@ -71,7 +71,7 @@ class ActionResult:
 
     action: Any
     unreadable: str | None
-    """Why the reply is not an action; None if it is."""
+    """Why the reply contains no valid action; None if it contains one."""
     after: StepResult | None
     """The result of the step; None if no action was taken."""
 
@@ -80,8 +80,8 @@ _BUILTIN = frozenset((bool, int, float, str, type(None)))
 
 
 def to_builtin(value: Any) -> Any:
-    """Convert numpy types to Python's, so that JSON can express the value."""
-    # Most values of an info, first because this runs every turn.
+    """Convert numpy types to Python types, so that the value can be written as JSON."""
+    # Most values are of these types: check them first, as this runs every turn.
     if type(value) in _BUILTIN:
         return value
     if isinstance(value, Mapping):
@@ -94,11 +94,11 @@ def to_builtin(value: Any) -> Any:
 
 
 def _check_info(info: Any) -> Mapping[str, Any]:
-    """Convert an environment's info to plain values, and check what the framework reads of it.
+    """Convert an environment's info to plain values, and check the keys the framework reads.
 
     Raises:
-        TypeError, ValueError: it is not a dictionary, its metrics are not finite numbers, or its
-            `state_key` is not a string.
+        TypeError, ValueError: the info is not a dictionary, its metrics are not finite numbers, or
+            its `state_key` is not a string.
     """
     if not isinstance(info, Mapping):
         raise TypeError(f"info is {type(info).__name__}, not a dictionary")
@@ -117,7 +117,7 @@ def _check_info(info: Any) -> Mapping[str, Any]:
 
 
 def _state_key(observation: Observation, coarsen: Callable[[Image], Image] | None = None) -> str:
-    """Return a digest of an observation; `coarsen` makes it the same for images that look alike."""
+    """Return an observation's digest; with `coarsen`, images that look alike share one."""
     digest = hashlib.blake2b(observation.text.encode("utf-8", "replace"), digest_size=16)
     for image in observation.images:
         digest.update(str(image.shape).encode() + (coarsen(image) if coarsen else image).tobytes())
@@ -128,9 +128,9 @@ _STATUS_BAR = 0.05
 """Share of a screen's height taken by the status bar, whose clock and battery keep changing."""
 _CELLS, _LEVELS = 64, 8
 _MOST_TEXT = 1_000_000
-"""Most characters of an observation, which no context holds; to encode more would take long."""
+"""Maximum length of an observation in characters: it fits no context and is slow to encode."""
 _warned: set[str] = set()
-"""Environments that were reported for observations out of bounds."""
+"""Environments already reported for observations out of bounds."""
 
 
 def coarse_screen(image: Image) -> Image:
@@ -156,10 +156,10 @@ class EnvRunner:
     Args:
         env: the environment.
         save_frame: stores a full frame and returns its id; None stores none.
-        device: the serial of its phone; None for an environment without one.
-        host: where the phone is, if the job has phones on several hosts.
-        lease: the lease token that the environment is given as its `device`.
-        make: makes the environment elsewhere; None makes it in this process.
+        device: serial of the environment's phone; None for an environment without a phone.
+        host: the phone's host, if the job has phones on several hosts.
+        lease: the lease token to pass to the environment as its `device`.
+        make: creates the environment elsewhere; None creates it in this process.
         resize_of: see `open_translator`.
     """
 
@@ -182,15 +182,15 @@ class EnvRunner:
         self._save_frame = save_frame
         self._env: Any = None
         self._turn = 0
-        """Steps of this episode."""
+        """Number of steps taken in this episode."""
         self._shown: Observation | None = None
         """Last observation of the environment."""
         self._system: str | None = None
-        """The episode's own system message, if it has another one than the instructions."""
+        """The episode's own system message, if it replaces the instructions."""
         self._preceding: tuple[Message, ...] = ()
-        """Earlier messages that the message before the first step continues."""
+        """Earlier messages of the conversation, before the first step's message."""
         self._composed: tuple[Observation, Message] | None = None
-        """The message about it, if it is composed already."""
+        """An observation and the message already composed for it, if any."""
         self._worker = Worker(f"runner-{device or 'env'}")
 
     async def reset(self, seed: int) -> StepResult:
@@ -203,7 +203,7 @@ class EnvRunner:
         return await self._worker.call(self._with_open_streams, self._reset, seed)
 
     async def act(self, reply: str, *, is_last: bool = False) -> "ActionResult":
-        """Take the action of a reply, or the translator's `no_action` if it contains none.
+        """Take a reply's action, or the translator's `no_action` if the reply contains none.
 
         Raises:
             DeviceError: the phone failed.
@@ -212,7 +212,7 @@ class EnvRunner:
         return await self._worker.call(self._with_open_streams, self._act, reply, is_last)
 
     def _with_open_streams(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function; one that closes a standard stream of the process has failed."""
+        """Call a function; raise EnvError if it closes a standard stream of this process."""
         try:
             result = function(*arguments)
         finally:
@@ -226,14 +226,14 @@ class EnvRunner:
         with boundary(EnvError, f"{self._config.id}.reset(seed={seed})"):
             if self._env is None:
                 mode = getattr(self.translator, "render_mode", None)
-                # So that a crash in native code names the line that led to it.
+                # Make a crash in native code print the Python line that led to it.
                 if not faulthandler.is_enabled():
-                    # Behind sys.stderr may be no file, as in a notebook or a redirection.
+                    # sys.stderr may have no file, as in a notebook or when redirected.
                     with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):
                         faulthandler.enable()
                 self._env = self._make(mode, **self._device_kwargs)
                 if hasattr(self._env.unwrapped, "shares_observations"):
-                    # Each array is hashed and scaled once.
+                    # Shared arrays are hashed and scaled only once.
                     self._env.unwrapped.shares_observations = True
                 if (attach_env := getattr(self.translator, "attach_env", None)) is not None:
                     attach_env(self._env)
@@ -252,7 +252,7 @@ class EnvRunner:
         """Check that a served question's own messages reach the model.
 
         Raises:
-            ConfigError: the translator that is the default for servers leaves them out.
+            ConfigError: the default translator for servers leaves these messages out.
         """
         if self._config.translator_class is not None or not self.id.startswith("http"):
             return
@@ -278,28 +278,28 @@ class EnvRunner:
                 action = self.translator.no_action()
         after = None if action is None else self._step(action)
         has_ended = after is not None and (after.terminated or after.truncated)
-        # The next message is composed in the same call of the thread, which is cheaper.
+        # Compose the next message in the same call of the thread, which is cheaper.
         if not is_last and not has_ended and self._shown is not None:
-            # `message` tries again, and raises it.
+            # `message` composes it again, and raises the error.
             with contextlib.suppress(EnvError):
                 self._composed = self._shown, self._message(self._shown)
         return ActionResult(action=action, unreadable=unreadable, after=after)
 
     def _step(self, action: Any) -> StepResult:
-        # Only errors need it: the text of an array takes longer to make than a step.
+        # Only built for errors: formatting an array takes longer than a step.
         def name() -> str:
             return f"{self._config.id}.step({action!r:.200})"
 
         with boundary(EnvError, name):
             try:
                 observation, reward, terminated, truncated, info = step_env(self._env, action)
-            # Only translators may blame the agent.
+            # Only translators may blame the agent, not environments.
             except ActionError as error:
                 raise EnvError(f"{name()}: {describe_error(error)}") from error
             self._turn += 1
             self._preceding = ()
             number = finite("the reward", reward)
-            # Rewards may look at how the agent itself describes the outcome.
+            # Rewards may read how the agent itself describes the outcome.
             if isinstance(action, Done):
                 info = {"status": action.status, "message": action.message, **info}
             return self._step_result(observation, info, number, terminated, truncated)
@@ -320,11 +320,11 @@ class EnvRunner:
         if self._config.state_key != "info":
             coarsen = coarse_screen if self._config.state_key == "screen" else None
             checked = {**checked, "state_key": _state_key(translated, coarsen)}
-        # The guard reports that another app is in front, whose screen is private.
+        # The guard reports another app in front, whose screen is private.
         guard = checked.get("guard")
         hidden = isinstance(guard, Mapping) and bool(guard.get("no_frame"))
         save = None if hidden else self._save_frame
-        # An environment may use an attribute of this name for something else.
+        # An environment may use an attribute with this name for something else.
         timings = getattr(self._env.unwrapped, "timings", None)
         named = timings.items() if isinstance(timings, Mapping) else ()
         return StepResult(
@@ -343,14 +343,14 @@ class EnvRunner:
         """Check an observation, and translate it for the model.
 
         Raises:
-            EnvError: it is not in its space.
-            ConfigError: it cannot be shown.
+            EnvError: the observation is not in the observation space, or is too long.
+            ConfigError: the translator cannot show the observation.
         """
         where = f"{self.id}: the observation after {pluralize(self._turn, 'step')}"
         space = self._env.observation_space
         if problem := observation_problem(space, observation, where):
             raise EnvError(problem)
-        # Logged once, as an environment with wrong bounds leaves them in each step.
+        # Log once: an environment with wrong bounds leaves them at every step.
         if self.id not in _warned and not is_within(space, observation):
             _warned.add(self.id)
             log.warning("%s is out of the bounds of its space %s", where, space)
@@ -363,7 +363,7 @@ class EnvRunner:
         return found
 
     async def message(self, observation: Observation) -> Message:
-        """Return the message to the policy, composed by the translator.
+        """Return the translator's message to the policy.
 
         Raises:
             EnvError: the translator raised.
@@ -383,11 +383,11 @@ class EnvRunner:
         return message
 
     def close(self) -> None:
-        """Close the environment as soon as its thread is free; does not wait for it."""
+        """Close the environment as soon as its thread is free, without waiting."""
         self._worker.close(self._close_env)
 
     def is_closed(self, wait_s: float) -> bool:
-        """Whether a closing environment is closed, after waiting at most this long."""
+        """Wait up to `wait_s` for a closing environment; return whether it is closed."""
         return self._worker.join(wait_s)
 
     def _close_env(self) -> None:

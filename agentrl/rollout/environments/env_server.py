@@ -1,6 +1,6 @@
-"""Serve a Gymnasium environment over HTTP, also where agentrl is not installed.
+"""Serve a Gymnasium environment over HTTP, even where agentrl is not installed.
 
-`agentrl serve-env --program` prints this file as a program that needs Python 3.9, numpy and
+`agentrl serve-env --program` prints this file as a program that needs only Python 3.9, numpy and
 gymnasium: copy it to where the environment can be imported, and run
 
     python serve_env.py module:Class --port 8100
@@ -40,23 +40,23 @@ from agentrl.rollout.environments.env_calls import describe_error, reset_env, st
 from agentrl.web_access import foreign_request, is_loopback
 
 VERSION = 1
-"""Version of the protocol; client and server must have the same."""
+"""Protocol version; client and server must use the same."""
 CLOSE_S = 10.0
-"""How long the `close()` of an environment is waited for."""
+"""Seconds to wait for an environment's `close()`."""
 MAX_BYTES = 1 << 28
-"""Maximum bytes of a message."""
+"""Maximum size of a message in bytes."""
 _GONE = 410
-"""HTTP status of requests for an environment that there is no more."""
+"""HTTP status for requests to an environment that no longer exists."""
 _MAX_UNUSED = 64
-"""Connections that have not sent a request, beyond one for each environment that can be open;
-with one more, the oldest is closed."""
+"""Maximum number of connections that have not sent a request, in addition to one for each
+environment that can be open; beyond that, the oldest connection is closed."""
 _FIRST_REQUEST_S = 30.0
-"""How long a new connection may be silent."""
+"""Seconds a new connection has to send its first request."""
 _IDLE_CONNECTION_S = 3600.0
 
 
 class InvalidRequest(ValueError):
-    """An invalid request or message; the client's mistake."""
+    """An invalid request or message, by the client's mistake."""
 
 
 class NoSuchEnv(InvalidRequest):
@@ -75,7 +75,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(message: bytes) -> Any:
-    """Return the inverse of `pack`; raises `InvalidRequest` for other bytes."""
+    """Deserialize the output of `pack`; raise `InvalidRequest` for anything else."""
     try:
         (size,) = struct.unpack_from("<I", message)
         if size > len(message) - 4:
@@ -146,25 +146,25 @@ SPACES: dict[str, Callable[[dict[str, Any]], spaces.Space[Any]]] = {
 
 
 def is_text_space(space: spaces.Space[Any]) -> bool:
-    """Whether a space contains texts and nothing else, also one of another package's class."""
+    """Whether a space contains only text, including text spaces of other packages."""
     if space.shape is not None or space.dtype is not None:
         return isinstance(space, spaces.Text)
     return space.contains("a") and not space.contains(0)
 
 
 class OpaqueSpace(spaces.Space[Any]):
-    """A space of which little is known: it contains everything, or every text."""
+    """A space of unknown type, which accepts every value, or every text."""
 
     def __init__(self, description: str, is_text: bool = False) -> None:
         super().__init__()
         self.description, self.is_text = description, is_text
 
     def sample(self, mask: Any = None, probability: Any = None) -> Any:
-        """Always an error."""
+        """Raise an error: the space's type is unknown here."""
         raise NotImplementedError(f"{self} cannot be sampled here")
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` may be in it; more only the server can check."""
+        """Whether `x` may be in the space; only the server can be sure."""
         return isinstance(x, str) or not self.is_text
 
     def __repr__(self) -> str:
@@ -219,7 +219,7 @@ class EnvThread:
         self._thread.start()
 
     def ask(self, number: int, what: str, arguments: dict[str, Any], deadline_s: float) -> Any:
-        """Execute one call; a retry with the same number returns the first result."""
+        """Execute one call; a retry with the same number returns the original result."""
         self.used_at = time.monotonic()
         if number != self._last[0]:
             self._last = (number, Future())
@@ -232,12 +232,12 @@ class EnvThread:
             self.used_at = time.monotonic()
 
     def close(self) -> None:
-        """Close the environment as soon as its thread is free; does not wait."""
+        """Close the environment as soon as its thread is free, without waiting."""
         self._calls.put((self._closed, "close", {}))
         self._calls.put(None)
 
     def join(self, seconds: float) -> str | None:
-        """Wait until the environment is closed; return what went wrong with that."""
+        """Wait until the environment is closed, and return an error message if that failed."""
         try:
             self._closed.result(max(0.0, seconds))
         except LateError:
@@ -268,7 +268,7 @@ class EnvThread:
             return {"observation": observation, "info": info}
         if what == "step":
             observation, reward, terminated, truncated, info = step_env(self._env, **arguments)
-            # `float` would accept a text.
+            # `float` would accept a string.
             if isinstance(reward, str):
                 raise TypeError(f"the reward is {reward!r} (str), not a number")
             return {
@@ -290,18 +290,19 @@ class EnvServer(ThreadingHTTPServer):
     """An HTTP server with one environment per client key.
 
     Args:
-        make: makes an environment with the client's keyword arguments.
+        make: creates an environment with the client's keyword arguments.
         address: host and port; port 0 takes a free one.
         token: token that clients must send; may be empty only for a loopback address.
         most: maximum number of open environments.
         idle_s: seconds after which an unused environment is closed.
-        deadline_s: for each call.
+        deadline_s: time limit for each call, in seconds.
     """
 
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 1024
-    """Clients that connect at the same moment, as at the start of a step; 5 reset most of them."""
+    """Backlog for clients that connect simultaneously, as at the start of a step; the default of 5
+    would reset most of their connections."""
 
     def __init__(
         self,
@@ -322,11 +323,11 @@ class EnvServer(ThreadingHTTPServer):
         self._env_threads: dict[str, EnvThread] = {}
         self._lock = threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        # Closes the socket if it cannot listen.
+        # The base class closes the socket if it cannot listen.
         super().__init__(address, RequestHandler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own."""
+        """Serve a connection in its own thread."""
         with self._lock:
             self._unused[request] = None
             is_full = len(self._unused) > self.most + _MAX_UNUSED
@@ -334,9 +335,9 @@ class EnvServer(ThreadingHTTPServer):
             if oldest is not request:
                 del self._unused[oldest]
         if oldest is not request:
-            # The client may have closed it just now.
+            # The client may have just closed the connection.
             with suppress(OSError):
-                # Its thread reads from it, and ends.
+                # The connection's thread stops reading, and ends.
                 oldest.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
@@ -346,12 +347,12 @@ class EnvServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print an error, unless it only says that the client has gone."""
+        """Print an error unless it only means that the client disconnected."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
     def note_use(self, connection: Any) -> None:
-        """Note that a connection has sent a request."""
+        """Record that a connection has sent a request."""
         with self._lock:
             self._unused.pop(connection, None)
 
@@ -365,7 +366,7 @@ class EnvServer(ThreadingHTTPServer):
             thread.close()
 
     def open(self, key: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Make a client's environment under its random key, and return its spaces and metadata."""
+        """Create a client's environment under its random key; return its spaces and metadata."""
         if not re.fullmatch("[0-9a-f]{32}", key):
             raise InvalidRequest("a key must have 32 random hexadecimal digits")
         with self._lock:
@@ -388,7 +389,7 @@ class EnvServer(ThreadingHTTPServer):
             raise
 
     def close(self, key: str, wait_s: float = 0.0) -> str | None:
-        """Close a client's environment, wait for that, and return what went wrong with it."""
+        """Close a client's environment, wait, and return an error message if that failed."""
         with self._lock:
             thread = self._env_threads.pop(key, None)
         if thread is None:
@@ -397,7 +398,7 @@ class EnvServer(ThreadingHTTPServer):
         return thread.join(wait_s)
 
     def server_close(self) -> None:
-        """Stop listening, close all environments, and wait at most `CLOSE_S` for that."""
+        """Stop listening, close all environments, and wait at most `CLOSE_S` for them."""
         super().server_close()
         with self._lock:
             threads = list(self._env_threads.values())
@@ -419,7 +420,7 @@ class EnvServer(ThreadingHTTPServer):
             return self._env_threads[key]
 
     def answer(self, what: str, message: dict[str, Any]) -> Any:
-        """Execute a client's request and return the content of the answer."""
+        """Execute a client's request, and return the response's content."""
         key = str(message.pop("key", ""))
         if what == "open":
             if message.get("version", VERSION) != VERSION:
@@ -436,13 +437,13 @@ class EnvServer(ThreadingHTTPServer):
         try:
             return thread.ask(number, what, message, self.deadline_s)
         except TimeoutError:
-            # The thread may never return.
+            # The thread may be stuck forever.
             self.close(key)
             raise
 
 
 class RequestHandler(BaseHTTPRequestHandler):
-    """One connection of a client."""
+    """Handler of one client connection."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -452,7 +453,7 @@ class RequestHandler(BaseHTTPRequestHandler):
     server: EnvServer
 
     def do_POST(self) -> None:
-        """Execute a call; an error is answered with its message, never with a traceback."""
+        """Execute a call; an error response has the error's message, never a traceback."""
         try:
             status, answer = 200, self.server.answer(self.path.strip("/"), self._message())
             body = pack(answer)
@@ -461,7 +462,7 @@ class RequestHandler(BaseHTTPRequestHandler):
             body = pack({"error": str(error)})
         except PermissionError as error:
             status, body = 403, pack({"error": str(error)})
-        # An environment may also raise SystemExit.
+        # An environment may even raise SystemExit.
         except BaseException as error:
             status, body = 500, pack({"error": describe_error(error)})
         self.send_response(status)
@@ -484,14 +485,14 @@ class RequestHandler(BaseHTTPRequestHandler):
         message = unpack(self.rfile.read(size))
         self.server.note_use(self.connection)
         self.connection.settimeout(_IDLE_CONNECTION_S)
-        # An unread body would be taken for the next request.
+        # An unread body would be parsed as the next request.
         self.close_connection = close
         if not isinstance(message, dict):
             raise InvalidRequest("a message must be a dictionary")
         return message
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: calls are frequent."""
+        """Log nothing, as calls are frequent."""
 
 
 def env_factory(name: str) -> Callable[..., Any]:
@@ -529,7 +530,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         server = EnvServer(make, (given.host, given.port), token, given.most, given.idle)
     except OSError as error:
         raise SystemExit(f"cannot listen on {host}:{given.port}: {error}") from None
-    # On SIGTERM, environments are closed as on Ctrl-C.
+    # Close environments on SIGTERM, too, not just on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     port = server.server_address[1]
     sys.stdout.write(f"{given.environment} at http://{host}:{port}\n")

@@ -13,19 +13,19 @@ from agentrl.rollout.environments.resolved_env import ResolvedEnv, named_paramet
 from agentrl.text import known_names
 
 ResizeOf = Callable[[Dialect], Resize]
-"""The resize that the model that plays applies to screens."""
+"""Returns how the playing model resizes screens."""
 
 
 def open_translator(env: ResolvedEnv, resize_of: ResizeOf | None = None) -> Translator:
     """Return the translator of an environment.
 
     Args:
-        env: the environment, and the dialect of its actions if it names one.
-        resize_of: of the model that plays; None for one that sees screens unchanged.
+        env: the environment, including the dialect of its actions if configured.
+        resize_of: how the playing model resizes screens; None if it sees them unchanged.
 
     Raises:
-        ConfigError: there is no such dialect, the sections of the environment contradict each
-            other, the translator rejects its arguments, or it writes no actions in dialects.
+        ConfigError: the dialect does not exist, the environment's sections contradict each other,
+            or the translator rejects its arguments or does not support dialects.
     """
     given = {**env.shared(env.settings.kwargs), **env.settings.translator_kwargs}
     given = {**_interface_for(registry.load(env.registration.translator), env), **given}
@@ -36,10 +36,10 @@ def open_translator(env: ResolvedEnv, resize_of: ResizeOf | None = None) -> Tran
 
 
 def _set_dialect(speaker: Any, config: EnvConfig, resize_of: ResizeOf | None, what: str) -> None:
-    """Have a translator or a player use the configured dialect, if there is one."""
+    """Set the configured dialect, if any, on a translator or a player."""
     if config.dialect is None:
         return
-    # Dataclasses declare the attribute, and others set it in their constructor.
+    # Dataclasses declare the attribute; other classes set it in their constructor.
     declared = any(
         "dialect" in getattr(kind, "__annotations__", ()) for kind in type(speaker).__mro__
     )
@@ -55,11 +55,11 @@ def _set_dialect(speaker: Any, config: EnvConfig, resize_of: ResizeOf | None, wh
 
 
 def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) -> Player:
-    """Make a scripted player of an environment, with the settings that it takes.
+    """Create a scripted player of an environment, with the settings that it accepts.
 
     Raises:
-        ConfigError: the environment has no such player, or no player takes a setting of
-            `env.player_kwargs`.
+        ConfigError: the environment has no such player, or none of its players accepts a setting
+            of `env.player_kwargs`.
     """
     if name not in env.players:
         raise ConfigError(
@@ -67,7 +67,7 @@ def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) 
             f"{known_names(name, sorted(env.players), label='It has')}."
         )
     cls, settings = registry.load(env.players[name]), env.settings
-    # A setting is for the players that take it; one that none takes is a mistake.
+    # Each setting applies to the players that accept it; if none does, it is a mistake.
     if settings.player_kwargs:
         accepted = {
             argument
@@ -94,7 +94,7 @@ def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) 
 
 
 def _interface_for(cls: Any, env: ResolvedEnv) -> dict[str, Any]:
-    """Return the facts about the environment that a translator or player takes."""
+    """Return the facts about the environment that a translator or player's class accepts."""
     taken = named_parameters(cls)
     if "action_space" not in taken:
         return {}

@@ -1,4 +1,4 @@
-"""Client of an OpenEnv server, as a Gymnasium environment (`openenv://HOST:PORT`)."""
+"""OpenEnv client as a Gymnasium environment (`openenv://HOST:PORT`)."""
 
 import json
 import urllib.request
@@ -18,21 +18,22 @@ from agentrl.rollout.environments.env_server import MAX_BYTES, OpaqueSpace
 from agentrl.text import quoted
 
 _MALFORMED = (AttributeError, KeyError, TypeError)
-"""Errors of reading an answer in another form."""
+"""Errors raised when reading a response of unexpected form."""
 
 
 class OpenEnvClient(gymnasium.Env[Any, Any]):
-    """An environment of a server: actions have the fields of its schema, observations are its own.
+    """An environment on an OpenEnv server, whose schema defines the fields of actions.
 
-    An action that the server refuses changes nothing; `info["refused"]` says why.
+    Observations are passed on unchanged. An action that the server refuses changes nothing;
+    `info["refused"]` says why.
 
     Args:
         agentrl_target: HOST:PORT.
-        agentrl_deadline_s: of each call.
-        **kwargs: of each reset, besides its seed.
+        agentrl_deadline_s: time limit for each call, in seconds.
+        **kwargs: arguments for each reset, in addition to the seed.
 
     Raises:
-        EnvError, ConfigError: no OpenEnv server answers, or its actions cannot be written.
+        EnvError, ConfigError: no OpenEnv server answers, or its action schema is not supported.
     """
 
     observation_space = OpaqueSpace("an observation of OpenEnv")
@@ -58,7 +59,7 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """See gymnasium.Env.step."""
-        # JSON has no numpy numbers.
+        # JSON cannot encode numpy numbers.
         plain = {key: v.item() if hasattr(v, "item") else v for key, v in action.items()}
         answer = self._ask("step", plain)
         self._seen = answer = {**self._seen, "reward": 0.0, **answer}
@@ -75,7 +76,7 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
         self._socket = None
 
     def _ask(self, what: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the server's answer; raises EnvError, and ends the session, if there is none."""
+        """Return the server's answer; without one, end the session and raise EnvError."""
         try:
             if self._socket is None:
                 opened = connect(f"ws://{self._target}/ws", max_size=MAX_BYTES)
@@ -90,7 +91,7 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
             if answer["type"] == "observation":
                 own = found["observation"].pop("metadata", None)
                 return {"done": False, **found, "metadata": found.get("metadata") or own}
-            # An action that the schema does not allow is the agent's mistake.
+            # An action that violates the schema is the agent's mistake.
             if what == "step" and found["code"] == "VALIDATION_ERROR":
                 return {"refused": json.dumps(found.get("errors"), default=str)[:500]}
             why = f"{found['code']}: {found['message']}"
@@ -108,7 +109,7 @@ class OpenEnvClient(gymnasium.Env[Any, Any]):
 
 
 def _space_of(schema: dict[str, Any]) -> spaces.Dict:
-    """Return the space of an action's fields; optional ones of other types keep their defaults."""
+    """Return the space of an action's fields, omitting optional fields of unsupported types."""
     found: dict[str, gymnasium.Space[Any]] = {}
     for name, field in schema.get("properties", {}).items():
         kind = field.get("type")

@@ -1,4 +1,4 @@
-"""Games of several agents with PettingZoo's interface, played by one policy (`pettingzoo:...`)."""
+"""Multi-agent games with PettingZoo's interface, played by one policy (`pettingzoo:...`)."""
 
 from functools import partial
 from typing import Any
@@ -16,19 +16,19 @@ ALL = "all"
 
 
 class PettingZooGame(gymnasium.Env[Any, Any]):
-    """A game as one of its agents sees it; the others are part of the environment.
+    """A game from one agent's view; the other agents are part of the environment.
 
     Args:
-        agentrl_target: an id of PettingZoo, or `module:name` of what makes an AEC or a parallel
-            game. The agents of a parallel one choose in turn, without seeing each other's choice.
-        agent: the agent that the policy plays; None for the first. `all` gives it the turns of all
-            agents and the sum of their rewards, for games of cooperation.
+        agentrl_target: a PettingZoo id, or `module:name` of a factory of AEC or parallel games. In
+            a parallel game, agents choose in turn without seeing each other's choices.
+        agent: the agent that the policy plays; None for the first. For cooperative games, `all`
+            gives the policy the turns of all agents and the sum of their rewards.
         others: `module:name` of a function (observation, action_space, agent, rng) that returns the
-            other agents' actions; None for random ones, which are legal if the game has a mask.
-        render_mode, **kwargs: of the game.
+            other agents' actions; None for random actions, which are legal if the game has a mask.
+        render_mode, **kwargs: arguments of the game.
 
     Raises:
-        ConfigError: there is no such agent, or `all` agents have different actions.
+        ConfigError: the agent does not exist, or with `all`, agents have different actions.
     """
 
     metadata = {"render_modes": ["human", "ansi", "rgb_array"]}  # noqa: RUF012 - until it is made
@@ -68,7 +68,7 @@ class PettingZooGame(gymnasium.Env[Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """See gymnasium.Env.step; the reward is the sum until the policy's next turn."""
+        """See gymnasium.Env.step; rewards are summed until the policy's next turn."""
         self._game.step(action)
         return self._until_own_turn()
 
@@ -78,7 +78,7 @@ class PettingZooGame(gymnasium.Env[Any, Any]):
             agent = self._game.agent_selection
             observation, reward, terminated, truncated, info = self._game.last()
             is_out, mask = terminated or truncated, info.get("action_mask")
-            # Most games have the mask of legal actions in the observation, some in the info.
+            # Most games put the mask of legal actions in the observation, some in the info.
             if isinstance(observation, dict) and observation.get("action_mask") is not None:
                 mask = observation["action_mask"]
             if agent in self._own:

@@ -28,7 +28,8 @@ def preceding_for(translator: Translator, reset_info: Mapping[str, Any]) -> tupl
     """Return the earlier questions and replies that an episode's first message continues.
 
     Raises:
-        EnvError: the translator fails, or they are not questions and replies in turns.
+        EnvError: the translator fails, or its messages do not alternate between questions and
+            replies.
     """
     find = getattr(translator, "preceding_messages", None)
     if find is None:
@@ -50,7 +51,7 @@ def compose_message(
     observation: Observation,
     preceding: Sequence[Message] = (),
 ) -> Message:
-    """Compose a message; a system message in it is put inside the job's prompt template."""
+    """Compose a message, wrapping any system message in the job's prompt template."""
     if preceding:
         preceding, images = give_images(preceding, observation.images)
         observation = replace(observation, images=images)

@@ -1,4 +1,4 @@
-"""Client of an environment server, as a Gymnasium environment."""
+"""Client of an environment server as a Gymnasium environment."""
 
 import http.client
 import logging
@@ -27,21 +27,21 @@ from agentrl.rollout.environments.env_server import (
 log = logging.getLogger(__name__)
 
 _REFUSED = (400, 403)
-"""HTTP statuses of requests that are invalid, and not worth a retry."""
+"""HTTP statuses for invalid requests, which are not retried."""
 _GONE = 410
-"""HTTP status of requests for an environment that the server has no more."""
+"""HTTP status for requests to an environment that the server no longer has."""
 _RETRY_S = 0.2
 _PATIENCE_S = 1.0
-"""How long a connection that breaks is tried again unless `env.patience_s` says otherwise."""
+"""Seconds to retry a broken connection unless `env.patience_s` is set."""
 
 
 class _Socket(socket.socket):
-    """A socket with a deadline for the whole answer, in `time.monotonic` seconds."""
+    """Socket with a deadline for the whole response, in `time.monotonic` seconds."""
 
     end = 0.0
 
     def recv_into(self, *arguments: Any) -> int:
-        """See socket.socket; TimeoutError after the deadline."""
+        """See socket.socket; raise TimeoutError after the deadline."""
         left_s = self.end - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("the answer was not complete in time")
@@ -50,7 +50,7 @@ class _Socket(socket.socket):
 
 
 class _Connection(http.client.HTTPConnection):
-    """An HTTP connection with a deadline for each call as a whole."""
+    """HTTP connection with a deadline for each call as a whole."""
 
     sock: _Socket | None
 
@@ -61,15 +61,15 @@ class _Connection(http.client.HTTPConnection):
         self.sock = _Socket(fileno=self.sock.detach())
 
     def ask(self, path: str, body: bytes, headers: dict[str, str], deadline_s: float) -> Any:
-        """Send a request and return the answer's status and body.
+        """Send a request, and return the response's status and body.
 
         Raises:
-            OSError, http.client.HTTPException: no answer came, or it is too long.
+            OSError, http.client.HTTPException: no response came, or it was too long.
         """
         if self.sock is None:
             self.connect()
         assert self.sock is not None
-        # A socket's own timeout starts again with each packet.
+        # A socket's own timeout restarts with each packet.
         self.sock.end = time.monotonic() + deadline_s
         self.sock.settimeout(deadline_s)
         self.request("POST", path, body, headers)
@@ -85,21 +85,21 @@ class _Connection(http.client.HTTPConnection):
 
 
 class RemoteEnv(gymnasium.Env[Any, Any]):
-    """An environment served by `agentrl serve-env`: the same spaces, the same steps.
+    """An environment served by `agentrl serve-env`, with the same spaces and steps.
 
     Args:
         url: URL of the server, `http://HOST:PORT`.
-        kwargs: for the environment's constructor.
-        deadline_s: for each call.
-        patience_s: how long a server that cannot be reached is waited for.
+        kwargs: arguments for the environment's constructor.
+        deadline_s: time limit for each call, in seconds.
+        patience_s: how long to wait for an unreachable server, in seconds.
 
     Raises:
         ConfigError: the URL is invalid, or the server rejects the arguments or the token.
         EnvError: no server answers.
 
     A call whose connection breaks is retried with the same number, so that the server never
-    executes it twice. A server that was restarted has lost its episodes; the next reset makes the
-    environment again.
+    executes it twice. A restarted server has lost its episodes; the next reset recreates the
+    environment.
     """
 
     metadata = {"render_modes": ["rgb_array", "ansi"]}  # noqa: RUF012 - until the server's arrive
@@ -145,12 +145,12 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """See gymnasium.Env.reset; EnvError if the server fails."""
+        """See gymnasium.Env.reset; raise EnvError if the server fails."""
         super().reset(seed=seed)
         self._seed = seed
         try:
             answer = self._call("reset", {"seed": seed, "options": options})
-        # The server was restarted, or has closed the environment as idle.
+        # The server was restarted, or closed the idle environment.
         except EnvError:
             if not self._is_gone:
                 raise
@@ -159,19 +159,19 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         return answer["observation"], answer["info"]
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """See gymnasium.Env.step; EnvError if the server fails."""
+        """See gymnasium.Env.step; raise EnvError if the server fails."""
         answer = self._call("step", {"action": action})
         ends = answer["terminated"], answer["truncated"]
         return answer["observation"], float(answer["reward"]), *ends, answer["info"]
 
     def render(self) -> Any:
-        """See gymnasium.Env.render; EnvError if the server fails."""
+        """See gymnasium.Env.render; raise EnvError if the server fails."""
         return self._call("render", {})["drawn"]
 
     def close(self) -> None:
         """Close the server's environment, if it can be reached."""
         if self._key:
-            # If the server cannot be reached, it closes the environment after its idle timeout.
+            # An unreachable server closes the environment after its idle timeout.
             with suppress(EnvError):
                 if problem := self._ask("close", {"key": self._key}, patience_s=0.0):
                     log.warning("closing %s: %s", self._url, problem)
@@ -186,8 +186,8 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
         """Send a request, with retries, and return the server's answer.
 
         Raises:
-            ConfigError: the server refuses to make the environment.
-            EnvError: it refuses another call, cannot be reached, or does not answer in time.
+            ConfigError: the server refuses to create the environment.
+            EnvError: the server refuses any other call, is unreachable, or does not answer in time.
         """
         body = pack(request)
         patience_s = self._patience_s if patience_s is None else patience_s
@@ -213,7 +213,7 @@ class RemoteEnv(gymnasium.Env[Any, Any]):
                 time.sleep(_RETRY_S)
 
     def _call_name(self, what: str) -> str:
-        """Return a call in messages, with the episode's seed."""
+        """Return a call's name for messages, including the episode's seed."""
         seed = "" if what == "open" or self._seed is None else f" (seed {self._seed})"
         return f"{self._url}/{what}{seed}"
 
@@ -240,7 +240,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
         parts = urlsplit(url)
         if parts.scheme == "http" and parts.hostname and not parts.path.strip("/"):
             return parts.hostname, parts.port or 80
-    # `urlsplit` raises it for an invalid port or address.
+    # `urlsplit` raises ValueError for an invalid port or address.
     except ValueError:
         pass
     raise ConfigError(f"env.id={url}: must have the form http://HOST:PORT")
@@ -252,5 +252,5 @@ def make_remote_env(
     agentrl_patience_s: float = _PATIENCE_S,
     **kwargs: Any,
 ) -> RemoteEnv:
-    """Make a remote environment for `gymnasium.make`; it is given all other arguments."""
+    """Create a remote environment for `gymnasium.make`, passing it all other arguments."""
     return RemoteEnv(agentrl_target, kwargs, agentrl_deadline_s, patience_s=agentrl_patience_s)

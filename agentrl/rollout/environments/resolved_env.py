@@ -1,7 +1,7 @@
-"""An environment that a configuration names: what is behind the names is looked up once.
+"""An environment named in a configuration, with all its names resolved once.
 
-An argument that both the environment and the translator take, such as a game mode, is passed to
-both, in whichever section it is set.
+An argument that both the environment and the translator accept, such as a game mode, is passed to
+both, whichever section sets it.
 """
 
 import inspect
@@ -43,13 +43,13 @@ class ResolvedEnv:
     """
 
     settings: EnvConfig
-    """The section `env`; its `kwargs` include those of `eval.kwargs` in that split."""
+    """The section `env`; in evaluation, its `kwargs` include `eval.kwargs`."""
     registration: env.EnvRegistration
-    """With the translator and the players of the settings."""
+    """The environment's registration, with the translator and players from the settings."""
     eval_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """The keyword arguments that `eval.kwargs` sets; empty when training."""
+    """Keyword arguments set by `eval.kwargs`; empty when training."""
     section: str = "env.kwargs"
-    """The key of `settings.kwargs` in messages."""
+    """The configuration key of `settings.kwargs`, for messages."""
 
     @property
     def id(self) -> str:
@@ -58,12 +58,12 @@ class ResolvedEnv:
 
     @property
     def app(self) -> str | None:
-        """The app that a phone must run; None for an environment without a phone."""
+        """The app that the phone must run; None for an environment without a phone."""
         return self.registration.app
 
     @property
     def players(self) -> Mapping[str, str]:
-        """The scripted players: `module:Class` by name."""
+        """`module:Class` of each scripted player, by name."""
         return self.registration.players
 
     @cached_property
@@ -85,7 +85,7 @@ class ResolvedEnv:
 
     @property
     def eval_note(self) -> str:
-        """The arguments of evaluation, for messages that do not name one; empty when training."""
+        """The evaluation arguments, for messages that do not name one; empty when training."""
         return f" (with eval.kwargs={self.eval_kwargs})" if self.eval_kwargs else ""
 
     @cached_property
@@ -95,7 +95,7 @@ class ResolvedEnv:
 
     @cached_property
     def kwargs(self) -> dict[str, Any]:
-        """The arguments of the environment, except its phone.
+        """The environment's arguments, except its phone.
 
         Raises:
             ConfigError: `env.kwargs` and `env.translator_kwargs` contradict each other.
@@ -104,11 +104,11 @@ class ResolvedEnv:
 
     @property
     def own_kwargs(self) -> dict[str, Any]:
-        """`kwargs` without those of `gymnasium.make`."""
+        """`kwargs` without the arguments of `gymnasium.make`."""
         return {k: v for k, v in self.kwargs.items() if k not in _MAKE_ARGUMENTS}
 
     def remote_kwargs(self, deadline_s: float) -> dict[str, Any]:
-        """Return the extra arguments of a remote environment's client: how long it waits."""
+        """Return a remote environment's extra arguments for how long its client waits."""
         if self.id.startswith("openenv://"):
             return {"agentrl_deadline_s": deadline_s}
         if not self.id.startswith("http://"):
@@ -117,15 +117,15 @@ class ResolvedEnv:
         return {"agentrl_deadline_s": deadline_s, "agentrl_patience_s": patience_s}
 
     def with_kwargs(self, **kwargs: Any) -> "ResolvedEnv":
-        """Return the environment with further arguments."""
+        """Return a copy of the environment with further arguments."""
         settings = replace(self.settings, kwargs={**self.settings.kwargs, **kwargs})
         return replace(self, settings=settings)
 
     def with_allowed_apps(self, allow: Sequence[str]) -> "ResolvedEnv":
-        """Allow further packages in front, besides the environment's own app.
+        """Allow more packages in the foreground than the environment's own app.
 
         Raises:
-            ConfigError: there are such packages, but the environment does not take them.
+            ConfigError: packages are given, but the environment does not accept them.
         """
         if self.app is None or not allow:
             return self
@@ -137,20 +137,20 @@ class ResolvedEnv:
         return self.with_kwargs(allow=list(allow))
 
     def crash_hint(self) -> str:
-        """Suggest `env.processes` after a process died, if an environment may be the cause."""
+        """Return a hint to use `env.processes` if an environment may have killed a process."""
         if self.settings.processes or self.app is not None:
             return ""
         return f". If {self.id}, which runs in its threads, is the cause: set env.processes=1"
 
     def make(self, render_mode: str | None = None, **place: Any) -> "gymnasium.Env[Any, Any]":
-        """Make the environment with its wrappers.
+        """Create the environment with its wrappers.
 
         Args:
-            render_mode: used unless `env.kwargs` names one.
-            **place: `device`, for an environment that is played on a phone; or `remote_kwargs`.
+            render_mode: used unless `env.kwargs` sets a render mode.
+            **place: `device` for an environment played on a phone, or `remote_kwargs`.
 
         Raises:
-            ConfigError: it cannot be made, or its arguments are rejected.
+            ConfigError: the environment cannot be created, or rejects its arguments.
         """
         kwargs: dict[str, Any] = {**self.kwargs, **place}
         if render_mode is not None:
@@ -169,18 +169,18 @@ class ResolvedEnv:
         return with_text_actions(instance)
 
     def check_arguments(self) -> int | None:
-        """Check once that the environment takes its arguments, without making it.
+        """Check once that the environment accepts its arguments, without creating it.
 
-        An environment that needs more than that, such as a data set, has a class method
+        An environment that needs further checks, such as reading a data set, has a class method
         `check_kwargs`.
 
         Returns:
             The number of distinct episodes, if `check_kwargs` returns it; else None.
 
         Raises:
-            ConfigError: as `kwargs`; or its constructor does not take an argument, or lacks one.
+            ConfigError: as in `kwargs`; or the constructor rejects an argument, or lacks one.
         """
-        # Cached, because a whole data set may be read for it.
+        # Cached, because counting may read a whole data set.
         return self._num_episodes
 
     @cached_property
@@ -217,16 +217,16 @@ class ResolvedEnv:
         return episodes if type(episodes) is int else None
 
     def first_observations(self) -> Iterator[env.FirstObservation]:
-        """Yield the start of each episode, of an environment that knows all of its episodes."""
+        """Yield the start of each episode if the environment knows all of its episodes."""
         if (first := getattr(self.entry_point, "first_observations", None)) is not None:
             yield from first(**self.own_kwargs)
 
     @contextmanager
     def named_keys(self) -> Iterator[None]:
-        """Name rejected arguments by their full key, such as `env.kwargs.cards`.
+        """Report rejected arguments by their full key, such as `env.kwargs.cards`.
 
         Raises:
-            ConfigError: in place of an `InvalidArgument`, or of another one in evaluation.
+            ConfigError: replaces an `InvalidArgument`; in evaluation, also any other ConfigError.
         """
         try:
             yield
@@ -246,8 +246,8 @@ class ResolvedEnv:
         return "env.translator_kwargs" if shared else self.section
 
     def shared(self, section: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of one section that both environment and translator take."""
-        # The generic translator shares none: equal names of an environment mean something else.
+        """Return one section's arguments that both environment and translator accept."""
+        # The generic translator shares none: the environment's equal names mean something else.
         if self.registration.translator == env.TRANSLATOR:
             return {}
         settings = self.settings
@@ -273,12 +273,12 @@ def resolve_env(
 
     Args:
         settings: the section `env`.
-        evaluation: held-out episodes may have their own arguments (`eval.kwargs`); None for
+        evaluation: the section `eval`, whose `kwargs` apply to held-out episodes; None for
             training.
-        section: the key of `settings.kwargs` in messages.
+        section: the configuration key of `settings.kwargs`, for messages.
 
     Raises:
-        ConfigError: there is no such environment.
+        ConfigError: the environment does not exist.
     """
     known = env.find_env(settings.id)
     own = settings.translator_class
@@ -298,10 +298,10 @@ def resolve_env(
 
 
 def history_of(settings: EnvConfig) -> History:
-    """Return the history in prompts: `env.history`, or else that of the dialect.
+    """Return the history in prompts: `env.history`, or else the dialect's default.
 
     Raises:
-        ConfigError: there is no such dialect, or its history is invalid.
+        ConfigError: the dialect does not exist, or the history is invalid.
     """
     if settings.history is not None:
         return parse_history(settings.history)
@@ -311,7 +311,7 @@ def history_of(settings: EnvConfig) -> History:
 
 
 def close_env(instance: "gymnasium.Env[Any, Any]", name: str) -> None:
-    """Close an environment, which is abandoned either way; what it raises is logged."""
+    """Close an environment for good; log any error that it raises."""
     try:
         instance.close()
     except BaseException as error:
@@ -321,9 +321,9 @@ def close_env(instance: "gymnasium.Env[Any, Any]", name: str) -> None:
 
 
 def with_text_actions(instance: "gymnasium.Env[Any, Any]") -> "gymnasium.Env[Any, Any]":
-    """Replace an action space of texts that cannot be sampled by `AnyText`.
+    """Replace a text action space that cannot be sampled with `AnyText`.
 
-    Such a space, as in MiniWoB and BrowserGym, contains all texts, but cannot be sampled.
+    MiniWoB and BrowserGym have such spaces, which contain all texts.
     """
     space = instance.action_space
     if isinstance(space, gymnasium.spaces.Text) or not is_text_space(space):
@@ -350,6 +350,6 @@ def _takes_any_keyword(cls: Any) -> bool:
 def _signature(cls: Any) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(cls).parameters
-    # A compiled function may have no signature.
+    # Compiled functions may have no signature.
     except (TypeError, ValueError):
         return {"anything": inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)}
