@@ -1,4 +1,4 @@
-"""Policies that play with a model: in a local engine, or on a chat completions server."""
+"""Policies that play with a model, in a local engine or on a chat completions server."""
 
 import asyncio
 import hashlib
@@ -16,13 +16,13 @@ from agentrl.types import Image, Message, Prompt, Reply
 
 
 def turn_seed(episode: int, turn: int) -> int:
-    """The sampling seed of one turn, in [0, 2^63): a stable hash of the episode's seed and turn."""
+    """Derive a turn's sampling seed, in [0, 2^63), by a stable hash of episode seed and turn."""
     digest = hashlib.blake2b(f"{episode}/{turn}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 class ModelPolicy:
-    """Answers with an engine."""
+    """Plays with a local engine."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ModelSession:
     async def answer(
         self, message: Message, info: Mapping[str, Any], observation: Any = None
     ) -> Answer | None:
-        """Sample a reply; None if it might not fit into the context."""
+        """Sample a reply; return None if it might not fit into the context."""
         policy = self._policy
         prompt = self._conversation.observe(message)
         if len(prompt.token_ids) + policy.sampling.max_new_tokens > policy.max_context:
@@ -68,14 +68,14 @@ class ModelSession:
         return Answer(prompt=prompt, reply=reply, text=policy.encoder.text(reply.token_ids))
 
     def close(self) -> None:
-        """End the episode; may be called twice."""
+        """End the episode. Idempotent."""
         if not self._closed:
             self._closed = True
             self._policy.engine.end_episode()
 
 
 class ChatPolicy:
-    """Answers with a server's model; needs no local model."""
+    """Plays with a server's model; needs no local model."""
 
     def __init__(
         self,
@@ -95,12 +95,12 @@ class ChatPolicy:
 
 @dataclass(slots=True, kw_only=True)
 class _Exchange:
-    """A message, and the reply to it if there is one yet, as the API takes them."""
+    """A message and its reply, if there is one yet, in the API's format."""
 
     message: Message
-    """With its images as they are sent."""
+    """The message, with its images resized for sending."""
     encoded: dict[str, Part] = field(default_factory=dict)
-    """The message in the API's format, by its text in the prompt."""
+    """The message in the API's format, keyed by its text in the prompt."""
     answer: Part | None = None
 
 
@@ -120,17 +120,17 @@ class ChatSession:
         self._history = PromptHistory(policy.history)
         self._preamble = self._system(instructions)
         self._images: tuple[Image, ...] = ()
-        """Images of the messages before the first one."""
+        """Images of the messages that precede the episode's first message."""
         self._exchanges: list[_Exchange] = []
 
     async def answer(
         self, message: Message, info: Mapping[str, Any], observation: Any = None
     ) -> Answer | None:
-        """The server's reply; None if the conversation exceeds its model's context."""
+        """Request a reply; return None if the conversation exceeds the model's context."""
         policy = self._policy
         if message.system is not None and not self._exchanges:
             self._preamble = self._system(message.system)
-        # In a thread: scaling and compressing a screen takes tens of milliseconds.
+        # Use a thread: scaling and compressing a screen takes tens of milliseconds.
         messages, images = await asyncio.to_thread(
             self._messages, self._history.with_memory(message)
         )
@@ -156,7 +156,7 @@ class ChatSession:
         return [{"role": "system", "content": text}] if text else []
 
     def _messages(self, message: Message) -> tuple[list[Part], tuple[Image, ...]]:
-        """The messages of a request that ends with this one, and their images."""
+        """Return a request's messages, of which `message` is the last, and their images."""
         scale = self._policy.scale
         if scale is not None:
             message = _scaled(message, scale)
@@ -178,4 +178,4 @@ class ChatSession:
         return messages, images
 
     def close(self) -> None:
-        """No-op: the server keeps no state between turns."""
+        """Do nothing: the server keeps no state between turns."""

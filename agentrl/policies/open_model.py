@@ -17,7 +17,7 @@ from agentrl.types import Image
 
 
 def open_encoder(model: ModelConfig, folder: Path) -> ChatEncoder:
-    """The encoder of a model, with the configured image size."""
+    """Open a model's encoder, with the configured image size."""
     return ChatEncoder(
         folder,
         model.image_size,
@@ -29,7 +29,7 @@ def open_encoder(model: ModelConfig, folder: Path) -> ChatEncoder:
 
 
 def open_scaler(model: ModelConfig) -> Callable[[Image], Image]:
-    """A function that resizes images as configured, for policies without a local model."""
+    """Return a function that resizes images as configured, for policies without a local model."""
 
     def scale(image: Image) -> Image:
         return resize_image(image, scaled_size(model, (image.shape[1], image.shape[0])))
@@ -38,39 +38,39 @@ def open_scaler(model: ModelConfig) -> Callable[[Image], Image]:
 
 
 def scaled_size(model: ModelConfig, size: tuple[int, int]) -> tuple[int, int]:
-    """The size to which `open_scaler` resizes an image of this width and height."""
+    """Return the size to which `open_scaler` resizes an image of this width and height."""
     target = (model.image_size[0], model.image_size[1]) if model.image_size else None
     return target_size(size, target, model.max_pixels, 1)
 
 
 def resize_for(dialect: Dialect, model: ModelConfig, encoder: ChatEncoder | None) -> Resize:
-    """The resize that the model of a dialect applies to screens."""
+    """Return the resize that a dialect's model applies to screens."""
     if encoder is not None:
         return lru_cache(maxsize=32)(encoder.seen_size)
     return lambda size: dialect.served_size(scaled_size(model, size))
 
 
 def engine_class(rollout: RolloutConfig) -> type[Engine]:
-    """The class that `rollout.engine` names; its libraries are not imported yet."""
+    """Return the class named by `rollout.engine`, without importing the engine's libraries."""
     found: type[Engine] = ENGINE.resolve(rollout.engine)
     return found
 
 
 def check_engine(rollout: RolloutConfig) -> None:
-    """Validate the settings of an engine without starting it."""
+    """Validate an engine's settings without starting it."""
     engine_class(rollout).check(rollout)
 
 
 def check_engine_for(
     model: ModelConfig, folder: Path, rollout: RolloutConfig, gpus: int | None
 ) -> None:
-    """Check that an engine samples with the probabilities that the learner computes.
+    """Check that an engine's sampling probabilities match the learner's.
 
     Args:
-        model: not `tiny`. Call `check_model` first.
-        folder: contains its config.json.
-        rollout: its `engine`.
-        gpus: GPUs of the job; None if they are not known yet.
+        model: a model other than `tiny`. Call `check_model` first.
+        folder: folder with the model's config.json.
+        rollout: its `engine` is checked.
+        gpus: number of GPUs of the job; None if not known yet.
     """
     if gpus is None:
         return
@@ -83,7 +83,7 @@ def check_engine_for(
 
 
 def check_packages(rollout: RolloutConfig) -> None:
-    """Check that everything that the engine and the launcher import is installed."""
+    """Check that all packages the engine and the launcher import are installed."""
     engine = engine_class(rollout)
     models, launcher = list[str](), list[str]()
     # Without a model, everything runs in this process.
@@ -103,12 +103,12 @@ def open_engine(
     backend: str | None = None,
     can_sleep: bool = False,
 ) -> Engine:
-    """The configured engine, not started yet.
+    """Create the configured engine without starting it.
 
     Args:
         rollout: selects the engine.
-        model: dtype, attention, family and LoRA adapters.
-        folder: as `resolve_model` returns it; None for an engine that needs no model.
+        model: selects dtype, attention, family and LoRA adapters.
+        folder: the result of `resolve_model`; None for an engine that needs no model.
         seed: see `EngineSettings`.
         version: version of the weights in the folder.
         backend: see `EngineSettings`.
@@ -137,7 +137,7 @@ def open_engine(
 
 
 async def served_model_name(rollout: RolloutConfig) -> str:
-    """The name of the model behind a server; requests a first reply."""
+    """Return the name of a server's model. This requests a first reply."""
     engine = open_engine(rollout, ModelConfig(), None)
     assert isinstance(engine, ChatEngine), "a model without a folder is behind a server"
     try:

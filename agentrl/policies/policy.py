@@ -9,7 +9,7 @@ from agentrl.types import Image, Message, Prompt, Reply
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Answer:
-    """One reply, and the exact prompt that it answers."""
+    """A reply and the exact prompt it answers."""
 
     prompt: Prompt
     reply: Reply
@@ -17,7 +17,7 @@ class Answer:
 
 
 def answer_without_tokens(text: str, images: tuple[Image, ...]) -> Answer:
-    """The answer of a policy that samples no tokens, such as a script or a human.
+    """Build the answer of a policy that samples no tokens, such as a script or a human.
 
     Args:
         text: the reply.
@@ -36,12 +36,12 @@ class PolicySession(Protocol):
     async def answer(
         self, message: Message, info: Mapping[str, Any], observation: Any = None
     ) -> Answer | None:
-        """Reply to a message of the environment; None if the context is full.
+        """Reply to a message from the environment; return None if the context is full.
 
         Args:
             message: the user message.
-            info: the environment's info, only for scripted players.
-            observation: the environment's observation, only for them, too.
+            info: the environment's info, used only by scripted players.
+            observation: the environment's observation, used only by scripted players.
         """
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A trained reward model as a reward function, in the process that scores episodes."""
+"""A trained reward model as a reward function that runs in the process that scores episodes."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,20 @@ from agentrl.types import IMAGE, Prompt
 
 
 class TrainedReward:
-    """Scores whole conversations with a model of `agentrl train-reward-model`; a batch function.
+    """Batch function that scores conversations with a model from `agentrl train-reward-model`.
 
-    The model is loaded when the first episode is scored, once in each process that scores. For
-    large models, let one process serve it (`agentrl serve-reward`).
+    Each scoring process loads the model when it scores its first episode. For large models, let a
+    single process serve the model (`agentrl serve-reward`).
 
     Args:
         path: a run of `agentrl train-reward-model`, or a model's folder.
         dtype: `float32` or `bfloat16`.
-        device: such as `cpu` or `cuda`; engines and the learner may need the memory of GPUs.
-        image_size: in place of the run's `model.image_size`.
-        max_pixels: in place of the run's `model.max_pixels`.
+        device: device such as `cpu` or `cuda`; engines and the learner may need the GPU memory.
+        image_size: overrides the run's `model.image_size`.
+        max_pixels: overrides the run's `model.max_pixels`.
 
     Raises:
-        ConfigError: there is no such run or model, or it is not a reward model.
+        ConfigError: `path` is neither a run nor a model, or the model is not a reward model.
     """
 
     max_batch_size = 8
@@ -60,7 +60,7 @@ class TrainedReward:
         self._lock = threading.Lock()
 
     def __call__(self, reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """One row per episode; `{"error": why}` for a conversation that cannot be read."""
+        """Return one row per episode; `{"error": why}` for a conversation that cannot be read."""
         rows: list[dict[str, Any]] = []
         prompts: list[Prompt] = []
         for inputs in reward_inputs:
@@ -102,7 +102,7 @@ class TrainedReward:
     def _rewards(self, prompts: Sequence[Prompt]) -> list[float]:
         import torch
 
-        # Threads of one process score at the same time, and share one model.
+        # Several threads may score at the same time with the same model.
         with self._lock:
             if self._model is None:
                 self._model = load_reward_model(
@@ -125,7 +125,7 @@ class TrainedReward:
 
 
 def _model_in(path: Path) -> Path:
-    """The folder of the reward model of a run, or the folder itself."""
+    """Return the reward model's folder: `path` itself or, for a run, the run's model."""
     folder = path / "model" if (path / "model" / "config.json").is_file() else path
     if not (folder / "config.json").is_file():
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Policy that plays with a scripted player, optionally encoded as if a model had sampled it."""
+"""Policy that plays with a scripted player; its replies can be encoded as if sampled by a model."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,13 +17,14 @@ from agentrl.types import Image, Message, Reply
 
 
 class ScriptedPolicy:
-    """Answers with a scripted player, which knows the true state.
+    """Plays with a scripted player, which knows the true state.
 
     Args:
-        player: gives the replies.
-        encoder: encoder of the model that learns from them; without one, answers have no token ids.
-        history: the part of the conversation in each prompt; None includes all.
-        scale: resizes images if there is no encoder; None keeps them.
+        player: provides the replies.
+        encoder: encoder of the model that learns from the replies; without an encoder, answers have
+            no token ids.
+        history: part of the conversation to include in each prompt; None includes all.
+        scale: resizes images if there is no encoder; None keeps their size.
         max_tokens: maximum tokens of a reply that a model learns from; None for no limit.
     """
 
@@ -59,7 +60,7 @@ class ScriptedSession:
     async def answer(
         self, message: Message, info: Mapping[str, Any], observation: Any = None
     ) -> Answer:
-        """The player's reply to a state, with version 0 and probability 1."""
+        """Return the player's reply to a state, with version 0 and probability 1."""
         text = await self._worker.call(scripted_reply, self._player, observation, info, self._rng)
         if self._conversation is None or self._encoder is None:
             images = message.all_images
@@ -68,7 +69,7 @@ class ScriptedSession:
         return encode_as_sampled(self._conversation, self._encoder, message, text, self._max_tokens)
 
     def close(self) -> None:
-        """End the player's thread."""
+        """Stop the player's thread."""
         self._worker.close()
 
 
@@ -88,7 +89,7 @@ def encode_as_sampled(
 
 
 def reply_ids_within(max_tokens: int | None, encoder: ChatEncoder, text: str) -> tuple[int, ...]:
-    """The ids of a reply that a model is to learn."""
+    """Encode a reply that a model is to learn, within the token limit."""
     ids = encoder.reply_ids(text)
     if max_tokens is not None and len(ids) > max_tokens:
         raise ConfigError(

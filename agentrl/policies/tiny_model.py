@@ -1,7 +1,7 @@
 """Build a Qwen2.5-VL of about two million parameters from a seed, in the Hugging Face format.
 
-Its tokenizer knows bytes, so that any text round-trips, and a few whole words. The pieces of the
-action grammar are single tokens, so that a reply has about ten tokens.
+Its tokenizer has a token for every byte, so any text round-trips, and for a few whole words. The
+pieces of the action grammar are single tokens, so a reply has about ten tokens.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ class TinySizes:
     """M-RoPE gives the width the lowest frequencies: with the usual 10,000, a model of this size
     cannot distinguish the columns of a small image."""
     image_mean: float = 0.93
-    """Mean of the pixels in [0, 1]: the background of a light screen, so that content stands
+    """Mean of the pixels in [0, 1], set to the background of a light screen so that content stands
     out."""
     image_std: float = 0.27
     max_position: int = 8192
@@ -85,8 +85,8 @@ class TinySizes:
     head_std: float = 0.02
     """Standard deviation of the initial output head."""
     words: Sequence[str] = ()
-    """Additional single-token words, such as names of actions. The model reads and writes any text,
-    but other words take one token per byte."""
+    """Additional single-token words, such as names of actions. The model can read and write any
+    text, but other words take one token per byte."""
 
 
 def build(folder: Path, seed: int, **sizes: Any) -> Path:
@@ -102,7 +102,7 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
 
     Raises:
         ConfigError: a size is unknown or does not fit the others.
-        OSError: the folder cannot be written, such as on a full disk.
+        OSError: the folder cannot be written, for example because the disk is full.
     """
     parsed = parse_sizes(sizes)
     config = _write_settings(folder, parsed)
@@ -120,7 +120,7 @@ def build(folder: Path, seed: int, **sizes: Any) -> Path:
 
 
 def write_tokenizer(folder: Path, **sizes: Any) -> Path:
-    """Write all of a tiny model but its weights; see `build`."""
+    """Write all files of a tiny model except its weights; see `build`."""
     _write_settings(folder, parse_sizes(sizes))
     return folder
 
@@ -136,7 +136,7 @@ def _write_settings(folder: Path, sizes: TinySizes) -> "Qwen2_5_VLConfig":
 
 
 def parse_sizes(sizes: dict[str, Any]) -> TinySizes:
-    """All sizes, with defaults for those not given."""
+    """Parse sizes, with defaults for sizes that are not given."""
     known = [field.name for field in dataclasses.fields(TinySizes)]
     for name in sizes:
         if name not in known:
@@ -169,7 +169,7 @@ def _config(sizes: TinySizes) -> "Qwen2_5_VLConfig":
     from transformers import Qwen2_5_VLConfig
 
     ids = token_ids(sizes.words)
-    # Frequencies per axis, as Qwen2.5-VL divides them: 16, 24 and 24 of 64.
+    # Divide frequencies between axes in Qwen2.5-VL's proportions: 16, 24 and 24 of 64.
     half = sizes.hidden // sizes.heads // 2
     spatial = half * 3 // 8
     text = {
@@ -210,14 +210,14 @@ def _config(sizes: TinySizes) -> "Qwen2_5_VLConfig":
         video_token_id=ids["<|video_pad|>"],
         vision_start_token_id=ids["<|vision_start|>"],
         vision_end_token_id=ids["<|vision_end|>"],
-        # Embeddings and head are initialized at different scales.
+        # Embeddings and head are initialized at different scales, so they cannot be tied.
         tie_word_embeddings=False,
         dtype="float32",
     )
 
 
 def _initialize(model: "nn.Module", sizes: TinySizes) -> None:
-    """Scale by fan-in, with smaller residual outputs, so that it learns from step 1."""
+    """Scale weights by fan-in, with smaller residual outputs, so that step 1 already learns."""
     for name, weight in model.named_parameters():
         if weight.dim() < 2:
             continue
@@ -262,7 +262,7 @@ def _save_processor(folder: Path, sizes: TinySizes) -> None:
 
 
 def pieces(words: Sequence[str] = ()) -> tuple[str, ...]:
-    """The single-token texts beside bytes and special tokens, in the order of their ids."""
+    """Return single-token texts other than bytes and special tokens, ordered by id."""
     positions = [f"{hundredth / 100:.2f}" for hundredth in range(101)]
     spaced = [f" {word}" for word in (*_WORDS, *map(str, range(10)))]
     own = (*_GRAMMAR, *_ROLES, *positions, *_WORDS, *spaced)
@@ -271,13 +271,13 @@ def pieces(words: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def token_ids(words: Sequence[str] = ()) -> dict[str, int]:
-    """The id of every token: 256 bytes, then the special tokens, then the pieces."""
+    """Assign token ids: 256 bytes, then the special tokens, then the pieces."""
     tokens = (*_byte_characters(), *SPECIALS, *pieces(words))
     return {token: id for id, token in enumerate(tokens)}
 
 
 def _byte_characters() -> list[str]:
-    # As in GPT-2: bytes without a visible character get those from 256 on.
+    # As in GPT-2, bytes without a visible character are shown as characters from 256 on.
     shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = iter(range(0x100, 0x200))
     return [chr(byte if byte in shown else next(hidden)) for byte in range(256)]
@@ -301,7 +301,7 @@ def save_tokenizer(folder: Path, max_length: int, words: Sequence[str] = ()) -> 
 
 
 def _tokenizer(words: Sequence[str]) -> dict[str, object]:
-    """The content of tokenizer.json."""
+    """Build the content of tokenizer.json."""
     known = token_ids(words)
     added = [
         {

@@ -1,9 +1,10 @@
-"""Make transformers and vLLM importable where torchvision and its like are broken CUDA builds.
+"""Make transformers and vLLM importable despite CUDA builds of torchvision and its siblings.
 
-Their wheels on PyPI are built for CUDA. Beside a CPU torch the import of torchvision fails with
-`operator torchvision::nms does not exist` (https://github.com/pytorch/vision/issues/9077), although
-the image processors work once that operator and `qnms` are declared. The imports of torchaudio and
-torchcodec fail too; transformers and vLLM do without them if they appear not to be installed.
+PyPI's wheels of torchvision, torchaudio and torchcodec are built for CUDA. With a CPU build of
+torch, importing torchvision fails with `operator torchvision::nms does not exist`
+(https://github.com/pytorch/vision/issues/9077), although the image processors work once that
+operator and `qnms` are declared. Importing torchaudio or torchcodec fails too; transformers and
+vLLM work without these if they appear not to be installed.
 """
 
 import importlib.util
@@ -26,7 +27,7 @@ class PatchOnImport(MetaPathFinder):
 
     @classmethod
     def install(cls) -> None:
-        """Add the hook to this process, unless it is there."""
+        """Install the hook in this process, unless it is already installed."""
         if not any(isinstance(finder, cls) for finder in sys.meta_path):
             sys.meta_path.insert(0, cls())
 
@@ -50,9 +51,9 @@ class PatchOnImport(MetaPathFinder):
 
 
 def patch_broken_imports() -> None:
-    """Declare torchvision's operators and hide the optional packages, where they are broken.
+    """Declare torchvision's operators and hide the optional packages if their builds are broken.
 
-    Does nothing if the libraries load, or if it was called before.
+    Does nothing if the libraries load, or after the first call.
     """
     if importlib.util.find_spec("torch") is None:
         return

@@ -1,6 +1,6 @@
 """Requests and responses of the chat completions API.
 
-Pure functions. A server's response is untrusted, and validated before use.
+All functions are pure. A server's response is untrusted and validated before use.
 """
 
 import base64
@@ -23,7 +23,7 @@ from agentrl.text import encodable, quoted
 from agentrl.types import Image, Message, TopLogprobs
 
 Part = dict[str, Any]
-"""A message, or a part of one, in the API's format."""
+"""A message or part of a message, in the API's format."""
 
 EXACT: Mapping[str, Any] = {"return_token_ids": True, "logprobs": True}
 """Fields that request exact tokens. The first is specific to vLLM; other servers may reject it."""
@@ -45,7 +45,7 @@ def build_request(
     extra_body: Mapping[str, Any],
     exact: bool,
 ) -> bytes:
-    """The body of a request, in ASCII."""
+    """Build the body of a request, in ASCII."""
     body: dict[str, Any] = {
         "model": model,
         "messages": messages,
@@ -56,7 +56,7 @@ def build_request(
         "stop": list(sampling.stop_texts) or None,
         **(EXACT if exact else {}),
     }
-    # Only vLLM can name the most probable tokens by their ids.
+    # Only vLLM can report the most probable tokens by id.
     if exact and sampling.top_logprobs:
         body |= {"top_logprobs": sampling.top_logprobs, "return_tokens_as_token_ids": True}
     body |= extra_body
@@ -64,7 +64,7 @@ def build_request(
 
 
 def encode_message(message: Message) -> Part:
-    """A message in the API's format: text, with a PNG in place of each `<image>`."""
+    """Convert a message to the API's format: text, with a PNG in place of each `<image>`."""
     first, *texts = message.split_at_images()
     if not texts:
         return {"role": message.role, "content": first}
@@ -76,24 +76,24 @@ def encode_message(message: Message) -> Part:
 
 
 def data_url(image: Image) -> str:
-    """An image as the data URL of a PNG."""
+    """Encode an image as the data URL of a PNG."""
     success, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
     assert success, f"OpenCV cannot encode {image.shape} as PNG"
     return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"
 
 
 def parse_completion(answer: Any, stop_texts: Sequence[str] = ()) -> Completion:
-    """Parse the reply in a server's answer.
+    """Parse the reply in a server's response.
 
-    An empty reply, or one truncated at the maximum length, is valid: it is the model's own.
+    An empty reply or a reply truncated at the maximum length is valid: the model produced it.
 
     Args:
-        answer: JSON of the response.
-        stop_texts: the request's. As with a local model, the reply includes the first of them and
-            ends there.
+        answer: the response's JSON.
+        stop_texts: stop texts of the request. As with a local model, the reply includes the first
+            stop text and ends there.
 
     Raises:
-        EngineError: the answer contains no reply, or one that the server cut off.
+        EngineError: the response contains no reply, or the server cut the reply off.
     """
     try:
         choice = answer["choices"][0]
@@ -115,7 +115,7 @@ def parse_completion(answer: Any, stop_texts: Sequence[str] = ()) -> Completion:
         raise EngineError(f"the reply has no text{hint}")
     text = encodable(text)
     ended = _with_stop_text(text, choice, stop_texts)
-    # The reported ids are those of the whole text.
+    # The reported ids cover the whole text, so they no longer match.
     if len(ended) < len(text):
         ids = None
     return Completion(
@@ -127,11 +127,11 @@ def parse_completion(answer: Any, stop_texts: Sequence[str] = ()) -> Completion:
 
 
 def _with_stop_text(text: str, choice: Mapping[str, Any], stop_texts: Sequence[str]) -> str:
-    """The reply up to and with its first stop text, which most servers leave out."""
+    """Return the reply up to and including its first stop text, which most servers leave out."""
     ends = [text.index(stop) + len(stop) for stop in stop_texts if stop in text]
     if ends:
         return text[: min(ends)]
-    # vLLM's and SGLang's own fields.
+    # Nonstandard fields of vLLM and SGLang.
     for name in ("stop_reason", "matched_stop"):
         if name in choice:
             stopped_at = choice[name]
@@ -144,7 +144,7 @@ def _with_stop_text(text: str, choice: Mapping[str, Any], stop_texts: Sequence[s
 
 
 def _tokens(prompt_ids: Any, ids: Any, logprobs: Any, tokens: Any) -> dict[str, Any]:
-    """The tokens, if all are reported with one log-probability each; otherwise {}."""
+    """Return the tokens if each is reported with a log-probability; otherwise {}."""
     if not (prompt_ids and ids and logprobs):
         return {}
     for numbers in (prompt_ids, ids):
@@ -164,7 +164,7 @@ def _tokens(prompt_ids: Any, ids: Any, logprobs: Any, tokens: Any) -> dict[str, 
 
 
 def _top_logprobs(tokens: Sequence[Mapping[str, Any]]) -> tuple[TopLogprobs, ...]:
-    """The most probable tokens at each position; empty unless all are named by their ids."""
+    """Return the most probable tokens at each position; empty unless all are given by id."""
     positions = []
     for token in tokens:
         pairs = []
@@ -179,7 +179,7 @@ def _top_logprobs(tokens: Sequence[Mapping[str, Any]]) -> tuple[TopLogprobs, ...
 
 
 def _usage(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of tokens, as far as they are reported."""
+    """Return the token counts that the server reports."""
     usage = answer.get("usage")
     names = {"num_prompt_tokens": "prompt_tokens", "num_reply_tokens": "completion_tokens"}
     reported = usage if isinstance(usage, Mapping) else {}
@@ -188,7 +188,7 @@ def _usage(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_models(answer: Any) -> list[str]:
-    """The names in a server's list of models; empty if it is not such a list."""
+    """Return the names in a server's list of models; empty if `answer` is not a list of models."""
     try:
         names = [model["id"] for model in answer["data"]]
     except (KeyError, TypeError):
@@ -197,7 +197,7 @@ def parse_models(answer: Any) -> list[str]:
 
 
 def error_text(content: bytes) -> str:
-    """The error message in a server's response."""
+    """Extract the error message from a server's response."""
     text = content.decode("utf-8", "replace")
     try:
         found = json.loads(text)

@@ -1,8 +1,8 @@
 """The interface of engines, which sample replies; `rollout.engine` selects one.
 
 A `TokenEngine` samples from a model folder on this machine: token ids in, token ids and their
-log-probabilities out. A `ChatEngine` passes messages to a model that it does not hold. Nothing else
-in the package asks for an engine's name: it asks `Engine.capabilities`.
+log-probabilities out. A `ChatEngine` passes messages to a model on a server. The rest of the
+package never checks an engine's name, only its `Engine.capabilities`.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ class Sampling:
     seed: int = 0
     """The same seed gives the same tokens if the engine is `reproducible`."""
     stop_token_ids: tuple[int, ...] = ()
-    """Tokens that end the reply besides the model's own."""
+    """Tokens that end the reply, in addition to the model's own end tokens."""
     stop_texts: tuple[str, ...] = ()
     """Texts that end the reply of a `ChatEngine`, which has no token ids."""
     top_logprobs: int = 0
-    """How many of the most probable tokens to report at each position; the engine may report fewer,
-    as banned tokens never count."""
+    """How many of the most probable tokens to report at each position. The engine may report fewer,
+    because banned tokens are left out."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Completion:
-    """One reply of a server, to messages."""
+    """One reply from a server."""
 
     text: str
     prompt_ids: tuple[int, ...] = ()
     """[P], empty if the server does not report tokens."""
     reply_ids: tuple[int, ...] = ()
-    """[R], likewise."""
+    """[R], empty if the server does not report tokens."""
     logprobs: tuple[float, ...] = ()
-    """[R], as reported: vLLM's are those before temperature, unless it was started with
-    `--logprobs-mode processed_logprobs`."""
+    """[R], as reported. vLLM reports them before applying the temperature, unless it was started
+    with `--logprobs-mode processed_logprobs`."""
     top_logprobs: tuple[TopLogprobs, ...] = ()
     """[R], as reported; empty if the server does not report them by token id."""
     finish_reason: str | None = None
@@ -70,31 +70,33 @@ class Completion:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class EngineCapabilities:
-    """Abilities and needs of an engine, known without importing its libraries."""
+    """Capabilities and requirements of an engine, known without importing its libraries."""
 
     trains: bool = True
-    """Whether new weights can be loaded, so that its model can be trained."""
+    """Whether the engine can load new weights, so that its model can be trained."""
     needs_model: bool = True
-    """Whether it needs the model's folder on this machine."""
+    """Whether the engine needs the model's folder on this machine."""
     reproducible: bool = False
     """Whether the same prompt and seed give the same tokens, whatever else is in the batch."""
     sleeps: bool = False
-    """Whether it can release its GPU memory between two updates of its weights."""
+    """Whether the engine can release its GPU memory between weight updates."""
     max_lora_rank: int = 0
-    """Maximum rank of the LoRA adapters that it applies itself; 0 if it applies none."""
+    """Maximum rank of LoRA adapters that the engine can apply; 0 if it does not support
+    adapters."""
     max_temperature: float | None = None
     """Highest temperature; None if there is no maximum."""
     samples_top_p: bool = False
-    """Whether it supports `Sampling.top_p`."""
+    """Whether the engine supports `Sampling.top_p`."""
     reports_top_logprobs: bool = False
-    """Whether it supports `Sampling.top_logprobs`."""
+    """Whether the engine supports `Sampling.top_logprobs`."""
     uses_attention: bool = False
-    """Whether it computes with `model.attention`."""
+    """Whether the engine uses the `model.attention` setting."""
     packages: Mapping[str, str] = field(default_factory=dict)
-    """Packages that it imports besides those of all models, each with the message if missing."""
+    """Additional packages that the engine imports, each with the message to show if it is
+    missing."""
     tiny_turns_per_s: float | None = None
     """Turns per second of the built-in tiny model on two cores, with 32 virtual phones without
-    effect delay and one screen per prompt; None if it was not measured."""
+    effect delay and one screen per prompt; None if not measured."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -102,7 +104,7 @@ class EngineSettings:
     """Settings that every engine receives; `rollout.engine_kwargs` is passed separately."""
 
     folder: Path | None = None
-    """The model's folder; None only for engines that need none."""
+    """The model's folder; None only for engines that need no model folder."""
     version: int = 0
     """Version of the weights in the folder, reported with replies."""
     dtype: str = "float32"
@@ -120,15 +122,15 @@ class EngineSettings:
     concurrency: int = 32
     """Maximum number of concurrent episodes."""
     deadline_s: float = 600.0
-    """Time limit of one reply, and of a weight update."""
+    """Time limit for one reply, and for a weight update."""
     start_deadline_s: float = 600.0
     """Time that the engine may take to start."""
     seed: int = 0
-    """Seed of a random stream shared by all prompts, if there is one."""
+    """Seed of the random stream that all prompts share, in engines that use a shared stream."""
     backend: str | None = None
-    """The engine's own weight-transfer backend that `train.weight_transfer` uses, if any."""
+    """Weight-transfer backend of the engine that `train.weight_transfer` selects, if any."""
     lora_rank: int = 0
-    """Maximum rank of the adapters for `load_adapter`; 0 if there are none."""
+    """Maximum rank of the adapters for `load_adapter`; 0 if no adapters will be loaded."""
     can_sleep: bool = False
     """Whether `sleep` will be called."""
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
@@ -141,7 +143,7 @@ class EngineSettings:
         return self.folder
 
     def open_encoder(self) -> ChatEncoder:
-        """The encoder of the model, with the adapter of its family.
+        """Open the model's encoder, with the adapter of its family.
 
         Raises:
             ConfigError: the model cannot be used for chats.
@@ -155,8 +157,8 @@ class Engine(ABC):
     """Base class of the engines that `rollout.engine` names.
 
     Args:
-        settings: what the configuration says to every engine. Subclasses take `engine_kwargs` as
-            keyword-only arguments, which `check` knows by the signature.
+        settings: settings common to all engines. Subclasses take `engine_kwargs` as keyword-only
+            arguments; `check` reads their names from the signature.
     """
 
     capabilities: ClassVar[EngineCapabilities] = EngineCapabilities()
@@ -166,10 +168,10 @@ class Engine(ABC):
 
     @classmethod
     def check(cls, rollout: RolloutConfig) -> None:
-        """Validate the settings of an engine before any work starts, without its libraries.
+        """Validate an engine's settings before any work starts, without importing its libraries.
 
         Raises:
-            ConfigError: the engine does not accept them.
+            ConfigError: the engine does not support a setting.
         """
         most = cls.capabilities.max_temperature
         if most is not None and rollout.temperature > most:
@@ -197,18 +199,18 @@ class Engine(ABC):
 
     @classmethod
     def why_not_train(cls, folder: Path, family: type[ModelAdapter], gpus: int) -> str | None:
-        """Why this engine samples with other probabilities than the learner computes, if it does.
+        """Return why the engine's sampling probabilities differ from the learner's, or None.
 
         Args:
-            folder: contains the model's config.json.
-            family: the class of its adapter.
-            gpus: GPUs of the job.
+            folder: folder with the model's config.json.
+            family: class of the model's adapter.
+            gpus: number of GPUs of the job.
         """
         return None
 
     @classmethod
     def known_kwargs(cls) -> list[str] | None:
-        """The names allowed in `rollout.engine_kwargs`; None if they cannot be determined."""
+        """Return the names allowed in `rollout.engine_kwargs`; None if they are unknown."""
         parameters = inspect.signature(cls.__init__).parameters.values()
         if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
             return None
@@ -216,35 +218,35 @@ class Engine(ABC):
 
     @classmethod
     def with_named_kwargs(cls, known: list[str]) -> list[str]:
-        """Add the constructors' keyword arguments to the names that a library accepts."""
+        """Add the constructor's keyword arguments to the names that a library accepts."""
         return [*known, *(name for base in cls.__mro__ for name in _keyword_only(base))]
 
     @classmethod
     def missing_packages(cls, rollout: RolloutConfig) -> list[str]:
-        """The required packages that are not installed, each as a message with its remedy."""
+        """Return one message for each required package that is missing, with how to install it."""
         return extras.missing(cls.capabilities.packages)
 
     @classmethod
     def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
-        """Worker processes of one engine, each with a part of its weights on a GPU of its own.
+        """Number of worker processes of one engine, each with part of the weights on its own GPU.
 
         Raises:
-            ConfigError: an argument is not such a number.
+            ConfigError: a parallel size is not a whole number of at least 1.
         """
         return 1
 
     @classmethod
     def num_gpus(cls, engine_kwargs: Mapping[str, Any]) -> int:
-        """GPUs that one engine needs where there are any; 0 if it always does without."""
+        """Number of GPUs that one engine uses if the machine has any; 0 if it never uses a GPU."""
         return cls.num_workers(engine_kwargs)
 
     @classmethod
     def memory_share(cls, engine_kwargs: Mapping[str, Any], free: float) -> float:
-        """The share of a GPU's memory that the engine takes, for its weights, work and KV cache.
+        """Share of a GPU's memory that the engine takes for weights, activations and KV cache.
 
         Args:
             engine_kwargs: see `rollout.engine_kwargs`.
-            free: the share that is free when it starts.
+            free: share of the memory that is free when the engine starts.
         """
         return free
 
@@ -254,7 +256,7 @@ class Engine(ABC):
 
         Raises:
             ConfigError: the model cannot be loaded, or a required package is not installed.
-            EngineError: it did not start.
+            EngineError: the engine did not start.
         """
 
     @property
@@ -264,14 +266,14 @@ class Engine(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """End all processes and release all devices; may be called twice."""
+        """End all processes and release all devices. Idempotent."""
 
 
 def parallel_size(engine_kwargs: Mapping[str, Any], name: str) -> int:
-    """One of the arguments whose product is the number of an engine's workers; 1 by default.
+    """Read a parallel size, 1 by default; the product of these is an engine's number of workers.
 
     Raises:
-        ConfigError: it is not a whole number of at least 1.
+        ConfigError: the size is not a whole number of at least 1.
     """
     size = engine_kwargs.get(name, 1)
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
@@ -283,9 +285,9 @@ def parallel_size(engine_kwargs: Mapping[str, Any], name: str) -> int:
 
 
 def class_in_source(package: str, file: str, name: str) -> ast.ClassDef | None:
-    """A class in the source of an engine's library, which takes over 10 s to import.
+    """Parse a class from the source of an engine's library, which takes over 10 s to import.
 
-    None if the package is not installed, or has no such file or class.
+    Return None if the package is not installed or has no such file or class.
     """
     spec = find_spec(package)
     source = Path(spec.origin or "").parent / file if spec else Path()
@@ -296,7 +298,7 @@ def class_in_source(package: str, file: str, name: str) -> ast.ClassDef | None:
 
 
 def field_names(found: ast.ClassDef) -> list[str]:
-    """The names of a dataclass's own fields."""
+    """Return the names of a dataclass's own fields."""
     return [ast.unparse(node.target) for node in found.body if isinstance(node, ast.AnnAssign)]
 
 
@@ -308,22 +310,22 @@ def _keyword_only(cls: type) -> list[str]:
 class TokenEngine(Engine):
     """Samples replies from a model on this machine.
 
-    Image tokens and other placeholders can never be sampled. Log-probabilities are those of the
+    Image tokens and other placeholders are never sampled. Log-probabilities refer to the
     distribution that was sampled from.
     """
 
     @abstractmethod
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
-        """Sample one reply, which includes its end token if it has one.
+        """Sample one reply, including its end token unless the reply was truncated.
 
         Raises:
-            EngineError: the engine failed, or saw other tokens than the prompt's.
+            EngineError: the engine failed, or the tokens it saw differ from the prompt's.
         """
 
     async def stream(
         self, prompt: Prompt, sampling: Sampling, show: Callable[[tuple[int, ...]], None]
     ) -> Reply:
-        """Generate one reply, and show it as it grows if the engine can.
+        """Generate one reply, showing partial results if the engine supports it.
 
         Args:
             prompt: as in `generate`.
@@ -349,11 +351,12 @@ class TokenEngine(Engine):
 
     @abstractmethod
     async def load_weights(self, path: Path, version: int) -> None:
-        """Load the weights of a safetensors file and drop all caches of the old ones.
+        """Load the weights of a safetensors file and drop all caches of the old weights.
 
         Args:
-            path: contains every parameter of the model once, by Hugging Face names; tied parameters
-                may be missing. The file may be removed once this returns.
+            path: safetensors file with every parameter of the model once, under its Hugging Face
+                name; tied parameters may be missing. The file may be removed once this method
+                returns.
             version: version of these weights, reported with replies from now on.
 
         Raises:
@@ -361,7 +364,7 @@ class TokenEngine(Engine):
         """
 
     async def load_adapter(self, folder: Path, version: int) -> None:
-        """Load other LoRA adapters, in PEFT's format, on top of the current weights.
+        """Replace the LoRA adapters, in PEFT's format, on top of the current weights.
 
         Raises:
             EngineError: the engine rejected them.
@@ -372,13 +375,13 @@ class TokenEngine(Engine):
         """Release GPU memory until weights are loaded.
 
         Raises:
-            EngineError: its requests did not finish in time.
+            EngineError: running requests did not finish in time.
         """
         raise EngineError(f"{type(self).__name__} cannot sleep; remove rollout.sleep")
 
 
 class ChatEngine(Engine):
-    """Passes messages to a model behind a server, whose weights cannot be changed."""
+    """Passes messages to a model on a server, whose weights cannot be changed."""
 
     capabilities = EngineCapabilities(trains=False, needs_model=False)
 
@@ -393,8 +396,8 @@ class ChatEngine(Engine):
 
         Args:
             messages: in the format of OpenAI's chat completions API.
-            sampling: parameters of the reply, which includes the first of `stop_texts` if it ends
-                with one.
+            sampling: sampling parameters. A reply that ends with one of the `stop_texts` includes
+                it.
 
         Raises:
             EngineError: the server failed, did not answer in time, refused, or sent no reply.
@@ -402,31 +405,32 @@ class ChatEngine(Engine):
 
 
 def most_probable(logprobs: Iterable[tuple[int, float]], count: int) -> TopLogprobs:
-    """The `count` most probable of these tokens, without those that cannot be sampled.
+    """Return the `count` most probable tokens, leaving out tokens that cannot be sampled.
 
     Args:
-        logprobs: id and log-probability of each; banned tokens have -inf, or a large negative bias.
-        count: how many.
+        logprobs: id and log-probability of each token; banned tokens have -inf, or a large negative
+            bias.
+        count: maximum number of tokens to return.
     """
     possible = [(token, logprob) for token, logprob in logprobs if logprob > _BANNED]
     return tuple(sorted(possible, key=lambda pair: -pair[1])[:count])
 
 
-# No sampled token is less probable.
+# Below the log-probability of any sampled token.
 _BANNED = -1e6
 LARGEST_LOGPROB = 1e-3
 """Probabilities are at most 1, up to rounding."""
 
 
 def check_reply(reply: Reply, vocab_size: int) -> None:
-    """Check that a reply has tokens of the model and one valid log-probability for each of them.
+    """Check that a reply has only tokens of the model, each with a valid log-probability.
 
     Args:
-        reply: of an engine.
-        vocab_size: number of tokens of its model.
+        reply: reply from an engine.
+        vocab_size: vocabulary size of the engine's model.
 
     Raises:
-        EngineError: it has not.
+        EngineError: a token or log-probability is invalid, or their numbers differ.
     """
     tokens, logprobs = reply.token_ids, reply.logprobs
     if len(tokens) != len(logprobs):

@@ -39,16 +39,17 @@ def generate_batch(
     digests: Sequence[bytes] | None = None,
     report: Callable[[tuple[int, ...]], None] | None = None,
 ) -> list[SampledReply]:
-    """Sample one reply per prompt; equal ones, as at the start of a group, are prefilled once.
+    """Sample one reply per prompt. Equal prompts, as at the start of a group, are prefilled once.
 
     Args:
         model: transformers model in evaluation mode.
         model_adapter: adapter of the model.
-        prompts: B of them.
+        prompts: B prompts.
         samplings: one per prompt.
         eos_token_ids: tokens that end a reply.
         digests: digests of the prompts, if known; see `prompt_digest`.
-        report: called with the first reply after each of its tokens; what it raises ends all.
+        report: called with the tokens of the first reply after each new one. An exception it raises
+            ends the whole batch.
     """
     device = next(model.parameters()).device
     replies = [SampledReply() for _ in prompts]
@@ -71,7 +72,8 @@ def generate_batch(
             report(tuple(replies[0].token_ids))
         if not open_rows:
             return replies
-        # Finished replies stay in the batch until they are half of it: selecting copies the cache.
+        # Selecting rows copies the cache, so drop finished replies only once they are half the
+        # batch.
         if 2 * len(open_rows) <= len(rows):
             keep = torch.tensor(open_rows, device=device)
             out.past_key_values.batch_select_indices(keep)
@@ -90,7 +92,7 @@ def generate_batch(
 
 
 def prompt_digest(prompt: Prompt) -> bytes:
-    """Digest of a prompt's tokens and images."""
+    """Hash a prompt's tokens and images."""
     digest = blake2b(repr(prompt.token_ids).encode(), digest_size=16)
     for image in prompt.images:
         digest.update(repr(image.shape).encode() + image.tobytes())
@@ -100,10 +102,10 @@ def prompt_digest(prompt: Prompt) -> bytes:
 def _prefill(
     model: nn.Module, model_adapter: ModelAdapter, prompts: Sequence[Prompt], device: torch.device
 ) -> tuple[Any, Tensor, Tensor]:
-    """The model's output for prompts padded on the left.
+    """Run the model on prompts padded on the left.
 
-    Also bool[B, P], False on padding, and the position of each reply's first token, int64[B, 1] or
-    int64[axes, B, 1].
+    Return its output, bool[B, P] that is False on padding, and the position of each reply's first
+    token, int64[B, 1] or int64[axes, B, 1].
     """
     longest = max(len(prompt.token_ids) for prompt in prompts)
     ids = torch.zeros(len(prompts), longest, dtype=torch.long)
@@ -115,12 +117,12 @@ def _prefill(
     images = [image for prompt in prompts for image in prompt.images]
     inputs: dict[str, Any] = dict(model_adapter.forward_inputs(ids, mask, images))
     axes = model_adapter.position_axes if images else 1
-    # With images, the model computes its own positions of several axes from its inputs.
+    # With several axes, the model computes the positions from its inputs, including images.
     if axes == 1:
         inputs["position_ids"] = (mask.long().cumsum(-1) - 1).clamp(min=0)
     inputs = {name: value.to(device) for name, value in inputs.items()}
     out = model(**inputs, use_cache=True, logits_to_keep=1)
-    # Not the number of tokens: an image can take fewer positions.
+    # Not the number of tokens: an image can take fewer positions than tokens.
     ends = [model_adapter.positions(p.token_ids, p.images).max() + 1 for p in prompts]
     position = torch.tensor(ends, device=device).unsqueeze(-1)
     return out, mask, position if axes == 1 else position.unsqueeze(0).expand(axes, -1, -1)
@@ -135,12 +137,12 @@ def _append_tokens(
     logprobs: Tensor,
     top: Sequence[TopLogprobs],
 ) -> list[int]:
-    """Append the sampled tokens; the batch indices of replies that continue."""
+    """Append the sampled tokens and return the batch indices of replies that continue."""
     still_open = []
     drawn = zip(rows.tolist(), tokens.tolist(), logprobs.tolist(), strict=True)
     for index, (row, token, logprob) in enumerate(drawn):
         reply, sampling = replies[row], samplings[row]
-        # Rows of finished replies are still computed.
+        # Finished replies may still have rows in the batch.
         if reply.is_finished:
             continue
         reply.token_ids.append(token)
@@ -155,7 +157,7 @@ def _append_tokens(
 
 
 def processed_logprobs(logits: Tensor, temperature: Tensor, banned: Sequence[int]) -> Tensor:
-    """The log-probabilities that are sampled from; the learner must use the same ones.
+    """Compute the log-probabilities to sample from. The learner must use the same function.
 
     Args:
         logits: float[..., V].
@@ -172,7 +174,7 @@ def processed_logprobs(logits: Tensor, temperature: Tensor, banned: Sequence[int
 
 
 def nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
-    """The log-probabilities of the most probable tokens that together have at least `top_p`.
+    """Keep the log-probabilities of the most probable tokens that together reach `top_p`.
 
     Args:
         logprobs: float32[..., V].
@@ -212,10 +214,10 @@ class TokenSampler:
         Args:
             logits: float[B, V].
             banned: ids that cannot be sampled.
-            rows: int64[B], the request of each row of the logits.
+            rows: int64[B], index of the request that each row of the logits belongs to.
 
         Returns:
-            int64[B] tokens, float32[B] their log-probabilities, and [B] the most probable tokens,
+            Tokens int64[B], their log-probabilities float32[B], and the most probable tokens [B],
             as many as any request asks for.
 
         Raises:
@@ -224,7 +226,7 @@ class TokenSampler:
         logprobs = processed_logprobs(logits, self._temperature[rows], banned)
         if self._is_cut:
             logprobs = nucleus(logprobs, self._top_p[rows])
-        # One draw for each row, whatever the batch: a reply depends on its own seed alone.
+        # Draw from each row's own stream: a reply must not depend on the rest of the batch.
         uniform = [self._streams[row].random(dtype=np.float32) for row in rows.tolist()]
         mass = logprobs.double().exp().cumsum(-1)
         if not torch.isfinite(mass[:, -1]).all():

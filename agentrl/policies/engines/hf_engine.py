@@ -1,8 +1,8 @@
-"""Transformers as an engine: runs anywhere, and is reproducible bit for bit.
+"""Transformers as an engine: runs anywhere and is bit-for-bit reproducible.
 
-The composition of a batch changes its results in the last digits. To keep it independent of timing,
-a batch starts only when every running episode waits for its reply, and prompts are sorted by
-content and seed. Only an episode whose environment is very slow is not waited for.
+The composition of a batch changes the last digits of its results. To keep it independent of timing,
+a batch starts only when every running episode is waiting for a reply, and prompts are sorted by
+content and seed. Batches do not wait for episodes whose environment is very slow.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True, kw_only=True, frozen=True, eq=False)
 class _Request:
-    """A prompt that waits for its reply."""
+    """A prompt waiting for its reply."""
 
     prompt: Prompt
     sampling: Sampling
     digest: bytes
     future: asyncio.Future[Reply]
     task: asyncio.Task[Any] | None
-    """The episode's; None for a reply in no batch."""
+    """Task of the episode; None for a streamed reply, which is not batched."""
 
 
 class HFEngine(TokenEngine):
@@ -55,8 +55,8 @@ class HFEngine(TokenEngine):
         settings: see `EngineSettings`.
         device: `auto` uses a GPU if there is one.
         max_batch: maximum prompts in a batch.
-        patience_s: how long a batch waits for the other running episodes. Those whose environments
-            take longer join a later batch, whose composition then depends on timing.
+        patience_s: how long a batch waits for the other running episodes. Slower episodes join a
+            later batch, whose composition then depends on timing.
     """
 
     capabilities = EngineCapabilities(
@@ -80,10 +80,11 @@ class HFEngine(TokenEngine):
         self._playing: list[asyncio.Task[Any] | None] = []
         """The task of each running episode."""
         self._late: set[asyncio.Task[Any] | None] = set()
-        """Tasks that no batch waits for until they ask for a reply."""
+        """Tasks of slow episodes: batches do not wait for these until they ask for a reply
+        again."""
         self._waiting: list[_Request] = []
         self._started = asyncio.Event()
-        """Set when the batch of those that wait starts; each has its own."""
+        """Set when the batch of the waiting requests starts; each batch has its own event."""
         self._scheduled: asyncio.Handle | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,7 +106,7 @@ class HFEngine(TokenEngine):
         return model.eval().requires_grad_(False)
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
-        """Sample one reply, in a batch with those of the other running episodes."""
+        """Sample one reply, batched with the replies of the other running episodes."""
         from agentrl.policies.engines.hf_decoding import prompt_digest
 
         if self._model is None:
@@ -130,14 +131,14 @@ class HFEngine(TokenEngine):
     async def stream(
         self, prompt: Prompt, sampling: Sampling, show: Callable[[tuple[int, ...]], None]
     ) -> Reply:
-        """See `TokenEngine.stream`; the reply is not in a batch with others."""
+        """See `TokenEngine.stream`; the reply is generated on its own, not in a batch."""
         from agentrl.policies.engines.hf_decoding import prompt_digest
 
         loop = asyncio.get_running_loop()
         is_over = threading.Event()
 
         def report(token_ids: tuple[int, ...]) -> None:
-            # No caller waits for the rest.
+            # The caller has gone: stop generating.
             if is_over.is_set():
                 raise EngineError("the reply was cancelled")
             loop.call_soon_threadsafe(show, token_ids)
@@ -181,7 +182,7 @@ class HFEngine(TokenEngine):
         check_header(self._model, path)
         self._model.load_state_dict(load_file(path), strict=False)
         check_digest(path, self._model.state_dict())
-        # Here and not in load_weights: the next batch may begin before that resumes.
+        # Set here, not in load_weights: the next batch may begin before load_weights resumes.
         self._version = version
 
     async def close(self) -> None:
@@ -207,7 +208,7 @@ class HFEngine(TokenEngine):
         return bool(self._waiting) and len(self._waiting) >= expected
 
     def _stop_waiting(self) -> None:
-        """Go on without the episodes that keep all others waiting."""
+        """Stop waiting for slow episodes, and start the batch without them."""
         self._patience = None
         if self._waiting and not self._tasks:
             late = {*self._playing} - {request.task for request in self._waiting}
@@ -227,7 +228,7 @@ class HFEngine(TokenEngine):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-        # Equal prompts become neighbors, so that a batch prefills them once.
+        # Sorting puts equal prompts next to each other, so that a batch prefills them once.
         complete = sorted(self._waiting, key=lambda one: (one.digest, one.sampling.seed))
         self._waiting = []
         self._started.set()
@@ -248,7 +249,7 @@ class HFEngine(TokenEngine):
                 if not request.future.done():
                     request.future.set_exception(EngineError(str(error)))
             return
-        # An episode may have been cancelled meanwhile.
+        # Episodes may have been cancelled in the meantime: skip futures that are done.
         for request, reply in zip(batch, replies, strict=True):
             if not request.future.done():
                 request.future.set_result(reply)
@@ -258,7 +259,7 @@ class HFEngine(TokenEngine):
         batch: Sequence[_Request],
         report: Callable[[tuple[int, ...]], None] | None = None,
     ) -> list[Reply]:
-        """The replies to a batch; `report` gets the tokens of the first one as they are drawn."""
+        """Generate a batch of replies; `report` gets the first reply's tokens as they are drawn."""
         from agentrl.policies.engines.hf_decoding import generate_batch
 
         if self._model is None:

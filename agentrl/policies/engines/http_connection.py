@@ -1,8 +1,7 @@
-"""Connections to an engine's server over HTTP, whose responses are bounded.
+"""HTTP connections to an engine's server, with a limit on the size of responses.
 
-They use httpx2 instead of OpenAI's client, which is built on it: only a few requests are needed,
-and OpenAI's client reads responses of any length into memory and adds 30 MB and 0.7 s of import
-time.
+Uses httpx2 rather than OpenAI's client, which is built on it: only a few requests are needed, and
+OpenAI's client reads responses of any length into memory and adds 30 MB and 0.7 s of import time.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ CONNECT_S = 30.0
 
 
 class HttpConnection:
-    """Sends requests; deadlines are the caller's, so that they limit a whole response."""
+    """Sends requests. Callers enforce deadlines, which must cover the whole response."""
 
     def __init__(
         self,
@@ -31,7 +30,7 @@ class HttpConnection:
         except ImportError:
             raise ConfigError(advice) from None
         self.url, self._largest = url.rstrip("/"), largest
-        # A compressed response can expand a thousandfold; the size limit needs plain content.
+        # A compressed response can expand a thousandfold, so the size limit requires plain content.
         plain = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         self._http = httpx2.AsyncClient(
             headers={**headers, **plain},
@@ -43,11 +42,11 @@ class HttpConnection:
     async def send(
         self, method: str, path: str, body: bytes | None = None
     ) -> tuple[int, bytes, float]:
-        """Send a request; status, content and `Retry-After` in seconds of the response.
+        """Send a request and return the response's status, content and `Retry-After` in seconds.
 
         Raises:
             EndpointUnreachable: the server cannot be reached, or the connection broke.
-            EngineError: the response is too large, or compressed.
+            EngineError: the response is too large or compressed.
         """
         import httpx2
 
@@ -71,5 +70,5 @@ class HttpConnection:
         return response.status_code, bytes(content), wait_s
 
     async def close(self) -> None:
-        """Close all connections; may be called twice."""
+        """Close all connections. Idempotent."""
         await self._http.aclose()

@@ -1,4 +1,4 @@
-"""A chat completions server as an engine; its model plays, but cannot be trained."""
+"""A chat completions server as an engine, whose model can play but not be trained."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ log = logging.getLogger(__name__)
 LARGEST = 8 << 20
 """Maximum bytes of a response: enough for 100,000 token ids and 30,000 log-probabilities."""
 _TRIES = 5
-# HTTP statuses that are worth a retry.
+# HTTP statuses worth retrying.
 _RETRYABLE = (408, 425, 429, 500, 502, 503, 504)
 _BACKOFF_S, _MAX_BACKOFF_S = 0.5, 30.0
-# HTTP statuses of a server that does not list its models.
+# HTTP statuses returned by servers that do not list their models.
 _CANNOT_LIST_MODELS = (404, 405, 501)
 _UNKNOWN_FIELD = (400, 422)
 _NAMES = 20
 
 
 class RemoteEngine(ChatEngine):
-    """The server of `rollout.endpoint`: sends requests with retries and deadlines.
+    """Client of the server at `rollout.endpoint`, with retries and deadlines.
 
     Raises:
         ConfigError: the HTTP client is not installed, or the named API key is not set.
@@ -88,7 +88,7 @@ class RemoteEngine(ChatEngine):
             )
 
     async def start(self) -> None:
-        """Find the model, and request a first reply of at most one token."""
+        """Find the model and request a first reply of at most one token."""
         at = f"rollout.endpoint.url={self.settings.endpoint.url}"
         try:
             async with asyncio.timeout(self.settings.start_deadline_s):
@@ -108,13 +108,13 @@ class RemoteEngine(ChatEngine):
                 f"{at}: no answer within {deadline_s:g} s (rollout.start_deadline_s)"
             ) from None
         except EngineError as error:
-            # The server exists, but is busy or broken: this is not the configuration's fault.
+            # The server exists but is busy or broken, so the configuration is not at fault.
             if isinstance(error, EndpointRefused) and error.status in _RETRYABLE:
                 raise
             raise ConfigError(f"{at}: {error}{self._advice(error)}") from None
 
     def _advice(self, error: EngineError) -> str:
-        """Suggest a fix for a server that does not work."""
+        """Suggest a fix for a request that failed."""
         if isinstance(error, EndpointUnreachable):
             return ". Start it (vllm serve MODEL), or correct the URL"
         if not isinstance(error, EndpointRefused) or error.status not in (401, 403):
@@ -127,7 +127,7 @@ class RemoteEngine(ChatEngine):
         )
 
     async def _models(self) -> list[str]:
-        """The server's models; empty if it does not list them."""
+        """List the server's models; empty if the server does not list them."""
         try:
             return chat_completions.parse_models(
                 await self._request("GET", "/models", None, retry=False)
@@ -138,7 +138,7 @@ class RemoteEngine(ChatEngine):
             raise
 
     async def _probe(self, names: Sequence[str]) -> None:
-        """Find out whether the server accepts our requests and reports exact tokens."""
+        """Check that the server accepts our requests, and whether it reports exact tokens."""
         hello = [{"role": "user", "content": "Hello"}]
         for self._with_tokens in (True, False):
             body = chat_completions.build_request(
@@ -159,7 +159,8 @@ class RemoteEngine(ChatEngine):
                 if error.status not in _UNKNOWN_FIELD or not self._with_tokens:
                     raise
                 continue
-            # A server without token ids would compute log-probabilities in vain.
+            # Without token ids, log-probabilities would be useless: do not have the server compute
+            # them.
             has_ids: Any = False
             with contextlib.suppress(IndexError, KeyError, TypeError):
                 has_ids = answer["choices"][0]["token_ids"] and answer["prompt_token_ids"]
@@ -194,7 +195,7 @@ class RemoteEngine(ChatEngine):
             raise EngineError(f"{self._url}: {error}") from None
 
     async def _request(self, method: str, path: str, body: bytes | None, retry: bool = True) -> Any:
-        """The JSON of a response; `retry` also repeats a request that does not reach the server."""
+        """Return a response's JSON. `retry` also repeats requests that did not reach the server."""
         for number in range(_TRIES):
             last = number == _TRIES - 1
             try:
@@ -204,7 +205,7 @@ class RemoteEngine(ChatEngine):
                 if last or not retry:
                     raise EndpointUnreachable(failure) from None
             else:
-                # A server may quote our request, with the key in it.
+                # Redact errors: a server may quote our request, including the API key.
                 if status == 200:
                     try:
                         return json.loads(content)
@@ -219,7 +220,7 @@ class RemoteEngine(ChatEngine):
             if not self._has_warned:
                 self._has_warned = True
                 log.warning("%s; retrying (further retries are not logged)", failure)
-            # Jitter: concurrent requests were refused at the same time.
+            # Add jitter, because concurrent requests tend to be refused at the same time.
             backoff_s = _BACKOFF_S * 2**number * random.uniform(1, 1.5)
             await asyncio.sleep(min(_MAX_BACKOFF_S, max(backoff_s, wait_s)))
         raise AssertionError("the last try returns or raises")
@@ -228,15 +229,15 @@ class RemoteEngine(ChatEngine):
         return text.replace(self._key, "(the key)") if self._key else text
 
     async def close(self) -> None:
-        """Close all connections; may be called twice."""
+        """Close all connections. Idempotent."""
         await self._http.close()
 
 
 def read_api_key(settings: EndpointConfig) -> str:
-    """The API key from the configured environment variable; empty if none is configured.
+    """Read the API key from the configured environment variable; empty if none is configured.
 
     Raises:
-        ConfigError: the variable is not set, or its value cannot be sent in a header.
+        ConfigError: the variable is not set, or its value cannot be sent in an HTTP header.
     """
     name = settings.api_key_env
     if name is None:

@@ -1,7 +1,7 @@
 """SGLang as an engine: token ids in, token ids and log-probabilities out, over its own HTTP API.
 
-The server is started here, or given as an address (`rollout.engine_kwargs={url: ...}`). Either way
-it must see the same files, as new weights reach it by `/update_weights_from_disk`.
+The engine starts a server, or connects to a running one (`rollout.engine_kwargs={url: ...}`).
+Either way, the server must see the same files: new weights are sent by `/update_weights_from_disk`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from torch import nn
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".index.json")
-# Logit bias of banned tokens: JSON has no infinity.
+# Logit bias of banned tokens, finite because JSON has no infinity.
 _NEVER = -1e9
 
 
 class SGLangEngine(TokenEngine):
-    """Generates with an SGLang server of version 0.5 or newer.
+    """Generates with an SGLang server, version 0.5 or newer.
 
     Args:
         settings: see `EngineSettings`.
         url: address of a running server of the same model; None starts one.
-        server_arguments: arguments of SGLang's server, such as `mem_fraction_static`.
+        server_arguments: arguments for SGLang's server, such as `mem_fraction_static`.
     """
 
     capabilities = EngineCapabilities(
@@ -64,7 +64,7 @@ class SGLangEngine(TokenEngine):
         self._server: SGLangServer | None = None
         self._client: SGLangClient | None = None
         self._invalid: str | None = None
-        """Why its weights cannot be used; None if they can."""
+        """Why the server's weights cannot be used; None if they are valid."""
         self._accepts_requests = asyncio.Event()
 
     @classmethod
@@ -92,14 +92,14 @@ class SGLangEngine(TokenEngine):
         if found is None:
             return None
         texts = [node.value for node in ast.walk(found) if isinstance(node, ast.Constant)]
-        # Some arguments have further flags, such as --tensor-parallel-size for tp_size.
+        # Some arguments have additional flags, such as --tensor-parallel-size for tp_size.
         flags = [text for text in texts if isinstance(text, str) and text.startswith("--")]
         named = [flag.removeprefix("--").replace("-", "_") for flag in flags]
         return cls.with_named_kwargs([*field_names(found), *named])
 
     @classmethod
     def missing_packages(cls, rollout: RolloutConfig) -> list[str]:
-        """See `Engine.missing_packages`; a server that runs already needs no SGLang here."""
+        """See `Engine.missing_packages`; with a running server, SGLang is not needed here."""
         started_here = {} if "url" in rollout.engine_kwargs else {"sglang": extras.NO_SGLANG}
         return extras.missing({**cls.capabilities.packages, **started_here})
 
@@ -112,7 +112,7 @@ class SGLangEngine(TokenEngine):
         return 0 if engine_kwargs.get("url") is not None else cls.num_workers(engine_kwargs)
 
     async def start(self) -> None:
-        """Start the server or connect to it, and generate a first reply."""
+        """Start or connect to the server, and generate a first reply."""
         self._encoder = self.settings.open_encoder()
         if self._url is None:
             with tempfile.TemporaryDirectory(prefix="agentrl-sglang-") as scratch:
@@ -121,7 +121,7 @@ class SGLangEngine(TokenEngine):
                     "dtype": self.settings.dtype,
                     "context_length": self.settings.max_context,
                     "random_seed": self.settings.seed,
-                    # `generate` warms it up below.
+                    # The request below warms it up.
                     "skip_server_warmup": True,
                 }
                 self._server = SGLangServer(folder, arguments | self._arguments)
@@ -131,7 +131,7 @@ class SGLangEngine(TokenEngine):
         else:
             self._client = SGLangClient(self._url, self.settings.concurrency)
             await self._client.check_reachable()
-            # It may have the weights of another job.
+            # A running server may still hold the weights of another job.
             await self.load_weights(self._path, self.settings.version)
         await self.generate(Prompt(token_ids=self._encoder.opening()), Sampling(max_new_tokens=2))
 
@@ -190,7 +190,7 @@ class SGLangEngine(TokenEngine):
         return Reply(
             token_ids=tuple(sampled),
             logprobs=tuple(float(row[0]) for row in rows),
-            # A server reports another name until it has loaded weights for the first time.
+            # Until its first weight update, a server reports a name that is not a number.
             version=int(version) if version.isdigit() else self.settings.version,
             top_logprobs=tuple(
                 most_probable(((row[1], float(row[0])) for row in position), num_top)
@@ -202,8 +202,8 @@ class SGLangEngine(TokenEngine):
         """Load a safetensors file once no request is running, and drop all caches.
 
         Raises:
-            EngineError: the server rejected the weights, or did not answer in time. It refuses
-                requests until weights are loaded: some of the new ones may have arrived.
+            EngineError: the server rejected the weights, or did not answer in time. Because some of
+                the new weights may have arrived, the engine refuses requests until a load succeeds.
         """
         if self._client is None:
             raise EngineError("the SGLang engine is not started, or closed")
@@ -226,9 +226,10 @@ class SGLangEngine(TokenEngine):
             self._accepts_requests.set()
 
     def _hub_folder(self, weights: Path, scratch: Path) -> Path:
-        """A folder with these weights as SGLang reads them."""
+        """Write a folder with these weights in the form that SGLang reads."""
         if weights.is_file():
-            # SGLang accepts an incomplete file, and silently keeps the old values of the rest.
+            # SGLang accepts an incomplete file and silently keeps the old values of missing
+            # weights.
             check_header(self._meta_model, weights)
         return _write_hub_folder(self._meta_model, self._path, weights, scratch)
 
@@ -241,7 +242,7 @@ class SGLangEngine(TokenEngine):
         return self._server is None or self._server.is_alive
 
     async def close(self) -> None:
-        """Disconnect, and end the server if it was started here; may be called twice."""
+        """Disconnect, and end the server if this engine started it. Idempotent."""
         client, self._client = self._client, None
         server, self._server = self._server, None
         if client is not None:
@@ -251,19 +252,19 @@ class SGLangEngine(TokenEngine):
 
 
 def _write_hub_folder(model: nn.Module, source: Path, weights: Path, folder: Path) -> Path:
-    """Write a model's folder with other weights under the names that SGLang expects.
+    """Write a copy of a model's folder with new weights, under the names that SGLang expects.
 
     Transformers renames the weights of some models when it loads them (`visual` becomes
-    `model.visual` in Qwen2.5-VL). SGLang knows the names on the hub, and skips others silently.
+    `model.visual` in Qwen2.5-VL). SGLang knows only the names on the hub and silently skips others.
 
     Args:
-        model: may be on the meta device.
-        source: the model's folder, whose other files are linked.
-        weights: a safetensors file, or a folder of them.
-        folder: exists, and is empty.
+        model: the model; may be on the meta device.
+        source: the model's folder; its other files are linked.
+        weights: a safetensors file, or a folder of safetensors files.
+        folder: an empty folder to write to.
 
     Returns:
-        `folder`; or `weights`, if that is a folder that SGLang can read as it is.
+        `folder`, or `weights` if that is a folder that SGLang can read unchanged.
     """
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file
@@ -294,13 +295,13 @@ def _write_hub_folder(model: nn.Module, source: Path, weights: Path, folder: Pat
 
 
 def _hub_names(model: nn.Module, names: Iterable[str]) -> dict[str, str]:
-    """The names of weights on the hub, by their names in transformers."""
+    """Map the names of weights in transformers to their names on the hub."""
     import torch
     from transformers.core_model_loading import revert_weight_conversion
 
     found = {}
     for name in names:
-        # Joined or split weights become several, or need others: only names may differ.
+        # Only renaming is supported: a weight that is joined or split has no single counterpart.
         one = torch.empty(1, 1, device="meta")
         reverted = revert_weight_conversion(model, {name: one})
         if len(reverted) != 1:

@@ -18,17 +18,17 @@ from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.engines.http_connection import CONNECT_S, HttpConnection
 from agentrl.text import quoted
 
-# Maximum bytes of a response: a token with its log-probability takes about 50.
+# Maximum bytes of a response. A token with its log-probability takes about 50 bytes.
 _LARGEST = 64 << 20
 _POLL_S = 0.5
-# Importing agentrl makes broken builds of torchvision importable.
+# Import agentrl first: it makes broken builds of torchvision importable.
 _SERVE = (
     "import agentrl, runpy; "
     "runpy.run_module('sglang.launch_server', run_name='__main__', alter_sys=True)"
 )
-# Last line of a traceback.
+# The last line of a traceback.
 _ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception): ")
-# Exit status of a program that rejects its command line.
+# Exit status of programs that reject their command line.
 _BAD_ARGUMENTS = 2
 
 
@@ -38,7 +38,7 @@ class SGLangClient:
     def __init__(self, url: str, in_flight: int) -> None:
         self._http = HttpConnection(
             url,
-            # One more for `is_healthy`.
+            # Plus one connection for `is_healthy`.
             in_flight + 1,
             largest=_LARGEST,
             advice=extras.NO_HTTP_CLIENT,
@@ -75,7 +75,7 @@ class SGLangClient:
             raise EngineError(f"{what}: invalid JSON: {quoted(head, 80)}") from None
 
     async def close(self) -> None:
-        """Close all connections; may be called twice."""
+        """Close all connections. Idempotent."""
         await self._http.close()
 
 
@@ -84,7 +84,7 @@ class SGLangServer:
 
     Args:
         folder: the model's folder.
-        arguments: SGLang's server arguments, by name; True is a flag, False leaves it out.
+        arguments: SGLang's server arguments, by name. True sets a flag, False leaves it out.
     """
 
     def __init__(self, folder: Path, arguments: Mapping[str, Any]) -> None:
@@ -118,17 +118,17 @@ class SGLangServer:
 
     def _last_words(self) -> str:
         lines = Path(self._log.name).read_text("utf-8", "replace").strip().splitlines()
-        # The server's last lines are about the end of its processes.
+        # Prefer error lines: the server's last lines only report that its processes ended.
         errors = [line for line in lines if _ERROR.match(line)]
         return quoted(" / ".join(errors[-1:] or lines[-3:]), 600)
 
     @property
     def is_alive(self) -> bool:
-        """Whether the server's process runs."""
+        """Whether the server's process is running."""
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the server with all of its processes; may be called twice."""
+        """End the server and all of its processes. Idempotent."""
         child_process.end(self._process)
         self._log.close()
 

@@ -1,6 +1,6 @@
 """vLLM as an engine, on CPUs and GPUs.
 
-The engine runs in separate processes, which end with this one.
+vLLM runs in separate processes, which end when this process ends.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 _SPECULATIVE = ("speculative_config", "spec_method", "spec_model", "spec_tokens")
 # vLLM's own default.
 _MAX_MEMORY_SHARE = 0.92
-# Share of a GPU's memory that is left free, for what vLLM does not count: on an H100 with 80 GB,
-# 2.4 GB for a 3B model.
+# Share of a GPU's memory left free for allocations that vLLM does not count: on an H100 with 80 GB,
+# these take 2.4 GB for a 3B model.
 _RESERVE = 0.05
 
 
@@ -57,9 +57,9 @@ class VLLMEngine(TokenEngine):
     """Generates with vLLM's AsyncLLM.
 
     Args:
-        settings: see `EngineSettings`. `seed` is that of the engine's random stream, which CPUs use
-            for all prompts; `can_sleep` works only on GPUs.
-        engine_kwargs: arguments of vLLM's `AsyncEngineArgs`.
+        settings: see `EngineSettings`. `seed` seeds the engine's random stream, which CPUs use for
+            all prompts; `can_sleep` works only on GPUs.
+        engine_kwargs: arguments for vLLM's `AsyncEngineArgs`.
     """
 
     capabilities = EngineCapabilities(
@@ -94,13 +94,13 @@ class VLLMEngine(TokenEngine):
             self._arguments |= {
                 "enable_lora": True,
                 "max_loras": 1,
-                # vLLM accepts only some ranks: the next larger one.
+                # vLLM accepts only certain ranks, so round up to the next.
                 "max_lora_rank": min(rank for rank in LORA_RANKS if rank >= settings.lora_rank),
             }
         if settings.can_sleep:
             self._arguments["enable_sleep_mode"] = True
         self._arguments |= engine_kwargs
-        # With adapters the base weights are not sent again, so they must survive a sleep.
+        # With adapters, base weights are never sent again, so they must survive sleeping.
         self._sleep_level = 1 if settings.lora_rank else 2
         self._is_asleep = False
         self._is_paused = False
@@ -108,7 +108,7 @@ class VLLMEngine(TokenEngine):
         self._engine: Any = None
         self._version = settings.version
         self._invalid: str | None = None
-        """Why its weights cannot be used; None if they are those of `_version`."""
+        """Why the engine's weights cannot be used; None if they match `_version`."""
         self._ids = itertools.count()
         self._in_flight = 0
         self._idle = asyncio.Event()
@@ -116,7 +116,7 @@ class VLLMEngine(TokenEngine):
 
     @classmethod
     def check(cls, rollout: RolloutConfig) -> None:
-        """See `Engine.check`; vLLM itself refuses what follows only with the first request."""
+        """See `Engine.check`; vLLM itself rejects these settings only at the first request."""
         super().check(rollout)
         for name in _SPECULATIVE:
             if rollout.engine_kwargs.get(name) is not None:
@@ -138,7 +138,7 @@ class VLLMEngine(TokenEngine):
         found: list[str] = []
         for name, bases in (("EngineArgs", []), ("AsyncEngineArgs", ["EngineArgs"])):
             node = class_in_source("vllm", "engine/arg_utils.py", name)
-            # With other bases, fields would be elsewhere: then vLLM itself must check.
+            # With different bases, fields may be defined elsewhere, so leave the check to vLLM.
             if node is None or [ast.unparse(base) for base in node.bases] != bases:
                 return None
             found += field_names(node)
@@ -151,7 +151,7 @@ class VLLMEngine(TokenEngine):
 
     @classmethod
     def memory_share(cls, engine_kwargs: Mapping[str, Any], free: float) -> float:
-        """See `Engine.memory_share`; vLLM takes whole hundredths, and leaves a reserve."""
+        """See `Engine.memory_share`; rounded down to hundredths, minus a reserve."""
         most = math.floor(max(0.0, free - _RESERVE) * 100) / 100
         return float(engine_kwargs.get("gpu_memory_utilization", min(_MAX_MEMORY_SHARE, most)))
 
@@ -159,11 +159,11 @@ class VLLMEngine(TokenEngine):
         """Start the engine and generate a first reply."""
         self._encoder = self.settings.open_encoder()
         if self.settings.backend == "ipc":
-            # Handles of GPU memory arrive pickled, which vLLM's process accepts only with this
-            # setting. It then describes the types of its results, which this process reads only
-            # with the same setting; so it stays set.
+            # vLLM's process accepts pickled handles of GPU memory only with this setting. It then
+            # annotates its results with their types, which this process can read only with the same
+            # setting, so the variable must stay set.
             os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
-        # In this thread: Linux takes the end of the starting thread for the death of the parent.
+        # Start in this thread: Linux treats the end of the starting thread as the parent's death.
         with vllm_environment(self.settings.start_deadline_s):
             engine_class, arguments = self._configure()
             with boundary(EngineError, f"vLLM did not start with {self._path}{main_guard_hint()}"):
@@ -187,12 +187,12 @@ class VLLMEngine(TokenEngine):
             if self.num_workers(self._arguments) == 1:
                 defaults["distributed_executor_backend"] = ONE_PROCESS
         else:
-            # A learner may already have some of the memory.
+            # A learner may already be using part of the memory.
             free = accelerators.free_share()
             defaults["gpu_memory_utilization"] = self.memory_share(self._arguments, free)
             if self.num_workers(self._arguments) > 1:
-                # In a Ray actor, vLLM would start its workers by Ray, and wait for GPUs that the
-                # actor itself has reserved.
+                # In a Ray actor, vLLM would start its workers through Ray and wait for GPUs that
+                # the actor itself has reserved.
                 defaults["distributed_executor_backend"] = "mp"
         try:
             return AsyncLLM, AsyncEngineArgs(**(defaults | self._arguments))
@@ -271,8 +271,8 @@ class VLLMEngine(TokenEngine):
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        # On CPUs vLLM 0.32 crashes when it prefills a prompt with a seed in two chunks ("CPU
-        # Generator does not use offset"), so all samples there come from the engine's own stream.
+        # On CPUs, vLLM 0.32 crashes when it prefills a seeded prompt in two chunks ("CPU Generator
+        # does not use offset"), so CPUs sample from the engine's own stream.
         return SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -287,7 +287,7 @@ class VLLMEngine(TokenEngine):
 
     @contextlib.asynccontextmanager
     async def _request_in_flight(self) -> AsyncIterator[None]:
-        """Count a request as in flight; waits during a weight update."""
+        """Count a request as in flight, after any weight update has finished."""
         if self._engine is None:
             raise EngineError("the vLLM engine is not started, or closed")
         await self._accepts_requests.wait()
@@ -303,31 +303,31 @@ class VLLMEngine(TokenEngine):
                 self._idle.set()
 
     async def load_weights(self, path: Path, version: int) -> None:
-        """Load a safetensors file, and drop all caches.
+        """Load a safetensors file and drop all caches.
 
-        Requests in flight continue with the new weights, by which vLLM computes their tokens so far
-        again; replies report the version of each token.
+        Requests in flight continue with the new weights, with which vLLM recomputes the tokens so
+        far; replies report the weight version of each token.
 
         Raises:
-            EngineError: the engine rejected the weights, or did not answer in time. Requests in
-                flight fail, and it refuses others until weights are loaded: some of the new ones
-                may have arrived.
+            EngineError: the engine rejected the weights, or did not answer in time. Because some of
+                the new weights may have arrived, requests in flight fail, and new requests are
+                refused until a load succeeds.
         """
         async with self._update(version, f"weights of {path}", str(path)):
-            # vLLM accepts an incomplete file, and silently keeps the old values of the rest.
+            # vLLM accepts an incomplete file and silently keeps the old values of missing weights.
             check_header(self._meta_model, path)
             await self._pause()
             await self._engine.collective_rpc("load_safetensors", args=(str(path),))
 
     async def load_adapter(self, folder: Path, version: int) -> None:
-        """Load other LoRA adapters in PEFT's format, and drop all caches.
+        """Replace the LoRA adapters, in PEFT's format, and drop all caches.
 
-        Requests in flight continue with them, as in `load_weights`.
+        Requests in flight continue with the new adapters, as in `load_weights`.
         """
         from vllm.lora.request import LoRARequest
 
         async with self._update(version, f"adapters of {folder}", str(folder)):
-            # Requests in flight would continue without adapters.
+            # Abort requests in flight: they would continue without adapters.
             if self._adapter is None:
                 await self._idle.wait()
             await self._pause()
@@ -341,11 +341,11 @@ class VLLMEngine(TokenEngine):
     async def begin_weight_update(
         self, version: int, shapes: Mapping[str, Sequence[int]], checked: bool
     ) -> None:
-        """Prepare for weights by `call_weight_transfer`, which `finish_weight_update` ends.
+        """Prepare to receive weights through `call_weight_transfer`, until `finish_weight_update`.
 
         Args:
             version: version of the weights.
-            shapes: shapes of all tensors that will arrive, by Hugging Face names.
+            shapes: shapes of all tensors that will arrive, by Hugging Face name.
             checked: see `WeightLoader.start_recording_weights`.
         """
         self._accepts_requests.clear()
@@ -362,7 +362,7 @@ class VLLMEngine(TokenEngine):
             raise
 
     async def call_weight_transfer(self, method: str, *arguments: Any) -> None:
-        """One call of vLLM's weight-transfer API, such as `update_weights`."""
+        """Call a method of vLLM's weight-transfer API, such as `update_weights`."""
         from vllm.distributed.weight_transfer import base
 
         kinds: dict[str, Any] = {
@@ -378,22 +378,23 @@ class VLLMEngine(TokenEngine):
     async def finish_weight_update(
         self, version: int, names: Sequence[str], digest: str | None
     ) -> None:
-        """Use the weights that have arrived, and drop all caches of the old ones.
+        """Switch to the weights that have arrived and drop all caches of the old weights.
 
         Args:
             version: as in `begin_weight_update`.
             names: names of all tensors that were sent.
-            digest: checksum of what was sent; None to skip the comparison.
+            digest: checksum of the sent tensors; None skips the comparison.
 
         Raises:
-            EngineError: other weights have arrived. The engine refuses requests from now on.
+            EngineError: the weights that arrived differ from the weights that were sent. The engine
+                refuses requests from now on.
         """
         async with self._update(version, f"weights of version {version}", "sent by the learner"):
             await self._engine.collective_rpc("verify_recorded_weights", args=(list(names), digest))
 
     @contextlib.asynccontextmanager
     async def _update(self, version: int, what: str, source: str) -> AsyncIterator[None]:
-        """Hold requests during a weight update, and drop all caches of the old weights after it."""
+        """Hold requests during a weight update, then drop all caches of the old weights."""
         self._accepts_requests.clear()
         self._invalid = f"the weights of version {version} ({source}) were not loaded"
         try:
@@ -403,8 +404,9 @@ class VLLMEngine(TokenEngine):
                     if self._is_asleep:
                         await self._engine.wake_up(["kv_cache"])
                         self._is_asleep = False
-                    # Also of requests in flight. Not vLLM's cache of processed images: they do not
-                    # depend on weights, and requests on their way to the engine may refer to them.
+                    # Reset the cache of requests in flight too. Keep vLLM's cache of processed
+                    # images: it does not depend on weights, and requests on their way to the engine
+                    # may refer to it.
                     await self._engine.reset_prefix_cache(reset_running_requests=True)
                     await self._engine.reset_encoder_cache()
                     await self._engine.update_weight_version(str(version))
@@ -417,7 +419,7 @@ class VLLMEngine(TokenEngine):
             self._accepts_requests.set()
 
     async def _pause(self) -> None:
-        """Pause, so that weights can be loaded; requests in flight stay in vLLM's queue."""
+        """Pause for a weight update; requests in flight stay in vLLM's queue."""
         if self._is_asleep:
             await self._engine.wake_up(["weights"])
         else:
@@ -425,9 +427,9 @@ class VLLMEngine(TokenEngine):
             await self._engine.pause_generation(mode="keep", clear_cache=False)
 
     async def _abort_requests(self) -> None:
-        """End requests that a failed update has paused: its weights would continue them."""
+        """After a failed update, abort paused requests, which would resume with its weights."""
         if self._is_paused:
-            # The error of the update says more.
+            # Ignore errors here: the error of the update itself is more informative.
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(self._deadline_s):
                     await self._engine.pause_generation(mode="abort", clear_cache=False)
@@ -435,7 +437,7 @@ class VLLMEngine(TokenEngine):
             self._is_paused = False
 
     async def sleep(self) -> None:
-        """Release GPU memory until weights are loaded; refuses requests until then."""
+        """Release GPU memory, and refuse requests, until weights are loaded."""
         self._accepts_requests.clear()
         self._invalid = "it is asleep"
         try:
@@ -463,7 +465,7 @@ class VLLMEngine(TokenEngine):
 
 
 def _most_probable(positions: Any, count: int) -> tuple[TopLogprobs, ...]:
-    """Return the most probable tokens; vLLM adds the sampled one wherever it ranks."""
+    """Return the most probable tokens; vLLM also lists the sampled token, whatever its rank."""
     if not count:
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""Preparations before vLLM is imported: the environment of its processes."""
+"""Environment variables for vLLM and its processes, set before vLLM is imported."""
 
 import os
 import sys
@@ -12,8 +12,9 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM accepts as `max_lora_rank`."""
 _PROCESSES = Path(__file__).resolve().parent / "vllm_processes"
 ONE_PROCESS = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-"""On CPUs, vLLM puts scheduler and model in two processes that busy-wait for each other, which
-halves the speed on two cores. It replaces the short name "uni" by "mp", but not this path."""
+"""Executor that keeps scheduler and model in one process. On CPUs, vLLM puts them in two processes
+that busy-wait for each other, which halves the speed on two cores. vLLM replaces the short name
+"uni" with "mp", but not this path."""
 
 
 @contextmanager
@@ -33,10 +34,10 @@ def vllm_environment(start_deadline_s: float) -> Iterator[None]:
     }
     if not accelerators.count():
         settings |= {"VLLM_CPU_KVCACHE_SPACE": "1", "KMP_BLOCKTIME": "1"}
-        # Even in eager mode, vLLM compiles two small functions of its sampler. That takes seconds
+        # Even in eager mode, vLLM compiles two small functions of its sampler, which takes seconds
         # for the first reply and each new batch size, and needs a C++ compiler.
         settings |= {"TORCH_COMPILE_DISABLE": "1"}
-        # As vLLM recommends: its threads then wait without taking CPU time from the learner.
+        # vLLM recommends this OpenMP: its threads wait without taking CPU time from the learner.
         openmp = Path(sys.prefix) / "lib" / "libiomp5.so"
         settings |= {"LD_PRELOAD": str(openmp)} if openmp.is_file() else {}
     added = {n: value for n, value in settings.items() if n not in os.environ} | always
@@ -53,9 +54,9 @@ def vllm_environment(start_deadline_s: float) -> Iterator[None]:
 
 
 def main_guard_hint() -> str:
-    """The most common mistake in a script: vLLM's processes execute its top level again."""
+    """Explain the most common mistake in scripts: vLLM's processes execute the top level again."""
     script = Path(getattr(sys.modules.get("__main__"), "__file__", None) or "")
-    # The second is the script of Ray's actors.
+    # default_worker.py is the script of Ray's actors.
     if script.suffix != ".py" or script.name == "default_worker.py":
         return ""
     return f" (does {script.name} call agentrl only below `if __name__ == '__main__':`?)"

@@ -1,7 +1,7 @@
-"""Weight transfer through shared memory, as a backend of vLLM's weight transfer.
+"""The `shared` backend for vLLM's weight transfer, which uses shared memory.
 
-vLLM's own backends (`ipc`, `nccl`) need GPUs; this one, `shared`, follows the same protocol (init,
-start, chunks, finish) without.
+vLLM's own backends (`ipc`, `nccl`) need GPUs; `shared` follows the same protocol (init, start,
+chunks, finish) without GPUs.
 """
 
 import os
@@ -30,13 +30,13 @@ from vllm.distributed.weight_transfer.base import (
 from agentrl.child_process import free_port
 
 BACKEND = "shared"
-# Size of a chunk of weights in shared memory.
+# Maximum size of a chunk of weights in shared memory.
 _CHUNK_BYTES = 256 * 2**20
 
 
 @dataclass
 class SharedInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """Empty initialization: each update names its file."""
+    """Empty: initialization needs no data, because each update names its file."""
 
 
 @dataclass
@@ -51,10 +51,10 @@ class NamedWeights(Protocol):
     """Weights by their Hugging Face names."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of all weights, in their order."""
+        """Return the shapes of all weights, in order."""
 
     def iter_full_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """All weights one by one, full and of one dtype; a collective call."""
+        """Yield all weights, one by one, in full and in one dtype. A collective call."""
 
     @property
     def dtype(self) -> dtype:
@@ -86,17 +86,17 @@ class SharedEngine(WeightTransferEngine[SharedInit, SharedUpdate]):  # type: ign
         """Do nothing: there is no connection."""
 
     def start_weight_update(self) -> None:
-        """Prepare each layer to be processed once all of its weights have arrived."""
+        """Prepare to process each layer once all of its weights have arrived."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Load one chunk, like vLLM's own but without synchronizing a GPU."""
+        """Load one chunk, as vLLM's own engines do, but without synchronizing a GPU."""
         self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: SharedUpdate) -> None:
-        """Load one chunk; tensors that a layer keeps stay mapped after the file is removed."""
+        """Load one chunk. Tensors that a layer keeps stay mapped after the file is removed."""
         self.model.load_weights(list(load_file(update_info.path).items()))
 
     def finish_weight_update(self) -> None:
@@ -122,7 +122,7 @@ class SharedTrainerInit(TrainerInitInfo):  # type: ignore[misc]
 
 
 class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ignore[misc]
-    """The learner's side: one in every rank."""
+    """The learner's side of a transfer; every rank has an instance."""
 
     init_info_cls = SharedTrainerInit
 
@@ -148,7 +148,7 @@ class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ig
 
     def send_weights(self) -> None:
         """Send all weights; a collective call."""
-        # Other ranks take part in gathering what rank 0 sends.
+        # Other ranks only take part in gathering the weights that rank 0 sends.
         if not self.is_sender:
             for _ in self.source:
                 pass
@@ -175,7 +175,7 @@ class SharedTrainer(TrainerWeightTransferEngine[SharedTrainerInit]):  # type: ig
 
 
 def register() -> None:
-    """Register the `shared` backend with vLLM in this process; may be called twice."""
+    """Register the `shared` backend with vLLM in this process. Idempotent."""
     for factory, engine in (
         (WeightTransferEngineFactory, SharedEngine),
         (WeightTransferTrainerFactory, SharedTrainer),
@@ -187,25 +187,25 @@ def register() -> None:
 def open_trainer(
     info: TrainerInitInfo, client: VLLMWeightSyncClient, source: NamedWeights
 ) -> TrainerWeightTransferEngine:
-    """The learner's side of a transfer, connected to the engines; called on every rank."""
+    """Connect the learner's side of a transfer to the engines; call it on every rank."""
     register()
     return WeightTransferTrainerFactory.trainer_init(info, client=client, source=_Source(source))
 
 
 def shared_trainer_info(rank: int, folder: Path) -> TrainerInitInfo:
-    """Return settings of `shared`: rank 0 sends chunks through a folder in shared memory."""
+    """Return settings for `shared`: rank 0 sends chunks through a folder in shared memory."""
     return SharedTrainerInit(rank=rank, folder=folder, chunk_bytes=_CHUNK_BYTES)
 
 
 def ipc_trainer_info(rank: int) -> TrainerInitInfo:
-    """Return settings of `ipc`: weights are sent in chunks."""
+    """Return settings for `ipc`, which sends weights in chunks."""
     from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
     return IPCTrainerInitInfo(rank=rank, packed=True)
 
 
 def nccl_trainer_info(rank: int, host: str, workers: int) -> TrainerInitInfo:
-    """Return settings of `nccl`: a process group of rank 0 and all workers of all engines."""
+    """Return settings for `nccl`: a process group of rank 0 and all workers of all engines."""
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
     return NCCLTrainerInitInfo(

@@ -1,4 +1,4 @@
-"""Extension of vLLM's workers: load weights from a file, and verify transferred weights."""
+"""Extension of vLLM's workers that loads weights from a file and verifies transferred weights."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,19 +19,21 @@ class WeightLoader:
 
     model_runner: Any
     weights_are_torn = False
-    """Whether a load failed midway: vLLM keeps what it had read, and would mix it with the next."""
+    """Whether a load failed midway. vLLM keeps the weights it had read and would mix them with the
+    next load's."""
     _received: dict[str, str]
-    """Checksums of the arrived tensors by name; empty strings if they are not checked."""
+    """Checksums of the tensors that arrived, by name; empty strings if checksums are off."""
 
     def load_safetensors(self, path: str) -> int:
-        """Replace all weights by those of a file, and return how many tensors it has."""
+        """Replace all weights with the contents of a file, and return its number of tensors."""
         self._check_intact()
         weights = load_file(path)
         check_digest(Path(path), weights)
         weights = as_stored(self._model_folder(), weights)
         self.weights_are_torn = True
         _reset_expert_kernels(self.model_runner.get_model())
-        # Not load_weights: the CPU backend packs weights for oneDNN and frees the originals.
+        # load_weights would not work: the CPU backend packs weights for oneDNN and frees the
+        # originals.
         self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
         _pack_tied_heads(self.model_runner.get_model())
         self.weights_are_torn = False
@@ -41,7 +43,7 @@ class WeightLoader:
         """Record the tensors that vLLM's weight transfer delivers from now on.
 
         Args:
-            checked: whether to compute checksums, or to record only names.
+            checked: whether to compute checksums rather than record only names.
         """
         self._check_intact()
         self.weights_are_torn = True
@@ -64,7 +66,7 @@ class WeightLoader:
 
         Args:
             names: names of all weights.
-            digest: their joined checksum; None to skip the comparison.
+            digest: joined checksum of all weights; None skips the comparison.
         """
         model, received = self.model_runner.get_model(), self._received
         del model.load_weights
@@ -91,10 +93,10 @@ class WeightLoader:
 
 
 def _reset_expert_kernels(model: nn.Module) -> None:
-    """Make vLLM pack a mixture of experts again once its new weights are complete.
+    """Make vLLM repack a mixture of experts once its new weights are complete.
 
-    On CPUs the experts' kernel reads packed weights. vLLM packs them only where there is no kernel
-    yet; with one, it leaves new weights as they are, and the kernel misreads them.
+    On CPUs, the experts' kernel reads packed weights. vLLM packs weights only when a layer has no
+    kernel yet; otherwise it leaves the new weights unpacked and the kernel misreads them.
     """
     from vllm.platforms import current_platform
 
@@ -109,8 +111,8 @@ def _reset_expert_kernels(model: nn.Module) -> None:
 def _pack_tied_heads(model: nn.Module) -> None:
     """Update output heads that share the embedding's weights.
 
-    On CPUs a head uses a packed copy of its weights. vLLM packs again only the layers that the file
-    names, which excludes a tied head: it would keep its first weights.
+    On CPUs, a head uses a packed copy of its weights. vLLM repacks only the layers named in the
+    file, so a tied head would keep its initial weights.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
     from vllm.platforms import current_platform

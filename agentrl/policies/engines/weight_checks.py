@@ -18,12 +18,12 @@ DIGEST = "digest"
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
-    """Checksum of tensors: their names, dtypes, shapes and every bit."""
+    """Compute the checksum of tensors: their names, dtypes, shapes and every bit."""
     return join_digests({name: tensor_digest(tensor) for name, tensor in tensors.items()})
 
 
 def tensor_digest(tensor: Tensor) -> str:
-    """Checksum of one tensor: its dtype, shape and every bit."""
+    """Compute the checksum of one tensor: its dtype, shape and every bit."""
     plain = tensor.detach().cpu().contiguous()
     found = xxhash.xxh3_128(f"{plain.dtype} {tuple(plain.shape)}\n".encode())
     found.update(raw_bytes(plain))
@@ -31,20 +31,20 @@ def tensor_digest(tensor: Tensor) -> str:
 
 
 def raw_bytes(plain: Tensor) -> memoryview:
-    """The bytes of a contiguous tensor on the CPU, sharing its memory."""
+    """View a contiguous CPU tensor as bytes, sharing its memory."""
     import torch
 
     return plain.reshape(-1).view(torch.uint8).numpy().data
 
 
 def join_digests(digests: Mapping[str, str]) -> str:
-    """The checksum of several tensors, given each one's checksum by name, in any order."""
+    """Combine the checksums of several tensors, given by tensor name, in any order."""
     lines = (f"{name} {digests[name]}\n" for name in sorted(digests))
     return xxhash.xxh3_128_hexdigest("".join(lines).encode())
 
 
 def check_digest(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Compare weights with the checksum in the file they were loaded from, if it has one."""
+    """Compare weights with the checksum in the file they came from, if the file has one."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
@@ -61,10 +61,10 @@ def check_digest(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def check_header(model: nn.Module, path: Path) -> None:
-    """Compare the header of a safetensors file with a model, by names and shapes.
+    """Compare the names and shapes in a safetensors file's header with a model's.
 
     Args:
-        model: may be on the meta device.
+        model: the model; may be on the meta device.
         path: a file with every parameter of the model; tied names may be missing.
     """
     from safetensors import safe_open
@@ -75,9 +75,9 @@ def check_header(model: nn.Module, path: Path) -> None:
 
 
 def check_shapes(model: nn.Module, shapes: Mapping[str, Sequence[int]], source: str) -> None:
-    """Compare weights with a model, by names and shapes."""
+    """Compare the names and shapes of weights with a model's."""
     own = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
-    # Learners publish each parameter once: a tied output head is included in the embedding.
+    # Learners publish each parameter once, so a tied output head appears only as the embedding.
     required = {name for name, _ in model.named_parameters()}
     problems = [f"{name} is missing" for name in sorted(required - shapes.keys())]
     problems += [f"{name} is unexpected" for name in sorted(shapes.keys() - own.keys())]

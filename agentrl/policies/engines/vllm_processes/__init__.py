@@ -1,1 +1,1 @@
-"""A folder on the PYTHONPATH of the processes that vLLM starts; see sitecustomize.py."""
+"""Folder on the PYTHONPATH of the processes that vLLM starts; see sitecustomize.py."""

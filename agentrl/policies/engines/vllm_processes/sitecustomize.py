@@ -1,4 +1,4 @@
-"""Runs first in every Python process that vLLM starts for us, as it is on their PYTHONPATH.
+"""Startup code of the Python processes that vLLM starts, which have this on their PYTHONPATH.
 
 A vLLM plugin entry point would be too late: vLLM's modules are imported before it is called. This
 file must import nothing heavy.
@@ -17,8 +17,8 @@ _PACKAGE_ROOT = _HERE.parents[3]
 
 
 def _end_with_parent() -> None:
-    """End this process and its forks, which lose that setting, when their parents end."""
-    # From its file, as Python may find another version of agentrl.
+    """End this process when its parent ends, and likewise its forks, which lose the setting."""
+    # Load it by path, because Python may find another version of agentrl.
     file = _PACKAGE_ROOT / "agentrl" / "child_process.py"
     end_with_parent = _load(importlib.util.spec_from_file_location(file.stem, file)).end_with_parent
     forking = 0
@@ -40,14 +40,14 @@ def _load(spec: ModuleSpec | None) -> ModuleType:
 
 
 def _patch_broken_imports() -> None:
-    """Import agentrl, which loads nothing heavy and adds the hook of `torch_companions`."""
+    """Import agentrl, which loads nothing heavy and installs the hook of `torch_companions`."""
     sys.path.append(str(_PACKAGE_ROOT))
     importlib.import_module("agentrl")
     sys.path.remove(str(_PACKAGE_ROOT))
 
 
 def _run_shadowed() -> None:
-    """Run the sitecustomize that this one shadows, if there is one."""
+    """Run the sitecustomize module that this file shadows, if there is one."""
     elsewhere = [entry for entry in sys.path if Path(entry or ".").resolve() != _HERE]
     spec = PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is not None and spec.loader is not None:
