@@ -97,7 +97,7 @@ class AdbPhone:
 
     def claim(self, token: int) -> None:
         """Make the phone refuse commands sent under any other lease."""
-        # It must get through under any lease that the phone still has.
+        # Must succeed whatever lease the phone still has.
         self.transport.token = None
         self._run_one(self._deadline(), claim_command(token))
         self.wake_if_asked()
@@ -107,12 +107,12 @@ class AdbPhone:
         self.transport.token = token
 
     def wake_if_asked(self) -> None:
-        """Turn the screen on and dismiss the lock screen, if `wakes`; one with a PIN stays."""
+        """If `wakes`, turn the screen on and dismiss the lock screen unless it needs a PIN."""
         if self.wakes:
             self.batch(*WAKE)
 
     def serialno(self) -> str:
-        """The phone's own serial number, the same over USB and Wi-Fi."""
+        """Return the phone's own serial number, the same over USB and Wi-Fi."""
         if not self._serialno:
             results = self.batch(("getprop", "ro.serialno"), ("getprop", "ro.boot.serialno"))
             names = [result.output.strip() for result in results]
@@ -124,7 +124,7 @@ class AdbPhone:
         self._request_tunnel(f"reverse:forward:{_endpoint(remote)};{_endpoint(local)}")
 
     def reverse_remove(self, remote: str) -> None:
-        """Remove what `reverse` set up; does nothing if it does not exist."""
+        """Remove a tunnel set up by `reverse`; does nothing if it does not exist."""
         try:
             self._request_tunnel(f"reverse:killforward:{_endpoint(remote)}")
         except DeviceOffline:
@@ -144,11 +144,11 @@ class AdbPhone:
         try:
             with self.transport.opened("reboot:", self._deadline()) as link:
                 link.receive()
-        except DeviceOffline:  # it went down before it could answer
+        except DeviceOffline:  # the phone went down before it could answer
             pass
 
     def close(self) -> None:
-        """Restore the input method, close the connections and what was started with the phone."""
+        """Restore the input method, close the connections, and call `on_close`."""
         try:
             self._keyboard.restore(self._deadline())
         except DeviceError as error:
@@ -176,7 +176,7 @@ class AdbPhone:
         return self.internal_shell.run(commands, deadline or self._deadline())
 
     def checked(self, command: Command, result: CommandResult) -> str:
-        """The output of a command, if it succeeded."""
+        """Return the output of a command; raise DeviceError if it failed."""
         if result.code:
             raise DeviceError(
                 f"{self.serial}: {quote_command(command)[:200]} failed with exit code "
@@ -194,7 +194,7 @@ class AdbPhone:
     # --- the screen ---------------------------------------------------------------------------
 
     def size(self) -> tuple[int, int]:
-        """Width and height of the screen in pixels."""
+        """Return the width and height of the screen in pixels."""
         return self.screen.size(self._deadline())
 
     def screenshot(self) -> Image:
@@ -209,7 +209,7 @@ class AdbPhone:
         return picture, parse_front_package(results[0].output) if results else None
 
     def app_area(self) -> ScreenRegion | None:
-        """Return None: apps have the whole screen."""
+        """Return None: apps use the whole screen."""
         return None
 
     # --- apps ---------------------------------------------------------------------------------
@@ -236,20 +236,20 @@ class AdbPhone:
 
     def stop(self, package: str) -> None:
         """Stop an app."""
-        # Not of another user: a work profile may have the same app.
+        # Only for the current user: a work profile may have the same app.
         stop = ("am", "force-stop", "--user", "current", package_name(package))
         self._run_one(self._deadline(), stop)
 
     def focus(self) -> str | None:
-        """The package in front, or None if the phone reports none."""
+        """Return the package in front, or None if the phone reports none."""
         return parse_front_package(self._run_one(self._deadline(), self._window_command))
 
     def window(self) -> Window:
-        """The window that receives touches."""
+        """Return the window that receives touches."""
         return parse_window(self._run_one(self._deadline(), self._window_command))
 
     def app_state(self, package: str) -> AppState:
-        """The state that an app publishes."""
+        """Return the state that an app publishes."""
         (result,) = self.run_internal([read_state_command(package_name(package))])
         try:
             return parse_state(package, result)
@@ -257,7 +257,7 @@ class AdbPhone:
             raise DeviceError(f"{self.serial}: {error}") from error
 
     def look(self, package: str) -> Look:
-        """The state that an app publishes now, and the package in front."""
+        """Return the state that an app publishes now, and the package in front."""
         state, window = self.run_internal(
             (read_state_command(package_name(package)), self._window_command)
         )
@@ -287,7 +287,7 @@ class AdbPhone:
     def send_action(
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
-        """Perform an action; returns the looks right before and right after it."""
+        """Perform an action; return the looks right before and right after it."""
         if isinstance(action, Wait | Done):  # nothing for the phone to run
             before = self.look(package)
             if only_in is not None and not is_allowed(before.front, only_in):
@@ -295,9 +295,9 @@ class AdbPhone:
             self.perform(action)
             return before, self.look(package)
         look, deadline = read_state_command(package_name(package)), self._deadline()
-        # Checked on the phone, right before the touch: between two calls anything can come up.
+        # Check on the phone, right before the touch: anything can come up between two calls.
         gates = [] if only_in is None else [front_check(only_in, self._window_command)]
-        # In one script, so that the looks are as close to the touch as they can be.
+        # One script, so that the looks are as close to the touch as possible.
         commands = self._commands(action, deadline)
         script = (look, *gates, *commands, look, self._window_command)
         (first, *rest), picture = self.screen.run_then_capture(
@@ -323,7 +323,7 @@ class AdbPhone:
 
 
 def _endpoint(text: str) -> str:
-    """The text itself, if it is a tunnel endpoint."""
+    """Return the text if it is a tunnel endpoint."""
     if not _ENDPOINT.fullmatch(text):
         raise ValueError(
             f"{text!r} is not a tunnel endpoint such as tcp:8080 or localabstract:name"

@@ -1,8 +1,8 @@
 """Measures how fast each capture and input method is on one phone, and picks the fastest.
 
-`auto` measures a phone when it is opened: every method once, and again while `BUDGET_S` lasts. A
-method has as long as a job's own calls, so that a slow link does not decide by the order of
-measuring. This takes 0.1 s on a virtual phone; on a real one, mostly the time of its captures.
+`auto` measures a phone when it is opened: every method once, then repeatedly while `BUDGET_S`
+lasts. Each method gets the same timeout as a job's own calls, so that on a slow link the order of
+measuring does not decide. This takes 0.1 s on a virtual phone; on a real phone, captures dominate.
 Phones are opened in parallel. `auto` leaves the stream out, because measuring its lag requires
 changing the screen, which opening a phone must not do; `measure_methods` does so on demand.
 """
@@ -27,11 +27,12 @@ from agentrl.extension_points import CAPTURE
 log = logging.getLogger(__name__)
 
 BUDGET_S = 1.0
-"""How long `auto` repeats measurements of captures, and of input; first ones may take longer."""
+"""Seconds for which `auto` repeats capture measurements, and likewise input measurements; the
+first round may take longer."""
 _ROUNDS = 2
 _USUAL = {"capture": "raw", "input": "shell"}
 _CLEARLY = 1.25
-"""The default is given up for a method that is faster by this factor: less is noise."""
+"""Only a method faster by this factor replaces the default; smaller differences are noise."""
 _NOTHING: Command = ("true",)
 _SETTINGS: Command = ("am", "start", "-a", "android.settings.SETTINGS")
 # Not the HOME key: a phone that blocks touches over adb also blocks keys, but captures still work.
@@ -52,7 +53,7 @@ class MethodTiming:
     """Median duration; None if the capture failed or was not measured."""
     rounds: int = 0
     failure: str = ""
-    """Why it cannot be used on this phone."""
+    """Reason why the method cannot be used on this phone."""
     lag_s: float | None = None
     """Upper bound of a stream's lag."""
     picked: bool = False
@@ -64,8 +65,8 @@ def measure_methods(
     """Measure every capture and input method, and mark the fastest that work.
 
     Args:
-        phone: awake, showing a screen that does not move.
-        rounds: measurements of each method.
+        phone: a phone that is awake and shows a static screen.
+        rounds: number of measurements of each method.
         change: changes the screen each time it is called (`screen_toggler`). With it, captures are
             checked for freshness and the lag of the stream is measured.
 
@@ -79,9 +80,9 @@ def measure_methods(
 
 
 def screen_toggler(phone: AdbPhone) -> Callable[[], None]:
-    """A function that alternates between a phone's settings and its home screen.
+    """Return a function that alternates between a phone's settings and its home screen.
 
-    It works on phones with nothing installed. It first goes to the home screen: if the settings
+    It works on phones with no extra apps installed. Go to the home screen first: if the settings
     were already open, the first change would change nothing and every capture would look stale.
     """
     with contextlib.suppress(DeviceError):  # the measurement will report what is wrong
@@ -97,12 +98,12 @@ def screen_toggler(phone: AdbPhone) -> Callable[[], None]:
 def choose_methods(
     phone: AdbPhone, *, capture: str = "auto", input: str = "auto"
 ) -> list[MethodTiming]:
-    """Set a phone's capture and input method; `auto` measures them and takes the fastest."""
+    """Set a phone's capture and input methods; `auto` measures them and picks the fastest."""
     rows = []
     if input == "auto":
         rows += _inputs(phone, _NOTHING, _ROUNDS, Deadline(BUDGET_S))
     if capture == "auto":
-        # The stream is left out: measuring its lag takes changing the screen.
+        # Leave out the stream: measuring its lag requires changing the screen.
         trial = CaptureTrial(
             phone.transport, phone.deadlines.frame_s, rounds=_ROUNDS, repeat_s=BUDGET_S
         )
@@ -117,7 +118,7 @@ def choose_methods(
 
 
 def set_methods(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]:
-    """Set a phone's capture and input method, and return them; `auto` takes the defaults."""
+    """Set a phone's capture and input methods and return them; `auto` means the defaults."""
     requested = {"capture": capture, "input": input}
     taken = {kind: _USUAL[kind] if name == "auto" else name for kind, name in requested.items()}
     phone.use(**taken)
@@ -125,7 +126,7 @@ def set_methods(phone: AdbPhone, *, capture: str, input: str) -> tuple[str, str]
 
 
 def _captures() -> dict[str, type[Capture]]:
-    """The built-in captures and those of installed packages by name, the usual one first."""
+    """Map names to the built-in and installed captures, the default first."""
     found = {}
     for one in CAPTURE.extensions():
         try:
@@ -159,7 +160,7 @@ def _capture(
 def _inputs(
     phone: AdbPhone, command: Command, rounds: int, repeats: Deadline | None = None
 ) -> list[MethodTiming]:
-    """Measure each input method, at least once after its start."""
+    """Measure each input method, at least once after its first call."""
     rows = []
     for name, shell in (("input", phone.one_shot_shell), ("shell", phone.persistent_shell)):
         row = MethodTiming(kind="input", name=name, rounds=rounds)
@@ -185,7 +186,7 @@ def _why(phone: AdbPhone, error: Exception) -> str:
 
 
 def _marked(rows: Sequence[MethodTiming]) -> list[MethodTiming]:
-    """Mark the fastest of each kind that works; the default if it is hardly slower."""
+    """Mark the fastest working method of each kind, or the default if it is hardly slower."""
     picked = set()
     for kind, usual in _USUAL.items():
         works = {r.name: r.median_ms for r in rows if r.kind == kind and r.median_ms is not None}

@@ -9,12 +9,12 @@ from agentrl.devices.screen_regions import ScreenRegion
 from agentrl.types import Image
 
 AppState = Mapping[str, Any]
-"""State that an app publishes; `touches` counts the touches and keys that it handled."""
+"""State published by an app; `touches` counts the touches and keys it has handled."""
 WindowKind = Literal[
     "call", "permission", "install", "update", "anr", "crash", "foreign_app", "system_window",
     "nothing_in_front",
 ]  # fmt: skip
-"""Kinds of windows that cover an app; discarded episodes are counted by them."""
+"""Kinds of windows that cover an app; discarded episodes are counted per kind."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -27,9 +27,9 @@ class Deadlines:
     settle_s: float = 3.0
     launch_s: float = 15.0
     start_s: float = 30.0
-    """Time that all virtual phones may take to start."""
+    """Time for all virtual phones to start."""
     boot_s: float = 120.0
-    """Time that Android may take to finish starting when a phone is opened."""
+    """Time for Android to finish booting when a phone is opened."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -45,12 +45,12 @@ class Look:
     """State of a phone at one moment."""
 
     state: AppState | None = None
-    """State that the app in question publishes; None if it publishes none."""
+    """State published by the app; None if it publishes none."""
     front: str | None = None
     """The package in front; None if the phone reports none, or was not asked."""
     screen: Image | None = field(default=None, compare=False)
-    """The screen right after that, uint8[H, W, 3], read-only; None if capturing it takes a call of
-    its own."""
+    """The screen right after that, uint8[H, W, 3], read-only; None if capturing it needs a separate
+    call."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -59,9 +59,9 @@ class Window:
 
     kind: WindowKind
     package: str
-    """The owner; for a system window, its title."""
+    """Package that owns the window; for a system window, its title."""
     activity: str = field(default="", compare=False)
-    """Which of the owner's activities it is, if that is known."""
+    """The owner's activity, if known."""
 
 
 class Device(Protocol):
@@ -76,27 +76,27 @@ class Device(Protocol):
     deadlines: Deadlines
 
     def size(self) -> tuple[int, int]:
-        """Width and height of the screen in pixels."""
+        """Return the width and height of the screen in pixels."""
 
     def screenshot(self) -> Image:
         """Capture the screen as uint8[H, W, 3], read-only.
 
-        It is never older than the call: everything on the screen at that time is in it. An
-        unchanged screen may be the same array again.
+        The picture is never older than the call: everything on the screen at that time is in it.
+        If the screen has not changed, the same array may be returned again.
         """
 
     def screenshot_and_front(self) -> tuple[Image, str | None]:
         """Capture the screen, and return the package in front right after it.
 
-        None if the phone reports none, or if asking it takes a call of its own (`focus`).
+        The package is None if the phone reports none, or if it takes a separate call (`focus`).
         """
 
     def perform(self, action: Action, duration_s: float | None = None) -> None:
         """Perform an action, without waiting for its effect.
 
         Args:
-            action: what to do; positions in [0, 1] of the screen.
-            duration_s: how long a touch stays on the screen; None takes the action's default.
+            action: the action, with positions in [0, 1] of the screen.
+            duration_s: how long a touch stays on the screen; None uses the action's default.
 
         Raises:
             DeviceError: the phone has no input method that can type the text.
@@ -109,49 +109,49 @@ class Device(Protocol):
         """Stop an app."""
 
     def focus(self) -> str | None:
-        """The package in front, or None if the phone reports none."""
+        """Return the package in front, or None if the phone reports none."""
 
     def window(self) -> Window:
-        """The window that receives touches; for a page that shows an app, that app."""
+        """Return the window that receives touches; for a page that shows an app, the app."""
 
     def app_area(self) -> ScreenRegion | None:
-        """The part of the screen where a page shows its app (`agentrl.phone_page`).
+        """Return the part of the screen where a page shows its app (`agentrl.phone_page`).
 
-        None if apps have the whole screen, below the status bar.
+        None if apps use the whole screen below the status bar.
         """
 
     def app_state(self, package: str) -> AppState:
-        """The state that an app publishes.
+        """Return the state that an app publishes.
 
         Raises:
-            DeviceError: it publishes none, or something other than a JSON object.
+            DeviceError: the app publishes no state, or something other than a JSON object.
         """
 
     def look(self, package: str) -> Look:
-        """The state that an app publishes now, and the package in front."""
+        """Return the state that an app publishes now, and the package in front."""
 
     def send_action(
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
-        """Perform an action; returns the looks right before and right after it.
+        """Perform an action; return the looks right before and right after it.
 
-        The first look may lack `front`. The effect of the action may come later than the second.
+        The first look may lack `front`. The action may take effect only after the second look.
 
         Args:
-            action: what to do.
+            action: the action to perform.
             package: the app whose published state is read.
-            only_in: packages, or `package/activity-prefix`; the action is only performed if one is
-                in front. None: always.
+            only_in: packages, or `package/activity-prefix`; the action is performed only if one of
+                them is in front. None performs it always.
 
         Raises:
             AppNotInFront: another package was in front; nothing was done.
         """
 
     def shell(self, *arguments: str) -> str:
-        """Run one command, each argument quoted for the phone's shell; returns its output.
+        """Run one command, each argument quoted for the phone's shell; return its output.
 
         Raises:
-            DeviceError: its exit code is not 0.
+            DeviceError: the command's exit code is not 0.
         """
 
     def batch(self, *commands: Sequence[str]) -> list[CommandResult]:
@@ -165,15 +165,15 @@ class Device(Protocol):
         """Forward connections to `remote` on the phone to `local` on the adb server's machine.
 
         Args:
-            remote: such as `tcp:8080`.
-            local: such as `tcp:9000`.
+            remote: endpoint on the phone, such as `tcp:8080`.
+            local: endpoint on the adb server's machine, such as `tcp:9000`.
         """
 
     def reverse_remove(self, remote: str) -> None:
-        """Remove what `reverse` set up; does nothing if it does not exist."""
+        """Remove a tunnel set up by `reverse`; does nothing if it does not exist."""
 
     def serialno(self) -> str:
-        """The phone's own serial number, the same over USB and Wi-Fi."""
+        """Return the phone's own serial number, the same over USB and Wi-Fi."""
 
     def reboot(self) -> None:
         """Reboot the phone; call `reconnect` when it is back."""
@@ -184,8 +184,8 @@ class Device(Protocol):
         Does nothing to a phone that is ready, and never kills the adb server.
 
         Raises:
-            ConfigError: its address is now public.
+            ConfigError: the phone's address is now public.
         """
 
     def close(self) -> None:
-        """Close the connections; the phone itself is left as it is."""
+        """Close the connections, leaving the phone itself as it is."""

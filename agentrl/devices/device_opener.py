@@ -1,4 +1,4 @@
-"""Opens phones with one driver, capture and input method for all phones of a job."""
+"""Opens phones with the same driver, capture and input method for all phones of a job."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ class OpenSettings(TypedDict, total=False):
     """How phones are opened; all keys are optional."""
 
     driver: str
-    """The library that speaks ADB, as `devices.driver`; `adbutils` by default."""
+    """ADB library, as in `devices.driver`; `adbutils` by default."""
     capture: str
-    """Capture method, as in `devices.capture`; `auto` (default) takes the fastest one
+    """Capture method, as in `devices.capture`; `auto` (default) picks the fastest
     (`agentrl.devices.capture_benchmark`)."""
     input: str
-    """How commands are run: `input`, `shell`, or `auto` (default) for the faster one."""
+    """How commands are run: `input`, `shell`, or `auto` (default) for the faster of the two."""
     deadlines: Deadlines
     """Deadlines of the calls to each phone."""
     public: Sequence[str]
@@ -34,19 +34,19 @@ class OpenSettings(TypedDict, total=False):
     wake: bool
     """Whether to wake phones up, as in `devices.wake`."""
     adb_port: int | None
-    """Port of the adb server; None (default) for ANDROID_ADB_SERVER_PORT, or 5037."""
+    """Port of the adb server; None (default) uses ANDROID_ADB_SERVER_PORT, or 5037."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class DeviceOpener:
-    """Opens phones; the other fields are those of `OpenSettings`.
+    """Opens phones; the other fields are as in `OpenSettings`.
 
     Args:
         wrap: wraps an opened phone, for example into a phone that shows an app on a page. It may
             raise DeviceError and ConfigError, and is called from threads.
 
     Raises:
-        ConfigError: an unknown setting, or one that needs a library that is not installed.
+        ConfigError: a setting is unknown or needs a library that is not installed.
     """
 
     driver: str = "adbutils"
@@ -77,9 +77,9 @@ class DeviceOpener:
         """Connect one phone.
 
         Args:
-            serial: as `adb devices` names it, or `host:port`.
+            serial: serial as listed by `adb devices`, or `host:port`.
             on_close: called when the device is closed.
-            known: skip measuring (`auto` takes the defaults) and wrapping.
+            known: skip measuring (`auto` uses the defaults) and wrapping.
         """
         remember_serial(serial)
         phone = AdbPhone(self.server, serial, self.deadlines, on_close)
@@ -89,7 +89,7 @@ class DeviceOpener:
             phone.wakes = self.wake
             phone.wake_if_asked()
             phone.transport.display = read_display_id(phone)
-            # Our own virtual phones are all alike, and have the app installed.
+            # Our own virtual phones are all alike and have the app installed.
             if known:
                 capture_benchmark.set_methods(phone, capture=self.capture, input=self.input)
                 return phone

@@ -20,7 +20,7 @@ from virtual_phone.spawn import AppLike, VirtualPhones, spawn
 
 _VIRTUAL = re.compile(r"virtual(?::(\d+))?")
 CONNECTED = "connected"
-"""The source of all phones that adb lists as ready, including ones that connect later."""
+"""Source that means all phones that adb lists as ready, including any that connect later."""
 _NO_TOKEN = "lease {} has ended or is not known in this process; use the serial instead"
 
 
@@ -39,16 +39,17 @@ def open_device(
     Args:
         spec: a serial (`emulator-5556`, `192.168.1.7:5555`), the token of a lease of this process,
             or `virtual`, which starts a virtual phone that ends when it is closed.
-        apps: installed on a virtual phone.
+        apps: apps to install on a virtual phone.
         size: width and height of a virtual phone's screen, in pixels.
-        tempo: of a virtual phone: gestures take their time (`real`) or none (`quick`).
-        effect_delay_ms: shortest and longest delay of effects on a virtual phone; None for that of
-            the tempo.
-        seed: of a virtual phone.
+        tempo: speed of gestures on a virtual phone: as on a real phone (`real`), or instant
+            (`quick`).
+        effect_delay_ms: shortest and longest delay of effects on a virtual phone; None uses the
+            tempo's default.
+        seed: random seed of a virtual phone.
         **opening: see `OpenSettings`.
 
     Raises:
-        ConfigError: a public address, an unknown app, or a library that is not installed.
+        ConfigError: the address is public, an app is unknown, or a library is not installed.
         DeviceError: the phone cannot be connected.
     """
     if "#" in spec:
@@ -81,23 +82,24 @@ def open_source(
 ) -> DevicePool:
     """Open a pool of phones; closing it also ends the virtual phones that it started.
 
-    Two serials of the same phone count as two routes to it: the phone is leased once, over the
-    other route if one fails.
+    Two serials of the same phone count as two routes to it: the phone is leased only once, and if
+    one route fails, the other is used.
 
     Args:
         source: `virtual:8`, a serial, a list of serials, or `connected` for all phones that adb
-            lists as ready, including ones that connect later.
-        apps: installed on virtual phones.
+            lists as ready, including any that connect later.
+        apps: apps to install on virtual phones.
         size: width and height of virtual phones' screens, in pixels.
-        tempo: of virtual phones; see `open_device`.
+        tempo: speed of gestures on virtual phones; see `open_device`.
         effect_delay_ms: shortest and longest delay of effects on virtual phones.
-        seed: of virtual phones.
+        seed: random seed of virtual phones.
         options: quarantine, lease and reboot settings of the pool.
         wrap: wraps each phone that the source names; see `DeviceOpener`.
         **opening: see `OpenSettings`.
 
     Raises:
-        ConfigError: an invalid source, an unreachable phone, or a library that is not installed.
+        ConfigError: the source is invalid, a phone cannot be reached, or a library is not
+            installed.
     """
     serials, count = _parse(source)
     opener, options = DeviceOpener(wrap=wrap, **opening), options or PoolOptions()
@@ -133,7 +135,7 @@ def _spawn(
     effect_delay_ms: tuple[float, float] | None,
     seed: int,
 ) -> tuple[VirtualPhones, Callable[[], None]]:
-    """Start virtual phones; also returns what ends them and takes them off adb's list."""
+    """Start virtual phones; return them and a function that ends and disconnects them."""
     server = opener.server
     with phone_errors():
         phones = spawn(
@@ -148,7 +150,7 @@ def _spawn(
         )
 
     def end() -> None:
-        # First, or the server would try to reconnect them once they are gone.
+        # Disconnect first, or the server would try to reconnect phones that are gone.
         server.forget(phones.serials)
         phones.close()
 
@@ -157,7 +159,7 @@ def _spawn(
 
 @contextlib.contextmanager
 def phone_errors() -> Iterator[None]:
-    """Raise errors of virtual phones, a package of its own, as our errors of the same meaning."""
+    """Convert errors of virtual_phone, a separate package, to the matching agentrl errors."""
     try:
         yield
     except SettingError as error:
@@ -189,7 +191,7 @@ def check_source(source: str | Sequence[str], **opening: Unpack[OpenSettings]) -
 
 
 def _parse(source: Any) -> tuple[tuple[str, ...], int | None]:
-    """The serials that a source names, or the number of virtual phones."""
+    """Return the serials that a source names and None, or () and the number of virtual phones."""
     if isinstance(source, str):
         count = num_virtual(source)
         if count is None and source.startswith("virtual"):
@@ -205,13 +207,13 @@ def _parse(source: Any) -> tuple[tuple[str, ...], int | None]:
 
 
 def num_virtual(spec: str) -> int | None:
-    """The number of virtual phones that a source such as `virtual:8` asks for; None if none."""
+    """Return the number of virtual phones in a source such as `virtual:8`; None for others."""
     found = _VIRTUAL.fullmatch(spec)
     return None if found is None or found[1] == "0" else int(found[1] or 1)
 
 
 def _ready(opener: DeviceOpener) -> list[str]:
-    """The serials of the phones that adb lists as ready."""
+    """Return the serials of the phones that adb lists as ready."""
     opener.server.ensure(opener.deadlines.connect_s)
     known = opener.server.devices(opener.deadlines.connect_s)
     ready = [serial for serial, state in known.items() if state == "device"]
@@ -227,7 +229,7 @@ def _ready(opener: DeviceOpener) -> list[str]:
 def _connect(
     opener: DeviceOpener, serials: Sequence[str], *, known: bool = False
 ) -> list[LeasableDevice]:
-    """Connect all phones at once."""
+    """Connect all phones in parallel."""
 
     def connect(serial: str) -> LeasableDevice | Exception:
         try:
@@ -235,13 +237,13 @@ def _connect(
         except (DeviceError, ConfigError) as error:
             return error
 
-    # Before the threads, each of which would wait for the server's start within its own deadline.
+    # Start the server before the threads, or each would wait for it within its own deadline.
     opener.server.ensure(opener.deadlines.connect_s)
     with ThreadPoolExecutor(max_workers=min(len(serials), 16)) as threads:
         results = list(threads.map(connect, serials))
     devices = [result for result in results if not isinstance(result, Exception)]
     failures = [f"{result}" for result in results if isinstance(result, Exception)]
-    # All or none: a job must not run on fewer phones than it names without anyone noticing.
+    # All or none: a job must not silently run on fewer phones than it names.
     if failures:
         for device in devices:
             device.close()

@@ -1,4 +1,4 @@
-"""A device that passes its calls on to another one."""
+"""A device that forwards its calls to another device."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class ForwardingDevice:
-    """Passes every call on to a `Device`, whose methods it has; subclasses override some."""
+    """Forwards every call to another `Device`; subclasses override some methods."""
 
     def __init__(self, device: Device) -> None:
         self.serial: str = device.serial
@@ -20,7 +20,7 @@ class ForwardingDevice:
         self._device = device
 
     def _call(self, act: Callable[[], T]) -> T:
-        """Make one call; all others go through here."""
+        """Make one call; all methods except `close` go through here."""
         return act()
 
     def size(self) -> tuple[int, int]:

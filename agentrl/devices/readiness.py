@@ -15,11 +15,11 @@ POLICY = ("dumpsys", "window", "policy")
 BATTERY = ("dumpsys", "battery")
 _POLL_S = 0.25
 _EVERY_S = 60.0
-"""Seconds between readings of a phone whose battery was fine."""
+"""Seconds between battery readings of a phone whose battery was fine."""
 _LOW, _EMPTY = 20, 10
-"""Percent below which a phone that is not charging is reported, and not leased."""
+"""Battery percentages below which a phone that is not charging is reported, or not leased."""
 _WARM_C, _HOT_C = 45, 50
-"""Temperatures from which on a phone is reported, and not leased."""
+"""Temperatures at which a phone is reported, or not leased."""
 
 
 def has_started(device: Device) -> bool:
@@ -54,7 +54,7 @@ def is_locked(policy: CommandResult) -> bool:
 
 
 def why_dark(device: Device) -> str | None:
-    """Why no app can be seen, and what to do; None if the screen is on and unlocked."""
+    """Say why no app is visible and what to do; None if the screen is on and unlocked."""
     try:
         power, policy = device.batch(POWER, POLICY)
     except DeviceError:  # this only adds to the message of an earlier failure
@@ -73,15 +73,15 @@ class BatteryReading:
     """The state of a phone's battery."""
 
     level: float | None
-    """Percent; None if it is not reported."""
+    """Charge in percent; None if not reported."""
     powered: bool
     degrees: float
-    """Temperature in Celsius; 0 if it is not reported."""
+    """Temperature in Celsius; 0 if not reported."""
 
     @staticmethod
     def parse(battery: CommandResult) -> "BatteryReading":
         """Parse the output of `BATTERY`."""
-        # Possessive, so that a long line of other text does not take quadratic time.
+        # Possessive quantifiers keep long lines of other text from taking quadratic time.
         values = dict(re.findall(r"^[ \t]*+([A-Za-z ]++): (\S+)", battery.output, re.MULTILINE))
         sources = ("AC", "USB", "Wireless")
         return BatteryReading(
@@ -92,7 +92,7 @@ class BatteryReading:
         )
 
     def __str__(self) -> str:
-        """Level, charger and temperature in words."""
+        """Describe level, charging and temperature."""
         level = "?" if self.level is None else f"{self.level:.0f}"
         charging = "charging" if self.powered else "not charging"
         return f"{level}%, {charging}, {self.degrees:.0f} C"
@@ -119,13 +119,13 @@ class BatteryWatch:
             return
         output = device.shell(*BATTERY)
         reading = BatteryReading.parse(CommandResult(output=output, code=0))
-        # A phone that charges, or reports no level, is never too empty.
+        # A phone that is charging or reports no level never counts as empty.
         level = 100.0 if reading.level is None or reading.powered else reading.level
         if level < _EMPTY or reading.degrees >= _HOT_C:
             what = "hot: let it cool down" if reading.degrees >= _HOT_C else "empty: charge it"
             raise BatteryError(f"{device.serial}: its battery is {what} ({reading})")
         self._next_s[device.serial] = now + _EVERY_S
-        # Warned about once, until it has recovered in between.
+        # Warn only once until the phone has recovered.
         if level >= _LOW and reading.degrees < _WARM_C:
             self._reported.discard(device.serial)
         elif device.serial not in self._reported:

@@ -16,9 +16,9 @@ WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 STATUS_BAR = 1 / 26
 """Height of the status bar with its clock, as a fraction of the screen."""
 _TOLERANCE = 8
-"""Largest difference of a channel that still counts as equal."""
+"""Largest channel difference that still counts as equal."""
 _BAND = 128
-"""Rows compared at once; comparing stops at the first band that differs."""
+"""Number of rows per comparison, which stops at the first band that differs."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -35,7 +35,7 @@ class ScreenRegion:
         return self.left <= x <= self.right and self.top <= y <= self.bottom
 
     def to_screen(self, x: float, y: float) -> tuple[float, float]:
-        """Convert a position in [0, 1] of the region to one of the screen."""
+        """Convert a position in [0, 1] of the region to a position on the screen."""
         wide, tall = self.right - self.left, self.bottom - self.top
         return self.left + x * wide, self.top + y * tall
 
@@ -51,7 +51,7 @@ class ScreenComparison:
             ignore: regions to ignore.
 
         Raises:
-            ValueError: an invalid region.
+            ValueError: a region is invalid.
         """
         for box in ignore:
             _checked(box)
@@ -79,7 +79,7 @@ class ScreenComparison:
         height, width = picture.shape[:2]
         if self._mask is None or self._mask.shape != (height, width):
             self._mask = np.full((height, width), 255, np.uint8)
-            # Rounded outward: a pixel that is ignored in part may change with it.
+            # Round outward: a partly ignored pixel may change with the ignored part.
             for left, top, right, bottom in self._ignore:
                 rows = slice(int(top * height), int(np.ceil(bottom * height)))
                 self._mask[rows, int(left * width) : int(np.ceil(right * width))] = 0
@@ -96,7 +96,7 @@ def check_frame(frame: Image) -> None:
 
 
 def box_to_pixels(frame: Image, box: Box) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of a box in pixels; it contains at least one pixel."""
+    """Return a box's left, top, right and bottom in pixels; it holds at least one pixel."""
     check_frame(frame)
     left, top, right, bottom = _checked(box)
     height, width = frame.shape[:2]
@@ -105,7 +105,7 @@ def box_to_pixels(frame: Image, box: Box) -> tuple[int, int, int, int]:
 
 
 def crop(frame: Image, box: Box) -> Image:
-    """The part of a frame in a box, uint8[h, w, 3], not copied."""
+    """Return the part of a frame inside a box, uint8[h, w, 3], not copied."""
     left, top, right, bottom = box_to_pixels(frame, box)
     return frame[top:bottom, left:right]
 
@@ -122,7 +122,7 @@ def pixels_to_box(frame: Image, left: float, top: float, width: float, height: f
 
 
 def iou(one: Box, other: Box) -> float:
-    """Intersection over union of two boxes, in [0, 1]."""
+    """Return the intersection over union of two boxes, in [0, 1]."""
     wide = min(one[2], other[2]) - max(one[0], other[0])
     high = min(one[3], other[3]) - max(one[1], other[1])
     if wide <= 0 or high <= 0:

@@ -30,9 +30,9 @@ _FORGETS = (
     "adb_allowed_connection_time 0 keeps it"
 )
 _LAST_PORT = 65535
-"""adb refuses this one too."""
+"""Largest port number; adb refuses 65535 itself too."""
 _WIRELESS = 31
-"""First version of platform-tools that finds phones with wireless debugging by their names."""
+"""First platform-tools version that finds wireless-debugging phones by name."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -42,9 +42,9 @@ class AdbServer:
     host: str = "127.0.0.1"
     port: int = 5037
     adb: str | None = None
-    """Program to start it with; None searches for one."""
+    """Path of the adb program that starts the server; None searches for one."""
     driver: str = "adbutils"
-    """The library that speaks to it, as `devices.driver`."""
+    """Library used to talk to the server; see `devices.driver`."""
     public: tuple[str, ...] = ()
     """Serials (`host:port`) that may be connected even though their address is public."""
 
@@ -52,8 +52,8 @@ class AdbServer:
     def from_environment(
         driver: str = "adbutils", *, public: Iterable[str] = (), port: int | None = None
     ) -> "AdbServer":
-        """The server that adb itself would use, by the ANDROID_ADB_SERVER_* variables."""
-        # First, because importing adbutils reads the variable, too, as a number.
+        """Return the server that adb itself would use, given the ANDROID_ADB_SERVER_* variables."""
+        # Check this first: importing adbutils parses the variable as a number, too.
         named = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")
         if not re.fullmatch("[0-9]{1,5}", named) or not 0 < int(named) < _LAST_PORT:
             raise ConfigError(
@@ -67,7 +67,7 @@ class AdbServer:
     def ensure(self, deadline_s: float = 10.0) -> None:
         """Start the server if none is running."""
         if not self.is_running(deadline_s):
-            # Many phones may find it missing at the same moment; only one of them starts it.
+            # Many phones may find the server missing at the same moment; only one starts it.
             with _starting:
                 if not self.is_running(deadline_s):
                     self._start(deadline_s)
@@ -83,7 +83,7 @@ class AdbServer:
         return True
 
     def devices(self, deadline_s: float = 5.0) -> dict[str, str]:
-        """State of every phone that the server knows, by serial; `device` means ready."""
+        """Map the serial of every phone known to the server to its state; `device` means ready."""
         lines = self.query("host:devices", Deadline(deadline_s)).splitlines()
         return dict(line.split("\t", 1) for line in lines if "\t" in line)
 
@@ -93,7 +93,7 @@ class AdbServer:
         Raises:
             ConfigError: the address is public or invalid.
             DeviceOffline: the phone cannot be reached.
-            DeviceTimeout: it did not become ready in time.
+            DeviceTimeout: the phone did not become ready in time.
         """
         deadline = Deadline(deadline_s)
         state = self.devices(deadline.seconds).get(serial)
@@ -114,11 +114,11 @@ class AdbServer:
         if is_network_serial(serial):
             check_address(serial, deadline, public=self.public)
         if state is not None:
-            # While it is offline, connect would say "already connected" and change nothing.
+            # For an offline phone, connect would say "already connected" and change nothing.
             self.disconnect(serial, deadline)
         try:
             answer = self.query(f"host:connect:{serial}", deadline).strip()
-            # The server accepts the request even if connecting fails: only the text shows it.
+            # The server accepts the request even if connecting fails: only the reply text tells.
             if not answer.startswith(("connected to", "already connected to", _ASKS)):
                 hint = self._wireless_hint(serial, deadline)
                 raise DeviceOffline(f"{serial} cannot be connected: {answer}{hint}")
@@ -147,7 +147,7 @@ class AdbServer:
                 f"{_WIRELESS} or later"
             )
         rows = [line.split("\t") for line in lines]
-        # The address of each phone with wireless debugging, by its name.
+        # Maps the name of each wireless-debugging phone to its address.
         found = {
             f"{row[0]}.{row[1].strip('.')}": row[2]
             for row in rows
@@ -166,10 +166,11 @@ class AdbServer:
         return f"; turn wireless debugging on (phones found by name: {known})"
 
     def pair(self, address: str, code: str, deadline_s: float = 20.0) -> None:
-        """Pair with a phone by the code that it shows, so that it trusts this machine.
+        """Pair with a phone using the code on its screen, so that it trusts this machine.
 
         Args:
-            address: the pairing `HOST:PORT` shown with the code; not the one to connect to.
+            address: pairing `HOST:PORT` shown with the code, which differs from the address to
+                connect to.
             code: six digits.
             deadline_s: overall deadline.
 
@@ -177,7 +178,7 @@ class AdbServer:
             ConfigError: the code is malformed, the address is public or invalid, or the adb server
                 is too old.
             DeviceOffline: the phone refused.
-            DeviceTimeout: it did not answer.
+            DeviceTimeout: the phone did not answer.
         """
         deadline = Deadline(deadline_s)
         if not re.fullmatch("[0-9]{6}", code):
@@ -198,7 +199,7 @@ class AdbServer:
             raise DeviceOffline(f"{address} was not paired: {answer}")
 
     def disconnect(self, serial: str, deadline: Deadline | None = None) -> None:
-        """Disconnect a `host:port`; does nothing if it is not known."""
+        """Disconnect a `host:port`; does nothing if the server does not know it."""
         deadline = deadline or Deadline(5.0)
         try:
             self.query(f"host:disconnect:{serial}", deadline)
@@ -207,7 +208,7 @@ class AdbServer:
                 raise
 
     def forget(self, serials: Iterable[str]) -> None:
-        """Disconnect phones that have ended; gives up if the server does not answer."""
+        """Disconnect phones that no longer exist; gives up if the server does not answer."""
         for serial in serials:
             try:
                 self.disconnect(serial)
@@ -216,7 +217,7 @@ class AdbServer:
                 return
 
     def open_socket(self, deadline: Deadline) -> AdbSocket:
-        """A new connection to the server; OSError if none is running."""
+        """Open a connection to the server; raises OSError if none is running."""
         return socket_class(self.driver)(self.host, self.port, deadline)
 
     def query(self, service: str, deadline: Deadline) -> str:
@@ -229,7 +230,7 @@ class AdbServer:
             raise to_device_error(error, f"adb server, {service}", deadline.seconds) from error
 
     def _forget_offline(self, serial: str) -> None:
-        """Remove an offline phone from the list; one waiting for authorization may stay."""
+        """Remove an offline phone from the list; an unauthorized phone may stay."""
         try:
             if self.devices().get(serial) == "offline":
                 self.disconnect(serial)
@@ -268,9 +269,9 @@ class AdbServer:
 
 
 def find_adb(configured: str | None = None) -> str:
-    """The adb program: the configured one, else the one in PATH, else the one bundled in adbutils.
+    """Return the adb program: as configured, else from PATH, else bundled with adbutils.
 
-    If the one in PATH is too old for wireless debugging, the bundled one is preferred.
+    If adb in PATH is too old for wireless debugging, the bundled adb is preferred.
     """
     if configured is not None:
         if not os.access(configured, os.X_OK):
@@ -282,7 +283,7 @@ def find_adb(configured: str | None = None) -> str:
     import adbutils.binaries
 
     bundled = str(Path(adbutils.binaries.__file__).parent / "adb")
-    is_bundled = os.access(bundled, os.X_OK)  # not for every platform
+    is_bundled = os.access(bundled, os.X_OK)  # adbutils bundles adb only for some platforms
     if found and not (is_bundled and _adb_version(bundled) >= _WIRELESS):
         return found
     if not is_bundled:
@@ -292,7 +293,7 @@ def find_adb(configured: str | None = None) -> str:
 
 @cache
 def _adb_version(program: str) -> int:
-    """The platform-tools that a program belongs to, such as 36; 0 if it does not say."""
+    """Return an adb program's platform-tools version, such as 36; 0 if unknown."""
     try:
         printed = subprocess.run([program, "version"], capture_output=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -22,14 +22,14 @@ from agentrl.errors import DeviceError, LeaseLost
 _V2 = struct.Struct("<BI")
 _STDIN, _STDOUT, _STDERR, _EXIT = range(4)
 _LARGE = 4096
-"""Bytes of a packet that is passed on as it arrives."""
+"""Packets of at least this many bytes are passed on as they arrive."""
 
 
 class CommandShell(Protocol):
     """Runs commands on a phone in order."""
 
     def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
-        """One result per command, up to a `Gate` that fails; a nonzero exit code does not raise."""
+        """Return one result per command, up to a failing `Gate`; nonzero exits do not raise."""
 
 
 class OneShotShell:
@@ -65,8 +65,8 @@ class PersistentShell:
         self._link: AdbSocket | None = None
         self._packets: Iterator[tuple[int, bytes]] = iter(())
         self._mark = new_mark()
-        """Marker shared by all scripts: equal commands give equal scripts, which are parsed only
-        once."""
+        """Marker shared by all scripts, so that equal commands give equal scripts, which are parsed
+        only once."""
 
     def run(self, commands: Sequence[Command], deadline: Deadline) -> list[CommandResult]:
         """See CommandShell.run."""
@@ -78,7 +78,7 @@ class PersistentShell:
         return text_results(outputs)
 
     def outputs(self, commands: Sequence[Command], deadline: Deadline) -> list[BytesResult] | None:
-        """Like `run`, but return raw outputs; None if the commands need a shell of their own."""
+        """Like `run`, but return raw outputs; None if the commands need their own shell."""
         script = _script(self._transport, commands, prompted=True, mark=self._mark)
         # A script must be one line, and a second call must not wait for the first.
         if not script.text.isprintable() or not self._lock.acquire(blocking=False):
@@ -94,16 +94,16 @@ class PersistentShell:
         raise _ended(self._transport, script)
 
     def close(self) -> None:
-        """End the shell; the next call starts a new one, a running call ends with an error."""
+        """End the shell. A running call fails; the next call starts a new shell."""
         link = self._link
         if link is not None:
             link.close()
 
     def _talk(self, script: ShellScript, commands: Sequence[Command], deadline: Deadline) -> bool:
-        """Send a script and read until its end; False if the shell ended before that."""
+        """Send a script and read until its end; return False if the shell ends before that."""
         data = f"{script.text}\n".encode()
         try:
-            # Twice at most: it has just been opened the second time.
+            # Two attempts suffice: the second uses a shell that has just been opened.
             for _ in range(2):
                 link = self._ready(deadline)
                 link.send(_V2.pack(_STDIN, len(data)) + data)
@@ -121,7 +121,7 @@ class PersistentShell:
         return False
 
     def _ready(self, deadline: Deadline) -> AdbSocket:
-        """The shell's connection, reopened if it has ended."""
+        """Return the shell's connection, reopened if it has ended."""
         if self._link is None or self._link.has_ended():
             self._drop()
             self._link = self._transport.open("shell,v2,raw:", deadline)
@@ -137,13 +137,13 @@ class PersistentShell:
 
 
 def packets(link: AdbSocket) -> Iterator[tuple[int, bytes]]:
-    """Packets of the shell v2 protocol: id and data.
+    """Yield the packets of the shell v2 protocol as id and data.
 
-    Packets that have arrived together and have the same id are joined; large ones come in pieces.
+    Packets that arrived together and have the same id are joined; large packets come in pieces.
     """
     pending, large, num_left = b"", _STDIN, 0
     while chunk := link.receive():
-        # The rest of a large packet is passed on without a copy of what has come before.
+        # Pass on the rest of a large packet without copying what came before.
         if num_left:
             yield large, chunk[:num_left]
             chunk, num_left = chunk[num_left:], max(0, num_left - len(chunk))
@@ -154,7 +154,7 @@ def packets(link: AdbSocket) -> Iterator[tuple[int, bytes]]:
         while len(data) - at >= _V2.size:
             id, length = _V2.unpack_from(data, at)
             end = at + _V2.size + length
-            if len(data) < end and length < _LARGE:  # a small one is joined once it is complete
+            if len(data) < end and length < _LARGE:  # small packets are joined once complete
                 break
             if id != last and parts:
                 yield last, b"".join(parts)
@@ -168,11 +168,11 @@ def packets(link: AdbSocket) -> Iterator[tuple[int, bytes]]:
 
 
 class _End(Enum):
-    """The event that ended a script's output."""
+    """Event that ended a script's output."""
 
     SCRIPT = auto()
     EXIT = auto()
-    """The shell exited: whatever it had not begun will not run."""
+    """The shell exited: commands it had not begun will not run."""
     LINK = auto()
     """The connection was lost: whether the script ran is unknown."""
 
@@ -211,8 +211,8 @@ def _named(commands: Sequence[Command]) -> str:
 
 
 def _ended(transport: DeviceTransport, script: ShellScript) -> DeviceError:
-    """The error for a shell that ended before its script."""
-    # A phone that has gone, or a lost lease, says more than the end of a shell.
+    """Return the error for a shell that ended before its script did."""
+    # A missing phone or a lost lease is a more useful error than the end of a shell.
     try:
         transport.check_online()
         script.outputs()

@@ -1,7 +1,7 @@
 """One socket to the adb server; all reads and writes share one deadline.
 
 The libraries that speak ADB only connect and request a service (`agentrl.devices.adb.drivers`).
-Everything else is here, because their own reads have no deadline and concatenate byte strings,
+Everything else is here, because the libraries' reads have no deadline and concatenate byte strings,
 which takes 150 ms per frame.
 """
 
@@ -19,10 +19,10 @@ from agentrl.errors import DeviceError, DeviceTimeout
 T = TypeVar("T")
 
 _CHUNK = 1 << 18
-"""Bytes that are received at once, at most."""
+"""Maximum number of bytes per receive call."""
 _LONGEST_REQUEST = 0xFFFF
 _QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
-"""Socket option that exists only on Linux."""
+"""TCP_QUICKACK exists only on Linux."""
 
 
 class Deadline:
@@ -56,7 +56,7 @@ class AdbSocket(ABC):
     """
 
     deadline: Deadline
-    """Deadline of everything done over this connection; long-lived connections replace it per
+    """Deadline of all operations on this connection; long-lived connections replace it per
     call."""
 
     @abstractmethod
@@ -64,9 +64,9 @@ class AdbSocket(ABC):
         """Connect.
 
         Args:
-            host: of the adb server.
-            port: of the adb server.
-            deadline: of everything done over this connection.
+            host: host of the adb server.
+            port: port of the adb server.
+            deadline: deadline of all operations on this connection.
         """
 
     @property
@@ -86,7 +86,7 @@ class AdbSocket(ABC):
         """Send one request and check that it is accepted.
 
         Raises:
-            AdbRefused: it is not accepted, or cannot be sent.
+            AdbRefused: the request is not accepted, or cannot be sent.
         """
         try:
             data = service.encode()
@@ -103,7 +103,7 @@ class AdbSocket(ABC):
         self.raw_socket.sendall(data)
 
     def read_into(self, view: memoryview) -> int:
-        """Fill a buffer; returns fewer bytes only if the other side has closed."""
+        """Fill a buffer; return how many bytes were read, fewer only if the other side closed."""
         filled = 0
         while filled < len(view):
             self.raw_socket.settimeout(self.deadline.left_s())
@@ -134,9 +134,9 @@ class AdbSocket(ABC):
             raise AdbRefused(f"not the length of an answer: {length!r}") from None
 
     def receive(self) -> bytes:
-        """The bytes available next; empty if the other side has closed."""
+        """Return the next available bytes; empty if the other side has closed."""
         # The adb server does not send a second small packet before the first is acknowledged, and
-        # the kernel delays acknowledgments by 40 ms without this, which it forgets at each read.
+        # the kernel delays acknowledgments by 40 ms without this option, which each read resets.
         if _QUICKACK is not None and self.raw_socket.family != socket.AF_UNIX:
             self.raw_socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
         self.raw_socket.settimeout(self.deadline.left_s())
@@ -147,18 +147,18 @@ class AdbSocket(ABC):
         return b"".join(iter(self.receive, b""))
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to `seconds` for data or the end of the connection; whether one came."""
+        """Wait up to `seconds` for data or the end of the connection; return whether it came."""
         return bool(select.select([self.raw_socket], [], [], seconds)[0])
 
     def has_ended(self) -> bool:
-        """Whether it is closed, by us, or by the other side with nothing left to read."""
+        """Whether we closed the connection, or the other side did and nothing is left to read."""
         if self.raw_socket.fileno() < 0:
             return True
         return self.wait(0) and not self.raw_socket.recv(1, socket.MSG_PEEK)
 
     def close(self) -> None:
-        """Close at once; a read in another thread ends."""
-        # `close` alone would not wake a thread that reads; the other side may have closed first.
+        """Close immediately; this ends a read in another thread."""
+        # `close` alone would not wake a reading thread; the other side may have closed first.
         with contextlib.suppress(OSError):
             self.raw_socket.shutdown(socket.SHUT_RDWR)
         self.raw_socket.close()
@@ -171,7 +171,7 @@ class AdbSocket(ABC):
 
 
 def connect_tcp(host: str, port: int, deadline: Deadline) -> socket.socket:
-    """A socket to the adb server with TCP_NODELAY."""
+    """Connect to the adb server with TCP_NODELAY."""
     try:
         raw_socket = socket.create_connection((host, port), deadline.left_s())
     except UnicodeError as error:  # a host such as a..b
@@ -181,7 +181,7 @@ def connect_tcp(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def run_with_deadline(deadline: Deadline, call: Callable[[], T]) -> T:
-    """Run a call without a deadline of its own in a thread, which is abandoned if it hangs."""
+    """Run a call that has no timeout in a thread, which is abandoned at the deadline."""
     done: list[tuple[T | None, BaseException | None]] = []
 
     def work() -> None:

@@ -14,10 +14,10 @@ _ACTIVITY = re.compile(r"[A-Za-z_.][\w.$]{0,254}", re.ASCII)
 
 
 def package_name(text: str) -> str:
-    """The package name itself, once validated.
+    """Validate a package name and return it.
 
-    Quoting prevents a name from being run as a command, but not from being read as an option, or
-    from being a path out of the folder where apps publish their state.
+    Quoting keeps a name from being run as a command, but not from being read as an option or used
+    as a path out of the folder where apps publish their state.
     """
     if not _NAME.fullmatch(text):
         raise DeviceError(f"{text[:80]!r} is not a package name such as org.example.game")
@@ -25,11 +25,11 @@ def package_name(text: str) -> str:
 
 
 def start_command(package: str, activity: str, extras: Mapping[str, str]) -> Command:
-    """The command that (re)starts an app and waits until it is shown."""
+    """Return the command that (re)starts an app and waits until it is shown."""
     if not _ACTIVITY.fullmatch(activity):
         raise DeviceError(f"{activity[:80]!r} is not an activity name such as .Main")
     options = [word for key, value in extras.items() for word in ("--es", key, value)]
-    # -S stops a running one first, so that it starts afresh; -W waits until it is drawn.
+    # -S first stops a running instance; -W waits until the app is drawn.
     return ("am", "start", "-S", "-W", "-n", f"{package_name(package)}/{activity}", *options)
 
 

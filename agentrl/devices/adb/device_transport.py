@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 _CHECK_S = 1.0
 """Extra time after a call's deadline to find out whether the phone is online."""
 FAILURES = (OSError, AdbRefused, struct.error)
-"""Exceptions of a socket and of parsing its data, which `DeviceTransport.failure` converts."""
+"""Exceptions raised by a socket or by parsing its data; `DeviceTransport.failure` converts them."""
 
 
 class DeviceTransport:
@@ -24,13 +24,13 @@ class DeviceTransport:
         """Does not connect; the phone need not be online."""
         self.serial = serial
         self.token: int | None = None
-        """Token of the lease that commands are sent under; the phone refuses ended leases."""
+        """Lease token that commands are sent under; the phone refuses ended leases."""
         self.display = ""
         """Id of the display to capture; "" if the phone has only one."""
         self._server = server
 
     def open(self, service: str, deadline: Deadline) -> AdbSocket:
-        """A connection to a service of the phone; the caller closes it."""
+        """Open a connection to a service of the phone; the caller closes it."""
         link = self._server.open_socket(deadline)
         try:
             link.request(f"host:transport:{self.serial}")
@@ -44,7 +44,7 @@ class DeviceTransport:
     def opened(
         self, service: str, deadline: Deadline, what: str | None = None
     ) -> Iterator[AdbSocket]:
-        """A connection to a service of the phone; any failure becomes a typed error."""
+        """Open a connection to a service of the phone; any failure becomes a typed error."""
         try:
             with self.open(service, deadline) as link:
                 yield link
@@ -53,13 +53,13 @@ class DeviceTransport:
 
     def failure(self, error: Exception, what: str, seconds: float) -> DeviceError:
         """Convert an exception of `FAILURES` to a typed error."""
-        # That the phone has gone says more than a closed connection.
+        # "The phone is gone" is a more useful error than a closed connection.
         if not isinstance(error, TimeoutError):
             try:
                 self.check_online()
             except DeviceOffline as gone:
                 return gone
-            except DeviceError as silent:  # the original error says more
+            except DeviceError as silent:  # the original error is more useful
                 log.info("%s", silent)
         return to_device_error(error, f"{self.serial}: {what[:100]}", seconds)
 

@@ -18,9 +18,9 @@ def is_network_serial(serial: str) -> bool:
 
 
 def is_mdns_name(serial: str) -> bool:
-    """Whether a serial is a phone's name in wireless debugging, which outlasts its ports.
+    """Whether a serial is a wireless-debugging name, which stays when the phone's port changes.
 
-    Such as `adb-28131FDH2-x7Qa1f._adb-tls-connect._tcp`.
+    For example, `adb-28131FDH2-x7Qa1f._adb-tls-connect._tcp`.
     """
     return _MDNS_NAME.fullmatch(serial) is not None
 
@@ -38,7 +38,7 @@ def check_address(
         raise to_device_error(error, f"{serial}: looking {host!r} up", deadline.seconds) from error
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{serial}: unknown host {host!r}: {error}") from error
-    # Of all addresses of a name, adb may try any; one with a zone (%eth0) is local to a link.
+    # adb may try any address of a name; an address with a zone (%eth0) is link-local.
     addresses = {str(entry[4][0]) for entry in entries}
     reachable = sorted(a for a in addresses if ipaddress.ip_address(a.partition("%")[0]).is_global)
     if reachable and serial not in public:

@@ -1,4 +1,4 @@
-"""Builds scripts for a phone's shell and parses their output; the only place that quotes."""
+"""Builds scripts for a phone's shell and parses their output; all quoting happens here."""
 
 import re
 import secrets
@@ -10,13 +10,13 @@ from agentrl.errors import DeviceError, LeaseLost
 
 Command = Sequence[str]
 BytesResult = tuple[bytes, int]
-"""Output of a command, which may be no text, and its exit code."""
+"""Output of a command, not necessarily text, and its exit code."""
 
 
 class Snippet(str):
-    """A command that is shell code of our own, such as a pipeline.
+    """A command given as shell code, such as a pipeline.
 
-    It is sent as is: anything from elsewhere in it must already be quoted.
+    It is sent as is, so any outside values in it must already be quoted.
     """
 
     __slots__ = ()
@@ -29,14 +29,14 @@ class Gate(Snippet):
 
 
 LEASE_FILE = "/data/local/tmp/agentrl.lease"
-"""A file on the phone with the token of its current lease."""
+"""File on the phone that holds the token of its current lease."""
 _CODE = re.compile(rb"(\d+|lost|no)\r?\n")
 _LONGEST_END = 64
-"""Upper bound of the bytes of a marker and its exit code."""
+"""Upper bound on the size in bytes of a marker and its exit code."""
 
 
 def quote_command(command: Command) -> str:
-    """A command as text for a POSIX shell, with arguments quoted as needed.
+    """Format a command for a POSIX shell, quoting arguments as needed.
 
     A `Snippet` is not quoted.
     """
@@ -51,28 +51,28 @@ def quote_command(command: Command) -> str:
 
 
 def claim_command(token: int) -> Command:
-    """The command that makes a token the only one under which the phone accepts commands."""
+    """Return the command that makes the phone accept only commands sent under this token."""
     return ("sh", "-c", f"echo {token} >{LEASE_FILE}")
 
 
 def text_results(results: Sequence[BytesResult]) -> list[CommandResult]:
-    """The results, with their output decoded as text."""
+    """Decode the output of the results as text."""
     return [
         CommandResult(output=data.decode("utf-8", "replace"), code=code) for data, code in results
     ]
 
 
 def new_mark() -> str:
-    """A random marker. Scripts of one shell may share it, as they run one after the other."""
+    """Return a random marker. Scripts of one shell may share it because they run in sequence."""
     return f"=={secrets.token_hex(8)}=="
 
 
 class ShellScript:
     """Several commands run in order, whose outputs can be separated.
 
-    Each is followed by a random marker and its exit code, so no output can imitate the end of a
-    command. Output before the first marker, such as a shell prompt, belongs to no command. Commands
-    do not read the shell's standard input.
+    Each command is followed by a random marker and its exit code, so no output can imitate the end
+    of a command. Output before the first marker, such as a shell prompt, belongs to no command.
+    Commands do not read the shell's standard input.
     """
 
     def __init__(
@@ -86,21 +86,21 @@ class ShellScript:
         """Build the script.
 
         Args:
-            commands: to run in order.
+            commands: commands to run in order.
             prompted: whether the shell may print something before it reads the script.
-            token: lease under which the phone must be, or nothing is run; None does not check.
-            mark: see `new_mark`; None takes a new one.
+            token: run nothing unless the phone is leased under this token; None skips the check.
+            mark: marker from `new_mark`; None generates one.
         """
         # Without the first mark, a prompt would be taken for output of the first command.
         mark = mark or new_mark()
         begin = [f"echo {mark}0"] if prompted else []
         if token is not None:
-            # End the script unless the phone is leased under this token. Only by shell builtins:
-            # starting a process costs milliseconds on a phone.
+            # End the script unless the phone is leased under this token. This uses only shell
+            # builtins because starting a process costs milliseconds on a phone.
             held = f'read held <{LEASE_FILE} && test "$held" = {token}'
             begin.append(f"{held} || {{ echo {mark}lost; exit 77; }}")
         text = ""
-        # Built from the end, as each gate encloses all that depends on it.
+        # Built from the end, because each gate encloses the commands that depend on it.
         for command in reversed(commands):
             run = quote_command(command)
             if isinstance(command, Gate):
@@ -113,13 +113,13 @@ class ShellScript:
         self._output = bytearray()
         self._results: list[BytesResult] = []
         self.lost = False
-        """Whether the phone is not leased under the token; the shell has then ended."""
+        """Whether the lease was lost, in which case the shell has ended."""
         self._stopped = False
         self.begun = not prompted
         """Whether the shell is known to have read the script."""
 
     def add(self, output: bytes) -> bool:
-        """Consume output of the shell; True when the script is complete."""
+        """Consume output of the shell; return True when the script is complete."""
         start = max(0, len(self._output) - _LONGEST_END)  # everything before was searched already
         self._output += output
         # Only the shell prints the random mark, so no output of a command can end it early.
@@ -141,7 +141,7 @@ class ShellScript:
         return self._stopped or len(self._results) >= self._count
 
     def outputs(self) -> list[BytesResult]:
-        """Output and exit code of each command, up to a gate that failed."""
+        """Return the output and exit code of each command, up to a gate that failed."""
         if self.lost:
             raise LeaseLost(
                 "the phone is leased to another holder, or to none; is another job using it?"

@@ -1,7 +1,7 @@
 """Methods of capturing a phone's screen, each a small class.
 
-None of them ever returns a picture that is all black, truncated or of the wrong size: that is a
-CaptureError.
+None of them ever returns a picture that is all black, truncated or of the wrong size; they raise
+CaptureError instead.
 """
 
 from agentrl.devices.capture.capture_method import Capture, StreamingCapture, check_lit

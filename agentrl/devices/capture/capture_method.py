@@ -1,4 +1,4 @@
-"""The base class of captures, and what all of them need: checks of pictures, and comparing them."""
+"""The base class of captures, and shared functions that check and compare pictures."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from agentrl.types import Image
 
 _LARGEST_SIDE = 16_384
 _BAR = 0.08
-"""Height, at top and bottom, of the system's bars over a black window, as a fraction."""
+"""Fraction of the height taken by the system bar at the top and at the bottom."""
 _COARSE = 61
 """Stride of the rows and columns that are checked first."""
 _BLOCK = 16
@@ -42,7 +42,8 @@ class Capture(ABC):
     def frame(self, deadline: Deadline) -> Image:
         """Capture the screen as uint8[H, W, 3]; the array does not change afterwards.
 
-        It is never older than the call. An unchanged screen may be the same array again.
+        The picture is never older than the call. If the screen has not changed, the same array may
+        be returned again.
 
         Raises:
             CaptureError: the picture is incomplete or black.
@@ -51,16 +52,16 @@ class Capture(ABC):
 
     @property
     def command(self) -> Snippet | None:
-        """A command of the phone's shell whose output is a picture, for `parse`; None for `frame`.
+        """Return a shell command whose output is a picture for `parse`; None means use `frame`.
 
-        Only where the output is small: in a persistent shell it needs no connection of its own.
+        Only for small outputs: in a persistent shell, the command needs no separate connection.
         """
         return None
 
     def parse(self, output: bytes) -> Image | None:
         """Parse the output of `command` to a picture; None if only `frame` can interpret it.
 
-        A class that has a `command` implements it; it is not called on others.
+        Only classes that return a `command` implement this; it is never called on others.
 
         Raises:
             CaptureError: the picture is incomplete or black.
@@ -68,51 +69,51 @@ class Capture(ABC):
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release what is kept between frames; the next call starts again."""
+        """Release resources kept between frames; the next capture starts over."""
 
     @classmethod
     def check_installed(cls) -> None:
-        """Check that the library it needs is installed.
+        """Check that the library this capture needs is installed.
 
         Raises:
-            ConfigError: it is not, and how to install it.
+            ConfigError: the library is missing; the message says how to install it.
         """
 
 
 class StreamingCapture(Capture):
-    """A capture whose pictures arrive some time after what they show."""
+    """A capture whose pictures lag behind the screen."""
 
-    measured_at_open = False  # that requires changing the screen
+    measured_at_open = False  # measuring the lag requires changing the screen
     lag_s: float
-    """Upper bound of the time until a picture shows what the screen shows."""
+    """Upper bound on the seconds until a picture shows a change of the screen."""
 
     @abstractmethod
     def newest(self, deadline: Deadline) -> Image:
-        """The newest picture, not older than this call; not checked.
+        """Return the newest picture, unchecked but not older than this call.
 
         Raises:
-            CaptureError: the stream ended without one.
-            TimeoutError: none came in time.
+            CaptureError: the stream ended without a picture.
+            TimeoutError: no picture came in time.
         """
 
 
 class LastPicture:
-    """The last picture of a capture, so that the same bytes are not converted twice."""
+    """Keeps the last picture of a capture so that the same bytes are not converted twice."""
 
     def __init__(self) -> None:
         self.digest = ""
-        """Hash of its bytes as they came from the phone, 32 hexadecimal digits; "" before any."""
+        """Hash of the picture's bytes as received, 32 hexadecimal digits; "" before the first."""
         self.picture: Image | None = None
         """uint8[H, W, 3], read-only."""
 
     def update(self, data: bytes | memoryview, convert: Callable[[], Image]) -> Image:
-        """The picture of these bytes; the same array if they are those of the last picture.
+        """Convert bytes to a picture; return the last array if the bytes have not changed.
 
         Args:
-            data: a whole picture as it came from the phone.
-            convert: returns the picture of `data`, and may raise CaptureError.
+            data: a whole picture as received from the phone.
+            convert: converts `data` to a picture; may raise CaptureError.
         """
-        # The same array also spares comparing it with the last one.
+        # Returning the same array also lets callers skip comparing pictures.
         digest = xxhash.xxh3_128_hexdigest(data)
         if self.picture is None or digest != self.digest:
             picture = convert()
@@ -128,19 +129,19 @@ def check_sides(serial: str, width: int, height: int, header: bytes) -> None:
 
 
 def check_lit(serial: str, rgb: Image, dark: int = 0) -> Image:
-    """The picture itself, if it has at least one lit pixel between the system bars.
+    """Return the picture if it has at least one lit pixel between the system bars.
 
     Args:
-        serial: for messages.
-        rgb: uint8[H, W, 3].
-        dark: highest value of a channel that still counts as black.
+        serial: the phone's serial, for messages.
+        rgb: the picture, uint8[H, W, 3].
+        dark: highest channel value that still counts as black.
 
     Raises:
-        CaptureError: it is black.
+        CaptureError: the picture is black.
     """
     height, width = rgb.shape[:2]
     middle = rgb[round(height * _BAR) : round(height * (1 - _BAR))]
-    # A few pixels first: all of them are only checked if those are black.
+    # Check a few pixels first, and all of them only if those are black.
     if middle[::_COARSE, ::_COARSE].max(initial=0) > dark or middle.max(initial=0) > dark:
         return rgb
     if rgb.max() <= dark:
@@ -156,14 +157,14 @@ def check_lit(serial: str, rgb: Image, dark: int = 0) -> Image:
 
 
 def cut_off(serial: str, width: int, height: int, got: int, expected: int) -> CaptureError:
-    """The error for a frame that ended before its last byte."""
+    """Return the error for a frame that ended before its last byte."""
     return CaptureError(
         f"{serial}: the {width}x{height} frame ended after {got} of {expected} bytes"
     )
 
 
 def no_frame(serial: str, got: bytes) -> CaptureError:
-    """The error for a phone that sent a message, or nothing, instead of a frame."""
+    """Return the error for a phone that sent a message, or nothing, instead of a frame."""
     text = got.decode(errors="replace").strip()
     return CaptureError(f"{serial}: the capture returned {len(got)} bytes, not a frame: {text!r}")
 
@@ -174,10 +175,10 @@ def images_match(one: Image, other: Image) -> bool:
 
 
 def block_difference(one: Image, other: Image) -> float:
-    """Fraction of blocks that differ by more than compression explains; 1 for different sizes."""
+    """Return the fraction of blocks that differ beyond compression; 1 if sizes differ."""
     if one.shape != other.shape:
         return 1.0
-    # Averages of blocks: H.264 changes single pixels near edges, but hardly their mean.
+    # Compare block averages: H.264 changes single pixels near edges but hardly the mean.
     small = (max(1, one.shape[1] // _BLOCK), max(1, one.shape[0] // _BLOCK))
     blocks = [cv2.resize(picture, small, interpolation=cv2.INTER_AREA) for picture in (one, other)]
     return float(np.mean((cv2.absdiff(*blocks) > _TOLERANCE).any(axis=2)))

@@ -21,7 +21,7 @@ _STREAM_POLL_S = 0.002
 
 
 class CaptureTrial:
-    """Tests captures on one phone by comparing each with another one."""
+    """Tests captures on one phone by comparing each with another capture."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class CaptureTrial:
         """Prepare a trial; the phone is not contacted yet.
 
         Args:
-            transport: to the phone.
+            transport: transport to the phone.
             frame_s: deadline of one picture.
             rounds: number of pictures per capture.
-            change: changes something on the screen; None does not check freshness.
-            repeat_s: for how long captures are repeated; each is tested at least once,
+            change: changes something on the screen; None skips the freshness check.
+            repeat_s: seconds for which captures are repeated; each is tested at least once,
                 however long that takes.
         """
         self._transport = transport
@@ -50,11 +50,11 @@ class CaptureTrial:
         self._brief = repeat_s < float("inf")
         self._reference: Capture | None = None
         self._raw: Image | None = None
-        """The screen in raw captures, if the time for repeats is limited."""
+        """Raw capture kept for all comparisons, if the time for repeats is limited."""
         self._failed: set[type[Capture]] = set()
 
     def seconds(self, capture: Capture) -> list[float]:
-        """How long each picture of a capture took."""
+        """Return the seconds that each picture of a capture took."""
         seconds = []
         try:
             for number in range(self._rounds + 1):
@@ -66,7 +66,7 @@ class CaptureTrial:
         except DeviceError:
             self._failed.add(type(capture))
             raise
-        # The first one may include startup; it counts if there was no time for another.
+        # The first picture may include startup; it counts only if there was no time for more.
         seconds = seconds[1:] or seconds
         self._compare(capture, shown)
         if self._change is not None:
@@ -77,32 +77,32 @@ class CaptureTrial:
         return capture.frame(Deadline(self._frame_s))
 
     def _compare(self, capture: Capture, shown: Image) -> None:
-        """Check that it shows the same as another capture."""
-        # Over a slow link a raw picture takes seconds: one is kept for all comparisons.
+        """Check that a picture matches other captures of the screen."""
+        # Over a slow link a raw picture takes seconds, so keep one for all comparisons.
         if self._brief and isinstance(capture, RawCapture):
             self._raw = shown
             return
         if self._raw is not None and images_match(self._raw, shown):
-            return  # a screen at rest: over a slow link no second raw picture is needed
+            return  # a static screen needs no second raw picture, which is slow over a slow link
         reference = self._other(capture)
         if reference is None:
             return
         earlier = self._frame(reference)
         for _ in range(_TRIES):
             shown, later = self._frame(capture), self._frame(reference)
-            # The screen may have changed before or after it.
+            # The screen may have changed before or after this picture.
             if images_match(earlier, shown) or images_match(later, shown):
                 return
             earlier = later
         raise CaptureError(f"{self._transport.serial}: it does not match other captures")
 
     def _other(self, capture: Capture) -> Capture | None:
-        """A capture to compare with: raw for the others, PNG for raw; None if none works."""
+        """Return a picture to compare with: PNG for a raw capture, else raw; None if none works."""
         if self._reference is not None and type(self._reference) is not type(capture):
             return self._reference
         self._reference = None
         for other in (RawCapture(self._transport), PngCapture(self._transport)):
-            # One that has failed before may take seconds to fail again.
+            # A capture that has failed before may take seconds to fail again.
             if type(other) is type(capture) or type(other) in self._failed:
                 continue
             with contextlib.suppress(DeviceError):
@@ -112,7 +112,7 @@ class CaptureTrial:
         return self._reference
 
     def _check_fresh(self, capture: Capture, change: Callable[[], None]) -> None:
-        """Check that a change of the screen shows."""
+        """Check that captures show a change of the screen."""
         before = self._frame(capture)
         change()
         end_s = time.monotonic() + _FRESH_S
@@ -131,9 +131,9 @@ def measure_lag_s(
     rounds: int,
     deadline: Deadline,
 ) -> float:
-    """The largest lag of a stream behind raw captures, with a margin."""
+    """Return the largest lag of a stream behind raw captures, plus a margin."""
     stream.frame(deadline)
-    # Or it would hold its pictures back by the lag that it assumes so far.
+    # Otherwise the stream would hold its pictures back by the lag it currently assumes.
     stream.lag_s = 0.0
     lags = [_lag_s(transport, stream, change, deadline) for _ in range(rounds)]
     return max(_LEAST_LAG_S, _LAG_MARGIN * max(lags))
@@ -145,10 +145,10 @@ def _lag_s(
     change: Callable[[], None],
     deadline: Deadline,
 ) -> float:
-    """Seconds from the last raw capture without the change to the stream showing it."""
+    """Return the seconds from the last raw capture without the change until the stream shows it."""
     watch = _ChangeWatch(transport, deadline)
     before = stream.newest(deadline)
-    # The last change must have arrived before the next one is made.
+    # The previous change must have arrived before the next is made.
     while not images_match(before, watch.before):
         time.sleep(min(_STREAM_POLL_S, deadline.left_s()))
         before = stream.newest(deadline)
@@ -172,7 +172,7 @@ class _ChangeWatch:
         self._capture = RawCapture(transport)
         self._deadline = deadline
         self.unchanged_s = time.monotonic()
-        """Time at which the last capture without the change was begun."""
+        """Time at which the last capture without the change began."""
         self.before: Image = self._capture.frame(deadline)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)

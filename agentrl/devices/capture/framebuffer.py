@@ -1,4 +1,4 @@
-"""Captures by adbd's `framebuffer:` service: raw pixels without a shell; not on every phone."""
+"""Captures through adbd's `framebuffer:` service: raw pixels without a shell; not on all phones."""
 
 import struct
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ _BYTES = {
     (32, (0, 8), (8, 8), (16, 8)): (4, cv2.COLOR_RGBA2RGB),
     (32, (16, 8), (8, 8), (0, 8)): (4, cv2.COLOR_BGRA2RGB),
 }
-"""Bytes per pixel and the OpenCV conversion to RGB, by bits per pixel and the offset and length of
-red, green and blue."""
+"""Maps bits per pixel and the (offset, length) of red, green and blue to the bytes per pixel and
+the OpenCV conversion to RGB."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -49,7 +49,7 @@ class FramebufferCapture(Capture):
         self._buffer = bytearray()
         self._header: _Header | None = None
         self._last = LastPicture()
-        """Last picture with this header: the same bytes may be another picture in another form."""
+        """Last picture with this header; in another format, the same bytes mean another picture."""
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
@@ -70,7 +70,7 @@ class FramebufferCapture(Capture):
             self._header, self._last = header, LastPicture()
         depth, code = _BYTES[header.form]
         pixels = header.width * header.height * depth
-        # Rows with padding at their ends would shift the picture.
+        # Row padding would shift the picture.
         if header.size != pixels:
             raise CaptureError(
                 f"{serial}: framebuffer announced {header.size} bytes for "
@@ -104,6 +104,6 @@ def _read_header(link: AdbSocket, serial: str) -> _Header:
     bits, *numbers = _BODIES[version].unpack(body)
     size, width, height, *channels = numbers[version - 1 :]
     check_sides(serial, width, height, start + body)
-    # In this order in adbd's header, and each as offset and length in bits.
+    # adbd's header has this order; each channel is an offset and a length in bits.
     red, blue, green = (tuple(channels[at : at + 2]) for at in (0, 2, 4))
     return _Header(size=size, width=width, height=height, form=(bits, red, green, blue))

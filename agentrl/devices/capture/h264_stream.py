@@ -1,18 +1,18 @@
-"""Captures by `screenrecord`: the newest frame of an H.264 stream.
+"""Captures through `screenrecord`: the newest frame of an H.264 stream.
 
 A stream is the fastest capture on most real phones, and the easiest to get wrong. Its frames
-arrive some unknown time after what they show, and while the screen does not change no frames
-arrive at all. So three rules hold:
+lag behind the screen by an unknown time, and while the screen does not change no frames arrive at
+all. So three rules hold:
 
-- A frame is only returned once `lag_s` has passed since the request: by then everything that was
+- A frame is returned only once `lag_s` has passed since the request: by then everything that was
   on the screen has arrived. The lag is measured (`agentrl.devices.capture_benchmark`); the default
   suits a slow phone.
-- The stream is compared with a raw capture periodically, and whenever most of the screen changed:
-  a recording keeps its orientation when the phone is rotated. If it shows something else, it is
-  restarted; if that does not help, it is an error.
-- A damaged stream is never decoded further, and one that has ended is restarted.
+- The stream is compared with a raw capture periodically, and whenever most of the screen changed,
+  because a recording keeps its orientation when the phone is rotated. If the two differ, the
+  stream is restarted; if that does not help, the capture fails.
+- A damaged stream is never decoded further, and a stream that has ended is restarted.
 
-Its pictures are compressed: they are close to those of other captures, not equal.
+The pictures are compressed: close to other captures, but not equal.
 """
 
 import threading
@@ -43,9 +43,9 @@ _CHECKS = 3
 _MOST = 1 / 3
 """Fraction of the screen whose change triggers a comparison with a raw capture."""
 _DARK = 8
-"""Black is not exactly 0 in a compressed picture."""
+"""Channel values up to this count as black, which compression does not keep at exactly 0."""
 _GAP_S = 0.02
-"""A frame is complete when no more data has come for this long."""
+"""A frame counts as complete when no data has arrived for this long."""
 _FOREVER_S = 86_400.0
 _ACCESS_UNIT_DELIMITER = b"\0\0\0\1\x09\xf0"
 
@@ -54,8 +54,8 @@ class StreamCapture(StreamingCapture):
     """Captures the newest frame of an H.264 stream: fast, but compressed.
 
     Args:
-        transport: to the phone.
-        lag_s: upper bound of the time until the stream shows what the screen shows.
+        transport: transport to the phone.
+        lag_s: upper bound on the seconds until the stream shows a change of the screen.
     """
 
     def __init__(self, transport: DeviceTransport, lag_s: float = 0.25) -> None:
@@ -132,7 +132,7 @@ class StreamCapture(StreamingCapture):
         return self._run
 
     def _check(self, picture: Image, deadline: Deadline) -> Image:
-        """The newest frame, once the stream and a raw capture show the same screen."""
+        """Return the newest frame once the stream and a raw capture show the same screen."""
         for attempt in range(_CHECKS):
             real = self._raw.frame(deadline)
             following = self.newest(deadline)
@@ -140,7 +140,7 @@ class StreamCapture(StreamingCapture):
             if images_match(real, picture) or images_match(real, following):
                 return following
             picture = following
-            # The phone was rotated: only a new recording has the new orientation.
+            # The phone was rotated, and only a new recording has the new orientation.
             if attempt == 0 and real.shape != following.shape:
                 self.close()
                 picture = self.newest(deadline)
@@ -151,7 +151,7 @@ class StreamCapture(StreamingCapture):
 
 
 class ScreenRecording:
-    """One recording, from its start to its end, read by its own thread."""
+    """One screen recording, read by its own thread."""
 
     def __init__(self, link: AdbSocket) -> None:
         self.ended = False
@@ -165,7 +165,7 @@ class ScreenRecording:
         threading.Thread(target=self._read, name="screenrecord", daemon=True).start()
 
     def newest(self, not_before_s: float, deadline: Deadline) -> "VideoFrame | None":
-        """The newest frame, not earlier than that time; None if the recording has ended."""
+        """Return the newest frame, from `not_before_s` or later; None if the recording ended."""
         with self._moved:
             while not self.ended:
                 wait_s = not_before_s - time.monotonic()
@@ -179,7 +179,7 @@ class ScreenRecording:
             return None
 
     def why_ended(self) -> str:
-        """Why it ended, as far as known."""
+        """Say why the recording ended, as far as known."""
         return self._error or repr(self._first.decode(errors="replace"))
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class ScreenRecording:
     def _decode(self) -> None:
         decoder = H264Decoder()
         while True:
-            # The end of a frame is only marked by the next one; until then, a pause shows it.
+            # Only the next frame marks the end of a frame; until then, a pause indicates it.
             self._link.deadline = Deadline(_GAP_S if self._pending else _FOREVER_S)
             try:
                 data = self._link.receive()
@@ -231,12 +231,12 @@ class H264Decoder:
         assert isinstance(codec, VideoCodecContext)
         # N threads would delay the output by N frames.
         codec.thread_type = "NONE"
-        # Without this, missing parts of a picture are invented.
+        # Without this, the decoder makes up missing parts of a picture.
         codec.options = {"err_detect": "explode"}
         self._codec = codec
 
     def feed(self, data: bytes) -> "VideoFrame | None":
-        """The last frame completed by these bytes, if any."""
+        """Decode bytes and return the last frame they complete, if any."""
         from av.error import FFmpegError
 
         last = None
@@ -251,7 +251,7 @@ class H264Decoder:
         return last
 
     def flush(self) -> "VideoFrame | None":
-        """The pending frame, whose end is only marked by the next one."""
+        """Return the pending frame, whose end only the next frame would mark."""
         return self.feed(_ACCESS_UNIT_DELIMITER)
 
 

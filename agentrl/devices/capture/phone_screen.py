@@ -1,4 +1,4 @@
-"""One phone's screen: the display that shows apps, its size, and captures along with commands."""
+"""One phone's screen: the display that shows apps, its size, and captures."""
 
 import contextlib
 import re
@@ -26,30 +26,30 @@ _SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
 
 
 class PhoneScreen:
-    """Captures one phone's screen by the method in use; thread-safe, unlike that.
+    """Captures one phone's screen with the current method; thread-safe, unlike the method itself.
 
     Args:
-        transport: to the phone, which is not contacted yet.
-        ask: runs one of our own commands on it and returns the output.
+        transport: transport to the phone, which is not contacted yet.
+        ask: runs one of our own commands on the phone and returns the output.
     """
 
     def __init__(self, transport: DeviceTransport, ask: Callable[[Deadline, Command], str]) -> None:
         self.capture: Capture = RawCapture(transport)
-        """The method in use."""
+        """Current capture method."""
         self._transport, self._ask = transport, ask
         self._size: tuple[int, int] | None = None
         self._possible: frozenset[tuple[int, ...]] = frozenset()
-        """Sizes that a capture may have: shorter and longer side."""
+        """Valid sizes of a capture, each as shorter and longer side."""
         self._lock = threading.Lock()
 
     def use(self, capture: Capture) -> None:
-        """Capture by another method from now on."""
+        """Switch to another capture method."""
         with self._lock:
             self.capture.close()
             self.capture = capture
 
     def size(self, deadline: Deadline) -> tuple[int, int]:
-        """Width and height in pixels: of the last capture, else as the phone is rotated."""
+        """Return the size in pixels: of the last capture, else read from the phone."""
         if self._size is None:
             upright = self._read_size(deadline)
             if upright is None:
@@ -61,7 +61,7 @@ class PhoneScreen:
     def capture_then(
         self, shell: CommandShell, commands: Sequence[Command], deadline: Deadline
     ) -> tuple[Image, list[CommandResult]]:
-        """Capture, and run commands right after it if that takes no call of its own."""
+        """Capture, then run commands if that needs no separate call."""
         with self._lock:
             try:
                 picture, rest = None, list[BytesResult]()
@@ -70,7 +70,7 @@ class PhoneScreen:
                     picture = self.capture.parse(printed)
                 if picture is None:
                     picture, rest = self.capture.frame(deadline), []
-            except CaptureError:  # of a phone that has gone, say that instead
+            except CaptureError:  # if the phone is gone, raise that error instead
                 self._transport.check_online()
                 raise
             self._check_size(picture, deadline)
@@ -80,13 +80,13 @@ class PhoneScreen:
     def run_then_capture(
         self, shell: CommandShell, commands: Sequence[Command], deadline: Deadline
     ) -> tuple[list[CommandResult], Image | None]:
-        """Run commands, then capture if that takes no call of its own and succeeds."""
+        """Run commands, then capture if that succeeds and needs no separate call."""
         picture = None
         with self._lock:
             found = self._run(shell, commands, (), deadline)
             # Fewer results: a gate has failed, and ended the script before the capture.
             if found is not None and len(found) > len(commands):
-                with contextlib.suppress(CaptureError):  # the next capture says what is wrong
+                with contextlib.suppress(CaptureError):  # the next capture will raise the error
                     picture = self.capture.parse(found.pop()[0])
                     if picture is not None:
                         self._check_size(picture, deadline)
@@ -95,7 +95,7 @@ class PhoneScreen:
         return text_results(found), picture
 
     def close(self) -> None:
-        """Release what the captures keep."""
+        """Release the resources of the captures."""
         self.capture.close()
 
     def _run(
@@ -116,7 +116,7 @@ class PhoneScreen:
         height, width = picture.shape[:2]
         size = (min(width, height), max(width, height))
         if size not in self._possible:
-            self._size = self._read_size(deadline)  # it may have been changed
+            self._size = self._read_size(deadline)  # the size may have been changed
         if self._possible and size not in self._possible:
             known = " or ".join(f"{short}x{long}" for short, long in sorted(self._possible))
             raise CaptureError(
@@ -126,30 +126,30 @@ class PhoneScreen:
         self._size = (width, height)
 
     def _read_size(self, deadline: Deadline) -> tuple[int, int] | None:
-        """Read the possible sizes; returns the current one, of the phone held upright."""
+        """Read the valid sizes; return the current size of the phone held upright."""
         printed = self._ask(deadline, ("wm", "size"))
         sizes = {m[1]: (int(m[2]), int(m[3])) for m in _SIZE.finditer(printed)}
-        # With an override, screencap may return either: some phones scale afterwards.
+        # With a size override, screencap may return either size: some phones scale afterwards.
         self._possible = frozenset((min(pair), max(pair)) for pair in sizes.values())
         return sizes.get("Override", sizes.get("Physical"))
 
 
 def orientation_in(display: str) -> int:
-    """Quarter turns of the screen, 0 to 3, from the output of `DISPLAY`; 0 if it has none."""
+    """Parse the screen's quarter turns, 0 to 3, from the output of `DISPLAY`; 0 if missing."""
     found = _ORIENTATION.search(display)
     return int(found[1]) % 4 if found else 0
 
 
 def read_display_id(device: Device) -> str:
-    """The id of the display that shows apps, for `screencap -d`; "" if the phone has only one.
+    """Read the id of the display that shows apps, for `screencap -d`; "" if there is only one.
 
-    Without it, `screencap` takes the first of several displays: on a phone that folds, or that
-    has a cover screen, that may be the dark one.
+    Without an id, `screencap` captures the first display, which may be the dark one on a phone
+    that folds or has a cover screen.
     """
     physical, display = device.batch(_PHYSICAL, DISPLAY)
     if len(set(_PHYSICAL_ID.findall(physical.output))) < 2:
         return ""
-    # Apps are started on logical display 0; its viewport names the physical one.
+    # Apps are started on logical display 0; its viewport names the physical display.
     for viewport in _VIEWPORT.findall(display.output):
         if " displayId=0," in viewport and (found := _UNIQUE_ID.search(viewport)):
             return str(found[1])

@@ -1,6 +1,6 @@
-"""Captures by `screencap`: raw pixels, or PNG for slow connections.
+"""Captures through `screencap`: raw pixels, or PNG for slow connections.
 
-A PNG has a tenth of the bytes but takes the phone longer to encode.
+A PNG is a tenth of the size but takes the phone longer to encode.
 """
 
 import math
@@ -33,27 +33,27 @@ from virtual_phone.system.screen_frame import (
 
 _SHORT_HEADER = 12
 _LONG_HEADER = 16
-"""Android 9 and later add the color space."""
+"""Size of the header in Android 9 and later, which adds the color space."""
 _RGBA_8888, _RGBX_8888 = 1, 2
 _LARGE = 200_000
-"""Bytes of changes from which on a connection of its own is faster than the persistent shell."""
+"""From this many bytes of changes, a separate connection is faster than the persistent shell."""
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_CHUNK = struct.Struct(">I4s")
 
 
 class RawCapture(Capture):
-    """Captures raw pixels: the fastest method that every phone has, over a fast connection."""
+    """Captures raw pixels: over a fast connection, the fastest method that every phone has."""
 
     def __init__(self, transport: DeviceTransport) -> None:
         self._transport = transport
         self._buffer = bytearray(_LONG_HEADER)
         self._last = LastPicture()
         self._token = ""
-        """The phone's token of the last picture; empty if that was not sent as changes."""
+        """The phone's token for the last picture; empty if it was not sent as changes."""
         self._came_by_shell = False
         """Whether the last picture came through the persistent shell."""
         self._is_large = False
-        """Whether the last picture was sent as many changes; the next one probably will be, too."""
+        """Whether the last picture was sent as many changes, as the next probably will be."""
 
     def frame(self, deadline: Deadline) -> Image:
         """See Capture.frame."""
@@ -66,10 +66,10 @@ class RawCapture(Capture):
 
     @property
     def command(self) -> Snippet | None:
-        """See Capture.command: None until the phone has sent a few changes."""
+        """See Capture.command; None until the phone has sent a few changes."""
         if not self._token or self._is_large:
             return None
-        # Always the same text where possible, which the shell has parsed already.
+        # Use the same text where possible: the shell has already parsed it.
         known = SENT if self._came_by_shell else self._token
         command = screencap_command(self._transport)
         return Snippet(f"{KNOWN_SCREEN}={known} {command} 2>/dev/null")
@@ -90,14 +90,14 @@ class RawCapture(Capture):
             return self._changed(width, height, memoryview(link.read_all()))
         if form not in (_RGBA_8888, _RGBX_8888):
             raise CaptureError(f"{serial}: screencap returned pixel format {form}, not RGBA")
-        # One buffer for all frames, which have megabytes and mostly one size.
+        # One buffer for all frames, which are megabytes large and mostly of the same size.
         pixels = width * height * 4
         self._reserve(_LONG_HEADER + pixels)
         view = memoryview(self._buffer)
         got = link.read_into(view[_SHORT_HEADER : _LONG_HEADER + pixels])
         if got < pixels:
             raise cut_off(serial, width, height, got, pixels)
-        # Whether the header is long or short follows from how many bytes came.
+        # The number of bytes received tells whether the header is long or short.
         start = _SHORT_HEADER + got - pixels
         rgba = np.frombuffer(view, np.uint8, pixels, start).reshape(height, width, 4)
 
@@ -115,19 +115,19 @@ class RawCapture(Capture):
         width, height, form = struct.unpack_from("<3I", output)
         if form != CHANGES:
             return None
-        self._came_by_shell = False  # if this one is rejected, the next is asked for by token
+        self._came_by_shell = False  # if this picture is rejected, request the next by token
         picture = self._changed(width, height, memoryview(output)[_SHORT_HEADER:])
         self._came_by_shell = True
         return picture
 
     def _changed(self, width: int, height: int, data: memoryview) -> Image:
-        """The last picture with the changes that a virtual phone sends, if there are any."""
+        """Apply the changes sent by a virtual phone, if any, to the last picture and return it."""
         serial, shape = self._transport.serial, (height, width, 3)
         self._is_large = len(data) > _LARGE
         start = 4 + CHANGES_HEADER.size  # after the color space
         if len(data) < start:
             raise no_frame(serial, bytes(data))
-        # The changes are those since a picture that the phone names; another base is of no use.
+        # The changes apply to a picture named by the phone; any other base is useless.
         token, base, count = CHANGES_HEADER.unpack_from(data, 4)
         at = start + min(count, (len(data) - start) // BOX.size) * BOX.size
         boxes = list(BOX.iter_unpack(data[start:at]))
@@ -141,7 +141,7 @@ class RawCapture(Capture):
         if len(data) - at < pixels:
             raise cut_off(serial, width, height, len(data) - at, pixels)
         picture = np.zeros(shape, np.uint8) if old is None else old
-        # Without changes the last array is returned again, which saves comparing screens.
+        # Without changes, return the last array again, which saves comparing screens.
         if boxes:
             picture = picture.copy()
             for (left, top, right, bottom), size in zip(boxes, sizes, strict=True):
@@ -154,13 +154,13 @@ class RawCapture(Capture):
         return picture
 
     def _reserve(self, size: int) -> None:
-        """Make the buffer at least so large; keeps the header in it."""
+        """Grow the buffer to at least this size, keeping the header in it."""
         if len(self._buffer) < size:
             self._buffer = self._buffer[:_SHORT_HEADER] + bytearray(size - _SHORT_HEADER)
 
 
 class PngCapture(Capture):
-    """Captures PNG files: slow to make, and a tenth of the bytes."""
+    """Captures PNG files: slow to encode, but a tenth of the size."""
 
     def __init__(self, transport: DeviceTransport) -> None:
         self._transport = transport
@@ -179,13 +179,13 @@ class PngCapture(Capture):
 
 
 def screencap_command(transport: DeviceTransport) -> str:
-    """`screencap`, of the display that shows apps."""
+    """Return the `screencap` command for the display that shows apps."""
     return f"screencap -d {transport.display}" if transport.display else "screencap"
 
 
 def decode_png(data: bytes, serial: str) -> Image:
     """Decode a PNG to uint8[H, W, 3]."""
-    # OpenCV returns partial pictures of truncated or damaged files: each chunk is checked first.
+    # OpenCV returns partial pictures for truncated or damaged files, so check each chunk first.
     if not data.startswith(_PNG_SIGNATURE):
         raise no_frame(serial, data[:64])
     at, kind = len(_PNG_SIGNATURE), b""

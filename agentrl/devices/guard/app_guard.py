@@ -1,4 +1,4 @@
-"""Keeps an agent in its app, and attributes leaving it to the agent or to the world."""
+"""Keeps an agent in its app, and attributes each exit to the agent or to the world."""
 
 import logging
 import time
@@ -20,7 +20,7 @@ from agentrl.types import Image
 log = logging.getLogger(__name__)
 
 _LATE_COUNT_S = 0.5
-"""How long after another window came to the front an app may still count a touch."""
+"""Seconds after another window came to the front in which an app may still count a touch."""
 _DISMISS_KEYS: Mapping[WindowKind, str] = {
     "call": "ENDCALL",
     "permission": "BACK",
@@ -29,8 +29,8 @@ _DISMISS_KEYS: Mapping[WindowKind, str] = {
     "foreign_app": "BACK",
     "system_window": "BACK",
 }
-"""The key that dismisses each kind of window. Nothing is pressed on a dialog about a hung or
-crashed app: its buttons end the app, and with it the game."""
+"""Key that dismisses each kind of window. No key is pressed on a dialog about a hung or crashed
+app, because its buttons end the app, and with it the game."""
 _LAUNCHABLE = "android.intent.category.LAUNCHER"
 
 
@@ -91,9 +91,9 @@ class AppGuard:
             package: the app, whose published state is read; or `package/activity-prefix`, such as
                 `com.tencent.mm/.plugin.appbrand.ui.AppBrandUI`, if only some of its activities are
                 the game.
-            allow: other packages that may be in front, or parts of them.
-            soon_s: for how long an uncounted touch can be the cause of leaving the app.
-            may_rotate: whether the app may rotate the screen. If it may not and the screen rotated
+            allow: other packages, or `package/activity-prefix`, that may be in front.
+            soon_s: seconds for which an uncounted touch can be the cause of leaving the app.
+            may_rotate: whether the app may rotate the screen. If it may not and the screen rotates
                 during an action, the position of the touch is meaningless.
         """
         self.package = package.partition("/")[0]
@@ -117,21 +117,21 @@ class AppGuard:
     def perform(self, action: Action, *, before: Image, **settling: Any) -> GuardedResult:
         """Perform an action, wait until the screen has settled, and check what is in front.
 
-        A window that came from the world is dismissed once; the episode goes on if the app is then
-        in front again with an unchanged state.
+        A window that came from the world is dismissed once; the episode continues if the app is
+        then in front again with an unchanged state.
 
         Args:
-            action: what to do.
+            action: the action to perform.
             before: the screen that the action responds to, uint8[H, W, 3].
             **settling: passed to `act_and_settle`. Without `moving`, a screen that does not rest
-                costs the deadline once; as long as it has changed before the next action, that does
-                not wait for rest.
+                costs the deadline once; later actions do not wait for rest as long as the screen
+                keeps changing between actions.
 
         Raises:
-            AppLeft: the world covered the app, and it did not come back unchanged.
+            AppLeft: the world covered the app, and the app did not come back unchanged.
             AppNotInFront: a dismissed window came back; nothing was touched.
             ScreenRotated: the screen was rotated meanwhile, not by the app.
-            DeviceError: as `act_and_settle`.
+            DeviceError: see `act_and_settle`.
         """
         if "moving" not in settling:
             settling["moving"] = self._moves and self._still_moves(before, settling)
@@ -160,9 +160,9 @@ class AppGuard:
     def _perform_guarded(
         self, action: Action, before: Image, settling: Mapping[str, Any]
     ) -> GuardedResult:
-        """Clear what was in front before, perform the action, and dismiss what came with it."""
+        """Dismiss windows in front, perform the action, and dismiss windows that came with it."""
         earlier: tuple[AppExit, ...] = ()
-        # What is in front before the action is sent came from the world.
+        # Windows in front before the action is sent came from the world.
         try:
             settled, window, evidence = self._settle_in_app(action, before, settling, self._allowed)
         except AppNotInFront:
@@ -170,7 +170,7 @@ class AppGuard:
                 event = self._exit_event(window, ExitEvidence(action=None))
                 self._dismiss(window, event, self._state)
                 earlier = (event,)
-            # The check on the phone does not recognize popups of an app, such as a menu.
+            # The check on the phone does not recognize an app's popups, such as a menu.
             is_known = is_allowed(self._device.focus(), self._allowed)
             only_in = self._allowed if is_known else None
             settled, window, evidence = self._settle_in_app(action, before, settling, only_in)
@@ -178,7 +178,7 @@ class AppGuard:
             assert settled is not None, "without a window in front, the action must have settled"
             return GuardedResult(settled=settled, events=earlier)
         known = settled.state if settled else self._state
-        # The count may arrive after the window, and then the touch was not what led out.
+        # The count may arrive after the window; then the touch was not what left the app.
         if (late := self._late_count(window, evidence)) is not None:
             known, evidence = late, replace(evidence, handled=True)
         event = self._exit_event(window, evidence)
@@ -189,7 +189,7 @@ class AppGuard:
         remaining = self._dismiss(window, event, known, evidence)
         if remaining is not None:
             return GuardedResult(settled=None, events=(*earlier, event, remaining))
-        # The effect of the action shows only now that the window is gone.
+        # Only now that the window is gone does the effect of the action show.
         settled, window, _ = self._settle_in_app(Wait(0.0), before, settling)
         if window is not None or settled is None:
             raise self._app_left(event, "and it came back after it was dismissed")
@@ -207,7 +207,7 @@ class AppGuard:
         settling: Mapping[str, Any],
         only_in: Collection[str] | None = None,
     ) -> tuple[Settled | None, Window | None, ExitEvidence]:
-        """The settled screen, the window that covers the app if there is one, and the evidence."""
+        """Return the settled screen, the window that covers the app, if any, and the evidence."""
         is_known = self._last is not None and self._last.frame is before
         sent_s = time.monotonic()
         settled: Settled | None = None
@@ -225,7 +225,7 @@ class AppGuard:
             window = self._foreign_window()
             if window is None:
                 raise
-            # Only an app that counts touches can be said not to have received one.
+            # Only an app that counts touches can be known not to have received a touch.
             counts = self._state is not None and self._device.look(self.package).state is not None
             handled, seconds = False if counts else None, time.monotonic() - sent_s
         else:
@@ -233,17 +233,17 @@ class AppGuard:
             window, handled = None if is_in_front else self._foreign_window(), settled.handled
             seconds = _time_to_front_s(settled, time.monotonic() - sent_s, self._allowed)
             if window is None and handled is False and settled.front is not None:
-                # It took the touch and went away again: the screen may still be the other app's.
+                # Another app took the touch and went away; the screen may still be that app's.
                 window = Window(kind="foreign_app", package=settled.front)
         if window is not None and (window.kind, window.package) == ("foreign_app", self.package):
             handled = None  # the game shares its count with the app's other activities
         return settled, window, ExitEvidence(action=action, handled=handled, seconds=seconds)
 
     def _late_count(self, window: Window, evidence: ExitEvidence) -> AppState | None:
-        """The app's state once it has counted the last action; None if it never does."""
+        """Return the app's state once it has counted the last action; None if it never does."""
         known, end_s = self._state, time.monotonic() + _LATE_COUNT_S
         counted = replace(evidence, handled=True)
-        # Waiting is only worth it where a count would move the blame from the agent to the world.
+        # Wait only where a count would shift the blame from the agent to the world.
         if evidence.handled is not False or self._attribute(window, counted)[0] != "world":
             return None
         while known is not None:
@@ -276,11 +276,11 @@ class AppGuard:
         """Dismiss a window with its key, and check that the app is unchanged.
 
         Returns:
-            None, or the event of another window below if the agent's own action led there.
+            None, or the event of another window below it if the agent's own action led there.
         """
         if window.kind not in _DISMISS_KEYS:
             raise self._app_left(event, "and no key is pressed on it")
-        # If it has gone by itself, the app would get the key.
+        # If the window has gone by itself, the app would get the key.
         if self._foreign_window() is not None:
             if window.kind == "update" and known is None:
                 raise self._app_left(event, "and without a published state no game can be resumed")
@@ -295,7 +295,7 @@ class AppGuard:
                 return left_by_agent
         if below is not None:
             raise self._app_left(event, f"and {below.package or 'nothing'} is in front after it")
-        # A game that went on meanwhile, or took the key, is not the one that the agent saw.
+        # A game that continued meanwhile, or took the key, is no longer in the state the agent saw.
         now = self._device.look(self.package).state
         if known is not None and (now is None or _without_touches(now) != _without_touches(known)):
             raise self._app_left(event, f"and the state of {self.package} changed")
@@ -331,5 +331,5 @@ def _time_to_front_s(settled: Settled, until_s: float, allowed: Collection[str])
 
 
 def _without_touches(state: AppState) -> dict[str, Any]:
-    """A state without its touch count, which a key that dismisses another window may change."""
+    """Drop the touch count, which a key that dismisses another window may change."""
     return {name: value for name, value in state.items() if name != "touches"}

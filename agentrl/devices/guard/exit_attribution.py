@@ -2,7 +2,7 @@
 
 The first rule that applies decides:
 
-1. The window was there before the action was sent, or the action touches nothing: the world.
+1. The window was there before the action was sent, or the action is not a touch: the world.
 2. An incoming call, a permission request, the confirmation of an installation or the offer of a
    system update: the world.
 3. An "app not responding" dialog: Android shows it five seconds after an unanswered touch. If it
@@ -35,7 +35,7 @@ _KEYS = frozenset((
 _ANR_S = 5.0
 """Android's input dispatching timeout: an unanswered touch raises the dialog after this time."""
 _TOP_EDGE, _BOTTOM_EDGE, _SIDE_EDGE = STATUS_BAR, 0.06, 0.03
-"""Margins of the screen that belong to the system; a swipe from the side is the back gesture."""
+"""Screen margins that belong to the system; a swipe from the side is the back gesture."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -47,7 +47,7 @@ class ExitEvidence:
     handled: bool | None = None
     """Whether the app counted the action; None if it does not count touches."""
     seconds: float = 0.0
-    """Upper bound of the time from the action to the window's appearance."""
+    """Upper bound on the seconds from the action to the window's appearance."""
 
 
 def attribute_exit(
@@ -56,9 +56,9 @@ def attribute_exit(
     """Decide who brought a window to the front.
 
     Args:
-        window: the window in front; it does not belong to the app.
-        evidence: how it came there.
-        soon_s: for how long after a touch that touch can be the cause.
+        window: the window in front, which does not belong to the app.
+        evidence: how the window came to the front.
+        soon_s: seconds for which a touch can be the cause.
 
     Returns:
         `agent` or `world`, and the reason.
@@ -70,7 +70,7 @@ def attribute_exit(
         return "world", "nothing was touched"
     if window.kind in ("call", "permission", "install", "update"):
         return "world", f"a window of kind {window.kind} comes from outside"
-    # A hang is only seen at the first touch after it: when it began decides.
+    # A hang shows only at the next touch, so what decides is when the hang began.
     if window.kind == "anr":
         if evidence.seconds < _ANR_S:
             why = f"it came sooner than {_ANR_S:g} s after the touch: the app hung before it"
@@ -91,7 +91,7 @@ def attribute_exit(
 
 
 def _system_exit(action: Action) -> str | None:
-    """Why an action leaves any app, whatever the app does; None if it does not."""
+    """Say why an action leaves any app, whatever the app does; None if it does not."""
     match action:
         case Key(name):
             key = name.upper().removeprefix("KEYCODE_")

@@ -14,7 +14,7 @@ from agentrl.errors import AppLeft
 LOOK_AGAIN_S = 0.05
 _LINES = "grep -E '^ *m(CurrentFocus|FocusedApp)='"
 _OTHER_DISPLAYS = "/^ *Display: mDisplayId=[1-9]/,/^ *Display: mDisplayId=0/d"
-"""Removes what `dumpsys window displays` prints about other displays than the first."""
+"""Removes what `dumpsys window displays` prints about displays other than the first."""
 
 
 def _window_command(select: str) -> Snippet:
@@ -23,7 +23,7 @@ def _window_command(select: str) -> Snippet:
 
 
 WINDOW = _window_command("")
-"""The command whose output `parse_front_package` and `parse_window` parse.
+"""Command whose output `parse_front_package` and `parse_window` parse.
 
 Android 10 and later report the focus under displays, earlier versions under windows. Only the
 matching lines are printed: the rest is long and contains window titles that any app can choose.
@@ -51,29 +51,29 @@ _PERMISSIONS = ("permissioncontroller", "GrantPermissions")
 
 
 class FrontApp(str):
-    """The package in front, as text, and which of its activities it is."""
+    """The package in front, as text, and its activity."""
 
     __slots__ = ("activity",)
     activity: str
 
     def __new__(cls, package: str, activity: str = "") -> Self:
-        """A package and its activity, `.Main` or with the full name; "" if it is not known."""
+        """Combine a package and its activity: `.Main`, a full name, or "" if unknown."""
         front = super().__new__(cls, package)
         front.activity = activity
         return front
 
 
 def front_check(allowed: Iterable[str], window: Snippet = WINDOW) -> Gate:
-    """A command that fails unless one of these is in front (by the rule of `is_allowed`)."""
+    """Return a command that fails unless an allowed entry is in front (see `is_allowed`)."""
     names = "|".join(sorted(_titles(check_allowed(entry)) for entry in allowed))
     pattern = rf"^ *mCurrentFocus=Window\{{[^ ]+ (u[0-9]+ )?({names})"
-    # Only the first line: later ones can only be window titles with line breaks.
+    # Only the first line: later matches can only be window titles with line breaks.
     front = f"{quote_command(window)} | grep -m 1 mCurrentFocus="
     return Gate(f"{front} | grep -qE {shlex.quote(pattern)}")
 
 
 def _titles(entry: str) -> str:
-    """A regular expression for how the titles of an entry's windows begin."""
+    """Return a regular expression for the start of the titles of an entry's windows."""
     package, _, prefix = entry.partition("/")
     prefix = _full_activity(package, prefix)
     if not prefix:
@@ -85,13 +85,13 @@ def _titles(entry: str) -> str:
 
 
 def parse_front_package(window: str) -> FrontApp | None:
-    """The package in front, from the output of `WINDOW`; None if it names none."""
+    """Parse the package in front from the output of `WINDOW`; None if it names none."""
     found = _FOCUS.search(window)
     return None if found is None else FrontApp(found[1], found[2] or "")
 
 
 def parse_window(output: str) -> Window:
-    """The window in front, from the output of `WINDOW`.
+    """Parse the window in front from the output of `WINDOW`.
 
     A popup of an app, such as a menu, counts as the app that has the focus.
     """
@@ -120,7 +120,7 @@ def parse_window(output: str) -> Window:
 
 
 def is_allowed(front: str | None, allowed: Iterable[str]) -> bool:
-    """Whether what is in front is one of these packages, or of `package/activity-prefix`."""
+    """Whether `front` is an allowed package or matches an allowed `package/activity-prefix`."""
     activity = front.activity if isinstance(front, FrontApp) else ""
     for entry in allowed:
         package, _, prefix = entry.partition("/")
@@ -131,12 +131,12 @@ def is_allowed(front: str | None, allowed: Iterable[str]) -> bool:
 
 
 def _full_activity(package: str, activity: str) -> str:
-    """The full name of an activity: `.Main` begins with its package."""
+    """Return the full name of an activity, adding the package to a name such as `.Main`."""
     return package + activity if activity.startswith(".") else activity
 
 
 def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:
-    """The window in front if it is none of those allowed, else None.
+    """Return the window in front if it is not allowed, else None.
 
     During a transition between windows, or while the page that shows the app is disconnected,
     nothing is in front; this waits for it up to the `settle_s` deadline.
@@ -150,7 +150,7 @@ def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:
         # These dialogs hide the package in front, so that `focus` names none.
         if window.kind in ("anr", "crash"):
             return window
-        # The window may have changed since `focus`: it is checked by itself.
+        # The window may have changed since `focus`, so check the window itself.
         if front is not None and window.kind != "nothing_in_front":
             app = FrontApp(window.package, window.activity)
             return None if is_allowed(app, allowed) else window

@@ -1,4 +1,4 @@
-"""The commands that touch a phone's screen, press its keys and type.
+"""Commands that touch a phone's screen, press its keys and type.
 
 Printable ASCII is typed by `input text`, everything else by ADBKeyboard.
 """
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 Touch = Tap | LongPress | Swipe | Drag
 _KEY = re.compile(r"[A-Z0-9_]{1,40}", re.ASCII)
 ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
-"""An input method that types any text it receives by broadcast."""
+"""Input method that types any text it receives by broadcast."""
 _CHOSEN = ("settings", "get", "secure", "default_input_method")
 _BOUND = ("dumpsys", "input_method")
 _NONE = ("", "null")
@@ -35,7 +35,7 @@ Run = Callable[[Sequence[Command], Deadline], list[CommandResult]]
 def input_command(
     action: Touch | Key, size: tuple[int, int], duration_s: float | None = None
 ) -> tuple[str, ...]:
-    """The shell command that performs a touch or a key press."""
+    """Return the shell command that performs a touch or a key press."""
 
     def at(touch: Touch) -> list[str]:
         return [to_pixel(p, n) for point in touch.points for p, n in zip(point, size, strict=True)]
@@ -59,15 +59,15 @@ def input_command(
 
 
 def to_pixel(position: float, length: int) -> str:
-    """The pixel at a position in [0, 1] along a side, as a command argument."""
+    """Convert a position in [0, 1] along a side to a pixel, as a command argument."""
     if not 0 <= position <= 1:
         raise ValueError(f"{position} is outside the screen; positions are in [0, 1]")
-    # 1.0 is the last pixel, not the first one beyond the screen.
+    # 1.0 is the last pixel, not one beyond the screen.
     return str(min(int(position * length), length - 1))
 
 
 def key_code(name: str) -> str:
-    """`KEYCODE_BACK` for `BACK`."""
+    """Return the key code of a key, such as `KEYCODE_BACK` for `BACK`."""
     name = name.upper().removeprefix("KEYCODE_")
     if not _KEY.fullmatch(name):
         raise ValueError(f"{name!r} is not a valid key name")
@@ -87,10 +87,10 @@ class Keyboard:
         self._serial = serial
         self._run = run
         self._old: str | None = None
-        """The input method before ADBKeyboard was selected."""
+        """Input method in use before ADBKeyboard was selected."""
 
     def commands(self, text: str, deadline: Deadline) -> list[Command]:
-        """The commands that type a text into the focused field."""
+        """Return the commands that type a text into the focused field."""
         if "\0" in text:
             raise DeviceError(f"{self._serial}: a NUL cannot be typed")
         try:
@@ -99,7 +99,7 @@ class Keyboard:
             raise DeviceError(f"{self._serial}: a lone surrogate cannot be typed") from error
         if not text:
             return []
-        # Checked every time: a broadcast without a receiver is lost silently.
+        # Check every time: a broadcast without a receiver is silently lost.
         chosen = self._ask(deadline)
         if chosen != ADB_KEYBOARD:
             if text.isascii() and text.isprintable():
@@ -127,7 +127,7 @@ class Keyboard:
             )
         self._old = old
         log.info("%s: typing through ADBKeyboard instead of %s", self._serial, old)
-        # Text sent before the input method is running is lost silently.
+        # Text sent before the input method is running is silently lost.
         while "mBoundToMethod=false" in self._run([_BOUND], deadline)[0].output:
             try:
                 time.sleep(min(_POLL_S, deadline.left_s()))
@@ -136,14 +136,14 @@ class Keyboard:
 
 
 def input_text(text: str) -> list[Command]:
-    """Commands that type printable ASCII."""
+    """Return the commands that type printable ASCII."""
     # `input` reads %s as a space, so a literal %s has to be split across two commands.
     pieces = text.replace("%s", "%\0s").split("\0")
     return [("input", "text", piece.replace(" ", "%s")) for piece in pieces if piece]
 
 
 def broadcasts(text: str) -> list[Command]:
-    """Commands that make ADBKeyboard type any text, in pieces."""
+    """Return the commands that make ADBKeyboard type any text, in pieces."""
     pieces = (text[at : at + _PIECE].encode() for at in range(0, len(text), _PIECE))
     encoded = (base64.b64encode(piece).decode("ascii") for piece in pieces)
     return [("am", "broadcast", "-a", "ADB_INPUT_B64", "--es", "msg", piece) for piece in encoded]

@@ -1,13 +1,14 @@
 """Performs an action on a screen and waits until its effect has settled.
 
-If the app publishes its state, the wait is for the app to handle the touch: its screen and state
-change together, so any later capture shows the effect and two equal captures show it settled.
-Otherwise the wait is for a capture that differs from the one before, then for a second effect.
+If the app publishes its state, wait for the app to handle the touch: its screen and state change
+together, so any later capture shows the effect, and two equal captures show that it has settled.
+Otherwise wait for a capture that differs from the screen before, then for a second effect.
 
-An action that leaves the app, such as a tap on the navigation bar, is never counted by it: as soon
-as another package is in front, that is returned with the app's last state and the settled screen,
-or the screen at the deadline. The screen from before the effect is never returned, unless the app
-publishes nothing and nothing changed within the deadline: an action without effect looks like that.
+The app never counts an action that leaves it, such as a tap on the navigation bar: as soon as
+another package is in front, that package is returned with the app's last state and the settled
+screen, or the screen at the deadline. The screen from before the effect is never returned, unless
+the app publishes nothing and nothing changed within the deadline, as with an action that has no
+effect.
 
 A screen that never rests costs the deadline once: `Settled.moves` reports it, and with `moving` the
 next action does not wait for rest. `AppGuard` does both.
@@ -40,7 +41,7 @@ class Settled:
     frame: Image
     """uint8[H, W, 3], read-only: later screens are compared with it."""
     changed: bool
-    """Whether it differs from the screen before, outside the ignored regions."""
+    """Whether `frame` differs from the screen before, outside the ignored regions."""
     state: AppState | None
     """State that the app published after the action; None if it publishes none."""
     front: str | None
@@ -53,10 +54,10 @@ class Settled:
     """Seconds from the action to the last capture."""
     effect_s: float | None
     """Seconds from the action to the first capture that differs from the screen before; None if
-    none."""
+    no capture differs."""
     captures: int
     front_at_end: str | None
-    """The package in front right after the last capture; None if that is not known."""
+    """The package in front right after the last capture; None if unknown."""
     moves: bool
     """Whether the screen moves on its own, as far as the captures show: the value of `moving` for
     the next action."""
@@ -83,19 +84,23 @@ def act_and_settle(
 
     Args:
         device: the phone.
-        action: what to do.
+        action: the action to perform.
         before: the screen that the action responds to, uint8[H, W, 3].
         package: the app whose published state is read; None reads no state.
-        settle_s: overall deadline, on top of a Wait's own seconds; None takes the device's.
+        settle_s: overall deadline, on top of a Wait's own seconds; None uses the device's.
         mask_top: fraction of the height to ignore at the top: the status bar with its clock.
         ignore: more regions to ignore, such as an app's own clock or a blinking cursor.
         min_captures: minimum number of captures.
         quiet_s: how long to wait for a second effect if the app publishes nothing.
-        state_shows: every new state is visible, so that an unchanged screen is a stale capture.
+        state_shows: whether every new state is visible, so that an unchanged screen means a stale
+            capture.
         before_state: the state when `before` was taken; None reads it before the action.
-        only_in: packages; the action is only performed if one is in front. None: always.
-        moving: the screen never rests: take the first capture after the action was handled.
-        effect_within_s: time of an effect on a moving screen whose app publishes nothing.
+        only_in: packages; the action is performed only if one of them is in front. None performs
+            it always.
+        moving: whether the screen never rests, so that the first capture after the action was
+            handled is taken.
+        effect_within_s: seconds to wait for an effect on a moving screen whose app publishes
+            nothing.
 
     Raises:
         AppNotInFront: no package of `only_in` was in front; nothing was done.
@@ -142,23 +147,23 @@ class _ScreenWatch:
         self.settle_s = settle_s
         self.captures = 0
         self.effect_s: float | None = None
-        """Seconds from the start to the first capture that differs from `before`; None if none
-        does."""
+        """Seconds from the start to the first capture that differs from `before`; None if no
+        capture does."""
         self._same = comparison.matches
         self.next_capture: Image | None = None
-        """A capture that has been made already, since the start."""
+        """A capture already made since the start, to be used as the next one."""
         self.is_still = True
         """Whether the screen rests, as far as the captures show."""
         self.front: str | None = None
-        """The package in front right after the last capture, if that is known."""
-        # Captures that may be the last ask for the package in front as well, if that is wanted.
+        """The package in front right after the last capture, if known."""
+        # Captures that may be the last also ask for the package in front, if it is wanted.
         self._min_captures = min_captures
         self._asks_front = asks_front
         self._start = time.monotonic()
         self._pause_s = _FIRST_PAUSE_S
 
     def capture(self) -> Image:
-        """One more capture, retried on failure until the deadline."""
+        """Capture the screen, retrying on failure until the deadline."""
         self.captures += 1
         while (frame := self._try()) is None:
             self.pause("")
@@ -171,7 +176,7 @@ class _ScreenWatch:
         return not self._same(self.before, frame)
 
     def until_still(self, frame: Image, *, or_last: bool = False) -> Image:
-        """The first capture equal to the previous one; with `or_last`, else the last in time."""
+        """Return the first capture equal to its predecessor; with `or_last`, else the last one."""
         while True:
             following = self.capture()
             still = self.captures >= self._min_captures and self._same(frame, following)
@@ -192,12 +197,12 @@ class _ScreenWatch:
         return self.until_still(frame, or_last=or_last)
 
     def until_quiet(self, frame: Image, quiet_s: float) -> Image:
-        """The screen once it has not changed for `quiet_s`, or at the deadline."""
+        """Return the screen once it has not changed for `quiet_s`, or at the deadline."""
         end_s = self.elapsed_s() + quiet_s
         while self.elapsed_s() < min(end_s, self.settle_s):
             self.pause("")
             following = self.capture()
-            # A further effect starts the wait again.
+            # A further effect restarts the wait.
             if not self._same(frame, following):
                 following = self.until_still(following, or_last=True)
                 end_s = self.elapsed_s() + quiet_s
@@ -205,7 +210,7 @@ class _ScreenWatch:
         return frame
 
     def pause(self, failure: str) -> None:
-        """Pause before the next capture; past the deadline, raise a failure that is not empty."""
+        """Pause before the next capture; past the deadline, raise `failure` unless it is empty."""
         if failure and self.elapsed_s() >= self.settle_s:
             raise DeviceTimeout(f"{failure} within {self.settle_s:g} s")
         time.sleep(self._pause_s)
@@ -231,7 +236,7 @@ class _ScreenWatch:
         return time.monotonic() - self._start
 
     def settled(self, frame: Image, done: "_Handled") -> Settled:
-        """The end of the wait, with the last capture."""
+        """Return the result of the wait, with its last capture."""
         frame.flags.writeable = False
         return Settled(
             frame=frame,
@@ -250,7 +255,7 @@ class _ScreenWatch:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Handled:
-    """Effects of an action known before the screen is captured."""
+    """Effects of an action that are known before the screen is captured."""
 
     state: AppState | None = None
     """The app's last published state; None if it publishes none."""
@@ -285,7 +290,7 @@ def _send_action(
     # The count, not the state, shows that the app is done: many touches change nothing else.
     while now.state is not None and now.state["touches"] <= before.state["touches"]:
         if now.front not in (None, package):
-            # Look again: it may have handled the action since the last look.
+            # Look again: the app may have handled the action since the last look.
             state = device.look(package).state or now.state
             front_s = watch.elapsed_s()
             return _Handled(state=state, front=now.front, front_s=front_s, handled=False, left=True)
@@ -294,7 +299,7 @@ def _send_action(
     if now.state is None:
         return _Handled()
     changed, front_s = _differs(known, now.state), watch.elapsed_s()
-    watch.next_capture = now.screen  # it came with the look
+    watch.next_capture = now.screen  # captured along with the look
     return _Handled(
         state=now.state, front=now.front, front_s=front_s, handled=True, changed=changed
     )
@@ -303,7 +308,7 @@ def _send_action(
 def _capture_moving(
     watch: _ScreenWatch, action: Action, done: _Handled, effect_within_s: float
 ) -> Image:
-    """One capture of a screen that never rests: none shows that an effect has settled."""
+    """Capture a screen that never rests once: no capture can show that an effect has settled."""
     if done.state is None and not touches_nothing(action):
         time.sleep(effect_within_s)
     frame = watch.capture()
@@ -314,12 +319,12 @@ def _capture_moving(
 def _wait_for_effect(
     watch: _ScreenWatch, action: Action, done: _Handled, quiet_s: float, state_shows: bool
 ) -> Image:
-    """The settled screen, by what is known about the action."""
+    """Return the settled screen, waiting according to what is known about the action."""
     if done.left:  # the other app may never rest
         return watch.until_changed_and_still(or_last=True)
     if done.state is not None or touches_nothing(action):
         frame = watch.until_still(watch.capture(), or_last=not state_shows)
-        # Equal captures may be from before the effect, which must show, as the state has changed.
+        # Equal captures may be from before the effect, which must show because the state changed.
         if state_shows and done.changed and not watch.differs(frame):
             frame = watch.until_changed_and_still()
             if watch.effect_s is None:
@@ -328,13 +333,13 @@ def _wait_for_effect(
                     "s ago but its screen did not change: the captures are stale"
                 )
         return frame
-    # An app without published state may show a press first, and its effect some time later.
+    # An app without published state may show the press first, and its effect some time later.
     frame = watch.until_changed_and_still(or_last=not state_shows)
     return frame if watch.effect_s is None else watch.until_quiet(frame, quiet_s)
 
 
 def _differs(known: AppState | None, now: AppState | None) -> bool:
-    """Whether the app's own state changed; touches without effect are counted, too."""
+    """Whether the app's state changed apart from its counters, which count every touch."""
 
     def own(state: AppState) -> dict[str, Any]:
         return {name: value for name, value in state.items() if name not in _COUNTS}

@@ -1,7 +1,7 @@
 """A pool that leases phones to episodes, recovers failed ones, and rejects stale holders.
 
 `lease_ledger` holds the state of leases and phones, `pool_manager` acts on it, `recovery` recovers
-failed phones, `lease` is what an episode holds and how it gets it, and `device_pool` joins these.
+failed phones, `lease` defines the phone that an episode holds, and `device_pool` is the front end.
 """
 
 from agentrl.devices.pool.device_pool import DevicePool

@@ -1,4 +1,4 @@
-"""The phones that the adb server lists, and the routes to each.
+"""Phones listed by the adb server, and the routes to each.
 
 Over USB and Wi-Fi a phone has two serials, but can be leased only once.
 """
@@ -22,37 +22,37 @@ D = TypeVar("D", bound=Device)
 _LOOK_S = 0.5
 
 KnownDevices = dict[str, str]
-"""State of every phone by serial; `device` means ready."""
+"""Maps the serial of every phone to its state; `device` means ready."""
 
 
 class ConnectionRoutes:
-    """The devices that reach each phone of a pool, the preferred one first.
+    """The devices that reach each phone of a pool, in order of preference.
 
-    A phone is named by the first serial it had. Only one thread may modify this.
+    A phone is identified by its first serial. Only one thread may modify this.
     """
 
     def __init__(self, phones: Iterable[Sequence[LeasableDevice]]) -> None:
-        """Name the phones."""
+        """Identify each phone by the serial of its first device."""
         self._to = {devices[0].serial: list(devices) for devices in phones}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._to)
 
     def to(self, phone: str) -> list[LeasableDevice]:
-        """The devices that reach a phone, the preferred one first."""
+        """Return the devices that reach a phone, in order of preference."""
         return list(self._to[phone])
 
     def devices(self) -> list[LeasableDevice]:
-        """The devices of all phones."""
-        # A copy, as other threads read this while a newcomer is added.
+        """Return the devices of all phones."""
+        # Copy, because other threads read this while a newcomer is added.
         return [device for routes in list(self._to.values()) for device in routes]
 
     def device(self, serial: str) -> LeasableDevice:
-        """The device with that serial, which must exist."""
+        """Return the device with this serial, which must exist."""
         return next(device for device in self.devices() if device.serial == serial)
 
     def phone_of(self, device: LeasableDevice) -> str | None:
-        """The known phone that another device reaches; None if it is a new one."""
+        """Return the known phone that another device reaches; None if it reaches a new phone."""
         known = list(self._to.items())
         return next((phone for phone, routes in known if is_same_phone(routes, device)), None)
 
@@ -61,7 +61,7 @@ class ConnectionRoutes:
         self._to.setdefault(device.serial if phone is None else phone, []).append(device)
 
     def prefer(self, phone: str, route: int | None) -> None:
-        """Make the route with that index the preferred one; None changes nothing."""
+        """Make the route with this index the preferred one; None changes nothing."""
         if route:
             routes = self._to[phone]
             routes.insert(0, routes.pop(route))
@@ -83,15 +83,15 @@ def group_by_phone(devices: Iterable[D]) -> list[list[D]]:
 
 
 def is_same_phone(routes: Sequence[Device], device: Device) -> bool:
-    """Whether a device reaches the same phone; by `ro.serialno` alone if that phone is offline."""
+    """Whether a device reaches the same phone; compares only `ro.serialno` if it is offline."""
     if device.serialno() != routes[0].serialno():
         return False
-    # Emulators of one image share their serialno: write a file by one route, look by another.
+    # Emulators of one image share a serialno: write a file over one route, look over another.
     note = f"/data/local/tmp/agentrl.{secrets.token_hex(8)}"
     device.shell("touch", note)
     try:
         return routes[0].batch(("ls", note))[0].code == 0
-    except DeviceError:  # it is offline, and the equal serial number is all there is
+    except DeviceError:  # the phone is offline: rely on the equal serial numbers
         return True
     finally:
         device.shell("rm", "-f", note)

@@ -1,4 +1,4 @@
-"""ADB by adbutils, which is always installed."""
+"""ADB through adbutils, which is always installed."""
 
 import socket
 
@@ -9,7 +9,7 @@ from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline, conn
 
 
 class AdbutilsSocket(AdbSocket, AdbConnection):  # type: ignore[misc]
-    """A connection of adbutils, without its 10 ms pause on closing."""
+    """An adbutils connection, without its 10 ms pause on closing."""
 
     def __init__(self, host: str, port: int, deadline: Deadline) -> None:
         self.deadline = deadline
@@ -30,5 +30,5 @@ class AdbutilsSocket(AdbSocket, AdbConnection):  # type: ignore[misc]
             raise AdbRefused(str(error)) from error
 
     def _safe_connect(self) -> socket.socket:
-        """Overrides adbutils, which would start a server if none is running."""
+        """Override adbutils, which would start a server if none is running."""
         return connect_tcp(*self._address, self.deadline)

@@ -1,4 +1,4 @@
-"""ADB by pure-python-adb, an extra."""
+"""ADB through pure-python-adb, an optional extra."""
 
 import re
 import socket
@@ -20,7 +20,7 @@ _LENGTH = re.compile(rb"[0-9a-fA-F]{4}")
 
 
 class PpadbSocket(AdbSocket, Connection):  # type: ignore[misc]
-    """A connection of pure-python-adb whose reads wait for all requested bytes."""
+    """A pure-python-adb connection whose reads wait for all requested bytes."""
 
     def __init__(self, host: str, port: int, deadline: Deadline) -> None:
         self.deadline = deadline
@@ -30,7 +30,7 @@ class PpadbSocket(AdbSocket, Connection):  # type: ignore[misc]
         except RuntimeError as error:  # ppadb hides the cause behind a message
             raise (error.__context__ or error) from None
         self.raw_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # ppadb requests a reset on closing, which would lose what the server has not read yet.
+        # ppadb requests a reset on closing, which would lose data the server has not read yet.
         self.raw_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
 
     @property
@@ -47,7 +47,7 @@ class PpadbSocket(AdbSocket, Connection):  # type: ignore[misc]
             raise AdbRefused(_PREFIX.sub("", str(error))) from error
 
     def _recv(self, length: int) -> bytes:
-        """The four-letter status, or the length and message after a failure."""
+        """Read the four-letter status, or the length and message after a failure."""
         head = self.read(4)
         if length > 4 and _LENGTH.fullmatch(head):
             return head + self.read(int(head, 16))
