@@ -34,13 +34,13 @@ def replace_linear_layers(policy: nn.Module, names: Iterable[str]) -> None:
             device="meta",
         )
         layer.weight, layer.bias = plain.weight, plain.bias
-        # Otherwise it repacks its weights for some CPUs, in a layout that we could not save.
+        # Otherwise it repacks weights for some CPUs, in a layout that cannot be saved.
         layer.support_avx512bf16_for_cpu = False
         policy.set_submodule(name, layer)
 
 
 def layers(module: nn.Module) -> dict[str, nn.Module]:
-    """The 4-bit layers of a module, by the names of their weights."""
+    """Return the 4-bit layers of a module, by the names of their weights."""
     from bitsandbytes import nn as bnb
 
     return {
@@ -66,23 +66,23 @@ def quantize_into(layer: Any, full: Tensor, device: torch.device) -> None:
 
 
 def num_bytes(weights: int) -> int:
-    """The size of so many quantized weights, with their float32 scales."""
+    """Return the size in bytes of this many quantized weights, with their float32 scales."""
     return weights // 2 + 4 * math.ceil(weights / _BLOCK)
 
 
 def quant_state(parameter: nn.Parameter) -> Any:
-    """The quantization state of a 4-bit weight; None for any other parameter."""
+    """Return the quantization state of a 4-bit weight; None for any other parameter."""
     return getattr(parameter, "quant_state", None)
 
 
 def full_shape(parameter: nn.Parameter) -> tuple[int, ...]:
-    """The shape of the weight, before quantization."""
+    """Return a weight's shape before quantization."""
     state = quant_state(parameter)
     return tuple(parameter.shape if state is None else state.shape)
 
 
 def dequantize(parameter: nn.Parameter) -> Tensor:
-    """A 4-bit weight, dequantized to float32 on the CPU."""
+    """Dequantize a 4-bit weight to float32 on the CPU."""
     from bitsandbytes.functional import dequantize_4bit
 
     found: Tensor = dequantize_4bit(parameter.data, quant_state(parameter))
@@ -105,11 +105,11 @@ def requantize_into(parameter: nn.Parameter, full: Tensor) -> None:
 def dequantize_tensors(
     tensors: Mapping[str, Tensor], shape_of_name: Callable[[str], Sequence[int]]
 ) -> dict[str, Tensor]:
-    """Dequantize the tensors that `state_tensors` named, to float32.
+    """Dequantize tensors named by `state_tensors` to float32.
 
     Args:
-        tensors: by name; those that are not in 4 bits are returned unchanged.
-        shape_of_name: the shape of a weight before quantization, by name.
+        tensors: tensors by name; those that are not in 4 bits are returned unchanged.
+        shape_of_name: returns a weight's shape before quantization.
     """
     found = {name: t for name, t in tensors.items() if not name.endswith(_SCALES)}
     for name in tensors.keys() - found.keys():
@@ -121,12 +121,12 @@ def dequantize_tensors(
 def dequantized_shapes(
     stored: Mapping[str, tuple[int, ...]], shape_of_name: Callable[[str], tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes that `dequantize_tensors` would return.
+    """Return the shapes of the tensors that `dequantize_tensors` would return.
 
     Args:
-        stored: shapes of the tensors that `state_tensors` named.
-        shape_of_name: the shape of a weight before quantization, by name. A byte holds two
-            weights: where the sizes do not match, the shape in bytes is stored.
+        stored: shapes of tensors named by `state_tensors`.
+        shape_of_name: returns a weight's shape before quantization. A byte holds two weights; if
+            the sizes do not match, the stored shape is kept.
     """
     found = {name: shape for name, shape in stored.items() if not name.endswith(_SCALES)}
     for name in stored.keys() - found.keys():
@@ -153,7 +153,7 @@ def _dequantize(data: Tensor, scales: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def quantize_roundtrip(full: Tensor) -> Tensor:
-    """A weight quantized to 4 bits and back, as float32."""
+    """Quantize a weight to 4 bits and back, and return it as float32."""
     from bitsandbytes.functional import quantize_4bit
 
     data, state = quantize_4bit(full, blocksize=_BLOCK, quant_type=_FORMAT)
@@ -161,15 +161,15 @@ def quantize_roundtrip(full: Tensor) -> Tensor:
 
 
 def scale_name(name: str) -> str:
-    """The name of the scales of a 4-bit weight in `state_tensors`."""
+    """Return the name of a 4-bit weight's scales in `state_tensors`."""
     return f"{name}{_SCALES}"
 
 
 def is_scale(name: str) -> bool:
-    """True for the name of a 4-bit weight's scales."""
+    """Whether a name belongs to a 4-bit weight's scales."""
     return name.endswith(_SCALES)
 
 
 def state_tensors(name: str, parameter: nn.Parameter) -> dict[str, Tensor]:
-    """The tensors that a 4-bit weight consists of, by name, sharing their memory."""
+    """Return the tensors of a 4-bit weight by name, sharing their memory."""
     return {name: parameter.data, f"{name}{_SCALES}": quant_state(parameter).absmax}

@@ -1,6 +1,6 @@
 """Updates on fixed data sets: the likelihood of replies, preferences, and rewards.
 
-Shapes: S sequences of a step, P pairs; the two answers of a pair follow each other, the better one
+Shapes: S sequences of a step, P pairs. The two answers of a pair are adjacent, the better answer
 first.
 """
 
@@ -28,8 +28,9 @@ from agentrl.types import Batch, LabeledSequence, PreferenceSequence, TokenSeque
 
 _TEMPERATURE = 1.0
 Objective = Callable[[Sequence[TokenSequence], Tensor], tuple[Tensor, dict[str, float]]]
-"""Takes S sequences and float64[S] numbers of the model that is trained; returns the loss, which
-carries a gradient by the numbers, and metrics, `count` of examples among them."""
+"""Takes S sequences and the trained model's float64[S] numbers for them. Returns the loss,
+differentiable with respect to the numbers, and metrics including `count`, the number of
+examples."""
 
 
 class OfflineUpdate(Protocol):
@@ -48,8 +49,8 @@ class SupervisedUpdate:
     """Supervised training of a rank's policy on the sampled tokens.
 
     Args:
-        policy: is trained.
-        optimizer: the policy's, or one of the supervised steps alone.
+        policy: model to train.
+        optimizer: the policy's optimizer, or a separate one for supervised steps.
         batcher: gives this rank its micro-batches.
     """
 
@@ -78,7 +79,7 @@ class SupervisedUpdate:
         return result
 
     def measure(self, sequences: Sequence[TokenSequence]) -> dict[str, float]:
-        """See `Learner.offline_loss`; the count is that of tokens."""
+        """See `Learner.offline_loss`; `count` is the number of tokens."""
         metrics = MetricAccumulator(self._batcher.rank)
         for micro in self._batcher.shard(with_loss_weights(sequences, "token_mean")):
             logprobs, _, hits = self._policy.forward_only(micro.batch, _TEMPERATURE)
@@ -95,15 +96,15 @@ class SupervisedUpdate:
 class SequenceUpdate:
     """Training on a loss of one number per sequence, such as the log-probability of an answer.
 
-    A first pass computes the numbers, a second one the gradient: each sequence counts with the
-    derivative of the loss by its number. So the sequences of an example may be computed in
-    different micro-batches and by different ranks, and the gradient is exact.
+    A first pass computes the numbers, a second pass the gradient: each sequence is weighted by the
+    derivative of the loss with respect to its number. The gradient is therefore exact even if an
+    example's sequences are in different micro-batches or on different ranks.
 
     Args:
-        model: is trained.
-        arguments: of its forward pass, after the batch.
-        objective: the loss.
-        optimizer: of the model.
+        model: model to train.
+        arguments: arguments of the model's forward pass, after the batch.
+        objective: computes the loss.
+        optimizer: the model's optimizer.
         batcher: gives this rank its micro-batches.
     """
 
@@ -128,7 +129,7 @@ class SequenceUpdate:
 
         metrics = MetricAccumulator(self._batcher.rank)
         total = self._batcher.backward(list(zip(sequences, gradients, strict=True)), numbers)
-        # What was summed has the gradient of the loss, but not its value.
+        # `summed` has the gradient of the loss, but not its value.
         summed, grad_norm = self.optimizer.step(lr, total)
         metrics.add_step(lr=lr, loss=loss + 0.0 * summed, grad_norm=grad_norm)
         result = metrics.means()
@@ -146,7 +147,7 @@ class SequenceUpdate:
     def _evaluate(
         self, sequences: Sequence[TokenSequence]
     ) -> tuple[float, list[float], dict[str, float]]:
-        """The loss, its derivatives [S] by the sequences' numbers, and metrics."""
+        """Return the loss, its derivatives [S] by the sequences' numbers, and metrics."""
         numbers = sequence_sums(self._batcher, self._model, self._arguments, sequences)
         numbers.requires_grad_()
         loss, metrics = self._objective(sequences, numbers)
@@ -160,7 +161,7 @@ def sequence_sums(
     arguments: Sequence[Any],
     sequences: Sequence[TokenSequence],
 ) -> Tensor:
-    """float64[S] the sums of a model's numbers over each sequence's sampled tokens."""
+    """Return float64[S], a model's numbers summed over each sequence's sampled tokens."""
 
     def forward(batch: Batch) -> tuple[Tensor, None]:
         return _per_token(model.forward_only(batch, *arguments)), None
@@ -171,7 +172,7 @@ def sequence_sums(
 
 
 def _per_token(found: Any) -> Tensor:
-    """[N] the log-probabilities among a model's scores, or its only output."""
+    """Return the log-probabilities among a model's scores, or its only output, [N]."""
     numbers: Tensor = found[0] if isinstance(found, tuple) else found
     return numbers
 
@@ -183,18 +184,18 @@ def preference_update(
     optimizer: Optimizer,
     batcher: MicroBatcher,
 ) -> SequenceUpdate:
-    """Training on pairs of answers.
+    """Return an update that trains a policy on pairs of answers.
 
     Metrics: the loss; accuracy, the fraction of pairs whose better answer has the higher implicit
-    reward, where ties count one half (TRL counts them as wrong, so that it is 0 before training);
-    margin, the mean difference of these rewards, and their means as reward_chosen and
-    reward_rejected; logprob_chosen and logprob_rejected, means of whole answers.
+    reward, where ties count one half (TRL counts them as wrong, so its accuracy is 0 before
+    training); margin, the mean difference of these rewards; reward_chosen and reward_rejected,
+    their means; logprob_chosen and logprob_rejected, mean log-probabilities of whole answers.
 
     Args:
-        policy: is trained.
-        reference: a frozen copy of it; None if the loss needs none.
-        config: the loss.
-        optimizer: of the policy.
+        policy: model to train.
+        reference: a frozen copy of the policy; None if the loss needs no reference.
+        config: settings of the loss.
+        optimizer: the policy's optimizer.
         batcher: gives this rank its micro-batches.
     """
 
@@ -225,15 +226,16 @@ def preference_update(
 def reward_update(
     model: ShardedModel[Any], config: RewardModelConfig, optimizer: Optimizer, batcher: MicroBatcher
 ) -> SequenceUpdate:
-    """Training of a reward model on pairs, or on labeled replies.
+    """Return an update that trains a reward model on pairs or labeled replies.
 
-    Metrics of pairs: as `preference_update`, of the model's rewards. Of labeled replies: the
-    cross-entropy as the loss, and accuracy, the fraction on the right side of 0.
+    Metrics of pairs: those of `preference_update` for the model's rewards, without
+    log-probabilities. Metrics of labeled replies: the cross-entropy as loss, and accuracy, the
+    fraction of rewards on the right side of 0.
 
     Args:
-        model: is trained; its only number of a sequence is the reward.
-        config: the loss.
-        optimizer: of the model.
+        model: model to train; its only output for a sequence is the reward.
+        config: settings of the loss.
+        optimizer: the model's optimizer.
         batcher: gives this rank its micro-batches; must read last tokens.
     """
 
@@ -263,7 +265,7 @@ def _label_of(sequence: TokenSequence) -> float:
 
 
 def _margins(sequences: Sequence[TokenSequence]) -> Tensor:
-    """[P] the margins of pairs."""
+    """Return the pairs' margins, [P]."""
     return torch.tensor([_margin_of(sequence) for sequence in sequences[::2]])
 
 
@@ -273,7 +275,7 @@ def _margin_of(sequence: TokenSequence) -> float:
 
 
 def _compared(chosen: Tensor, rejected: Tensor) -> dict[str, float]:
-    """Metrics of P pairs, and their number."""
+    """Compute the metrics of P pairs, including their number."""
     right = (1 + (chosen - rejected).sign()) / 2
     return {
         "accuracy": right.mean().item(),

@@ -16,21 +16,22 @@ from agentrl.training.learner.parallel.sharding import local_shard, num_copies, 
 _log = logging.getLogger(__name__)
 
 MAX_SKIPS = 5
-"""Skipped steps in a row of one optimizer that end the run: its model has diverged."""
+"""Number of consecutive skipped steps of an optimizer that end the run, because the model has
+diverged."""
 
 
 class Optimizer:
     """AdamW (arXiv:1711.05101) on this rank's shards, as plain tensors.
 
-    AdamW is elementwise, so each rank steps its shards alone; as plain tensors they share one fused
-    kernel. Moments are allocated at once, so that a lack of memory is noticed before any episode.
+    AdamW is elementwise, so each rank steps its own shards; as plain tensors, they share one fused
+    kernel. Moments are allocated immediately, to notice a lack of memory before any episode.
 
     Args:
-        parameters: by name, sharded or not; those that require no gradient are skipped.
+        parameters: parameters by name, sharded or not; skips those that require no gradient.
         remainders: lower bits of this rank's shards of bfloat16 parameters, by name; see `join`.
-        weight_decay: per step, multiplied by the learning rate; see `decays`.
-        offload_moments: whether they are kept in CPU memory.
-        lr_setting: key of the learning rate, to name in errors.
+        weight_decay: weight decay per step, multiplied by the learning rate; see `decays`.
+        offload_moments: whether to keep moments in CPU memory.
+        lr_setting: key of the learning rate, for error messages.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Optimizer:
         self._parameters = {n: p for n, p in parameters.items() if p.requires_grad}
         self._rank = rank
         self._grad_clip = grad_clip
-        # Views of the shards: a step changes the model itself.
+        # These are views of the shards, so a step changes the model itself.
         shards = {n: local_shard(p).detach() for n, p in self._parameters.items()}
         self._copies = {n: num_copies(p) for n, p in self._parameters.items()}
         self._steps = dict.fromkeys(self._parameters, 0)
@@ -72,28 +73,28 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, lr: float, loss: Tensor) -> tuple[float, float]:
-        """Clip, step and clear the gradients; skip the step if loss or norm are not finite.
+        """Clip, step and clear the gradients; skip the step if loss or norm is not finite.
 
         Args:
             lr: learning rate.
             loss: this rank's part of the loss.
 
         Returns:
-            The loss summed over all ranks, and the global gradient norm before clipping; one of
-            them is not finite if the step was skipped.
+            The loss summed over all ranks, and the global gradient norm before clipping. If the
+            step was skipped, at least one of the two is not finite.
 
         Raises:
-            LearnerError: `MAX_SKIPS` steps in a row were skipped.
+            LearnerError: `MAX_SKIPS` consecutive steps were skipped.
         """
         gradients, stepped = {}, []
         for name, parameter in self._parameters.items():
             if parameter.grad is not None:
                 stepped.append(name)
-                # A rank may have no row of a small parameter, but counts its steps all the same.
+                # A rank may have no row of a small parameter, but still counts its steps.
                 if (gradient := local_shard(parameter.grad)).numel():
                     gradients[name] = gradient
             parameter.grad = None
-        # Each shard counts once, on however many ranks it is. Loss and norm take one collective.
+        # Count each shard once, however many ranks hold it. Sum loss and norm in one collective.
         norms = torch._foreach_norm([*gradients.values()], 2, torch.float32) if gradients else ()
         squares = (
             norm.square() / self._copies[name] for name, norm in zip(gradients, norms, strict=True)
@@ -117,7 +118,7 @@ class Optimizer:
         return total, norm
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """The state by parameter name, sharded like the parameters, sharing its memory."""
+        """Return the state by parameter name, sharded like the parameters, sharing its memory."""
         return {
             f"{name}/{part}": state_dtensor(tensor, parameter)
             for name, parameter in self._parameters.items()
@@ -140,7 +141,7 @@ class Optimizer:
 
     @property
     def steps(self) -> dict[str, int]:
-        """Number of steps each parameter has taken; the same on every rank."""
+        """The number of steps each parameter has taken; the same on every rank."""
         return dict(self._steps)
 
     @steps.setter
@@ -156,14 +157,14 @@ def decays(name: str, parameter: Tensor) -> bool:
 
 
 def learning_rate(config: OptimConfig, past: float, step: int) -> float:
-    """Learning rate of one optimizer step: linear warmup, then decay over the run.
+    """Return the learning rate of an optimizer step: linear warmup, then decay over the run.
 
     Args:
         config: optimizer settings of the policy.
-        past: fraction of the training steps that are done, in [0, 1].
+        past: fraction of training steps done, in [0, 1].
         step: number of optimizer steps taken before this one.
     """
-    # Decay is by training steps, warmup by optimizer steps, of which a training step may have many.
+    # Decay counts training steps; warmup counts optimizer steps, several per training step.
     left = 1 - past if config.lr_schedule == "linear" else 0.5 * (1 + math.cos(math.pi * past))
     lr = config.lr * (config.lr_final_ratio + (1 - config.lr_final_ratio) * left)
     is_warmup = step + 1 < config.lr_warmup_steps

@@ -41,14 +41,14 @@ class ShardedModel(Generic[S]):
     """A model sharded over the ranks.
 
     Args:
-        wrap: wraps the loaded Hugging Face model in the module to call, given its adapter.
+        wrap: class that wraps the loaded Hugging Face model, given the model and its adapter.
         train: precision, sharding and checksums.
         folder: the model to start from, in the Hugging Face format.
         frozen: True for a reference that is never trained.
         opened: opens the model and its weights.
 
     Raises:
-        ConfigError: it cannot be loaded.
+        ConfigError: the model cannot be loaded.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class ShardedModel(Generic[S]):
         self._folder, self._rank = folder, rank
         self._checked = train.check_weights
         self.dtype: torch.dtype = getattr(torch, config.dtype)
-        """Type of published weights."""
+        """Dtype of published weights."""
         self._lora = None if frozen or not config.lora.rank else config.lora
-        # Loaded in the compute dtype, which decides whether flash-attn is used; master weights are
+        # Load in the compute dtype, which decides whether flash-attn is used; master weights are
         # converted below.
         is_sdpa = rank.slice is not None and config.attention == "auto"
         attention = "sdpa" if is_sdpa else config.attention
@@ -78,7 +78,7 @@ class ShardedModel(Generic[S]):
         )
         model_adapter.prepare(policy)
         policy.requires_grad_(not frozen)
-        # The order matters from here to `shard`: each step changes the modules that the next finds.
+        # From here to `shard`, order matters: each step changes the modules that the next sees.
         if config.freeze_vision:
             for name, parameter in policy.named_parameters():
                 if model_adapter.is_vision(name):
@@ -108,17 +108,17 @@ class ShardedModel(Generic[S]):
             for name, p in self.module.named_parameters()
             if p.requires_grad and p.dtype == torch.bfloat16
         }
-        """int16 the lower bits of this rank's shards of the weights, by their names in `module`;
+        """Lower bits (int16) of this rank's weight shards, by the weights' names in `module`;
         empty unless `train.master_dtype` is `bfloat16`. See `adamw.join`."""
         self._read(itertools.chain(stored, self._stored_score()), loaded)
 
     def _stored_score(self) -> Iterator[tuple[str, WeightSlice]]:
-        """The scalar head of a reward model, which a language model's class does not read."""
+        """Yield a reward model's scalar head, which a language model's class does not read."""
         if SCORE in self._named() and (score := open_files(self._folder).get(SCORE)) is not None:
             yield SCORE, score
 
     def _prepare_attention(self, attention: str, train: TrainConfig) -> None:
-        """Choose the decoder's attention: in blocks, or over slices of rows, or the model's own."""
+        """Choose the decoder's attention: by blocks, over slices of rows, or the model's own."""
         self.module.uses_blocks = flex_attention.prepare(
             self.module.policy,
             attention,
@@ -139,8 +139,8 @@ class ShardedModel(Generic[S]):
         if recompute:
             policy = self.module.policy
             policy.gradient_checkpointing_enable({"use_reentrant": False})
-            # Only reentrant checkpointing needs inputs with gradients, and with them a frozen
-            # vision tower would keep activations and run backward.
+            # Only reentrant checkpointing needs inputs with gradients, which would make a frozen
+            # vision tower keep activations and run backward.
             policy.disable_input_require_grads()
             if train.activation_offload and self._rank.device.type != "cpu":
                 activation_offload.enable(policy)
@@ -149,13 +149,13 @@ class ShardedModel(Generic[S]):
 
     @torch.no_grad()
     def forward_only(self, *args: Any) -> Any:
-        """A forward pass without gradient, after which the model is sharded as before."""
+        """Run a forward pass without gradient, and reshard the model."""
         found = self.module(*args)
         reshard(self.module)
         return found
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the weights that `iter_full_weights` yields, by name."""
+        """Return the shapes of the weights that `iter_full_weights` yields, by name."""
         return {
             plain: four_bit_weights.full_shape(p)
             for name, p in self._named().items()
@@ -163,7 +163,7 @@ class ShardedModel(Generic[S]):
         }
 
     def iter_full_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The full weights one by one, on this rank's device, in `model.dtype`, adapters merged.
+        """Yield the full weights on this rank's device, in `model.dtype`, with merged adapters.
 
         A collective call: every rank must exhaust the iterator.
         """
@@ -171,14 +171,17 @@ class ShardedModel(Generic[S]):
             yield plain, self._merged(parts, self.dtype)
 
     def _with_adapters(self) -> Iterator[tuple[str, dict[str, nn.Parameter]]]:
-        """Each weight's name without adapters; the weight, and its adapter's if it has one."""
+        """Yield each weight's name without adapters, and the weight with its adapter's, if any."""
         own = self._named()
         for name in own:
             if (plain := lora_adapters.base_name(name)) is not None:
                 yield plain, {n: own[n] for n in (name, *lora_adapters.adapter_names(name))}
 
     def _merged(self, parts: Mapping[str, nn.Parameter], dtype: torch.dtype | None) -> Tensor:
-        """A full weight with its adapter; None keeps the dtype. A collective call."""
+        """Return a full weight with its adapter merged; a collective call.
+
+        `dtype=None` keeps the dtype.
+        """
         if len(parts) == 1:
             (weight,) = parts.values()
             return self._full(weight, dtype)
@@ -188,7 +191,10 @@ class ShardedModel(Generic[S]):
         return tensor if dtype is None else tensor.to(dtype)
 
     def _full(self, parameter: nn.Parameter, dtype: torch.dtype | None = None) -> Tensor:
-        """The full tensor on this rank's device, maybe the parameter itself; a collective call."""
+        """Return the full tensor on this rank's device; a collective call.
+
+        May return the parameter itself.
+        """
         if four_bit_weights.quant_state(parameter) is None:
             return gather_full(parameter, dtype).to(self._rank.device)
         full = four_bit_weights.dequantize(parameter).to(self._rank.device)
@@ -199,17 +205,17 @@ class ShardedModel(Generic[S]):
         weights: Iterator[tuple[str, Tensor]],
         write: Callable[[Iterator[tuple[str, Tensor]]], None],
     ) -> None:
-        """Write weights that all ranks gather; a collective call, also if writing fails."""
+        """Write weights that all ranks gather; a collective call even if writing fails."""
         try:
             if self._rank.number == 0:
                 write(weights)
         finally:
-            # Each weight is gathered from all ranks, which would wait for one that stops early.
+            # Exhaust the iterator: gathering a weight blocks until every rank takes part.
             for _ in weights:
                 pass
 
     def _layout(self) -> dict[str, Tensor]:
-        """The published weights on the meta device, by name."""
+        """Return the published weights on the meta device, by name."""
         return {
             name: torch.empty(shape, dtype=self.dtype, device="meta")
             for name, shape in self.shapes().items()
@@ -233,9 +239,9 @@ class ShardedModel(Generic[S]):
 
     @torch.no_grad()
     def copy_from(self, other: "ShardedModel[Any]") -> None:
-        """Copy the weights, adapters included, of a model that is sharded in the same way.
+        """Copy the weights, including adapters, of a model that is sharded in the same way.
 
-        Weights that only one of the two models has are left alone.
+        Weights that only one of the models has are left alone.
         """
         theirs = other.state_tensors()
         for name, tensor in self.state_tensors().items():
@@ -249,9 +255,10 @@ class ShardedModel(Generic[S]):
 
     @torch.no_grad()
     def copy_merged(self, other: "ShardedModel[Any]") -> None:
-        """Copy the weights of a model on the same ranks, its adapters merged; a collective call.
+        """Copy the weights of a model on the same ranks, merging its adapters; a collective call.
 
-        Shards are copied where they are; only weights with adapters are gathered, one at a time.
+        Most weights are copied shard by shard; only weights with adapters are gathered, one at a
+        time.
         """
         own = self._named()
         for plain, parts in other._with_adapters():
@@ -264,7 +271,7 @@ class ShardedModel(Generic[S]):
             remainder.zero_()
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """The sharded master weights by name, sharing their memory."""
+        """Return the sharded master weights by name, sharing their memory."""
         found: dict[str, Tensor] = {}
         for name, p in self._named().items():
             plain = four_bit_weights.quant_state(p) is None
@@ -272,7 +279,7 @@ class ShardedModel(Generic[S]):
         return found
 
     def weights(self) -> dict[str, Tensor]:
-        """The full weights by name, on the CPU, in `model.dtype`; a collective call."""
+        """Return the full weights by name, on the CPU, in `model.dtype`; a collective call."""
         return {name: tensor.cpu().clone() for name, tensor in self.iter_full_weights()}
 
     def save(self, path: Path) -> None:
@@ -295,25 +302,25 @@ class ShardedModel(Generic[S]):
         self._on_rank_0(self.iter_full_weights(), write)
 
     def load(self, path: Path) -> None:
-        """Read weights that `save` or `export` wrote, each rank its shards; resets the adapters.
+        """Read this rank's shards of weights that `save` or `export` wrote, and reset the adapters.
 
         Args:
             path: a safetensors file, or the folder of an exported model.
 
         Raises:
-            ConfigError: they belong to another model, or the file holds no weights.
+            ConfigError: the weights belong to another model, or the file holds no weights.
         """
         files = open_files(path)
         found = {name: tuple(weight.get_shape()) for name, weight in files.items()}
         weights: Iterable[tuple[str, WeightSlice]] = files.items()
         folder = path if path.is_dir() else path.parent
         if not self.shapes().items() <= found.items() and (folder / "config.json").is_file():
-            # An exported model, whose files have the names and shapes of the Hub.
+            # An exported model's files use the Hub's names and shapes.
             model, weights = open_model(folder, headless=self.module.headless)
             found = {name: tuple(p.shape) for name, p in model.state_dict().items()}
         _check_shapes(self.shapes(), found)
         self._read(weights)
-        # The weights that were read have the adapters merged: these start from zero again.
+        # The loaded weights include merged adapters, so adapters start from zero again.
         for name, parameter in self._named().items():
             if lora_adapters.is_lora_b(name):
                 local_shard(parameter).detach().zero_()
@@ -328,9 +335,9 @@ class ShardedModel(Generic[S]):
         """Fill this rank's shards, holding one weight at a time.
 
         Args:
-            weights: by their names without adapters; others are ignored.
-            loaded: convert each weight to this dtype before it becomes the parameter's; by the
-                parameter's name.
+            weights: weights by their names without adapters; unknown names are ignored.
+            loaded: dtype by parameter name, to convert each weight to before converting it to the
+                parameter's dtype.
         """
         own = dict(self.module.named_parameters(remove_duplicate=False))
         names = {lora_adapters.base_name(n.removeprefix(_PREFIX)): n for n in own}
@@ -352,12 +359,12 @@ class ShardedModel(Generic[S]):
 
 
 def _compile_layers(module: Backbone) -> None:
-    """Compile each of the decoder's layers, within gradient checkpointing and FSDP's hooks."""
-    # The compiler does not treat FSDP's modules as plain ones. It would make symbols of their
-    # integers, such as the size of a head, and FlexAttention's GPU kernel rejects those.
+    """Compile each decoder layer, inside gradient checkpointing and FSDP's hooks."""
+    # The compiler treats FSDP's modules specially: it would turn their integers, such as the head
+    # size, into symbols, which FlexAttention's GPU kernel rejects.
     torch._dynamo.config.specialize_int = True
     for layer in module.layers():
-        # All layers share one code, which is compiled for each kind of layer and of mask, with and
+        # All layers share one code object. It is compiled for each kind of layer and mask, with and
         # without gradient, and for batches of one row; sizes are symbols.
         compiled = torch.compile(layer.forward, dynamic=True, recompile_limit=64)  # type: ignore[call-overload]
         layer.forward = compiled

@@ -1,1 +1,1 @@
-"""The model that a rank computes: without a head, or with one for log-probabilities or rewards."""
+"""The model that a rank computes: its backbone, and heads for log-probabilities or rewards."""

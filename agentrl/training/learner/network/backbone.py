@@ -22,13 +22,13 @@ class Backbone(nn.Module):
     """A Hugging Face model up to its last hidden states; the unit of sharding.
 
     Raises:
-        ConfigError: the decoder has layers whose attention is not supported.
+        ConfigError: the decoder has layers with unsupported attention.
     """
 
     # Any: Hugging Face models share no type beyond Module.
     policy: Any
     headless = False
-    """Whether the model's output head is dropped, and may be missing in its files."""
+    """Whether the model's output head is dropped, and may be missing from its files."""
 
     def __init__(self, policy: nn.Module, model_adapter: ModelAdapter) -> None:
         super().__init__()
@@ -36,25 +36,25 @@ class Backbone(nn.Module):
         self.model_adapter = model_adapter
         attention_masks.check_layers(self.policy.config.get_text_config())
         self.slice: Slice | None = None
-        """This rank's columns of every row under sequence parallelism, for which the model has
-        been prepared; None computes whole rows."""
+        """This rank's columns of every row if the model is prepared for sequence parallelism; None
+        computes whole rows."""
         self.uses_blocks = False
         """Whether the attention takes block masks; see `flex_attention.prepare`."""
 
     @property
     def supports_masks(self) -> bool:
-        """Whether the decoder's attention supports masks: flash-attn's kernels alone do not."""
+        """Whether the decoder's attention supports masks; only flash-attn's kernels do not."""
         settings: Any = self.policy.config.get_text_config()
         return self.uses_blocks or "flash" not in str(settings._attn_implementation)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """[B * l, hidden] the last hidden states, one row per flat position.
+        """Return the last hidden states, [B * l, hidden], one row per flat position.
 
         l is L, or under sequence parallelism the width of this rank's slice; see `Slice.mine`.
         """
         own = self.slice.of if self.slice is not None else _whole
         seen = self._image_arguments(batch)
-        # Before the decoder, as all ranks gather in the same order.
+        # Run this before the decoder: all ranks must gather in the same order.
         untouched = None if seen else self._untouched_vision(batch.token_ids.device)
         states: Tensor = self.policy.base_model(
             input_ids=own(batch.token_ids),
@@ -67,10 +67,10 @@ class Backbone(nn.Module):
         return states if untouched is None else states + untouched
 
     def _attention(self, batch: Batch) -> dict[str, Any]:
-        """Arguments of the forward pass that define which tokens attend to which."""
+        """Return the forward arguments that define which tokens attend to which."""
         if batch.has_branches and not self.supports_masks:
             return attention_masks.sequence_bounds(batch.subtree_ends)
-        # Where rows hold one sequence each, transformers' own causal masks are right.
+        # If each row holds one sequence, transformers' own causal masks are right.
         mask = None
         settings: Any = self.policy.config.get_text_config()
         within_images = self.model_adapter.attends_within_images and bool(batch.pixels)
@@ -78,7 +78,7 @@ class Backbone(nn.Module):
         if batch.has_branches or within_images or is_limited:
             ends = batch.subtree_ends
             if self.slice is not None:
-                # Padding columns get an end beyond all columns, which no token of a sample has.
+                # Mark padding with an end beyond all columns, which no sample's token has.
                 length = self.slice.count * self.slice.width(ends.shape[1])
                 ends = self.slice.padded(ends, fill=length)
             images = self._is_image(batch.token_ids) if within_images else None
@@ -90,14 +90,14 @@ class Backbone(nn.Module):
         return {"attention_mask": mask, "ulysses": self.slice}
 
     def _is_image(self, token_ids: Tensor) -> Tensor:
-        """Bool of the same shape, True on the tokens of images."""
+        """Return a bool tensor of the same shape, True on image tokens."""
         return token_ids.eq(int(self.model_adapter.image_token_id or 0))
 
     def _image_arguments(self, batch: Batch) -> dict[str, Any]:
-        """Arguments of the forward pass for images; empty without images.
+        """Return the forward arguments for images; empty without images.
 
-        An image that occurs several times is encoded once; one outside this rank's slice is not
-        encoded at all.
+        An image that occurs several times is encoded once; images outside this rank's slice are
+        not encoded at all.
         """
         if not batch.pixels:
             return {}
@@ -116,8 +116,8 @@ class Backbone(nn.Module):
         if len(looked) < len(sizes):
             pixels = self.model_adapter.select_images(pixels, looked)
         pixels = self.model_adapter.expand_pixels(pixels)
-        # Encoded here and not inside the model, so that the decoder's attention arguments do not
-        # reach the vision tower.
+        # Encode images here, not inside the model, so that the decoder's attention arguments do
+        # not reach the vision tower.
         seen = self.model_adapter.encode_images(self.policy.base_model, pixels)
         places = {place: number for number, place in enumerate(looked)}
 
@@ -129,7 +129,7 @@ class Backbone(nn.Module):
 
         own = laid_out(seen.pooler_output)
         seen.pooler_output = torch.cat(own) if self.model_adapter.joins_images else own
-        # Some models add features of earlier vision layers to the decoder's.
+        # Some models add features of earlier vision layers to the decoder's hidden states.
         if layers := getattr(seen, "deepstack_features", None):
             seen.deepstack_features = [laid_out(layer) for layer in layers]
         return {"mm_encoder_outputs": {"image": seen}}
@@ -138,7 +138,7 @@ class Backbone(nn.Module):
         """Return bool[tokens] on the CPU for each image in the rows: True for tokens in the slice.
 
         Args:
-            batch: with images.
+            batch: batch with images.
             sizes: number of tokens of each image in the rows.
         """
         assert self.slice is not None
@@ -147,9 +147,10 @@ class Backbone(nn.Module):
         return list(torch.split(own.cpu(), list(sizes)))
 
     def _untouched_vision(self, device: torch.device) -> Tensor:
-        """Zero; gives the vision tower a gradient, as ranks with images wait to reduce theirs.
+        """Return zero, connected to the vision tower so that it gets a gradient.
 
-        Where the tower is gathered apart, they also wait to gather it: a blank image is encoded.
+        Ranks with images wait for this rank to reduce the tower's gradients. If the tower is
+        gathered separately, they also wait for it to gather, so this encodes a blank image.
         """
         parts = [p.sum() for p in self.vision() if p.requires_grad and not isinstance(p, DTensor)]
         if any(isinstance(tower, FSDPModule) for tower in self.towers()):
@@ -163,14 +164,14 @@ class Backbone(nn.Module):
         return sum(parts, torch.zeros((), device=device)) * 0.0
 
     def layers(self) -> Iterator[nn.Module]:
-        """The decoder's blocks, the units of layer-wise sharding."""
+        """Return the decoder's blocks, the units of layer-wise sharding."""
         return self.model_adapter.blocks(self.policy)
 
     def parts(self) -> Iterator[nn.Module]:
-        """Modules besides the layers that are gathered apart in layer-wise sharding.
+        """Return the modules other than layers that layer-wise sharding gathers separately.
 
-        The output head is not one of them: it is used chunk by chunk, in both passes, and so is an
-        embedding that is tied to it.
+        Excludes the output head, which is used chunk by chunk in both passes, and an embedding
+        tied to it.
         """
         yield from self.towers()
         embedding, head = self.policy.get_input_embeddings(), self.policy.get_output_embeddings()
@@ -178,7 +179,7 @@ class Backbone(nn.Module):
             yield embedding
 
     def towers(self) -> Iterator[nn.Module]:
-        """The outermost modules of vision that have parameters."""
+        """Return the outermost vision modules that have parameters."""
         is_vision = self.model_adapter.is_vision
         for name, module in self.policy.named_modules():
             is_outermost = is_vision(name) and not is_vision(name.rpartition(".")[0])
@@ -186,23 +187,23 @@ class Backbone(nn.Module):
                 yield module
 
     def vision(self) -> Iterator[nn.Parameter]:
-        """The parameters of the vision tower; empty for a text-only model."""
+        """Return the vision tower's parameters; empty for a text-only model."""
         is_vision = self.model_adapter.is_vision
         yield from (p for name, p in self.policy.named_parameters() if is_vision(name))
 
     def attention_break_even(self) -> float:
-        """Row length, in tokens, at which attention costs as much as the rest of the decoder."""
+        """Return the row length, in tokens, at which attention costs as much as other layers."""
         layers = list(self.layers())
         size = sum(p.numel() for layer in layers for p in layer.parameters())
         hidden: int = self.policy.config.get_text_config().hidden_size
         return size / max(1, 2 * hidden * len(layers))
 
     def image_token_cost(self) -> float:
-        """Cost of encoding one image token, relative to one token of the decoder's layers."""
+        """Return the cost of encoding an image token, relative to a token in the decoder."""
         decoder = sum(p.numel() for layer in self.layers() for p in layer.parameters())
         vision = list(self.vision())
         size = sum(p.numel() for p in vision) * self.model_adapter.patches_per_token
-        # A frozen tower only runs forward; the backward pass takes twice as long as that.
+        # A frozen tower runs only forward; a backward pass would take twice as long as the forward.
         passes = 1.0 if any(p.requires_grad for p in vision) else 1 / 3
         return size * passes / max(1, decoder)
 

@@ -19,14 +19,14 @@ _CHUNK = 1 << 26
 
 
 class Scores(NamedTuple):
-    """Scores of the sampled tokens of a batch, sample by sample."""
+    """Scores of a batch's sampled tokens, ordered by sample."""
 
     logprobs: Tensor
-    """float32[N], carries the gradient."""
+    """float32[N] log-probabilities, with gradient."""
     entropy: Tensor
-    """float32[N], of the distribution that the token was drawn from, in nats."""
+    """float32[N], entropy in nats of the distribution that the token was drawn from."""
     is_argmax: Tensor
-    """bool[N], True where the token is the most probable one."""
+    """bool[N], True where the sampled token is the most probable."""
 
 
 class LogprobModel(Backbone):
@@ -34,8 +34,8 @@ class LogprobModel(Backbone):
 
     Args:
         policy: a Hugging Face model with an output head.
-        model_adapter: adapter of the model's family; the tokens that it bans, which engines never
-            sample, have probability 0 here, too.
+        model_adapter: adapter of the model's family. Tokens that it bans have probability 0,
+            because engines never sample them.
     """
 
     banned: Tensor
@@ -48,7 +48,7 @@ class LogprobModel(Backbone):
         self.register_buffer("banned", mask, persistent=False)
 
     def forward(self, batch: Batch, temperature: float, entropy_gradient: bool = False) -> Scores:
-        """Scores of the sampled tokens, at the temperature they were sampled with."""
+        """Score the sampled tokens, at the temperature they were sampled with."""
         hidden = self.hidden(batch)
         if self.slice is None:
             return self._scores(
@@ -69,7 +69,7 @@ class LogprobModel(Backbone):
         temperature: float,
         entropy_gradient: bool,
     ) -> Scores:
-        # Sequences with a common prefix share the logits of its positions.
+        # Sequences with a common prefix share its logits.
         positions, which = torch.unique(logit_positions, return_inverse=True)
         rows = hidden[positions]
         size = max(1, _CHUNK // len(self.banned))
@@ -79,7 +79,7 @@ class LogprobModel(Backbone):
         for start in range(0, len(positions), size):
             tokens = ((which >= start) & (which < start + size)).nonzero().squeeze(-1)
             order.append(tokens)
-            # The logits of a chunk are recomputed in the backward pass instead of being kept.
+            # Recompute a chunk's logits in the backward pass instead of keeping them.
             part: Scores = checkpoint(
                 self._score,
                 rows[start : start + size],
@@ -102,7 +102,7 @@ class LogprobModel(Backbone):
         entropy_gradient: bool,
     ) -> Scores:
         logits = self.model_adapter.logits(self.policy, rows)
-        # As engines sample: first the temperature, then the softmax over tokens that are allowed.
+        # Like engines, apply the temperature before the softmax over allowed tokens.
         if temperature != 1.0:
             logits = logits / temperature
         table = F.log_softmax(logits.masked_fill(self.banned, -torch.inf), dim=-1)

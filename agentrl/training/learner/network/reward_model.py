@@ -12,7 +12,7 @@ from agentrl.types import Batch
 
 
 class RewardModel(Backbone):
-    """A language model with a scalar head, as transformers' models for sequence classification."""
+    """A language model with a scalar head, like transformers' sequence classifiers."""
 
     headless = True
 
@@ -20,12 +20,12 @@ class RewardModel(Backbone):
         super().__init__(policy, model_adapter)
         size = self.policy.config.get_text_config().hidden_size
         self.score = nn.Linear(size, 1, bias=False, dtype=self.policy.dtype)
-        # Until the weights of a reward model's folder are read, if it is one.
+        # Start at zero; if the model's folder holds a reward model, its head is read later.
         nn.init.zeros_(self.score.weight)
         self.policy.lm_head = nn.Identity()
 
     def forward(self, batch: Batch) -> Tensor:
-        """float32[S] the rewards, in the order of the sequences."""
+        """Return the rewards, float32[S], in the order of the sequences."""
         rewards = self.score(self.hidden(batch)).squeeze(-1).float()
         if self.slice is None:
             return torch.as_tensor(rewards[batch.last_positions])

@@ -1,1 +1,1 @@
-"""Several ranks: process group, sharding, checkpoints, and shared rows."""
+"""Parallelism over ranks: process group, sharding, sharded checkpoints, and shared rows."""

@@ -1,9 +1,9 @@
-"""Tensor and expert parallelism, by the plans that transformers has for families of models.
+"""Tensor and expert parallelism, using transformers' plans for model families.
 
 A plan names a style for each kind of module: `colwise` gives a rank some of a layer's outputs,
-`rowwise` some of its inputs. The styles and the dispatch of tokens to experts are transformers'
-(`transformers.distributed.tensor_parallel`); FSDP, loading and checkpoints are ours, and see
-DTensors.
+`rowwise` some of its inputs. transformers implements the styles and the dispatch of tokens to
+experts (`transformers.distributed.tensor_parallel`); this package implements FSDP, loading and
+checkpoints, which work on DTensors.
 """
 
 import tempfile
@@ -21,7 +21,7 @@ from agentrl.policies.models.model_source import is_on_hub, resolve_model
 
 _LAYER = ".layers.*."
 _HEAD_NORMS = "replicated_with_grad_allreduce"
-"""Style of norms of single heads: all ranks have them, and each adds the gradient of its heads."""
+"""Style of per-head norms: replicated on all ranks, which add up the gradients of their heads."""
 
 
 def prepare(
@@ -33,7 +33,7 @@ def prepare(
     """Divide the decoder of a Hugging Face model over ranks, in place.
 
     Args:
-        policy: parameters may be on the meta device; those that are divided become DTensors.
+        policy: the model. Parameters may be on the meta device; divided ones become DTensors.
         model_adapter: adapter of the model's family.
         tensor: [T] the ranks that share decoder layers; None if none do.
         experts: [E] the ranks that share experts; None if none do.
@@ -55,7 +55,7 @@ def prepare(
 
 
 def check_model(model: ModelConfig, tensor: int, experts: int) -> None:
-    """`check` a configured model; models on the hub are not downloaded for it."""
+    """Call `check` on a configured model; does not download models from the Hub."""
     if is_on_hub(model):
         return
     with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
@@ -67,7 +67,8 @@ def check(policy: nn.Module, model_adapter: ModelAdapter, tensor: int, experts: 
     """Check that a model can be divided; it may be on the meta device.
 
     Raises:
-        ConfigError: transformers has no plan for its family, or its sizes cannot be divided.
+        ConfigError: transformers has no plan for the model family, or the model's sizes cannot be
+            divided.
     """
     model: Any = policy
     settings = model.config.get_text_config()
@@ -79,13 +80,13 @@ def check(policy: nn.Module, model_adapter: ModelAdapter, tensor: int, experts: 
                 f"train.expert_parallel={experts}: transformers has no plan for the experts of "
                 f"{family}; set train.expert_parallel=1"
             )
-        # Mixtral is one of the families with the other name.
+        # Some families, such as Mixtral, use the other name.
         count = getattr(settings, "num_experts", None) or settings.num_local_experts
         _check_divides("train.expert_parallel", experts, count, "experts")
     if tensor == 1:
         return
     plan = _tensor_plan(policy, model_adapter)
-    # Plans that name single parameters divide the matrices of experts, which `_apply` does not.
+    # Plans that name parameters divide expert matrices, which `_apply` does not support.
     if not plan or plan.keys() & {_kind(name) for name, _ in policy.named_parameters()}:
         raise ConfigError(
             f"train.tensor_parallel={tensor}: transformers has no plan for {family}; set "
@@ -111,15 +112,15 @@ def _check_divides(key: str, value: int, count: int, what: str) -> None:
 
 
 def _tensor_plan(policy: nn.Module, model_adapter: ModelAdapter) -> dict[str, str]:
-    """The style of each kind of module, by its name with `*` for numbers; empty without a plan."""
+    """Map each kind of module, named with `*` for numbers, to its style; empty without a plan."""
     model: Any = policy
-    # The output head is not divided: it may be tied, and computes sampled positions only.
+    # Do not divide the output head: it may be tied, and computes only sampled positions.
     plan = {n: style for n, style in model_adapter.tensor_plan(policy).items() if _LAYER in f".{n}"}
     experts = tuple(model.ep_plan)
     plan = {name: style for name, style in plan.items() if not name.startswith(experts)}
     names = {_kind(name) for name, _ in policy.named_modules()}
     for name in [name for name in plan if name.endswith(".q_proj")]:
-        # transformers 5.19 leaves them out for Qwen3-VL-MoE.
+        # transformers 5.19 leaves these norms out for Qwen3-VL-MoE.
         for norm in ("q_norm", "k_norm"):
             if (found := name.removesuffix("q_proj") + norm) in names:
                 plan.setdefault(found, _HEAD_NORMS)
@@ -148,11 +149,11 @@ def _apply(policy: nn.Module, plan: dict[str, str], mesh: DeviceMesh) -> None:
 
 
 def _parts(module: nn.Module, style: str) -> Iterator[nn.Module]:
-    """The layers that the style of a module is for: a layer with an adapter consists of three."""
+    """Yield the layers that a module's style applies to; a layer with an adapter has several."""
     if not hasattr(module, "base_layer"):
         yield module
         return
     adapted: Any = module
     yield adapted.base_layer
-    # The adapter's other matrix is replicated: its inputs or its outputs are the adapter's rank.
+    # The adapter's other matrix is replicated: the dimension to divide is the adapter's rank.
     yield (adapted.lora_B if style.startswith("colwise") else adapted.lora_A)["default"]

@@ -1,6 +1,6 @@
 """One rank of the learner: process group, device and collective operations.
 
-A single rank takes the same path, with an in-memory store instead of the network.
+A single rank runs the same code, with an in-memory store instead of the network.
 """
 
 import math
@@ -28,34 +28,34 @@ class Rank:
     world_size: int
     device: torch.device
     mesh: DeviceMesh
-    """[shards] the ranks that decoder layers are sharded over; [replicas, shards] with several
+    """Ranks that decoder layers are sharded over, [shards], or [replicas, shards] with several
     replicas (HSDP)."""
     root_mesh: DeviceMesh
-    """Mesh like `mesh` for the other weights, which a tensor-parallel group does not divide."""
+    """Mesh like `mesh` for weights that tensor parallelism does not divide."""
     owner: bool
-    """Whether this rank created the process group, and so destroys it."""
+    """Whether this rank created the process group and must destroy it."""
     slice: Slice | None = None
-    """The rank's columns of every row under sequence parallelism; None without."""
+    """The rank's columns of every row; None without sequence parallelism."""
     tensor_mesh: DeviceMesh | None = None
-    """[ranks] that share decoder layers under tensor parallelism; None without."""
+    """Ranks that share decoder layers, [ranks]; None without tensor parallelism."""
     expert_mesh: DeviceMesh | None = None
-    """[ranks] that share experts under expert parallelism; None without."""
+    """Ranks that share experts, [ranks]; None without expert parallelism."""
     expert_shards: DeviceMesh | None = None
-    """Mesh like `mesh` for the weights of experts."""
+    """Mesh like `mesh` for expert weights."""
 
     @property
     def tensor(self) -> int:
-        """Number of ranks that share its decoder layers."""
+        """Number of ranks that share decoder layers with this rank."""
         return 1 if self.tensor_mesh is None else self.tensor_mesh.size()
 
     @property
     def _group_size(self) -> int:
-        """Number of ranks that work on the same rows."""
+        """Number of ranks that work on the same rows as this rank."""
         return self.slice.count if self.slice else self.tensor
 
     @property
     def group(self) -> int:
-        """Index of its group: the ranks that work on the same rows."""
+        """Index of this rank's group; the ranks of a group work on the same rows."""
         return self.number // self._group_size
 
     @property
@@ -65,29 +65,29 @@ class Rank:
 
     @property
     def is_group_leader(self) -> bool:
-        """True on one rank of each group, which counts what all of its ranks computed."""
+        """True on one rank of each group, which counts the tokens that the whole group computed."""
         return self.number % self._group_size == 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over all ranks, in place."""
+        """Sum values over all ranks, in place."""
         if self.world_size > 1:
             dist.all_reduce(values)
         return values
 
     def max(self, values: Tensor) -> Tensor:
-        """The elementwise maximum over all ranks, in place."""
+        """Take the elementwise maximum over all ranks, in place."""
         if self.world_size > 1:
             dist.all_reduce(values, op=dist.ReduceOp.MAX)
         return values
 
     def gather(self, values: Tensor) -> Tensor:
-        """[ranks, ...] the values of all ranks."""
+        """Return the values of all ranks, [ranks, ...]."""
         found = [torch.empty_like(values) for _ in range(self.world_size)]
         dist.all_gather(found, values)
         return torch.stack(found)
 
     def new_cpu_group(self, deadline_s: float) -> dist.ProcessGroup:
-        """Another group of all ranks, for a thread of its own; a collective call."""
+        """Create another group of all ranks for use in a separate thread; a collective call."""
         group: dist.ProcessGroup = dist.new_group(
             backend="gloo", timeout=timedelta(seconds=deadline_s)
         )
@@ -101,16 +101,16 @@ class Rank:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Parallelism:
-    """How many ranks work together in which way; neighboring ranks do."""
+    """How many neighboring ranks work together in each way."""
 
     sequence: int = 1
-    """Ranks that share the tokens of a row."""
+    """Number of ranks that share the tokens of a row."""
     tensor: int = 1
-    """Ranks that share decoder layers."""
+    """Number of ranks that share decoder layers."""
     expert: int = 1
-    """Ranks that share experts."""
+    """Number of ranks that share experts."""
     replicas: int = 1
-    """Copies of the weights."""
+    """Number of copies of the weights."""
 
     @classmethod
     def of(cls, train: TrainConfig) -> "Parallelism":
@@ -136,10 +136,10 @@ def join(
     """Join the process group.
 
     Args:
-        rank: this process, from 0.
+        rank: number of this rank, from 0.
         world_size: number of ranks.
-        rendezvous: `tcp://host:port` that rank 0 listens on, or `file://path` of ranks that share a
-            file system; None for a single rank.
+        rendezvous: `tcp://host:port` that rank 0 listens on, or `file://path` on a file system that
+            the ranks share; None for a single rank.
         deadline_s: timeout of every collective operation.
         parallelism: how the ranks are divided.
     """
@@ -150,7 +150,7 @@ def join(
     owner = not dist.is_initialized()
     if owner:
         timeout = timedelta(seconds=deadline_s)
-        # Metrics and checkpoints are exchanged on the CPU, also where GPUs compute.
+        # Metrics and checkpoints are exchanged on the CPU even if the ranks use GPUs.
         backend = "gloo"
         if device.type != "cpu":
             backend = f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
@@ -166,7 +166,7 @@ def join(
 
 
 def _store(rank: int, world_size: int, rendezvous: str | None, timeout: timedelta) -> Store:
-    """The store in which the ranks find each other."""
+    """Open the store through which the ranks find each other."""
     if rendezvous is None or world_size == 1:
         return HashStore()
     place, listener = urlsplit(rendezvous), None
@@ -174,7 +174,7 @@ def _store(rank: int, world_size: int, rendezvous: str | None, timeout: timedelt
         return FileStore(place.path, world_size)
     assert place.hostname is not None
     assert place.port is not None
-    # On its own, torch listens on all addresses of the machine.
+    # Without this, torch would listen on all addresses of the machine.
     if rank == 0:
         made = socket.create_server((place.hostname, place.port), backlog=4096)
         listener = made.detach()
@@ -189,7 +189,7 @@ def _store(rank: int, world_size: int, rendezvous: str | None, timeout: timedelt
 
 
 def simulated(world_size: int, parallelism: Parallelism = _ALONE) -> Rank:
-    """Rank 0 on the CPU among ranks that do not exist: collectives leave tensors alone."""
+    """Simulate rank 0 of `world_size` ranks on the CPU: collectives leave tensors unchanged."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     dist.init_process_group("fake", rank=0, world_size=world_size, store=FakeStore())
@@ -199,7 +199,7 @@ def simulated(world_size: int, parallelism: Parallelism = _ALONE) -> Rank:
 def _placed(
     device: torch.device, parallelism: Parallelism, deadline_s: float, *, owner: bool
 ) -> Rank:
-    """This rank with its meshes, in the process group that is open."""
+    """Create this rank with its meshes, in the open process group."""
     rank, replicas, sequence = dist.get_rank(), parallelism.replicas, parallelism.sequence
     root_mesh, _ = _meshes(device, replicas)
     mesh, tensor_mesh, expert_shards, expert_mesh = root_mesh, None, None, None
@@ -230,9 +230,9 @@ def _placed(
 def _meshes(
     device: torch.device, replicas: int, **shared: int
 ) -> tuple[DeviceMesh, DeviceMesh | None]:
-    """The mesh to shard over, and that of the neighbors that share layers or experts, if any do.
+    """Return the mesh to shard over, and the mesh of ranks that share layers or experts, if any.
 
-    They differ by their names: meshes of the same ranks with the same names are equal.
+    Their dimension names differ, because meshes of the same ranks with the same names are equal.
     """
     sharing = math.prod(shared.values())
     shards = dist.get_world_size() // replicas // sharing

@@ -1,11 +1,12 @@
 """Sequence parallelism: ranks that share each row's tokens (DeepSpeed-Ulysses, arXiv:2309.14509).
 
-Each rank computes a slice of the columns. Only the attention needs whole rows: before it, an
-all-to-all exchanges tokens for heads, so that each rank attends over whole rows with some of the
-heads; after it, a second one exchanges them back. All other layers work on slices.
+Each rank computes a slice of the columns. Only attention needs whole rows: before it, an all-to-all
+exchanges tokens for heads, so that each rank attends over whole rows with some of the heads; after
+it, a second all-to-all exchanges them back. All other layers work on slices.
 
 Shapes: P ranks share a row; B rows; L columns, of which each rank has l = L / P, rounded up; H
-heads, K of keys and values; D head dimension; N positions in a batch, n of them in the slice.
+query heads; K key and value heads; D head dimension; N positions in a batch, n of them in the
+slice.
 """
 
 import math
@@ -37,7 +38,7 @@ class Slice:
     """The process group of these ranks."""
 
     def width(self, length: int) -> int:
-        """Number of columns per rank; the last ones may be padding."""
+        """Return the number of columns per rank; the last columns may be padding."""
         return -(-length // self.count)
 
     def padded(self, rows: Tensor, fill: int = 0) -> Tensor:
@@ -46,19 +47,19 @@ class Slice:
         return F.pad(rows, (0, self.width(length) * self.count - length), value=fill)
 
     def of(self, rows: Tensor) -> Tensor:
-        """This rank's columns, [..., l], of rows [..., L]."""
+        """Return this rank's columns, [..., l], of rows [..., L]."""
         width = self.width(rows.shape[-1])
         return self.padded(rows).narrow(-1, self.number * width, width)
 
     def mine(self, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Which positions lie in the slice, and where.
+        """Find the positions that lie in the slice.
 
         Args:
-            positions: int64[N], flat: row * L + column.
+            positions: int64[N], flat positions: row * L + column.
             length: L.
 
         Returns:
-            bool[N], True for positions in the slice; and int64[n], these as flat positions in the
+            bool[N], True for positions in the slice; and int64[n], their flat positions in the
             slice: row * l + column.
         """
         width, columns = self.width(length), positions % length
@@ -72,11 +73,11 @@ class Slice:
         the rank that owns the position.
 
         Args:
-            own: [..., n] values of this rank's positions.
-            mine: bool[N], each position True on exactly one rank.
+            own: [..., n], values of this rank's positions.
+            mine: bool[N], True on exactly one rank for each position.
 
         Returns:
-            [..., N], the same on every rank.
+            [..., N], all values; the same on every rank.
         """
         return _Joined.apply(own, mine, self.group)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -98,7 +99,7 @@ class _Joined(torch.autograd.Function):
 
 
 class _Exchanged(torch.autograd.Function):
-    """All-to-all of [P, ...]: part p is sent to and received from rank p. Its own adjoint."""
+    """All-to-all of [P, ...]: part p is exchanged with rank p. The operation is its own adjoint."""
 
     @staticmethod
     def forward(ctx: Any, parts: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -132,27 +133,27 @@ def attend(
     """Scaled dot-product attention over whole rows, given slices; a collective call.
 
     Args:
-        module: the model's layer; not used.
+        module: attention layer of the model; not used.
         query: [B, H, l, D]
         key: [B, K, l, D]
         value: [B, K, l, D]
         attention_mask: bool[B, 1, P * l, P * l], True where query (dim 2) attends to key (dim 3),
-            or its blocks; None for causal attention.
+            or a block mask; None for causal attention.
         ulysses: this rank's slice.
         dropout: dropout of the attention weights.
-        scaling: factor of the logits; None for D ** -0.5.
+        scaling: factor applied to the logits; None for D ** -0.5.
         **rest: arguments of other attention implementations; not used.
 
     Returns:
         [B, l, H, D], and None for the attention weights.
     """
     count = ulysses.count
-    # Repeat key and value heads so that each rank gets those that its query heads attend to.
+    # Repeat key and value heads so that each rank gets the heads its query heads attend to.
     repeats = math.lcm(key.shape[1], count) // key.shape[1]
     key, value = (states.repeat_interleave(repeats, dim=1) for states in (key, value))
     blocks = [_by_rank(states, count) for states in (query, key, value)]
     sizes = [block.shape[2] for block in blocks]
-    # One exchange for the three: [P, B, heads of a rank, l, D]
+    # Exchange all three at once: [P, B, heads of a rank, l, D]
     found: Tensor = _Exchanged.apply(  # type: ignore[no-untyped-call]
         torch.cat(blocks, dim=2), ulysses.group
     )
@@ -202,7 +203,7 @@ def check_heads(heads: int, count: int) -> None:
     """Check that attention heads can be split evenly over ranks.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: the heads cannot be split evenly.
     """
     if heads % count:
         raise ConfigError(
@@ -214,7 +215,7 @@ def prepare(policy: nn.Module, count: int) -> None:
     """Replace the attention of a Hugging Face model's decoder, in place.
 
     Raises:
-        ConfigError: its heads cannot be split, or it has layers other than full attention.
+        ConfigError: the heads cannot be split evenly, or some layers do not use full attention.
     """
     from transformers import AttentionInterface
 

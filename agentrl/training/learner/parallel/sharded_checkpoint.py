@@ -1,8 +1,8 @@
 """Sharded tensors on disk: each rank writes and reads its own shards.
 
-The folder has the format of torch.distributed.checkpoint; any number of ranks can read it. Beside
-each file is its checksum, `FILE.xxh3`, which `xxhsum --check` verifies as well; a file without one
-is not verified.
+The folder has the format of torch.distributed.checkpoint; any number of ranks can read it. Next to
+each file is its checksum, `FILE.xxh3`, which `xxhsum --check` can also verify; a file without a
+checksum is not verified.
 """
 
 import hashlib
@@ -42,10 +42,10 @@ _LITTLE = 1 << 20
 
 
 class _Unpickler(pickle.Unpickler):
-    """Loads only the classes that the metadata consist of: a pickle can run code."""
+    """Loads only the classes that metadata consists of, because a pickle can run code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        # Python before 3.11.4 pickles members of enums by `getattr`.
+        # Before Python 3.11.4, enum members are pickled as `getattr` calls.
         if (module, name) == ("builtins", "getattr"):
             return _enum_member
         is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
@@ -75,12 +75,12 @@ _KNOWN = {
 
 
 class _Reader(FileSystemReader):
-    """torch's reader with a restricted unpickler; verifies what it reads.
+    """torch's reader with a restricted unpickler; verifies the files it reads.
 
     Args:
-        folder: to read.
-        known: its metadata, if they were read before.
-        verified: names of files that need not be verified again; is added to.
+        folder: folder to read.
+        known: the folder's metadata, if already read.
+        verified: names of files that need not be verified again; verified files are added.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class _Reader(FileSystemReader):
         self._verified = set[str]() if verified is None else verified
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """The metadata of all ranks."""
+        """Return the metadata of all ranks."""
         if self._known is not None:
             return self._known
         path = Path(self.path) / ".metadata"
@@ -114,7 +114,7 @@ class _Reader(FileSystemReader):
 
 
 class _Files(FileSystem):
-    """torch's file system, without need for one that can rename; digests what it writes."""
+    """torch's file system for disks that cannot rename files; computes checksums while writing."""
 
     def __init__(self) -> None:
         self._digests = dict[Path, xxhash.xxh3_128]()
@@ -136,7 +136,7 @@ class _Files(FileSystem):
         self._digests[Path(new_path)] = self._digests.pop(Path(path))
 
     def write_checksums(self) -> None:
-        """Write those of all files that were written."""
+        """Write the checksums of all written files."""
         for path, digest in self._digests.items():
             _write_checksum(path, digest.hexdigest())
 
@@ -160,10 +160,10 @@ def _write_checksum(path: Path, digest: str) -> None:
 
 
 def _verify(path: Path) -> None:
-    """Compare a file with its checksum, if it has one.
+    """Compare a file with its checksum, if any.
 
     Raises:
-        OSError: one of the two cannot be read.
+        OSError: the file or its checksum cannot be read.
         ValueError: the file is damaged.
     """
     if (stored := _checksum_of(path)).is_file():
@@ -174,14 +174,14 @@ def _verify(path: Path) -> None:
 
 
 class BackgroundWrite:
-    """Writes a copy of tensors in a thread, while the originals change; made on every rank.
+    """Writes a copy of tensors in a thread while the originals change; create it on every rank.
 
     Args:
-        folder: see `write`, as for the next three.
-        tensors: copied to CPU memory before this returns.
-        plain: JSON values.
-        main: True on the rank that writes the plain values.
-        group: of all ranks, on the CPU, that nothing else uses meanwhile.
+        folder: see `write`.
+        tensors: see `write`; copied to CPU memory before the constructor returns.
+        plain: see `write`.
+        main: see `write`.
+        group: CPU process group of all ranks that nothing else uses in the meantime.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class BackgroundWrite:
         def work() -> None:
             try:
                 write(folder, copies, plain, main, group)
-            # Raised again in `is_done`.
+            # `is_done` raises the error again.
             except BaseException as error:
                 self._written.set_exception(error)
             else:
@@ -221,7 +221,7 @@ class BackgroundWrite:
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    """A copy in CPU memory, sharded likewise."""
+    """Copy a tensor to CPU memory, sharded in the same way."""
     shard = local_shard(tensor).detach()
     return state_dtensor(torch.empty_like(shard, device="cpu").copy_(shard), tensor)
 
@@ -236,11 +236,11 @@ def write(
     """Write tensors and plain values; a collective call.
 
     Args:
-        folder: is created if needed.
-        tensors: by name, sharded or the same on every rank.
+        folder: output folder; created if needed.
+        tensors: tensors by name, sharded or the same on every rank.
         plain: JSON values.
         main: True on the rank that writes the plain values.
-        group: of all ranks; None for the default one.
+        group: process group of all ranks; None for the default group.
 
     Raises:
         OSError: the disk is full or not writable.
@@ -250,7 +250,7 @@ def write(
         text = json.dumps(dict(plain), indent=1)
         (folder / _PLAIN).write_text(text)
         _write_checksum(folder / _PLAIN, xxhash.xxh3_128_hexdigest(text.encode()))
-    # Copying ahead takes pinned memory for everything that is written, and torch keeps it.
+    # Copying ahead would pin memory for all written tensors, and torch would keep it.
     writer = FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0)
     writer.fs = files = _Files()
     try:
@@ -264,7 +264,7 @@ def write(
 
 
 def read_plain(folder: Path) -> dict[str, Any]:
-    """The plain values.
+    """Read the plain values.
 
     Raises:
         ConfigError: the folder was not written by `write`, or is broken.
@@ -304,11 +304,11 @@ def read_into(folder: Path, tensors: Mapping[str, Tensor], required_prefix: str)
 
     Args:
         folder: written by any number of ranks.
-        tensors: to be overwritten; stored tensors with other names are ignored.
-        required_prefix: prefix of names that must not be ignored.
+        tensors: tensors to overwrite; stored tensors with other names are ignored.
+        required_prefix: stored tensors with this prefix must not be ignored.
 
     Raises:
-        ConfigError: a tensor is missing, unexpected or of another shape, or the folder is broken.
+        ConfigError: a tensor is missing, unexpected or has another shape, or the folder is broken.
     """
     expected = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     check_shapes(folder, stored_shapes(folder), expected, required_prefix)
@@ -319,11 +319,11 @@ def read_into(folder: Path, tensors: Mapping[str, Tensor], required_prefix: str)
 
 
 class TensorReader:
-    """Reads full tensors of a folder by name, in a single process.
+    """Reads full tensors from a folder by name, in a single process.
 
     Args:
         folder: written by any number of ranks.
-        prefix: selects names, and is removed from them.
+        prefix: reads only tensors with this prefix, which is removed from their names.
 
     Raises:
         ConfigError: the folder is broken.
@@ -334,7 +334,7 @@ class TensorReader:
         self._metadata, self._verified = _metadata(folder), set[str]()
         found = {n: about for n, about in _types(self._metadata).items() if n.startswith(prefix)}
         stored_bytes = sum(file.stat().st_size for file in folder.iterdir())
-        # The metadata may be a stranger's: what they claim must not fill the memory.
+        # The metadata may be malicious: the sizes it claims must not exhaust memory.
         for name, (shape, dtype) in found.items():
             if math.prod(shape) * dtype.itemsize > stored_bytes:
                 raise _broken(
@@ -346,10 +346,10 @@ class TensorReader:
             name.removeprefix(prefix): torch.empty(shape, dtype=dtype, device="meta")
             for name, (shape, dtype) in found.items()
         }
-        """A meta tensor for each one that can be read, by name."""
+        """A meta tensor for each readable tensor, by name."""
 
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Some tensors by name.
+        """Read some tensors, by name.
 
         Raises:
             ConfigError: the folder is broken.
@@ -370,13 +370,13 @@ class TensorReader:
 
 
 def read(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """All tensors that a `TensorReader` can read."""
+    """Read all tensors that a `TensorReader` can read."""
     reader = TensorReader(folder, prefix)
     return reader.read(reader.layout)
 
 
 def stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of the stored tensors by name, from the metadata alone.
+    """Return the shapes of the stored tensors by name, from the metadata alone.
 
     Raises:
         ConfigError: the folder is broken.
@@ -385,7 +385,7 @@ def stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _types(metadata: Metadata) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """The shapes and dtypes of the stored tensors by name."""
+    """Return the shapes and dtypes of the stored tensors by name."""
     return {
         name: (tuple(about.size), about.properties.dtype)
         for name, about in metadata.state_dict_metadata.items()
@@ -410,7 +410,7 @@ def check_shapes(
     """Compare stored tensors with expected ones, by name and shape.
 
     Raises:
-        ConfigError: a tensor is missing, unexpected or of another shape.
+        ConfigError: a tensor is missing, unexpected or has another shape.
     """
     for name, shape in expected.items():
         if name not in stored:
@@ -435,7 +435,7 @@ def _broken(folder: Path, why: BaseException | str) -> ConfigError:
 
 
 def _first(error: BaseException) -> str:
-    """The error in one line; of a collective failure, that of the first rank that failed."""
+    """Describe an error in one line; a collective failure by its first failed rank's error."""
     if isinstance(error, CheckpointException):
         error = next(iter(error.failures.values()), (error, None))[0]
     lines = str(error).splitlines() or [""]

@@ -1,4 +1,4 @@
-"""Sharding of a module's parameters (FSDP2), and gathering of full tensors."""
+"""Shard a module's parameters (FSDP2), and gather full tensors."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator
@@ -23,8 +23,8 @@ from agentrl.policies.models.stored_weights import WeightSlice
 from agentrl.training.learner.parallel.process_group import Rank
 
 _LAYERWISE = 100_000_000
-"""Models with at least this many parameters are sharded layer by layer; below, the model as a
-whole is faster."""
+"""Models with at least this many parameters are sharded layer by layer; smaller models are faster
+when sharded as a whole."""
 
 
 def shard(
@@ -38,15 +38,15 @@ def shard(
 ) -> None:
     """Shard a module's parameters over the ranks, in place.
 
-    Shards of parameters on the meta device are allocated, but not filled.
+    Shards of parameters on the meta device are allocated but not filled.
 
     Args:
         root: the module that forward passes call.
-        layers: its repeated blocks; gathered one at a time if the model is large.
-        parts: other modules that it calls, which are then gathered apart, too.
+        layers: repeated blocks of `root`; gathered one at a time if the model is large.
+        parts: other modules of `root` that are gathered separately if the model is large.
         rank: process group and device of this rank.
-        dtype: compute dtype; master weights and gradients keep the module's.
-        replicated: parameters to leave alone.
+        dtype: compute dtype; master weights and gradients keep the module's dtype.
+        replicated: parameters that are not sharded.
         offload: whether shards stay in CPU memory.
     """
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
@@ -55,7 +55,7 @@ def shard(
     large = sum(p.numel() for p in root.parameters() if p not in ignored) >= _LAYERWISE
     blocks = [*layers] if large or rank.tensor_mesh is not None else []
     modules = [*blocks, *(parts if large else ()), root]
-    # Experts first: FSDP leaves to an outer module what no inner one has taken.
+    # Shard experts first: an outer FSDP module takes the parameters that no inner module took.
     experts = {m for m in root.modules() if _on(rank.expert_mesh, m.parameters(recurse=False))}
     for module in (*experts, *modules):
         is_divided = module in experts or module in blocks
@@ -69,10 +69,10 @@ def shard(
             # On a single rank this frees copies in the compute dtype.
             reshard_after_forward=module is not root,
         )
-        # Losses are already weighted over the global batch: gradients are summed, not averaged,
-        # except over the ranks of a tensor-parallel group, which compute the same ones.
+        # Losses are already weighted over the global batch, so sum gradients instead of averaging,
+        # except over the ranks of a tensor-parallel group, which compute the same gradients.
         wrapped.set_gradient_divide_factor(1.0 if is_divided else float(rank.tensor))
-        # gloo has no reduction that multiplies by a factor, which FSDP would use.
+        # FSDP would use a reduction that multiplies by a factor, which gloo does not have.
         if rank.device.type == "cpu":
             wrapped.set_force_sum_reduction_for_comms(True)
     device = "cpu" if offload else rank.device
@@ -86,24 +86,24 @@ def shard(
 
 
 def _on(mesh: DeviceMesh | None, parameters: Iterator[nn.Parameter]) -> bool:
-    """Whether there are parameters that are divided over a mesh."""
+    """Whether any parameter is divided over a mesh."""
     return any(isinstance(p, DTensor) and p.device_mesh == mesh for p in parameters)
 
 
 def reshard(root: nn.Module) -> None:
-    """Free what a forward pass gathered, if no backward pass follows to do so."""
+    """Free the weights that a forward pass gathered, if no backward pass follows."""
     for module in root.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """This rank's shard, sharing its memory."""
+    """Return this rank's shard of a tensor, sharing its memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def num_copies(tensor: Tensor) -> int:
-    """Number of ranks with the same shard of a parameter; a plain tensor is the rank's own."""
+    """Return the number of ranks with the same shard of a parameter; 1 for a plain tensor."""
     if not isinstance(tensor, DTensor):
         return 1
     dims = zip(tensor.device_mesh.shape, tensor.placements, strict=True)
@@ -113,17 +113,17 @@ def num_copies(tensor: Tensor) -> int:
 
 @torch.no_grad()
 def gather_full(like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """The full tensor, gathered from every rank's shard; a collective call.
+    """Gather the full tensor from every rank's shard; a collective call.
 
     Args:
-        like: a parameter. One that is not sharded is returned as it is, as is one of a single rank.
-        dtype: converts the shards before they are gathered; None keeps theirs.
+        like: a parameter. Returned as it is if it is not sharded or there is a single rank.
+        dtype: dtype to convert shards to before gathering them; None keeps their dtype.
     """
     shard = local_shard(like).detach()
     found = as_dtensor(shard if dtype is None else shard.to(dtype), like)
     if not isinstance(found, DTensor):
         return found
-    # torch warns of gathering over several dimensions at once.
+    # torch warns about gathering over several dimensions at once.
     for dim in range(found.device_mesh.ndim):
         placements = [*found.placements]
         placements[dim] = Replicate()
@@ -132,11 +132,12 @@ def gather_full(like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def as_dtensor(shard: Tensor, like: Tensor) -> Tensor:
-    """A shard as a DTensor of the full tensor, sharing its memory.
+    """Wrap a shard in a DTensor of the full tensor, sharing its memory.
 
     Args:
         shard: this rank's shard.
-        like: a parameter that is sharded in the same way; a plain tensor returns the shard.
+        like: a parameter that is sharded in the same way; if it is a plain tensor, `shard` is
+            returned.
     """
     if not isinstance(like, DTensor):
         return shard
@@ -146,19 +147,19 @@ def as_dtensor(shard: Tensor, like: Tensor) -> Tensor:
 
 
 def state_dtensor(shard: Tensor, like: Tensor) -> Tensor:
-    """A parameter's state as a DTensor sharded like it, sharing the memory of its shard.
+    """Wrap a shard of a parameter's state in a DTensor sharded like the parameter, sharing memory.
 
     `DTensor.from_local` would copy a shard in CPU memory to the GPU of the device mesh.
 
     Args:
         shard: this rank's shard, of the parameter's shape or another with as many rows.
-        like: the parameter; a plain tensor returns the shard.
+        like: the parameter; if it is a plain tensor, `shard` is returned.
     """
     if not isinstance(like, DTensor):
         return shard
     shape = like.shape
     if shard.shape[1:] != like.to_local().shape[1:]:
-        # Matrices; tensor parallelism may divide their columns.
+        # These are matrices; tensor parallelism may divide their columns.
         dims = zip(like.device_mesh.shape, like.placements, strict=True)
         parts = math.prod(size for size, place in dims if place.is_shard(1))
         shape = torch.Size((like.shape[0], shard.shape[1] * parts))
@@ -176,9 +177,10 @@ def write_local_shard(
     """Write this rank's part of a full tensor into a parameter.
 
     Args:
-        full: of the shape of the parameter, the same on every rank.
+        full: tensor of the parameter's shape, the same on every rank.
         parameter: sharded or not; its shard is overwritten.
-        dtype: converts the part to this dtype first; None converts it to the parameter's alone.
+        dtype: dtype to convert the part to before converting it to the parameter's dtype; None
+            skips the first conversion.
     """
     shard = local_shard(parameter)
     if shard.numel():
@@ -187,7 +189,7 @@ def write_local_shard(
 
 
 def _local_index(parameter: Tensor) -> Any:
-    """The index of this rank's shard in the full tensor."""
+    """Return the index of this rank's shard in the full tensor."""
     if not isinstance(parameter, DTensor):
         return ...
     sizes, offsets = compute_local_shape_and_global_offset(
