@@ -1,4 +1,4 @@
-"""A proportion over episodes whose siblings depend on each other, and its interval."""
+"""Proportions over episodes whose siblings are correlated, and their confidence intervals."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import NamedTuple
 from agentrl.intervals import wilson_interval
 
 _PRIOR_GROUPS = 0.5
-"""How many groups with an error the assumption that siblings are always alike counts for."""
+"""Weight, in groups with an error, of the prior assumption that siblings are always alike."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Share:
-    """A proportion with its 95% interval; `share`, `low` and `high` are None if of none."""
+    """A proportion with its 95% interval; `share`, `low` and `high` are None without episodes."""
 
     count: int
     of: int
@@ -21,7 +21,7 @@ class Share:
     high: float | None
 
     def complement(self) -> "Share":
-        """Return the proportion of the other episodes."""
+        """Return the proportion of the remaining episodes."""
         if self.share is None or self.low is None or self.high is None:
             return self
         return Share(
@@ -34,11 +34,11 @@ class Share:
 
 
 class GroupSums(NamedTuple):
-    """Sums over groups of siblings: of their errors, sizes, and products of these."""
+    """Sums over groups of siblings of their errors, sizes, and products of both."""
 
     groups: int = 0
     wrong_groups: int = 0
-    """Groups with an error."""
+    """Number of groups with an error."""
     wrong: int = 0
     of: int = 0
     wrong_squared: int = 0
@@ -47,12 +47,12 @@ class GroupSums(NamedTuple):
 
     @classmethod
     def total(cls, parts: Iterable["GroupSums"]) -> "GroupSums":
-        """Return the sums over the groups of several parts."""
+        """Return the sums over all groups in `parts`."""
         return cls(*map(sum, zip(*parts, strict=True)))
 
     @classmethod
     def of_groups(cls, groups: Iterable[tuple[int, int]]) -> "GroupSums":
-        """Return the sums over groups, of which each has a number of errors and of episodes."""
+        """Return the sums over groups, each given as its numbers of errors and episodes."""
         return cls.total(
             cls(1, int(wrong > 0), wrong, of, wrong * wrong, wrong * of, of * of)
             for wrong, of in groups
@@ -70,7 +70,7 @@ class GroupSums(NamedTuple):
         if not self.of:
             return Share(count=0, of=0, share=None, low=None, high=None)
         share, alike = self.wrong / self.of, self.of_squared / self.of
-        # The factor by which the variance exceeds that of independent episodes.
+        # The factor by which the variance exceeds the variance of independent episodes.
         effect = alike
         if 0 < share < 1 and self.groups > 1 and alike > 1:
             residuals = (

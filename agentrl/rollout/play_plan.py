@@ -1,4 +1,4 @@
-"""The part of a job that plays its episodes, with every environment looked up once."""
+"""The part of a job that plays its episodes, with every environment resolved once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,11 +20,11 @@ from agentrl.weight_sync.transport_choice import TransportChoice
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PlayTask:
-    """An environment that is trained on, with its rewards and its held-out episodes."""
+    """A training environment with its rewards and held-out episodes."""
 
     train: ResolvedEnv
     held_out: ResolvedEnv
-    """The same one, with the arguments of `eval.kwargs`."""
+    """The same environment with the arguments of `eval.kwargs`."""
     rewards: list[RewardConfig]
     eval: EvalConfig
 
@@ -34,9 +34,9 @@ class PlayPlan:
     """The part of a job that plays episodes: environments, rewards, phones, model and engines."""
 
     source: Config
-    """The configuration that it was made of; actors make their own plan of it."""
+    """The original configuration, from which actors make their own plan."""
     tasks: Mapping[str, PlayTask]
-    """By the name of an environment in `mixture`; the job's own has an empty name."""
+    """Tasks keyed by the environment's name in `mixture`; '' for the job's own."""
     seed: int
     run: RunConfig
     model: ModelConfig
@@ -45,33 +45,33 @@ class PlayPlan:
     transport: TransportChoice
     """How the learner's weights reach the engines."""
     message_s: float
-    """The deadline of a message of the learner to an engine, in seconds."""
+    """Time limit for a message from the learner to an engine, in seconds."""
 
     def env(self, split: Split, name: str) -> ResolvedEnv:
-        """Return an environment of the job, as it is played in a split."""
+        """Return an environment of the job in the given split."""
         task = self.tasks[name]
         return task.held_out if split == "eval" else task.train
 
     def placed(self, layout: Layout) -> "PlayPlan":
-        """Return the plan with the engines and ranks that a layout decides."""
+        """Return the plan with the engines and ranks of a layout."""
         rollout, train = layout.applied_to(self.rollout, self.source.train)
         transport = TransportChoice(rollout=rollout, train=train, lora=self.model.lora)
         source = replace(self.source, rollout=rollout, train=train)
         return replace(self, source=source, rollout=rollout, transport=transport)
 
     def only(self, name: str) -> "PlayPlan":
-        """Return the plan of a job that has one of the environments alone."""
+        """Return the plan of a job with only one of the environments."""
         return replace(self, tasks={"": self.tasks[name]})
 
     @property
     def trained(self) -> Mapping[str, PlayTask]:
-        """The tasks that are trained on: those of `mixture`, or else the job's own."""
+        """Training tasks: those in `mixture`, or else the job's own."""
         mixture = {name: task for name, task in self.tasks.items() if name}
         return mixture or self.tasks
 
     @property
     def env_ids(self) -> list[str]:
-        """The ids of the environments that are trained on."""
+        """Ids of the training environments."""
         return sorted({task.train.id for task in self.trained.values()})
 
 
@@ -102,7 +102,7 @@ def plan_play(config: Config) -> PlayPlan:
 
 
 def baseline_players(plan: PlayPlan) -> list[str]:
-    """The scripted players that the model is compared with; all environments of a job have them."""
+    """Return the scripted players to compare the model with; every environment has them."""
     if (named := plan.tasks[""].eval.baselines) is not None:
         return named
     own = [task.train.players for task in plan.trained.values()]

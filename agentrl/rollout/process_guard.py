@@ -1,6 +1,6 @@
-"""Notice, and undo, what foreign code does to its process: closed standard streams, and forks.
+"""Detect and undo what user code does to its process: closed standard streams, and forks.
 
-The next file that is opened would get the number of a closed stream, and with it all output.
+The next file opened would reuse the descriptor of a closed stream, and receive all its output.
 """
 
 import fcntl
@@ -13,12 +13,12 @@ from multiprocessing.connection import Connection
 
 _STREAMS, _NUMBERS = ("stdin", "stdout", "stderr"), (0, 1, 2)
 _copies: dict[int, int] = {}
-"""Another descriptor of each stream's file, by the stream's number."""
+"""Duplicate descriptor of each standard stream, keyed by the stream's number."""
 _lock = threading.Lock()
 
 
 def remember_streams() -> None:
-    """Remember where the standard streams lead, before foreign code runs."""
+    """Duplicate the standard streams before user code runs."""
     with _lock:
         for number in _NUMBERS:
             copy = _copies.get(number)
@@ -27,18 +27,18 @@ def remember_streams() -> None:
                     _copies[number] = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, len(_STREAMS))
                     if copy is not None:
                         os.close(copy)
-            # The stream may be closed from the start, as in `agentrl ... 2>&-`.
+            # The stream may have been closed from the start, as in `agentrl ... 2>&-`.
             except OSError:
                 continue
 
 
 def reopen_closed_streams() -> list[str]:
-    """Open standard streams again that have been closed since they were remembered.
+    """Reopen standard streams that have been closed since `remember_streams`.
 
     Returns:
-        Their names, such as `stdout`.
+        The names of the reopened streams, such as `stdout`.
     """
-    # Quickly, because this runs after each step.
+    # A quick check first, because this runs after each step.
     try:
         for number in _NUMBERS:
             os.get_inheritable(number)
@@ -63,7 +63,7 @@ def _reopened(number: int, name: str) -> bool:
 
 
 class ProcessGuard:
-    """Guard of a process that calls foreign code: of its connections, streams and forks."""
+    """Protects the connections and streams of a process from the user code that it calls."""
 
     def __init__(self, connections: Sequence[Connection]) -> None:
         self._connections, self._pid = connections, os.getpid()
@@ -72,12 +72,12 @@ class ProcessGuard:
         os.register_at_fork(after_in_child=self._close)
 
     def is_fork(self) -> bool:
-        """Whether this is a process that a function has forked."""
+        """Whether this process was forked by a function."""
         return os.getpid() != self._pid
 
     def check(self, name: str) -> None:
-        """Open closed standard streams again, or end the process if it cannot be used any more."""
-        # A function that forks returns, or raises, in both processes.
+        """Reopen closed standard streams, or exit if the process is no longer usable."""
+        # After a fork, a function returns or raises in both processes.
         if self.is_fork():
             os._exit(0)
         with suppress(OSError):

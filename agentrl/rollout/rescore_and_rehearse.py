@@ -1,4 +1,4 @@
-"""Score recorded episodes with other rewards (rescore), or play them again (rehearse)."""
+"""Score recorded episodes with different rewards (rescore), or replay them (rehearse)."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ class RescoredEpisode:
     was: float
     now: float
     components: dict[str, float]
-    """Components of the new score, summed over the turns, unweighted."""
+    """Unweighted components of the new score, summed over the turns."""
 
     @property
     def difference(self) -> float:
@@ -51,19 +51,19 @@ class RescoredEpisode:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ScoreComparison:
-    """Agreement of two scores over the same episodes."""
+    """Agreement between two scores of the same episodes."""
 
     episodes: int
     was: float
     now: float
-    """Mean scores."""
+    """Mean new score; `was` is the recorded mean."""
     low: float
     high: float
-    """The 95% bootstrap interval of the mean difference."""
+    """Upper bound of the mean difference's 95% bootstrap interval; `low` is the lower bound."""
     correlation: float | None
     """Spearman's rank correlation; None if one of the scores is constant."""
     swapped: float | None
-    """Share of pairs of group members whose order is reversed; None without pairs that differed."""
+    """Share of pairs of group members whose order reversed; None if no pair's scores differed."""
 
 
 def chat_format_of(run: Path) -> QueryFormat:
@@ -90,7 +90,7 @@ def rescore(
 
     Raises:
         ConfigError: a function does not exist, or needs a value that was not recorded.
-        RewardError: a function fails for an episode.
+        RewardError: a function fails on an episode.
     """
     valid = [episode for episode in recorded if not episode.summary.outcome.void]
     rescored = []
@@ -115,11 +115,11 @@ def check_recorded(error: RewardError, failed: Episode, recorded: Sequence[Episo
     """Check whether a reward fails because of a value that was never recorded.
 
     Raises:
-        ConfigError: it does.
+        ConfigError: the reward needs a value that was never recorded.
     """
     if isinstance(error.__cause__, MissingInfo):
         key = error.__cause__.key
-    # Without a recorded ground truth, a batch function is given None and may fail on it.
+    # Without a recorded ground truth, a batch function gets None and may fail on it.
     elif any(word in str(error) for word in ("ground_truth", "NoneType")):
         key = "ground_truth"
     else:
@@ -140,7 +140,7 @@ def _has(episode: Episode, key: str) -> bool:
 
 
 def compare_scores(rescored: Sequence[RescoredEpisode]) -> ScoreComparison:
-    """Measure the agreement of the recorded and the new scores.
+    """Measure the agreement between the recorded and the new scores.
 
     Raises:
         ValueError: there are no episodes.
@@ -171,7 +171,7 @@ def _correlation(one: np.ndarray, other: np.ndarray) -> float | None:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Rank values; equal ones have their mean rank."""
+    """Rank values; equal values share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     ranks: np.ndarray = (ends - (counts - 1) / 2)[inverse]
@@ -200,7 +200,7 @@ class Rehearsal:
     turn: int | None
     """The first turn that differs, from 1; 0 for the reset; None if the episodes are equal."""
     what: str
-    """Kind of the difference: `frames`, `words`, `state`, `info`, `reward`, `action`, `outcome` or
+    """Kind of difference: `frames`, `words`, `state`, `info`, `reward`, `action`, `outcome` or
     `turns`; empty if the episodes are equal."""
     was: str = ""
     now: str = ""
@@ -215,17 +215,17 @@ async def rehearse(plan: PlayPlan, recorded: Sequence[RecordedEpisode]) -> list[
     """Reset each episode's environment with its seed, and repeat the recorded replies.
 
     Returns:
-        One for each episode, in order.
+        One rehearsal per episode, in order.
 
     Raises:
-        ConfigError: a phone cannot be reached, or the environment cannot be made.
+        ConfigError: a phone cannot be reached, or the environment cannot be created.
         WorldError: no phone is left.
     """
 
     def keep(image: Image) -> str:
         return cut_into_bands(masked(image, plan.devices.mask)).id
 
-    # The phones of other hosts are out of reach here.
+    # Phones on other hosts cannot be reached from here.
     plan = replace(plan, devices=replace(plan.devices, hosts={}))
     env_pool = open_env_pool(plan, keep if plan.run.frames == "device" else None, (0, 1))
     slots = asyncio.Semaphore(env_pool.count)
@@ -257,7 +257,7 @@ async def rehearse(plan: PlayPlan, recorded: Sequence[RecordedEpisode]) -> list[
 
 
 class _RecordedPlayer:
-    """Player that gives one recorded reply per turn."""
+    """Player that replays the recorded replies, one per turn."""
 
     def __init__(self, replies: Sequence[str]) -> None:
         self._replies = iter(replies)
@@ -293,7 +293,7 @@ def first_difference(before: Episode, after: Episode) -> Rehearsal:
 
 
 def _turn_values(was: Turn, now: Turn) -> list[tuple[str, Any, Any]]:
-    """Return the recorded values of a turn, in the order in which they arise."""
+    """Return the recorded and replayed values of a turn, in the order they arise."""
     seen: list[tuple[str, Any, Any]] = []
     # The text of a private screen is not recorded.
     if was.shown:
@@ -309,7 +309,7 @@ def _turn_values(was: Turn, now: Turn) -> list[tuple[str, Any, Any]]:
 
 
 def _differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Return the first key that both infos have with different values; None if there is none."""
+    """Return the first key whose values differ between the infos, or None; skip missing keys."""
     after = to_plain(now)
     return next((key for key in was if key in after and was[key] != after[key]), None)
 

@@ -1,4 +1,4 @@
-"""Compare a reward with the truth: how often it accepts a failure, or rejects a success."""
+"""Compare a reward with the truth: how often it accepts failures and rejects successes."""
 
 import asyncio
 from collections import defaultdict
@@ -21,7 +21,7 @@ from agentrl.text import known_names
 from agentrl.types import Episode, ScoredEpisode
 
 REWARD = "reward"
-"""The recorded sum of all rewards; `reward/NAME` is that of one function."""
+"""Name of the recorded sum of all rewards; `reward/NAME` is a single function's reward."""
 SIGHT = "sight"
 """Name of the audit of screen readings against the true state (`info["audit"]`)."""
 MAX_CASES = 50
@@ -31,17 +31,17 @@ Facts = Mapping[str, float]
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Verdict:
-    """Scores of one episode by the reward and by the truth."""
+    """The reward's verdict on one episode, and the truth."""
 
     id: str
     group: str
-    """Identifies the siblings on the same seed."""
+    """Id of the group of siblings with the same seed."""
     score: float
     truth: float
     accepts: bool
-    """Whether the reward counts the episode as accepted."""
+    """Whether the reward accepts the episode."""
     succeeded: bool
-    """Whether the episode succeeded in truth."""
+    """Whether the episode truly succeeded."""
     frame: str | None = None
     """The last recorded screen."""
 
@@ -55,7 +55,7 @@ class Verdict:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Comparison:
-    """How a reward becomes a verdict, and which fact is the truth."""
+    """How to turn a reward into a verdict, and which fact is the truth."""
 
     accept_at: float = 0.5
     truth: str = "success"
@@ -64,7 +64,7 @@ class Comparison:
     def verdict(
         self, episode_id: str, group: str, score: float, facts: Facts, frame: str | None = None
     ) -> Verdict | None:
-        """Return the verdict about one episode; None if its truth is unknown."""
+        """Return the verdict on one episode, or None if the truth is unknown."""
         if (truth := facts.get(self.truth)) is None:
             return None
         return Verdict(
@@ -98,18 +98,18 @@ class AuditReport:
     unknown: int = 0
     """Number of episodes without a known truth."""
     cases: Sequence[Mapping[str, Any]] = ()
-    """The worst: `id`, `kind`, `score`, `truth`, `frame`, and `why` if a judge gave a reason."""
+    """Worst cases: `id`, `kind`, `score`, `truth`, `frame`, and `why` if a judge gave a reason."""
     failures: Sequence[Mapping[str, str]] = ()
-    """Some of the failed: `id` and `why`."""
+    """`id` and `why` of some episodes that could not be scored."""
     facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Agreement of each fact, only for `sight`; see `VisionAudit.summary`."""
+    """Agreement on each fact, only for `sight`; see `VisionAudit.summary`."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, nested values included."""
+        """Return a dictionary of plain values, including nested values."""
         return asdict(self)
 
     def save(self, run: Path, name: str) -> Path:
-        """Write it into the run's folder, where the viewer finds it.
+        """Write the report into the run's folder, where the viewer finds it.
 
         Raises:
             ConfigError: the name is not a valid file name, or the file cannot be written.
@@ -125,18 +125,18 @@ class AuditReport:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ErrorSums:
-    """Wrong verdicts over groups of siblings."""
+    """Numbers of wrong verdicts over groups of siblings."""
 
     errors: GroupSums
-    """Among all episodes."""
+    """Wrong verdicts among all episodes."""
     accepts: GroupSums
-    """Among those that truly failed."""
+    """False accepts, among episodes that truly failed."""
     rejects: GroupSums
-    """Among those that truly succeeded."""
+    """False rejects, among episodes that truly succeeded."""
 
 
 def error_sums(verdicts: Iterable[Verdict]) -> ErrorSums:
-    """Count wrong verdicts by groups."""
+    """Count wrong verdicts per group."""
     groups: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         groups[verdict.group].append(verdict)
@@ -157,7 +157,7 @@ def error_sums(verdicts: Iterable[Verdict]) -> ErrorSums:
 def report_on(
     candidate: str, comparison: Comparison, verdicts: Sequence[Verdict], **more: Any
 ) -> AuditReport:
-    """Count verdicts."""
+    """Count verdicts, and report how well the candidate agrees with the truth."""
     wrong = sorted(
         (v for v in verdicts if v.kind), key=lambda v: (-abs(v.score - comparison.accept_at), v.id)
     )
@@ -180,12 +180,12 @@ def report_on(
 
 
 def recorded_facts(summary: Summary) -> dict[str, float]:
-    """Return the recorded values of an episode."""
+    """Return the known values of a recorded episode."""
     return _facts(summary.metrics, summary.components, summary.env_reward, summary.reward)
 
 
 def played_facts(scored: ScoredEpisode) -> dict[str, float]:
-    """Return the values of an episode that has just been played."""
+    """Return the known values of an episode that has just been played."""
     turns = scored.episode.turns
     metrics = turns[-1].info.get("metrics", {}) if turns else {}
     env_reward = sum(turn.env_reward for turn in turns)
@@ -209,7 +209,7 @@ def check_known(name: str, what: str, facts: Iterable[Facts]) -> None:
     """Check that at least one episode has a fact.
 
     Raises:
-        ConfigError: none has it.
+        ConfigError: the fact is unknown in every episode.
     """
     known = dict.fromkeys(key for one in facts for key in one)
     if known and name not in known:
@@ -227,10 +227,10 @@ def last_frame(episode: Episode) -> str | None:
 def audit_recorded(
     run: Run, summaries: Sequence[Summary], candidate: str, comparison: Comparison
 ) -> AuditReport:
-    """Audit a reward that was recorded.
+    """Audit a recorded reward.
 
     Raises:
-        ConfigError: no episode has that reward, or the truth.
+        ConfigError: no episode has the reward, or the truth.
     """
     facts = {summary.id: recorded_facts(summary) for summary in summaries}
     check_known(candidate, "--judge", facts.values())
@@ -248,7 +248,7 @@ async def audit_rewards(
     *,
     concurrency: int,
 ) -> AuditReport:
-    """Have reward functions score recorded episodes, and compare them with the truth.
+    """Score recorded episodes with reward functions, and compare the scores with the truth.
 
     Raises:
         ConfigError: no episode has the truth, or a function needs a value that was not recorded.
@@ -261,7 +261,7 @@ async def audit_rewards(
     source = iter(recorded)
 
     async def score_next() -> None:
-        # All share the iterator: each takes the next episode when it has time.
+        # All tasks share the iterator: each takes the next episode when it is free.
         for before in source:
             facts[before.summary.id] = recorded_facts(before.summary)
             groups[before.summary.id] = before.summary.group
@@ -315,7 +315,7 @@ def _with_frames(run: Run, cases: Iterable[Mapping[str, Any]]) -> list[Mapping[s
     found: list[Mapping[str, Any]] = []
     for case in cases:
         frame = None
-        # The episode may be removed or damaged.
+        # The episode may have been removed or damaged.
         with suppress(ConfigError):
             frame = last_frame(run.episode(case["id"]).episode)
         found.append({**case, "frame": frame})
@@ -323,10 +323,10 @@ def _with_frames(run: Run, cases: Iterable[Mapping[str, Any]]) -> list[Mapping[s
 
 
 def audit_sight(run: Run, recorded: Iterable[RecordedEpisode]) -> AuditReport:
-    """Audit what an environment read from its screens; an episode agrees if all of them do.
+    """Audit an environment's screen readings; an episode agrees if all its readings do.
 
     Raises:
-        ConfigError: no episode has such an audit.
+        ConfigError: no episode has an audit of screen readings.
     """
     opened = [before.episode for before in recorded]
     by_episode = {one.id: audit for one in opened if (audit := sum_sight([one])).fields}

@@ -1,1 +1,1 @@
-"""The nodes of a job: their phones and files, and the folder that they record into."""
+"""The nodes of a job: their phones and files, and the folder they record into."""

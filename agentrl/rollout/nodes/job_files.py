@@ -1,4 +1,4 @@
-"""The files of the user that a job needs: code, data and templates, also on other nodes."""
+"""The user's files that a job needs on every node: code, data and templates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PACKAGE = Path(configuration.__file__).resolve().parents[1]
 
 
 def user_files(tree: Mapping[str, Any]) -> dict[str, str]:
-    """The digest of each file of code that a setting names, by path.
+    """Return the digest of each code file named in a setting, by path.
 
     Args:
         tree: the configuration of a job that has been checked, so that its modules are imported.
@@ -35,27 +35,26 @@ def user_files(tree: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _named_code(tree: Mapping[str, Any]) -> dict[str, Path]:
-    """The files of `module:name` and `path/file.py:name`, wherever a setting has one."""
+    """Return the file of each setting of the form `module:name` or `path/file.py:name`."""
     found = {text: registry.file_of(text) for text in _texts(tree)}
     return {text: file for text, file in found.items() if file is not None}
 
 
 def local_folders(tree: Mapping[str, Any], arguments: Iterable[str]) -> dict[Path, list[str]]:
-    """The files of the user that a job needs wherever it runs, except for its model.
+    """Return the user's files that a job needs wherever it runs, except for its model.
 
-    These are the code that settings name, unless it is installed; what was imported from the
-    current folder or that of the configuration; the prompt's template; and whatever file or folder
-    a keyword argument names. A file of code or data needs the folder that it is in: it may import
-    or mention others.
+    These are the code that settings name, unless it is installed; modules imported from the current
+    folder or the configuration's; the prompt template; and any file or folder that a keyword
+    argument names. A code or data file brings its whole folder: it may import or refer to others.
 
     Args:
         tree: the configuration of a job that has been checked, so that its modules are imported.
         arguments: texts that may name files; see `free_texts`.
 
     Returns:
-        The names of the files in each folder and below; more than `MAX_FILES`, or more than
-        `MAX_BYTES`, are not all listed. Hidden files, virtual environments, runs and models are
-        left out. No folder is in another one.
+        The names of the files in and below each folder; the list is cut off beyond `MAX_FILES` or
+        `MAX_BYTES`. Hidden files, virtual environments, runs and models are left out. No folder is
+        inside another.
     """
     skipped = {Path(tree["run"]["dir"]).absolute(), Path(tree["model"]["path"]).absolute()}
     folders: dict[Path, list[str]] = {}
@@ -73,7 +72,7 @@ def local_folders(tree: Mapping[str, Any], arguments: Iterable[str]) -> dict[Pat
 
 
 def _outermost(folders: Mapping[Path, Sequence[str]]) -> dict[Path, list[str]]:
-    """Drop folders inside other ones, and list their files with the outer folder."""
+    """Merge nested folders into the outermost, and list their files there."""
     found: dict[Path, list[str]] = {}
     for folder in sorted(folders, key=lambda path: len(path.parts)):
         outer = next((one for one in found if folder.is_relative_to(one)), folder)
@@ -83,7 +82,7 @@ def _outermost(folders: Mapping[Path, Sequence[str]]) -> dict[Path, list[str]]:
 
 
 def _code(tree: Mapping[str, Any]) -> Iterator[Path]:
-    """Files that settings name, and imported modules or the outermost packages that they are in."""
+    """Yield files that settings name, and imported modules or their outermost packages."""
     named = _named_code(tree)
     modules = {text.partition(":")[0].partition(".")[0] for text in named}
     roots = tuple(f"{Path(root).absolute()}/" for root in ("", *tree["run"]["search_path"]))
@@ -97,14 +96,14 @@ def _code(tree: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def _not_installed(*paths: str) -> list[Path]:
-    """The paths that do not belong to Python or its packages."""
+    """Return the paths that do not belong to Python or its packages."""
     return [Path(path).resolve() for path in paths if not path.startswith(INSTALLED)]
 
 
 def _named_data(texts: Iterable[str]) -> Iterator[Path]:
-    """Files and folders that keyword arguments name.
+    """Yield files and folders that keyword arguments name.
 
-    A word without a dot or a slash is no path: folders are called `train`, too.
+    A word without a dot or a slash, such as `train`, is not a path even if a folder has that name.
     """
     for text in texts:
         if ("/" in text or "." in text) and len(text) < 4096:
@@ -117,7 +116,7 @@ def _named_data(texts: Iterable[str]) -> Iterator[Path]:
 
 
 def free_texts(value: Any) -> Iterator[str]:
-    """All texts in the mappings of a configuration, whose keys it does not define."""
+    """Yield all texts in the free-form mappings of a configuration."""
     if dataclasses.is_dataclass(value):
         value = [getattr(value, one.name) for one in dataclasses.fields(value)]
     if isinstance(value, dict):
@@ -138,7 +137,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _names_below(folder: Path, skipped: set[Path]) -> list[str]:
-    """Names of the files in a folder and below, until there are too many."""
+    """Return the names of the files in and below a folder, until there are too many."""
     names: list[str] = []
     size, seen = 0, set[str]()
     for parent, folders, files in os.walk(folder, followlinks=True):
@@ -154,7 +153,7 @@ def _names_below(folder: Path, skipped: set[Path]) -> list[str]:
 
 
 def _travels(folder: Path, skipped: set[Path], seen: set[str]) -> bool:
-    """Whether a folder belongs to the files around it, and was not seen before."""
+    """Return whether to copy a folder with the files around it; False if already seen."""
     is_run = (folder / "config.yaml").is_file() and (folder / "episodes").is_dir()
     is_environment = (folder / "pyvenv.cfg").is_file()
     if folder.name.startswith((".", "__pycache__")) or is_run or is_environment:
@@ -167,22 +166,22 @@ def _travels(folder: Path, skipped: set[Path], seen: set[str]) -> bool:
 
 @dataclass(slots=True, frozen=True)
 class JobOnNode:
-    """A job's configuration for the actors of a node, with the files that it names."""
+    """A job's configuration and the files that it names, for the actors of a node."""
 
     tree: dict[str, Any] = field(repr=False)
     digest: str
     """Digest of the configuration as the user wrote it."""
     folder: Path
-    """Folder where the job was started."""
+    """Folder in which the job was started."""
     root: Path | None = None
-    """The folder that has the user's files below their own paths; None on a node where they are
-    at these paths."""
+    """Folder with copies of the user's files, each below its original path; None on a node that has
+    the originals."""
 
     def open(self) -> Config:
-        """The configuration; this process enters the folder where the job was started.
+        """Enter the folder in which the job was started, and return the configuration.
 
         Raises:
-            ConfigError: something that it names cannot be imported here.
+            ConfigError: the configuration names something that cannot be imported here.
         """
         tree, folder = self.tree, self.folder
         if self.root is not None:
@@ -194,13 +193,13 @@ class JobOnNode:
         return configuration.from_dict(tree)
 
     def _below(self, text: str) -> str:
-        """A text, or if it is the absolute path of something below the root, its path there."""
+        """Return a text; if it is an absolute path with a copy below the root, the copy's path."""
         copy = f"{self.root}{text}"
         return copy if text.startswith("/") and os.path.exists(split_in(copy)[0]) else text
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """A value with every text changed, except for the keys of mappings."""
+    """Return a value with `change` applied to every text except keys of mappings."""
     if isinstance(value, dict):
         return {name: _with_texts(item, change) for name, item in value.items()}
     if isinstance(value, list):
@@ -213,14 +212,14 @@ def _with_home(text: str) -> str:
 
 
 class JobFiles:
-    """The files of the user on the nodes of a job; see `local_folders`.
+    """The user's files on the nodes of a job; see `local_folders`.
 
     Args:
-        config: of a job that has been checked.
-        reservation: where its actors run.
+        config: the configuration of a job that has been checked.
+        reservation: where the job's actors run.
 
     Raises:
-        ClusterError: files cannot be copied to a node that does not have them.
+        ClusterError: files cannot be copied to a node that lacks them.
     """
 
     def __init__(self, config: Config, reservation: Reservation) -> None:
@@ -233,5 +232,5 @@ class JobFiles:
             self._roots = reservation.mirror(local_folders(config.to_dict(), free_texts(config)))
 
     def on(self, node: Node) -> JobOnNode:
-        """The job for an actor on a node."""
+        """Return the job for an actor on a node."""
         return dataclasses.replace(self._job, root=self._roots.get(node.id))

@@ -1,4 +1,4 @@
-"""Which nodes of a job have phones, and which phones each of them has."""
+"""Find the nodes of a job with phones, and the phones of each."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class PhoneHost:
 
 
 def nodes_of_hosts(hosts: Collection[str], nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the nodes that `devices.hosts` names, in its order.
+    """Return the nodes that `devices.hosts` names, in the same order.
 
     Raises:
-        ConfigError: no cluster has been joined, it has no such node, or one is named twice.
+        ConfigError: no cluster has been joined, a node does not exist, or one is named twice.
     """
     if hosts and not all(node.id for node in nodes):
         raise ConfigError(
@@ -50,7 +50,7 @@ def nodes_of_hosts(hosts: Collection[str], nodes: Sequence[Node]) -> tuple[Node,
             node = node_named(host, nodes, _WITHOUT.format(host))
         except ConfigError as error:
             raise ConfigError(f"devices.hosts: {error}") from None
-        # A node may be named by its host name and by its address.
+        # A node may be named both by its host name and by its address.
         if node in found:
             raise ConfigError(f"devices.hosts: {found[node]} and {host} are the same node")
         found[node] = host
@@ -61,15 +61,16 @@ def find_phone_hosts(settings: DevicesConfig, layout: Layout, deadline_s: float)
     """Return the nodes with phones: those of `devices.hosts`, or else those with engines.
 
     Args:
-        settings: `devices` of the job.
-        layout: of the job.
-        deadline_s: for the adb servers, which are asked if a list of serials is divided.
+        settings: the job's `devices` section.
+        layout: the job's layout.
+        deadline_s: time limit for adb servers to list their phones, in seconds; only used to
+            divide a list of serials.
 
     Returns:
-        One host at least; without the nodes that have no phone of a list.
+        At least one host; nodes without any of the listed phones are left out.
 
     Raises:
-        ConfigError: there are too few virtual phones, or a phone is connected to no node.
+        ConfigError: there are too few virtual phones, or a phone is not connected to any node.
     """
     if settings.hosts:
         nodes = list(layout.phones)
@@ -85,7 +86,7 @@ def find_phone_hosts(settings: DevicesConfig, layout: Layout, deadline_s: float)
     return [
         PhoneHost(node=node, settings=settings)
         for node, settings in zip(nodes, own, strict=True)
-        # A node that has none of the listed phones has an empty source.
+        # The source is empty on a node with none of the listed phones.
         if settings.source
     ]
 
@@ -93,7 +94,7 @@ def find_phone_hosts(settings: DevicesConfig, layout: Layout, deadline_s: float)
 def _shares(
     nodes: Sequence[Node], settings: Sequence[DevicesConfig], deadline_s: float
 ) -> Sequence[str | Sequence[str]]:
-    """Return the part of `devices.source` of each node; empty if it has none of the serials."""
+    """Return each node's part of `devices.source`; empty for a node with none of the serials."""
     source, count = settings[0].source, len(nodes)
     if source == CONNECTED:
         return [CONNECTED] * count
@@ -107,7 +108,7 @@ def share_virtual(source: str, count: int) -> list[str]:
     """Return the parts of `virtual:N` that each of several nodes starts.
 
     Raises:
-        ConfigError: it is one serial, or N is too small.
+        ConfigError: the source is a single serial, or N is too small.
     """
     virtual = num_virtual(source)
     if virtual is None:
@@ -125,20 +126,20 @@ def share_virtual(source: str, count: int) -> list[str]:
 
 
 def claim_serials(serials: Sequence[str], connected: Sequence[Collection[str]]) -> list[list[str]]:
-    """Divide the serials of a list among the nodes that they are connected to.
+    """Divide a list of serials among the nodes that they are connected to.
 
     A network address means the same phone everywhere and goes to the first node that is connected
-    to it; other serials, such as `emulator-5554`, mean another phone on each node that has them.
+    to it; other serials, such as `emulator-5554`, mean a different phone on each node.
 
     Args:
-        serials: distinct.
+        serials: distinct serials.
         connected: the serials that each node's adb server lists.
 
     Returns:
         The serials of each node, in the order of the list.
 
     Raises:
-        ConfigError: a serial is connected to no node.
+        ConfigError: a serial is not connected to any node.
     """
     taken: set[str] = set()
     shares = []
@@ -167,7 +168,7 @@ def check_phone_hosts(hosts: Sequence[PhoneHost], deadline_s: float) -> None:
     """Check on every host that its phones can be reached.
 
     Raises:
-        ConfigError: they cannot, or the host does not answer.
+        ConfigError: a phone cannot be reached, or a host does not answer.
     """
     checks = [partial(_check_source, host.settings) for host in hosts]
     _ask([host.node for host in hosts], checks, deadline_s)
@@ -182,12 +183,12 @@ def _ask(nodes: Sequence[Node], calls: Sequence[Callable[[], _T]], deadline_s: f
 
 
 def _connected_serials(driver: str, adb_port: int | None) -> list[str]:
-    """Return the serials of this node's phones, also of those that are not ready."""
+    """Return the serials of this node's phones, including phones that are not ready."""
     server = AdbServer.from_environment(driver, port=adb_port)
     server.ensure()
     return list(server.devices())
 
 
 def _check_source(settings: DevicesConfig) -> None:
-    """Check this host's phones."""
+    """Check that this host's phones can be reached."""
     devices.check_source(settings.source, **open_settings(settings))

@@ -1,4 +1,4 @@
-"""The folder of a run for actors, also on nodes that do not see it."""
+"""A run's folder for actors, including those on nodes that cannot access it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from agentrl.cluster.reservation import Reservation
 from agentrl.replay.spool import Parcel, Spool, SpoolReceiver
 
 _DELIVERY_S = 60.0
-"""Time limit for delivering one parcel, in seconds; a spool tries again."""
+"""Time limit for delivering one parcel, in seconds; the spool retries after it."""
 _CLOSE_S = 20.0
 
 
 @dataclass(slots=True, frozen=True)
 class RecordedRun:
-    """The folder of a run, as an actor is given it."""
+    """A run's folder, in the form passed to an actor."""
 
     path: Path
     receiver: Any = None
-    """The actor that writes into the folder; None for an actor that sees the folder itself."""
+    """The actor that writes into the folder; None if the folder is directly accessible."""
 
     def open(self) -> OpenedRun:
         """Return the folder to record into, in this process."""
@@ -39,12 +39,12 @@ class OpenedRun:
         self.folder = run.path if self._spool is None else self._spool.folder
 
     def _deliver(self, parcel: Parcel) -> None:
-        # Not `ray.get`, which warns in every thread of an actor with coroutines.
+        # `ray.get` would warn in every thread of an actor with coroutines.
         self._receiver.apply.remote(self._id, parcel).future().result(_DELIVERY_S)
 
     @property
     def is_spooled(self) -> bool:
-        """Whether recordings are on their way for a moment."""
+        """Whether recordings pass through a spool before they reach the run's folder."""
         return self._spool is not None
 
     def flush(self) -> None:
@@ -53,7 +53,7 @@ class OpenedRun:
             self._spool.flush()
 
     def close(self) -> None:
-        """Deliver the rest; may be called twice."""
+        """Deliver the remaining recordings; may be called twice."""
         if self._spool is not None:
             self._spool.close(_CLOSE_S)
             self._spool = None
@@ -75,7 +75,7 @@ class ReceiverActor:
 
 
 class RunOnNodes:
-    """The folder of a run for the actors of a job."""
+    """A run's folder for the actors of a job."""
 
     def __init__(self, run: Path | None, reservation: Reservation) -> None:
         self._run = None if run is None else run.absolute()
@@ -85,7 +85,7 @@ class RunOnNodes:
         self.find_nodes()
 
     def find_nodes(self) -> None:
-        """Find out which nodes see the folder; again after an engine has got another node."""
+        """Find the nodes that can access the folder; call again after an engine changed nodes."""
         if self._run is not None:
             self._remote = self._reservation.nodes_without(self._run)
         if self._remote and self._receiver is None:
@@ -95,7 +95,7 @@ class RunOnNodes:
             self._receiver = ray.remote(ReceiverActor).options(**here).remote(self._run)
 
     def is_away(self, node: Node) -> bool:
-        """Whether a node does not see the folder."""
+        """Whether a node cannot access the folder."""
         return node.id in self._remote
 
     def on(self, node: Node) -> RecordedRun | None:
@@ -105,7 +105,7 @@ class RunOnNodes:
         return RecordedRun(self._run, self._receiver if self.is_away(node) else None)
 
     def close(self) -> None:
-        """End the receiver, after all actors that record; may be called twice."""
+        """End the receiver, after all recording actors have ended; may be called twice."""
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             import ray

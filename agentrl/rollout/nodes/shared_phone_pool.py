@@ -1,6 +1,6 @@
-"""Open the phones that a configuration names, as a pool for one process or for several.
+"""Open the phones that a configuration names, as a pool for one or several processes.
 
-A Ray actor owns the phones that several processes share; the others borrow them.
+If several processes share the phones, a Ray actor owns them and the others borrow them.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from agentrl.rollout.nodes.recorded_run import RecordedRun
 
 log = logging.getLogger(__name__)
 _ANSWER_S = 30.0
-"""Time for the pool's actor to answer, in addition to the time that a caller waits for a phone."""
+"""Seconds for the pool's actor to answer, in addition to the caller's wait for a phone."""
 _HEARTBEATS_PER_LEASE = 3
 """Number of heartbeats within `devices.lease_s`."""
 
@@ -65,7 +65,7 @@ def open_phone_pool(
 
 
 def phone_states(pool: devices.DevicePool) -> list[LivePhone]:
-    """Return the state of a pool's phones, for the live view."""
+    """Return the states of a pool's phones, for the live view."""
     return [
         LivePhone(
             serial=phone.serial,
@@ -79,7 +79,7 @@ def phone_states(pool: devices.DevicePool) -> list[LivePhone]:
 
 
 def open_settings(settings: DevicesConfig) -> devices.OpenSettings:
-    """Return the settings with which a job opens each of its phones."""
+    """Return the settings for opening each phone of a job."""
     return {
         "driver": settings.driver,
         "capture": settings.capture,
@@ -94,8 +94,8 @@ def open_settings(settings: DevicesConfig) -> devices.OpenSettings:
 class PhonePoolActor:
     """The pool of one host's phones, in its own process.
 
-    A borrower that stops renewing loses its phone. Only processes of the same node borrow, as they
-    talk to its adb server.
+    A borrower that stops renewing loses its phone. Only processes on the same node can borrow,
+    because they connect to its adb server.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class PhonePoolActor:
         """Open the phones.
 
         Returns:
-            The number of phones, and whether it may grow.
+            The number of phones, and whether phones may be added.
 
         Raises:
             ConfigError: a phone cannot be reached.
@@ -150,7 +150,7 @@ class PhonePoolActor:
         return self._started_pool.manager.renew(tokens)
 
     async def close(self) -> None:
-        """Close the pool, and the phones that were started."""
+        """Close the pool, and shut down phones that were started."""
         if self._live is not None:
             await asyncio.to_thread(self._live.close)
         if self._pool is not None:
@@ -166,7 +166,7 @@ class PhonePoolActor:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SharedPhones:
-    """A handle with which other processes borrow phones."""
+    """A handle for borrowing phones from other processes."""
 
     actor: Any
     """The Ray handle of a PhonePoolActor."""
@@ -175,7 +175,7 @@ class SharedPhones:
     settings: DevicesConfig
     """How to connect to them."""
     host: str | None = None
-    """Host of the phones, if the job has phones on several ones."""
+    """The phones' host, if the job has phones on several hosts."""
 
 
 class SharedPool(Borrower):
@@ -193,7 +193,7 @@ class SharedPool(Borrower):
         self._lease_s = settings.lease_s
         self._devices: dict[str, LeasableDevice] = {}
         self._closing = threading.Event()
-        # In a thread: a busy event loop must not let leases expire.
+        # Renew in a thread, so that leases do not expire while the event loop is busy.
         threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True).start()
 
     def __len__(self) -> int:
@@ -205,7 +205,7 @@ class SharedPool(Borrower):
         return self._phones.grows
 
     def close(self) -> None:
-        """End all leases, and close this process's connections."""
+        """End all leases and close this process's connections."""
         self._closing.set()
         for lease in list(self._leases.values()):
             lease.end()
@@ -226,10 +226,10 @@ class SharedPool(Borrower):
         return lease
 
     def _renew(self, leases: dict[int, LeasedDevice]) -> list[int]:
-        """Renew leases; returns the tokens of those that continue."""
+        """Renew leases, and return the tokens of the leases that continue."""
         import ray
 
-        # Measured before the call, because the owner counts from a later moment.
+        # Taken before the call: the owner starts its lease period later, so this is safe.
         sent_s = time.monotonic()
         call = self._phones.actor.renew.remote(list(leases))
         renewed: list[int] = ray.get(call, timeout=self._lease_s)
@@ -275,6 +275,6 @@ class _RemoteLender:
         await ray_cluster.await_result(call, "the shared phone pool", _ANSWER_S)
 
     def _return_unclaimed(self, pending: "asyncio.Future[LeaseGrant]") -> None:
-        """Return a phone that arrives after its borrower has been canceled."""
+        """Release a phone granted after its borrower was canceled."""
         if not pending.cancelled() and pending.exception() is None:
             self._actor.release.remote(pending.result().token, LeaseEnd())

@@ -1,1 +1,1 @@
-"""Load reward functions, and call them in processes of their own."""
+"""Load reward functions, and call them in separate processes."""

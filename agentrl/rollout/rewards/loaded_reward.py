@@ -1,4 +1,4 @@
-"""Load a reward function that the configuration names; done in the process that calls it."""
+"""Load a configured reward function, in the process that calls it."""
 
 import functools
 import inspect
@@ -26,23 +26,24 @@ class RewardInfo:
     """Properties of a loaded reward function."""
 
     name: str
-    """The function's name, or `REWARD_NAME` of its file; numbered if another one has it."""
+    """The function's name, or `REWARD_NAME` of its file; numbered if already taken."""
     is_batch: bool
-    """Whether it takes a list of inputs; else it takes an episode."""
+    """Whether the function takes a list of inputs instead of an episode."""
     overlaps: bool
-    """Whether it takes an episode and is asynchronous, so that several calls overlap."""
+    """Whether calls can overlap: the function takes an episode and is asynchronous."""
     is_shared: bool
-    """Whether all episodes must reach the same copy of it, because it may keep state."""
+    """Whether all episodes must reach the same copy of the function, as it may keep state."""
     max_batch_size: int
     """Maximum number of inputs per call."""
     required_columns: tuple[str, ...]
-    """Columns of a data set that it takes by name."""
+    """Data set columns that the function takes by name."""
     needs_answer: bool
-    """Whether it has EasyR1's or veRL's signature, which always has the right answer."""
+    """Whether the signature is EasyR1's or veRL's, which always includes the right answer."""
     reads_images: bool
-    """The attribute of that name: whether the function looks at images of recorded episodes."""
+    """The function's attribute `reads_images`: whether it needs images of recorded episodes."""
     accept_at: float
-    """The attribute of that name: the value from which an audit counts an episode as accepted."""
+    """The function's attribute `accept_at`: the score at which an audit counts an episode as
+    accepted."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -53,14 +54,14 @@ class LoadedReward:
     function: Callable[..., Any]
     """Takes an episode, or a list of inputs."""
     explain: Callable[[str], str | None] | None
-    """The function's method of that name, if any, which says why it scored an episode as it did."""
+    """The function's method `explain`, if any, which returns why an episode got its score."""
 
 
 def load_rewards(specs: Sequence[RewardSpec]) -> list[LoadedReward]:
-    """Return all functions, each under a name of its own.
+    """Return all functions under unique names.
 
     Raises:
-        ConfigError: one of them cannot be loaded.
+        ConfigError: a function cannot be loaded.
     """
     rewards: list[LoadedReward] = []
     for spec in specs:
@@ -82,11 +83,11 @@ def load_rewards(specs: Sequence[RewardSpec]) -> list[LoadedReward]:
 def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedReward:
     """Return a configured function, whatever its signature.
 
-    A class is instantiated with its kwargs, and a function that they complete is called, as it
-    must return the reward function.
+    A class is instantiated with its kwargs. A function is called if the kwargs leave no argument
+    open, as it must then return the reward function.
 
     Raises:
-        ConfigError: it does not exist, cannot be called, or does not accept its kwargs.
+        ConfigError: the function does not exist, cannot be called, or does not accept its kwargs.
     """
     loaded = function = REWARD.resolve(spec.function)
     if inspect.isclass(function):
@@ -101,7 +102,7 @@ def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedRew
         raise ConfigError(f"rewards: {spec.function} is not a function")
     try:
         inspect.signature(function)
-    # A function in C may have no signature.
+    # C functions may have no signature.
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"rewards: {spec.function}: {error}; call it in a function of your own"
@@ -118,7 +119,7 @@ def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedRew
     is_plain = function is not instance and inspect.isroutine(instance)
     call = instance if inspect.isroutine(instance) else type(instance).__call__
     signature = SIGNATURES.get(kind)
-    # A function of one episode is called for each alone, so that it is known which one hangs.
+    # A function of one episode is called for one at a time, to know which episode hangs.
     for_one = signature is None or signature.for_one
     info = RewardInfo(
         name=name or own_name(spec),
@@ -136,5 +137,5 @@ def load_reward_function(spec: RewardSpec, name: str | None = None) -> LoadedRew
 
 
 def own_name(spec: RewardSpec) -> str:
-    """Return `REWARD_NAME` of the function's file, or else the name in the configuration."""
+    """Return `REWARD_NAME` of the function's file, or else the configured name."""
     return declared_name(REWARD.resolve(spec.function)) or spec.function.rpartition(":")[2]

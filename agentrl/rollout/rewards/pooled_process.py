@@ -1,4 +1,4 @@
-"""A process that calls reward functions, as its parent sees it: start, episodes, deadline, end."""
+"""The parent's side of a reward process: start it, send episodes, enforce deadlines, end it."""
 
 import logging
 import mmap
@@ -36,24 +36,24 @@ from agentrl.types import Episode
 
 log = logging.getLogger(__name__)
 _LOOK_S = 0.25
-"""How often a call's deadline is looked at."""
+"""Seconds between checks of a call's deadline."""
 _END_S = 2.0
-"""Seconds for a process to end after its connection was closed."""
+"""Seconds for a process to end after its connection is closed."""
 _LOAD_S = 330.0
-"""Seconds for a process to import its functions, which may compile a kernel."""
+"""Seconds for a process to import its functions; an import may compile a kernel."""
 _PATIENCE = 3
-"""An episode waits for others that hang as often as this many deadlines."""
+"""Number of deadlines that an episode waits behind hanging episodes."""
 
 
 class PooledProcess:
-    """One process, which is started again with the next episode after it has ended.
+    """One reward process, which restarts with the next episode after it ends.
 
-    One thread starts it and sends to it. Another one receives, so that neither side waits for the
-    other to read.
+    One thread starts the process and sends to it. Another receives, so that neither side blocks
+    until the other reads.
 
     Args:
         queue: the episodes to score.
-        is_lazy: whether it starts only with the first of them, as the functions are known.
+        is_lazy: whether to start only with the first episode, as the functions are already known.
     """
 
     def __init__(self, queue: Queue, *, is_lazy: bool = False) -> None:
@@ -68,9 +68,10 @@ class PooledProcess:
         self._sending = threading.Lock()
         self._outstanding: dict[int, ScoreRequest] = {}
         self._answering = 0
-        """Episodes whose answers are given now; then others come, which are sent together."""
+        """Number of episodes whose results are being delivered; callers then submit more, which are
+        sent together."""
         self._mean_s: float | None = None
-        """Seconds to score each of the latest episodes."""
+        """Moving average of the seconds to score an episode."""
         self._explained: dict[str, Future[str | None]] = {}
         self._thread = threading.Thread(target=self._work, name="rewards", daemon=True)
         self._thread.start()
@@ -88,7 +89,7 @@ class PooledProcess:
             try:
                 if self._process is None:
                     self._start()
-            # The functions could be loaded before, so this fails the episodes, not the job.
+            # The functions loaded before, so fail the episodes, not the job.
             except ConfigError as error:
                 self._fail(jobs, RewardError(str(error)))
                 continue
@@ -99,7 +100,7 @@ class PooledProcess:
         """Start the process, and wait until it has loaded the functions.
 
         Raises:
-            ConfigError: it cannot be started, or cannot load them.
+            ConfigError: the process cannot be started, or cannot load the functions.
         """
         try:
             process, jobs, fields = self._open()
@@ -162,7 +163,7 @@ class PooledProcess:
         raise ConfigError(f"rewards: {names}: not loaded within {_LOAD_S:g} s")
 
     def _stop(self, wait_s: float) -> None:
-        """End the process, and everything that it has started, after a time to end by itself."""
+        """End the process and its descendants, after `wait_s` seconds to end by itself."""
         with self._sending:
             process, self._process = self._process, None
             connections, self._jobs, self._fields = (self._jobs, self._fields), None, None
@@ -178,10 +179,10 @@ class PooledProcess:
         child_process.end(process)
 
     def close(self) -> None:
-        """Have it end; does not wait for long."""
+        """Request the end of the process; return quickly."""
         process = self._process
         if process is not None and self._is_calling():
-            # A process in a call would not notice that the connection closes.
+            # A process that is executing a call would not notice the closed connection.
             child_process.end(process)
         self._thread.join(_END_S + 1.0)
         self._fail([*self._outstanding.values()], RewardError("the reward functions were closed"))
@@ -189,7 +190,7 @@ class PooledProcess:
     # --- jobs -----------------------------------------------------------------------------
 
     def _take(self) -> list[ScoreRequest] | None:
-        """Wait for the next episodes to send; None once the pool is closed."""
+        """Wait for the next episodes to send; return None once the pool is closed."""
         queue = self._queue
         with queue.changed:
             while not queue.closed:
@@ -227,7 +228,7 @@ class PooledProcess:
     def _receive(
         self, process: "subprocess.Popen[bytes]", jobs: Connection, fields: Connection
     ) -> None:
-        """Receive from one process until it has ended."""
+        """Receive from one process until it ends."""
         late, selector, sender = False, selectors.DefaultSelector(), FieldSender(fields)
         try:
             selector.register(jobs, selectors.EVENT_READ)
@@ -268,11 +269,11 @@ class PooledProcess:
         wall_s: float,
         computing_s: float,
     ) -> None:
-        # An average that forgets: functions may become slower, as servers that they ask do.
+        # A moving average: functions may become slower, like the servers they query.
         if wall_s > 0:
             mean_s, before = wall_s / len(done), self._mean_s
             self._mean_s = mean_s if before is None else 0.5 * (mean_s + before)
-        # Answers let callers submit their next episodes, which are then sent together.
+        # On results, callers submit their next episodes, which are then sent together.
         with self._queue.changed:
             jobs = [self._outstanding.pop(id, None) for id, *_ in done]
             self._answering = len(jobs)
@@ -290,7 +291,7 @@ class PooledProcess:
             self._queue.grow(wall_s / len(done), computing_s / wall_s)
 
     def _send_fields(self, sender: FieldSender) -> None:
-        """Send the fields of an episode, and make those of the next one ready."""
+        """Send an episode's fields, and prepare the next episode's."""
 
         def find(id: int) -> Episode | None:
             job = self._outstanding.get(id)
@@ -304,7 +305,7 @@ class PooledProcess:
                 sender.prepare(following, episode)
 
     def explain(self, episode_id: str) -> str | None:
-        """Say why an episode was scored as it was; None if no function knows it."""
+        """Return why an episode got its score; None if no function knows the episode."""
         answer: Future[str | None] = Future()
         with self._queue.changed:
             self._explained[episode_id] = answer
@@ -327,7 +328,7 @@ class PooledProcess:
         return bool(began) and time.monotonic_ns() - began > 1e9 * self._queue.spec.deadline_s
 
     def _after_end(self, process: "subprocess.Popen[bytes]", late: bool) -> None:
-        """Void the episode that ended the process, and have the others scored again."""
+        """Void the episode that ended the process, and requeue the others."""
         _, index, count = map(int, self._status[:FIELDS])
         suspects = {int(id) for id in self._status[FIELDS : FIELDS + count]}
         was_calling = self._is_calling()
@@ -346,8 +347,8 @@ class PooledProcess:
             jobs, self._outstanding = [*self._outstanding.values()], {}
             suspected = [job for job in jobs if was_calling and job.id in suspects]
             limit = time.monotonic() - _PATIENCE * queue.spec.deadline_s
-            # A call for one episode is to blame for certain. After a call for several, each of
-            # them is scored again alone. An episode that waited for others that hang gives up.
+            # If the call was for one episode, it is certainly to blame. After a call for several,
+            # each is scored again alone. Give up on episodes that waited too long for hanging ones.
             for job in jobs:
                 job.alone = job in suspected
                 is_guilty = suspected == [job] or job.since < limit

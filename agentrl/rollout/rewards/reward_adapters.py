@@ -1,4 +1,4 @@
-"""Batch reward functions: their inputs, their calls, and the check of what they return."""
+"""Prepare inputs for batch reward functions, call them, and check their results."""
 
 import asyncio
 import inspect
@@ -14,10 +14,10 @@ from agentrl.rollout.rewards.sent_episode import Fetched, FirstItem, Joined
 from agentrl.types import Episode, Image, finite
 
 RewardInputs = dict[str, Any]
-"""The inputs of a batch function for one episode; see `inputs_of`."""
+"""A batch function's inputs for one episode; see `inputs_of`."""
 RewardRow = dict[str, float]
-"""Scores of one episode: `overall`, and further components; empty if the function does not
-apply."""
+"""Scores of one episode: `overall` and further components; empty if the function does not
+apply to it."""
 
 BatchFunction = Callable[[list[RewardInputs]], Sequence[Mapping[str, Any]]]
 OVERALL = "overall"
@@ -26,32 +26,32 @@ INPUT_NAMES = (
     "images", "shown", "instructions", "chat_prompt", "chat_text", "chat_messages", "screens",
     "env_rewards", "info",
 )  # fmt: skip
-"""The names that `inputs_of` gives besides those of the row's columns."""
+"""Names that `inputs_of` returns in addition to the row's columns."""
 SENT_IMAGES = ("images", "screens")
-"""The inputs that hold images; `agentrl serve-reward` receives them as data URIs."""
+"""Inputs that contain images; `agentrl serve-reward` receives them as data URIs."""
 _MAX_BATCH_SIZE = 64
-"""Maximum number of episodes per call, unless the function has an attribute `max_batch_size`."""
+"""Default maximum number of episodes per call; a function's `max_batch_size` overrides it."""
 
 
 def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
-    """Return the inputs of a batch function for one episode.
+    """Return a batch function's inputs for one episode.
 
     Args:
-        episode: with at least one turn.
-        form: the chat format of the model that has played.
+        episode: an episode with at least one turn.
+        form: the chat format of the model that played.
 
     Returns:
         `response`, the last reply; `responses`, all replies; `response_length` and
         `response_ids`, the tokens of the last reply; `ground_truth`, from the environment's info
-        of the last turn, or else of the reset; `images`, those of the last prompt, uint8[H, W, 3]
+        of the last turn, or else of the reset; `images`, the last prompt's images, uint8[H, W, 3]
         each; `shown`, the text of the last message, with `<image>` for each image;
-        `instructions`, the system message; `chat_prompt`, what `prompt_messages` returns in the
-        format of the model's chat template; `chat_text`, that with the last reply and its end
-        token; `chat_messages`, the whole conversation as `{role, content}`, and `screens`, an image
-        for each `<image>` that it has outside of replies; `env_rewards`, one per turn; `info`, of
-        the last turn; `data_source`, the environment's id. If the question is from a data set, also
-        every column of its row under its own name; a column `data_source` replaces the
-        environment's id.
+        `instructions`, the system message; `chat_prompt`, the result of `prompt_messages` in the
+        model's chat format; `chat_text`, the same followed by the last reply and its end token;
+        `chat_messages`, the whole conversation as `{role, content}`, and `screens`, one image for
+        each `<image>` in it outside of replies; `env_rewards`, one per turn; `info`, from the last
+        turn; `data_source`, the environment's id. If the question comes from a data set, also every
+        column of its row under the column's name; a column `data_source` replaces the environment's
+        id.
     """
     last = episode.turns[-1]
     source = next((i for i in (last.info, episode.reset_info) if "ground_truth" in i), {})
@@ -82,16 +82,16 @@ def inputs_of(episode: Episode, form: QueryFormat = CHATML) -> RewardInputs:
 
 
 def prompt_messages(episode: Episode) -> list[dict[str, str]]:
-    """Return the messages up to the last reply as `{role, content}`, without the turns in between.
+    """Return the messages before the last reply as `{role, content}`, without the turns in between.
 
-    These are the system message, those that precede the first turn, and that of the last turn.
+    These are the system message, messages before the first turn, and the last turn's message.
     """
     *prompt, _ = replace(episode, turns=episode.turns[-1:]).messages()
     return [{"role": message.role, "content": message.text} for message in prompt]
 
 
 def _listed(images: Sequence[Image]) -> Sequence[Image]:
-    """Return a list, unless that would fetch the images."""
+    """Return the images as a list, unless that would fetch them."""
     return images if isinstance(images, Fetched) else [*images]
 
 
@@ -107,10 +107,10 @@ def _joined(parts: Sequence[Sequence[Image]]) -> Sequence[Image]:
 
 
 def max_batch_size(function: Any) -> int:
-    """Return the most episodes per call, which a function limits by an attribute of that name.
+    """Return a function's maximum number of episodes per call.
 
     Raises:
-        ConfigError: it is not a whole number of at least 1.
+        ConfigError: the function's attribute `max_batch_size` is not a positive integer.
     """
     size = getattr(function, "max_batch_size", _MAX_BATCH_SIZE)
     if type(size) is not int or size < 1:
@@ -124,7 +124,7 @@ def score_batch(
     """Return a batch function's row for each episode, or its error.
 
     Raises:
-        Exception: whatever the function raised; or it did not return a row for each episode.
+        Exception: raised by the function, or the result is not a row per episode.
     """
     rows: Any = awaited(function(inputs))
     if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
@@ -146,7 +146,7 @@ def _check_row(name: str, row: Any) -> RewardRow | RewardError:
             raise ValueError(f"a row has no {OVERALL!r}; it has {sorted(map(str, row))[:8]}")
         numbers = {str(key): finite(repr(str(key)), value) for key, value in row.items()}
         return {OVERALL: numbers.pop(OVERALL), **numbers}
-    # A user's function may return objects that raise anything.
+    # A user's function may return objects that raise any exception.
     except BaseException as error:
         location = users_location(error)
         kind = f"{type(error).__name__}: " if location else ""
@@ -154,7 +154,7 @@ def _check_row(name: str, row: Any) -> RewardRow | RewardError:
 
 
 def awaited(value: Any) -> Any:
-    """Return a function's result, awaited if the function is asynchronous."""
+    """Return a function's result, awaiting it if the function is asynchronous."""
     return asyncio.run(_await(value)) if inspect.isawaitable(value) else value
 
 

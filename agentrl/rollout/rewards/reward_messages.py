@@ -1,4 +1,4 @@
-"""Messages between the process that calls reward functions and its parent."""
+"""Messages between a reward process and its parent."""
 
 import logging
 import os
@@ -13,23 +13,23 @@ from agentrl.errors import INSTALLED, AgentRLError, RewardError
 from agentrl.rollout.rewards.reward_signatures import RewardSpec
 
 FIELDS = 3
-"""Numbers at the start of the memory shared with the parent: when the current call began
-(nanoseconds of the monotonic clock, 0 if there is none), the index of its function (-1 while only
-asynchronous functions run), and the number of its jobs. The ids of these jobs follow."""
+"""Number of header fields in the memory shared with the parent: when the current call began
+(nanoseconds of the monotonic clock, 0 between calls), its function's index (-1 while only
+asynchronous functions run), and its number of jobs. The ids of these jobs follow."""
 MAX_IDS = 1021
 STATUS_BYTES = 8 * (FIELDS + MAX_IDS)
 Result = tuple[float, ...] | dict[str, float]
-"""One value per turn; or the row of a batch function, empty if it does not apply."""
+"""One value per turn; or a batch function's row, empty if the function does not apply."""
 Failure = tuple[str, str, tuple[str, str] | None]
-"""Name of the error's class in `agentrl.errors`; its message; the arguments of a `MissingInfo`."""
+"""Class name of an error in `agentrl.errors`, its message, and arguments of a `MissingInfo`."""
 
 is_loading = False
-"""Whether this is a process of reward functions that is importing them."""
+"""Whether this is a reward process that is importing its functions."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ProcessSpec:
-    """The functions of a process, and the settings to load them."""
+    """A reward process's functions, and the settings to load them."""
 
     rewards: Sequence[RewardSpec]
     path: Sequence[str]
@@ -38,17 +38,17 @@ class ProcessSpec:
     """See `registry.look_below`."""
     log_level: int
     deadline_s: float
-    """Seconds for a call of an asynchronous function; the parent watches over the others."""
+    """Time limit of an asynchronous call, in seconds; the parent enforces it for other calls."""
     deadline: str
-    """Text of the deadline for messages, with the setting's name."""
+    """The deadline as text for messages, including the setting's name."""
     end: str
-    """The token that ends a reply, for functions that get texts in the model's chat format."""
+    """Token that ends a reply, for functions that get texts in the model's chat format."""
     retries: bool
-    """Whether a batch function that fails for several episodes is called for each alone."""
+    """Whether to retry a failed batch call for each episode alone."""
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return an error as plain values; an exception of the user's may not be picklable."""
+    """Return an error as plain values, since user exceptions may not be picklable."""
     ours = (kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
     of_text = (kind.__name__ for kind in ours if "__init__" not in vars(kind))
     kind, cause = next(of_text, RewardError.__name__), error.__cause__
@@ -58,7 +58,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def error_of(failure: Failure) -> AgentRLError:
-    """Return the error that `failure_of` was given."""
+    """Return the error described by the output of `failure_of`."""
     kind, text, missing = failure
     error: AgentRLError = getattr(errors, kind)(text)
     if missing is not None:
@@ -67,7 +67,7 @@ def error_of(failure: Failure) -> AgentRLError:
 
 
 def users_modules() -> dict[str, str]:
-    """Return the files of imported modules, except those of installed packages and agentrl."""
+    """Return the files of imported modules, except installed packages and agentrl."""
     return {
         name: file
         for name, file in registry.module_files().items()
@@ -85,7 +85,7 @@ class LogForwarder(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send one record as text."""
-        # Only this process may use the connection, not one that a function has forked.
+        # Only this process may use the connection, not processes that functions fork.
         if os.getpid() != self._pid:
             logging.lastResort.handle(record)  # type: ignore[union-attr]
             return
@@ -103,6 +103,6 @@ class LogForwarder(logging.Handler):
 
 
 def show_log(fields: dict[str, Any]) -> None:
-    """Show a record that a `LogForwarder` has sent."""
+    """Log a record that a `LogForwarder` sent."""
     record = logging.makeLogRecord(fields)
     logging.getLogger(record.name).handle(record)

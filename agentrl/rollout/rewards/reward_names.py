@@ -31,13 +31,13 @@ def _rewards_in(module: str) -> Iterator[str]:
     for name, member in vars(import_module(module)).items():
         if name.startswith("_") or not _is_reward(member):
             continue
-        # What a file imports is listed where it is defined, unless it has another name here.
+        # Imported functions are listed with the file that defines them, unless renamed here.
         if member.__module__ == module or member.__name__ != name:
             yield name
 
 
 def _is_reward(member: Any) -> bool:
-    # The instances of a class are called.
+    # For a class, its instances are called.
     if inspect.isclass(member):
         calls = (vars(kind).get("__call__") for kind in member.__mro__)
         member = next((call for call in calls if call is not None), None)

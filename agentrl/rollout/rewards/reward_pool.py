@@ -1,7 +1,7 @@
-"""Call reward functions in processes of their own, with a deadline.
+"""Call reward functions in separate processes, with a deadline.
 
-A call that takes too long, or ends its process, voids the episode that it scores and no other: the
-process is replaced, and what waited for it is scored by the next one.
+A call that takes too long or ends its process voids only the episode it scores: a new process
+replaces the old, and scores the episodes that were waiting.
 """
 
 import inspect
@@ -33,22 +33,22 @@ log = logging.getLogger(__name__)
 
 _MAX_PROCESSES = 32
 _BACKLOG_S = 1.0
-"""How long the waiting episodes of a process must take, if each is quick, to start another one: the
-start takes about as long."""
+"""Start another process only if a process's waiting episodes, if quick to score, would take longer
+than this: starting a process takes about as long."""
 
 
 class RewardPool:
-    """Reward functions in one process, or in several while episodes wait for it.
+    """Reward functions in one process, or in several if episodes queue up.
 
-    Several processes are used only for functions of a single episode or answer that keep no state:
-    no classes, whose one instance sees all episodes, and no functions of whole batches.
+    Only stateless functions of a single episode or answer use several processes: not classes, whose
+    single instance sees all episodes, nor functions of whole batches.
 
     Args:
-        rewards: the functions, which are loaded in the process only.
-        deadline_s: for a call of a function.
-        setting: name of the deadline, for messages.
-        form: the chat format of the model that plays, for functions that get texts in it.
-        retries: whether a batch function that fails for several episodes is called for each alone.
+        rewards: the functions, which are loaded only in the process.
+        deadline_s: time limit for a function call, in seconds.
+        setting: the deadline's setting, for messages.
+        form: the playing model's chat format, for functions that get texts in it.
+        retries: whether to retry a failed batch call for each episode alone.
 
     Raises:
         ConfigError: a function cannot be loaded.
@@ -94,18 +94,18 @@ class RewardPool:
 
     @property
     def infos(self) -> Sequence[RewardInfo]:
-        """The properties of each function."""
+        """Properties of each function."""
         return self._queue.infos
 
     def submit(self, value: Episode | RewardInputs) -> "Future[Results]":
-        """Have an episode scored; the future raises RewardError if it cannot be."""
+        """Submit an episode for scoring; the future raises RewardError if scoring fails."""
         return self.submit_all([value])[0]
 
     def submit_all(self, values: Sequence[Episode | RewardInputs]) -> "list[Future[Results]]":
-        """Have episodes scored, together as far as the functions take batches."""
+        """Submit episodes for scoring, in batches where the functions accept them."""
         jobs = [ScoreRequest(id=next(self._ids), value=value) for value in values]
         for job in jobs:
-            # A request that is with a process cannot be cancelled.
+            # A request cannot be cancelled once a process may have it.
             job.answer.set_running_or_notify_cancel()
         with self._queue.changed:
             if self._queue.closed:
@@ -115,11 +115,11 @@ class RewardPool:
         return [job.answer for job in jobs]
 
     def explain(self, episode_id: str) -> str | None:
-        """Say why an episode was scored as it was; None if no function knows it."""
+        """Return why an episode got its score; None if no function knows the episode."""
         return self._processes[0].explain(episode_id)
 
     def close(self) -> None:
-        """End the processes; episodes that wait are not scored."""
+        """End the processes without scoring waiting episodes."""
         with self._queue.changed:
             self._queue.closed = True
             self._queue.changed.notify_all()
@@ -127,11 +127,11 @@ class RewardPool:
             process.close()
 
     def _grow(self, mean_s: float, computing: float) -> None:
-        """Start more processes if episodes wait for long.
+        """Start more processes if episodes would wait too long.
 
         Args:
-            mean_s: seconds that a process took for each of its latest episodes.
-            computing: the part of its time that a function computes.
+            mean_s: a process's mean seconds per episode, over its latest batch.
+            computing: fraction of the time in which functions compute rather than wait.
         """
         queue, running = self._queue, len(self._processes)
         with queue.changed:
@@ -150,12 +150,12 @@ class RewardPool:
             prompt = self._form.prompt(prompt_messages(value))
         try:
             return job.id, pickled(value), prompt
-        # An environment may put an object into its info that cannot be pickled.
+        # An environment's info may contain an object that cannot be pickled.
         except Exception:
             return job.id, pickled(self._plain(value)), prompt
 
     def _plain(self, episode: Episode) -> Episode:
-        """Return an episode without what cannot be pickled of its infos."""
+        """Return an episode without the values in its infos that cannot be pickled."""
 
         def plain(info: Any) -> dict[str, Any]:
             kept = {}
@@ -181,15 +181,15 @@ class RewardPool:
 
 
 def _is_own_function(target: str) -> bool:
-    """Whether a function is our own, which this process can load to check its settings.
+    """Whether a function is built in, so that this process can load it to check its settings.
 
-    A job checks its rewards before it starts, in most cases without calling them.
+    A job checks its rewards before it starts, usually without calling them.
     """
     return target.startswith("agentrl.") and inspect.isroutine(registry.load(target))
 
 
 def _most_processes(computing: float) -> int:
-    """Return how many processes may compute for a part of their time, beside the engines."""
+    """Return how many processes to run next to the engines if each computes for this fraction."""
     # The fraction is measured, and may exceed 1.
     count = cores() / 2 / max(computing, 0.01) + 0.1
     return max(1, min(_MAX_PROCESSES, int(count)))

@@ -1,7 +1,7 @@
-"""The process that calls reward functions, all of them on its main thread.
+"""The process that calls reward functions, always on its main thread.
 
-User code may therefore set signal handlers and alarms, as math-verify does, and a call that never
-returns, or ends the process, harms only its own episode: see `reward_pool`.
+User code may therefore set signal handlers and alarms, as math-verify does. A call that never
+returns, or ends the process, affects only its own episode: see `reward_pool`.
 """
 
 import asyncio
@@ -62,31 +62,31 @@ from agentrl.types import Episode
 log = logging.getLogger(__name__)
 
 _FLUSH_S = 0.02
-"""Results are sent together, unless one has waited this long."""
+"""Seconds a result may wait to be sent together with others."""
 _BEAT_S = 0.25
-"""How often the process shows that asynchronous functions let its event loop run."""
+"""Seconds between signs of life while asynchronous functions let the event loop run."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Job:
-    """One episode, and what the functions have returned for it so far."""
+    """One episode and its results so far."""
 
     id: int
     episode: Episode | None = None
     prompt: str = ""
-    """The last prompt in the format of the model's chat template, for batch functions."""
+    """The last prompt in the model's chat format, for batch functions."""
     inputs: RewardInputs | None = None
-    """Inputs of batch functions, made from the episode when the first one is called."""
+    """Batch functions' inputs, made from the episode at the first batch call."""
     results: list[Result | None] = field(default_factory=list)
     failure: Failure | None = None
     open_calls: int = 0
-    """Asynchronous calls that have not returned."""
+    """Number of asynchronous calls that have not returned."""
 
     def batch_inputs(self, end: str) -> RewardInputs:
-        """Return a copy of the inputs: a function may change what it is given.
+        """Return a copy of the inputs, as functions may modify their arguments.
 
         Args:
-            end: the token that ends a reply in the format of the model's chat template.
+            end: the token that ends a reply in the model's chat format.
         """
         if self.inputs is None:
             assert self.episode is not None
@@ -101,7 +101,7 @@ class _Job:
 
 
 class RewardProcess:
-    """Caller of the functions with the episodes that the parent sends."""
+    """Calls the functions with the episodes that the parent sends."""
 
     def __init__(
         self, jobs: Connection, fields: Connection, status: "np.ndarray[Any, Any]"
@@ -145,7 +145,7 @@ class RewardProcess:
             self._jobs.send(message)
 
     def _next_jobs(self) -> list[_Job] | None:
-        """Wait for episodes, and meanwhile run asynchronous functions; None at the end."""
+        """Wait for episodes while running asynchronous functions; return None at the end."""
         jobs: list[_Job] = []
         try:
             while not jobs or self._jobs.poll():
@@ -166,7 +166,7 @@ class RewardProcess:
     def _job(self, id: int, sent: bytes, prompt: str) -> _Job | None:
         try:
             value: Episode | RewardInputs = unpickled(sent, lambda: self._fetch(id))
-        # The episode may hold a class that cannot be imported here.
+        # The episode may contain a class that cannot be imported here.
         except Exception as error:
             why = RewardError(f"the episode cannot be read in the reward's process: {error}")
             self._send(("done", [(id, [], failure_of(why))], 0.0, 0.0))
@@ -182,7 +182,7 @@ class RewardProcess:
             return self._fields.fetch(id)
 
     def _flush(self) -> None:
-        """Send the results, and how long the calls took, of which how long they computed."""
+        """Send the results, the calls' total time, and how much of it was computing."""
         done, self._done = self._done, []
         now, computed = time.monotonic(), _busy_s()
         if done:
@@ -193,7 +193,7 @@ class RewardProcess:
     # --- calls ----------------------------------------------------------------------------
 
     def _score(self, jobs: Sequence[_Job]) -> None:
-        """Call each function for all jobs before the next one, as batches are efficient."""
+        """Call each function for all jobs before the next function, as batches are efficient."""
         for job in jobs:
             job.results = [None] * len(self._rewards)
         for index, reward in enumerate(self._rewards):
@@ -207,15 +207,15 @@ class RewardProcess:
                 self._call(index, valid[start : start + size])
 
     def _call(self, index: int, jobs: Sequence[_Job]) -> None:
-        """Call a function for some jobs, and keep what it returns, or why it failed."""
+        """Call a function for some jobs, and store its results or the failure."""
         name = f"reward {self._rewards[index].info.name}"
         try:
             with self._marked(index, jobs):
                 results = self._values(index, name, jobs)
-        # An error of ours was raised on purpose, so the call is not repeated.
+        # Our own errors are deliberate, so the call is not retried.
         except AgentRLError as error:
             results = [error] * len(jobs)
-        # No Ctrl-C reaches this process, so a KeyboardInterrupt is the function's, too.
+        # Ctrl-C does not reach this process, so even a KeyboardInterrupt is the function's.
         except BaseException as error:
             if len(jobs) > 1 and self._spec.retries:
                 for job in jobs:
@@ -231,7 +231,7 @@ class RewardProcess:
 
     def _values(self, index: int, name: str, jobs: Sequence[_Job]) -> Sequence[Any]:
         info, function = self._rewards[index].info, self._rewards[index].function
-        # Functions of one episode get one job at a time: `max_batch_size` is 1.
+        # Single-episode functions get one job at a time: `max_batch_size` is 1.
         if info.is_batch:
             return score_batch(name, function, [job.batch_inputs(self._spec.end) for job in jobs])
         (job,) = jobs
@@ -239,7 +239,7 @@ class RewardProcess:
         return [per_turn(info.name, awaited(function(job.episode)), len(job.episode.turns))]
 
     def _settle(self, job: _Job) -> None:
-        """Finish a job if all functions have returned, or one of them has failed."""
+        """Finish a job if all functions have returned or one has failed."""
         if job.open_calls or (job.failure is None and None in job.results):
             return
         self._done.append((job.id, job.results, job.failure))
@@ -250,14 +250,14 @@ class RewardProcess:
 
     @contextmanager
     def _marked(self, index: int, jobs: Sequence[_Job]) -> Iterator[None]:
-        """Let the parent know which function runs for which jobs since when."""
+        """Publish to the parent which function is running, for which jobs and since when."""
         self._mark(index, jobs)
         try:
             yield
         finally:
             self._guard.check(self._rewards[index].info.name)
             self._status[0] = 0
-            # A function may have left an alarm behind, as math-verify does.
+            # Clear any alarm that a function left behind, as math-verify does.
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _mark(self, index: int, jobs: Sequence[_Job]) -> None:
@@ -301,9 +301,9 @@ class RewardProcess:
         self._settle(job)
 
     def _run_loop(self) -> None:
-        """Run asynchronous functions until there is a message or none of them is left.
+        """Run asynchronous functions until a message arrives or none is left.
 
-        The loop does not run during other functions, which may start one of their own.
+        The loop does not run during synchronous functions, which may start their own loop.
         """
         assert self._loop is not None
         self._mark(-1, [*self._pending.values()])
@@ -325,10 +325,10 @@ class RewardProcess:
 
 
 def _busy_s() -> float:
-    """Return the seconds that this process has computed, or would have with a core of its own."""
+    """Return the seconds this process has computed, including its wait for a free core."""
     try:
         _, queued_ns, _ = Path("/proc/self/schedstat").read_text().split()
-    # Another system than Linux, or a kernel without these statistics, has no such file.
+    # The file is missing on systems other than Linux, and on kernels without these statistics.
     except (OSError, ValueError):
         queued_ns = "0"
     return time.process_time() + int(queued_ns) / 1e9
@@ -344,15 +344,15 @@ def _described(name: str, cause: BaseException) -> RewardError:
 
 def main(jobs: int, fields: int, status: int) -> None:
     """Run until the parent closes its connection."""
-    # So that a crash in native code names the line that led to it.
+    # Make a crash in native code print the Python line that led to it.
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
-        # A stream may be closed, as in `agentrl ... >&-`.
+        # Streams may be closed, as in `agentrl ... >&-`.
         if stream is not None:
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     memory = np.frombuffer(mmap.mmap(status, STATUS_BYTES), np.int64)
     for fd in (jobs, fields, status):
-        # Processes that a function starts must not keep the descriptors open.
+        # Child processes of a function must not keep the descriptors open.
         os.set_inheritable(fd, False)
     process = RewardProcess(Connection(jobs), Connection(fields), memory)
     try:

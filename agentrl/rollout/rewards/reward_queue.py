@@ -1,4 +1,4 @@
-"""Episodes that wait to be scored, and what the processes that score them share."""
+"""Queue of episodes to score, and the state that the scoring processes share."""
 
 import logging
 import os
@@ -17,50 +17,49 @@ from agentrl.types import Episode
 
 log = logging.getLogger(__name__)
 Results = Sequence[Result | None]
-"""The result of each function for one episode."""
+"""Each function's result for one episode."""
 _BATCH = 64
-"""Episodes that a process gets at a time, unless a function takes more."""
+"""Number of episodes a process gets at a time, unless a function takes more."""
 _MAX_JOBS = 256
-"""Maximum number of episodes that a process holds at a time."""
+"""Maximum number of episodes a process holds at a time."""
 _AHEAD = 16
-"""Episodes that are sent at once to a process that scores them quickly."""
+"""Number of episodes to send together to a process that scores them quickly."""
 SHORT_S = 0.05
-"""A process gets as many episodes at once as it scores in about this time."""
+"""Seconds of work to send to a process at a time."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ScoreRequest:
-    """An episode, or the inputs of a batch function, to be scored."""
+    """An episode, or a batch function's inputs, to be scored."""
 
     id: int
     value: Episode | RewardInputs
     answer: Future[Results] = field(default_factory=Future)
     since: float = 0.0
-    """Time at which a process first had the request."""
+    """Time at which a process first received the request."""
     alone: bool = False
-    """Whether nothing else may be scored meanwhile, as it may be what ended the last process."""
+    """Whether to score the request alone, as it may have ended the last process."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Queue:
-    """The requests and settings that the processes of a pool share."""
+    """Requests and settings that the processes of a pool share."""
 
     spec: ProcessSpec
     to_message: Callable[[ScoreRequest], tuple[int, bytes, str]]
-    """Returns the message to a process: id, episode, and last prompt as text; or raises."""
+    """Returns the message to a process: id, pickled episode, and the last prompt as text."""
     grow: Callable[[float, float], None]
-    """Is called with the seconds that a process took for an episode, and the part of them that it
-    computed."""
+    """Called with a process's seconds per episode, and the fraction of them spent computing."""
     changed: threading.Condition = field(default_factory=threading.Condition)
     waiting: deque[ScoreRequest] = field(default_factory=deque)
     closed: bool = False
     infos: Sequence[RewardInfo] = ()
-    """The functions' properties, once they are loaded."""
+    """The functions' properties, once loaded."""
     _files: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Size and time of change of the users' files when a process first imported them."""
+    """Size and modification time of the user's files when a process first imported them."""
 
     def note_files(self, files: Iterable[str]) -> None:
-        """Warn if a process has imported other functions than the first one did."""
+        """Warn if a process has imported different code than the first process."""
         for file in files:
             with suppress(OSError):
                 found = os.stat(file)
@@ -75,32 +74,32 @@ class Queue:
 
     @property
     def overlaps(self) -> bool:
-        """Whether a process scores several episodes at a time."""
+        """Whether a process scores several episodes concurrently."""
         return any(info.overlaps for info in self.infos)
 
     @property
     def can_grow(self) -> bool:
-        """Whether there may be several processes."""
+        """Whether to allow several processes."""
         return not any(info.overlaps or info.is_shared for info in self.infos)
 
     @property
     def batch_size(self) -> int:
-        """How many episodes a process gets at a time."""
+        """Number of episodes a process gets at a time."""
         return max(_BATCH, *(info.max_batch_size for info in self.infos))
 
     def next_jobs(
         self, held: Collection[ScoreRequest], answering: int, mean_s: float | None
     ) -> list[ScoreRequest]:
-        """Remove and return the episodes that a process should get now; none while it is busy.
+        """Remove and return the episodes to send to a process now; none while it is busy.
 
         Args:
-            held: what the process scores.
-            answering: how many of its episodes are answered now.
-            mean_s: seconds in which it scored each of its latest episodes; None if it has not yet.
+            held: the requests that the process has.
+            answering: how many of its results are being delivered.
+            mean_s: its mean seconds per episode; None before the first result.
         """
         if not self.waiting or any(job.alone for job in held):
             return []
-        # What may have ended the last process must not harm other episodes.
+        # A request that may have ended the last process must not harm others.
         if self.waiting[0].alone:
             room = 0 if len(held) + answering else 1
         else:
@@ -116,11 +115,11 @@ class Queue:
     def _room(self, held: int, mean_s: float | None) -> int:
         if self.overlaps:
             return _MAX_JOBS - held
-        # It is not known yet how long an episode takes, so no others wait behind it.
+        # The time per episode is still unknown, so do not queue others behind the first.
         if mean_s is None:
             return 0 if held else (1 if self.can_grow else self.batch_size)
         fast = int(SHORT_S / max(mean_s, 1e-9))
         if fast >= self.batch_size:
-            # The process scores some episodes while others are sent.
+            # Send more episodes while the process is scoring others.
             return _AHEAD if held <= 2 * _AHEAD else 0
         return 0 if held else (max(1, fast) if self.can_grow else self.batch_size)

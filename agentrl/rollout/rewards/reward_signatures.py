@@ -34,7 +34,7 @@ from agentrl.types import IMAGE
 
 _ANY_NAME = inspect.Parameter.VAR_KEYWORD
 _WITHOUT_COLUMNS = (*INPUT_NAMES, "prompts", "completions", "completion_ids")
-"""Arguments that TRL passes to reward functions by name whatever the columns are."""
+"""Arguments that TRL passes to reward functions by name regardless of the columns."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -42,22 +42,22 @@ class Signature:
     """How another trainer calls its reward functions."""
 
     first: str
-    """The name of the first parameter that implies it."""
+    """Name of the first parameter that implies this signature."""
     adapt: Callable[[Callable[..., Any]], BatchFunction]
-    """Makes a batch function of a function, which may be asynchronous."""
+    """Converts a function, which may be asynchronous, to a batch function."""
     implied_by: Sequence[frozenset[str]] = ()
-    """Names of parameters that imply it as well, wherever they stand: all of one of the sets."""
+    """Sets of parameter names; all names of a set, in any position, also imply this signature."""
     by_name: bool = False
-    """Whether all arguments are passed by name, also to functions without the names above."""
+    """Whether all arguments are passed by name, even to functions without the names above."""
     num_positional: int = 1
-    """Number of arguments that are passed by position to a function without the names above."""
+    """Number of arguments passed by position to a function without the names above."""
     for_one: bool = False
-    """Whether a call is about one episode."""
+    """Whether a call scores a single episode."""
     has_answer: bool = False
     """Whether the right answer is always among the arguments."""
 
     def is_named_in(self, names: Collection[str]) -> bool:
-        """Whether the names of a function's parameters imply it, wherever they stand."""
+        """Whether a function's parameter names, in any position, imply this signature."""
         return any(one <= {*names} for one in self.implied_by)
 
 
@@ -71,16 +71,16 @@ class RewardSpec:
 
 
 def is_factory(function: Any, kwargs: Mapping[str, Any]) -> bool:
-    """Whether a function makes a reward function, as TRL's `get_soft_overlong_punishment` does.
+    """Whether a function returns a reward function, as TRL's `get_soft_overlong_punishment` does.
 
-    It does if its kwargs complete it, so that nothing is left for an episode.
+    True if the kwargs bind all its parameters, so that none is left for an episode.
     """
     if not inspect.isroutine(function):
         return False
     try:
         signature = inspect.signature(function)
         signature.bind(**kwargs)
-    # The signature of a function in C may be unknown.
+    # The signatures of C functions may be unknown.
     except (TypeError, ValueError):
         return False
     first = next(iter(signature.parameters), "")
@@ -91,7 +91,7 @@ def is_factory(function: Any, kwargs: Mapping[str, Any]) -> bool:
 
 
 def detect_kind(config: RewardSpec, function: Any) -> str:
-    """Return the kind of a function: as configured, as its file declares, or as its names imply.
+    """Return a function's kind: as configured, declared by its file, or implied by parameter names.
 
     Raises:
         ConfigError: `REWARD_TYPE` is neither `batch` nor `sequential`.
@@ -106,7 +106,8 @@ def detect_kind(config: RewardSpec, function: Any) -> str:
         return str(declared)
     names = list(inspect.signature(function).parameters)
     by_first = (kind for kind, one in SIGNATURES.items() if names[:1] == [one.first])
-    # The more special ones come last: TRL's pass everything by name, whatever the columns are.
+    # Check the most specific signatures, which come last, first: TRL passes everything by name,
+    # regardless of the columns.
     anywhere = (kind for kind, one in reversed(SIGNATURES.items()) if one.is_named_in(names))
     return next(by_first, None) or next(anywhere, "episode")
 
@@ -126,12 +127,12 @@ def check_signature(spec: RewardSpec, function: Any, kind: str) -> None:
     """Check that a function can be called with the arguments of its kind and its own kwargs.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: the function cannot be called this way.
     """
     signature, parameters = SIGNATURES.get(kind), inspect.signature(function)
     try:
         if signature and (signature.by_name or signature.is_named_in(parameters.parameters)):
-            # The columns of the data set provide the other arguments.
+            # The data set's columns provide the other arguments.
             parameters.bind_partial(**spec.kwargs)
         else:
             count = 1 if signature is None else signature.num_positional
@@ -141,7 +142,7 @@ def check_signature(spec: RewardSpec, function: Any, kind: str) -> None:
 
 
 def wrong_arguments(spec: RewardSpec, error: Exception) -> ConfigError:
-    """Return the error of a function that does not accept its kwargs."""
+    """Return the error for a function that does not accept its kwargs."""
     *firsts, last = ["an episode", *(one.first for one in SIGNATURES.values())]
     return ConfigError(
         f"rewards: {spec.function} does not accept its kwargs: {error} (the first parameter of a "
@@ -158,7 +159,7 @@ def _sequential(function: Callable[..., Any]) -> BatchFunction:
 
 
 def _with_images(inputs: RewardInputs) -> RewardInputs:
-    """Load the image of each input that holds one."""
+    """Load the image of each input that contains one."""
     images = {name: one.load() for name, one in inputs.items() if isinstance(one, FirstItem)}
     return {**inputs, **images} if images else inputs
 
@@ -193,7 +194,7 @@ def _verl_arguments(inputs: RewardInputs) -> dict[str, Any]:
 def _verl_call(
     function: Callable[..., Any], signature: Signature
 ) -> Callable[[dict[str, Any]], Any]:
-    """Return a function that passes veRL's arguments, by name if the function has the names."""
+    """Return a function that passes veRL's arguments, by name if the parameters match."""
     parameters = inspect.signature(function).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     num_positional = 0 if signature.is_named_in(parameters) else signature.num_positional
@@ -217,7 +218,7 @@ def _score_row(result: Any) -> dict[str, Any]:
 
 
 def _completions(function: Callable[..., Any]) -> BatchFunction:
-    # A partial's keywords are the kwargs of the configuration.
+    # A partial's keywords are the configured kwargs.
     bound = getattr(function, "keywords", {})
     parameters = inspect.signature(function).parameters.values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -241,7 +242,7 @@ def _completions(function: Callable[..., Any]) -> BatchFunction:
 
 
 def required_columns(kind: str, function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the columns of a data set that a function cannot do without, by name."""
+    """Return the names of the data set columns that a function requires."""
     if kind != "completions":
         return ()
     return tuple(
@@ -257,7 +258,7 @@ def check_columns(name: str, required: Iterable[str], given: Collection[str]) ->
     """Check that a function gets the columns that it requires.
 
     Raises:
-        ConfigError: there is no such column.
+        ConfigError: a required column does not exist.
     """
     # TRL passes the column `prompt` as `prompts`.
     known = {*given, *_WITHOUT_COLUMNS} - {"prompt"}
@@ -270,10 +271,10 @@ def check_columns(name: str, required: Iterable[str], given: Collection[str]) ->
 
 
 def _columns(inputs: list[RewardInputs]) -> dict[str, list[Any]]:
-    """Return the arguments of TRL's reward functions: each a list with one entry per episode."""
+    """Return the arguments for TRL's reward functions, as lists with one entry per episode."""
     names = dict.fromkeys(name for one in inputs for name in one if name != "prompt")
     columns = {name: [one.get(name) for one in inputs] for name in names}
-    # As in TRL, a completion is text if the row's `prompt` is, and else a list of one message.
+    # As in TRL, a completion is text if the row's `prompt` is text, else a one-message list.
     completions = [
         one["response"]
         if isinstance(one.get("prompt"), str)
@@ -288,7 +289,7 @@ def _columns(inputs: list[RewardInputs]) -> dict[str, list[Any]]:
 
 
 class _ImageColumn(Sequence[Any]):
-    """A column of images as PIL images; those of a row are fetched when the row is read."""
+    """A column of PIL images; a row's images are fetched when the row is read."""
 
     def __init__(self, values: Sequence[Any]) -> None:
         self._values = values
@@ -322,7 +323,7 @@ def _as_pil(value: Any) -> Any:
 
 
 def _prompt(inputs: RewardInputs) -> list[dict[str, Any]]:
-    """Return the last message, after the messages that precede the first turn if there are any."""
+    """Return the last message, preceded by any messages before the first turn."""
     said, turns = inputs.get("chat_messages") or (), len(inputs["responses"])
     earlier = said[: -2 * turns]
     if all(message["role"] == "system" for message in earlier):
@@ -334,7 +335,7 @@ def _prompt(inputs: RewardInputs) -> list[dict[str, Any]]:
 
 
 def _with_parts(role: str, text: str) -> dict[str, Any]:
-    """Return a message with a part for each image, if it has any."""
+    """Return a message, with a part for each image if there are any."""
     first, *rest = text.split(IMAGE) if role != "assistant" else [text]
     parts: list[dict[str, Any]] = [{"type": "text", "text": first}] if first.strip() else []
     for piece in rest:

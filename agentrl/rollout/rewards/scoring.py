@@ -1,4 +1,4 @@
-"""Score an episode with the reward functions that the configuration names."""
+"""Score episodes with the configured reward functions."""
 
 import asyncio
 import itertools
@@ -29,22 +29,22 @@ _Answers = list[Future[Results]]
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _AT_ONCE, _WITH_IMAGES_AT_ONCE = 128, 2
 _OWN = "agentrl.data.reward_inputs:env_reward"
-"""The environment's own reward, which needs no process."""
+"""The environment's own reward, which needs no separate process."""
 
 
 class RewardFunctions:
-    """The weighted sum of reward functions; the environment's own reward if none is named.
+    """Weighted sum of reward functions; the environment's own reward if none is configured.
 
-    The functions run in a process of their own (`RewardPool`), which ends with `close`, or with
-    this object.
+    The functions run in a separate process (`RewardPool`), which ends with `close`, or with this
+    object.
 
     Args:
         rewards: the functions. A class is instantiated once with its kwargs, and the object is
             called without them.
-        deadline_s: for a call of a function.
-        form: the chat format of the model that plays, for functions that get texts in it.
-        setting: name of the deadline, for messages.
-        retries: whether a batch function that fails for several episodes is called for each alone.
+        deadline_s: time limit for a function call, in seconds.
+        form: the playing model's chat format, for functions that get texts in it.
+        setting: the deadline's setting, for messages.
+        retries: whether to retry a failed batch call for each episode alone.
 
     Raises:
         ConfigError: a function does not exist, cannot be called, or does not accept its kwargs.
@@ -63,7 +63,7 @@ class RewardFunctions:
         is_own = len(specs) < 2 and all(REWARD.target(s.function) == _OWN for s in specs)
         self._pool = None if is_own else RewardPool(specs, deadline_s, setting, form, retries)
         self.close = weakref.finalize(self, self._pool.close) if self._pool else lambda: None
-        """End the process."""
+        """Ends the process."""
         self._infos = self._pool.infos if self._pool else []
         self._names = [info.name for info in self._infos] or [env_reward.__name__]
 
@@ -75,33 +75,33 @@ class RewardFunctions:
 
     @property
     def reads_images(self) -> bool:
-        """Whether a function looks at images, so that those of recorded episodes are loaded."""
+        """Whether a function needs images, so that recorded episodes' images must be loaded."""
         return any(info.reads_images for info in self._infos)
 
     @property
     def accept_at(self) -> float:
-        """The total from which an audit counts an episode as accepted, by the first function."""
+        """The total at which an audit counts an episode as accepted, from the first function."""
         return next((info.accept_at for info in self._infos), 0.5)
 
     def explain(self, episode_id: str) -> str | None:
-        """Say why an episode was scored as it was, by the first function that knows it."""
+        """Return why an episode got its score, from the first function that knows it."""
         return self._pool.explain(episode_id) if self._pool else None
 
     @property
     def require_columns(self) -> bool:
-        """Whether a function takes columns of a data set by their names."""
+        """Whether a function takes data set columns by name."""
         return any(info.required_columns for info in self._infos)
 
     @property
     def need_answers(self) -> bool:
-        """Whether a function has a signature that is always called with the right answer."""
+        """Whether a function's signature always includes the right answer."""
         return any(info.needs_answer for info in self._infos)
 
     def check_columns(self, columns: Collection[str], *, has_answers: bool) -> None:
-        """Check that a data set has what the functions take.
+        """Check that a data set has the columns and answers that the functions take.
 
         Raises:
-            ConfigError: it lacks a column, or answers.
+            ConfigError: the data set lacks a column, or answers.
         """
         for info in self._infos:
             check_columns(info.name, info.required_columns, columns)
@@ -116,9 +116,9 @@ class RewardFunctions:
         """Return all components and their weighted sum; a void episode has no reward.
 
         Raises:
-            RewardError: a function raised, took too long, ended its process, returned something
-                that is not a reward, or none of them applies to the episode.
-            ConfigError: a function raised it.
+            RewardError: a function failed, took too long, ended its process or did not return a
+                valid reward, or no function applies to the episode.
+            ConfigError: raised by a function.
         """
         scored = next(self.score_all([episode]))
         if isinstance(scored, RewardError):
@@ -126,16 +126,16 @@ class RewardFunctions:
         return scored
 
     async def score_async(self, episode: Episode) -> ScoredEpisode:
-        """Score an episode like `score`, while other coroutines run."""
+        """Score an episode like `score`, without blocking the event loop."""
         pool = self._pool
         if pool is None or not _is_scorable(episode):
             return self._scored(episode, [])
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Results] = loop.create_future()
 
-        # The pool answers in a thread of its own, and futures of asyncio are not thread-safe.
+        # The pool answers in its own thread, and asyncio futures are not thread-safe.
         def settle(done: Future[Results]) -> None:
-            # The episode may have been cancelled meanwhile.
+            # The episode may have been cancelled in the meantime.
             if answer.done():
                 return
             if (error := done.exception()) is not None:
@@ -147,17 +147,17 @@ class RewardFunctions:
         return self._scored(episode, await answer)
 
     def score_all(self, episodes: Iterable[Episode]) -> Iterator[ScoredEpisode | RewardError]:
-        """Yield the scores of many episodes in their order, or why one could not be scored.
+        """Yield each episode's score, or the reason why scoring failed, in order.
 
         Raises:
-            ConfigError: a function raised it.
+            ConfigError: raised by a function.
         """
         at_once = _WITH_IMAGES_AT_ONCE if self.reads_images else _AT_ONCE
         source, sent = iter(episodes), deque[tuple[list[Episode], _Answers]]()
         while some := list(itertools.islice(source, at_once)):
             scorable = [episode for episode in some if _is_scorable(episode)]
             sent.append((some, self._pool.submit_all(scorable) if self._pool else []))
-            # Results are awaited while the next episodes are scored.
+            # Wait for results while the next episodes are being scored.
             if len(sent) > 1:
                 yield from self._received(*sent.popleft())
         for one in sent:
@@ -186,7 +186,7 @@ class RewardFunctions:
             assert result is not None, "each function has returned"
             own: tuple[float, ...] | None = None
             if isinstance(result, dict):
-                # A batch function's row counts for the last turn; one that does not apply is empty.
+                # A batch function's row counts for the last turn, and is empty if not applicable.
                 before = (0.0,) * (count - 1)
                 for key, value in result.items():
                     components[name if key == OVERALL else f"{name}/{key}"] = (*before, value)
@@ -214,14 +214,14 @@ def _is_scorable(episode: Episode) -> bool:
 async def score_or_void(
     score: Callable[[Episode], Awaitable[ScoredEpisode]], episode: Episode
 ) -> tuple[ScoredEpisode, RewardError | None]:
-    """Score an episode; one that cannot be scored becomes void.
+    """Score an episode, or make it void if scoring fails.
 
     Returns:
-        The episode, and why it could not be scored.
+        The episode, and the scoring error or None.
     """
     try:
         scored = await score(episode)
-        # The images are for reward functions, and would stay in memory with the episode.
+        # Only reward functions need the images, which would stay in memory with the episode.
         if episode.final_images:
             scored = replace(scored, episode=replace(scored.episode, final_images=()))
         return scored, None

@@ -1,4 +1,4 @@
-"""An episode on its way to another process: what few reward functions read is fetched on demand.
+"""Send episodes to another process, fetching fields that few reward functions read on demand.
 
 50 screens are 138 MB, and the ids of 50 prompts take longer to send than all texts of the episode.
 """
@@ -14,13 +14,13 @@ from typing import Any
 from agentrl.types import Episode, Turn
 
 _FIELDS = ("images", "prompt_ids", "reply_logprobs", "reply_versions", "reply_top_logprobs")
-"""The fields of a turn that are fetched on demand."""
+"""Fields of a turn that are fetched on demand."""
 Contents = Sequence[Sequence[Any]]
-"""The values of `_FIELDS` of each turn, and after them the images after the last turn."""
+"""Each turn's values of `_FIELDS`, followed by the images after the last turn."""
 
 
 class EpisodeSource:
-    """The fields of one episode that were not sent; they are fetched all at once."""
+    """An episode's fields that were not sent; the first read fetches all of them."""
 
     __slots__ = ("_contents", "_fetch")
 
@@ -29,7 +29,7 @@ class EpisodeSource:
         self._contents: Contents | None = None
 
     def get(self, turn: int, field: int) -> Sequence[Any]:
-        """Return the values of a field of a turn; turn -1 has the images after the last turn."""
+        """Return the values of a turn's field; turn -1 has the images after the last turn."""
         if self._contents is None:
             self._contents = self._fetch()
         found: Sequence[Any] = self._contents[turn][field]
@@ -37,13 +37,13 @@ class EpisodeSource:
 
 
 class Fetched(Sequence[Any]):
-    """A tuple of a turn that is fetched when one of its items is read.
+    """A turn's tuple, fetched when one of its items is read.
 
     Args:
-        source: of the episode.
-        turn: of the episode, -1 for the images after the last turn.
+        source: the episode's source.
+        turn: index of the turn, -1 for the images after the last turn.
         field: index in `_FIELDS`.
-        places: the indices of its items in that field.
+        places: the indices of this tuple's items in that field.
     """
 
     __slots__ = ("_field", "_places", "_source", "_turn")
@@ -80,12 +80,12 @@ class Fetched(Sequence[Any]):
         return repr(tuple(self))
 
     def __reduce__(self) -> Any:
-        # A function may send it to processes that it starts, which cannot fetch.
+        # A function may send the tuple to its child processes, which cannot fetch.
         return tuple, ([*self],)
 
 
 class FirstItem:
-    """The first item of a `Fetched`, for a place that holds the item itself."""
+    """The first item of a `Fetched`, for a field that holds a single item."""
 
     __slots__ = ("_items",)
 
@@ -98,7 +98,7 @@ class FirstItem:
 
 
 class Joined(Sequence[Any]):
-    """Several sequences as one, without reading them."""
+    """Concatenation of sequences that does not read them in advance."""
 
     __slots__ = ("_parts",)
 
@@ -119,24 +119,24 @@ class Joined(Sequence[Any]):
 
 
 def pickled(value: Any) -> bytes:
-    """Return an object as bytes; an episode without the fields that are fetched.
+    """Pickle an object; an episode without the fields that are fetched on demand.
 
     Raises:
-        Exception: it has a part that another process cannot be given.
+        Exception: a part of the object cannot be sent to another process.
     """
     if isinstance(value, Episode):
         value = _bare(value)
     content = pickle.dumps(value, protocol=5)
-    # The name may occur in a text only.
+    # The name may only occur in a text.
     if b"__main__" in content:
         _ImportablePickler(io.BytesIO(), protocol=5).dump(value)
     return content
 
 
 def _bare(episode: Episode) -> tuple[Any, ...]:
-    """Return the values of an episode's fields; only the lengths of those that are fetched.
+    """Return the values of an episode's fields, with only lengths for fields fetched on demand.
 
-    Those of turns are sent by field, as a tuple per turn takes longer.
+    Turns are sent field by field, which is faster than a tuple per turn.
     """
     turns = episode.turns
     lengths = [[*map(len, items)] for items in zip(*map(_get_fetched, turns), strict=True)]
@@ -145,7 +145,7 @@ def _bare(episode: Episode) -> tuple[Any, ...]:
 
 
 class _ImportablePickler(pickle.Pickler):
-    """Pickler that refuses what another process cannot import."""
+    """Pickler that rejects objects that another process cannot import."""
 
     def reducer_override(self, obj: Any) -> Any:
         """See pickle."""
@@ -158,12 +158,12 @@ class _ImportablePickler(pickle.Pickler):
 
 
 def contents_of(episode: Episode) -> Contents:
-    """Return the fields that `EpisodeSource` fetches."""
+    """Return the contents that `EpisodeSource` fetches."""
     return [*map(_get_fetched, episode.turns), [episode.final_images]]
 
 
 def unpickled(content: bytes, fetch: Callable[[], Contents]) -> Any:
-    """Return the pickled object; an episode fetches its other fields when they are read."""
+    """Unpickle an object; an episode fetches its other fields when they are read."""
     value = pickle.loads(content)
     if not isinstance(value, tuple):
         return value
@@ -179,7 +179,7 @@ def unpickled(content: bytes, fetch: Callable[[], Contents]) -> Any:
 
 
 class _SentTurn(Turn):
-    """A turn whose fields are set when one is read, as many functions read the last turn only."""
+    """A turn whose fields are set on first read, as many functions read only the last turn."""
 
     __slots__ = ("_sent",)
 
@@ -207,5 +207,5 @@ _OTHERS = [
 _get_sent, _get_fetched = operator.attrgetter(*_SENT), operator.attrgetter(*_FIELDS)
 _get_others = operator.attrgetter(*_OTHERS)
 _PUT = {name: getattr(Turn, name).__set__ for name in _SENT}
-"""Set fields of a frozen object, faster than its constructor."""
+"""Setters of a frozen turn's fields, which are faster than its constructor."""
 _put_sent = vars(_SentTurn)["_sent"].__set__

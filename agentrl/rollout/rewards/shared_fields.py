@@ -1,4 +1,4 @@
-"""Send the large fields of episodes to another process through memory that both have."""
+"""Send the large fields of episodes to another process through shared memory."""
 
 import itertools
 import mmap
@@ -17,14 +17,14 @@ from agentrl.rollout.rewards.sent_episode import Contents, contents_of
 from agentrl.types import Episode
 
 _Packed = tuple[int, list[int], bytes]
-"""Number of a memory, the sizes of the buffers in it, and what they belong to as pickled bytes."""
+"""Index of a memory, the sizes of the buffers in it, and the pickled object they belong to."""
 
 
 class FieldSender:
-    """Sender of fields, which a `FieldReceiver` requests.
+    """Sends fields that a `FieldReceiver` requests.
 
-    Memories are used again once no array of the other process refers to them: new ones would take
-    three times as long to write. They have no names, so they end with the two processes.
+    Memories are reused once no array in the other process refers to them: writing to new memory
+    would take three times as long. They are anonymous, so they end with the two processes.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -32,14 +32,14 @@ class FieldSender:
         self._memories: list[_Memory] = []
         self._free: list[int] = []
         self._known = 0
-        """How many memories the receiver has."""
+        """Number of memories that the receiver has."""
         self._ahead: tuple[int, _Packed | None] = (0, None)
 
     def answer(self, find: Callable[[int], Episode | None]) -> int:
         """Answer one request, which must have arrived.
 
         Args:
-            find: returns the episode of a job; None if it is no longer scored.
+            find: returns a job's episode, or None if the job is no longer being scored.
 
         Returns:
             The id of the job.
@@ -56,11 +56,11 @@ class FieldSender:
         return int(id)
 
     def prepare(self, id: int, episode: Episode) -> None:
-        """Copy the fields of the job whose request is expected next."""
+        """Copy the fields of the job expected to be requested next."""
         self._ahead = id, self._pack(episode)
 
     def _take(self, id: int) -> _Packed | None:
-        """Return what was prepared, if it is for this job."""
+        """Return the prepared fields if they are for this job."""
         (ahead, packed), self._ahead = self._ahead, (0, None)
         if packed is not None and ahead != id:
             self._free.append(packed[0])
@@ -76,27 +76,27 @@ class FieldSender:
         number, sizes = self._free.pop(), [buffer.raw().nbytes for buffer in buffers]
         parts = self._memories[number].arrays(sizes)
         for part, buffer in zip(parts, buffers, strict=True):
-            # Unlike a slice of bytes, numpy copies without the GIL.
+            # Unlike assigning a slice of bytes, numpy copies without holding the GIL.
             part[:] = np.frombuffer(buffer.raw(), np.uint8)
         return number, sizes, content
 
     def close(self) -> None:
-        """Close the memories; the other process keeps what it reads."""
+        """Close the memories; arrays in the other process stay valid."""
         while self._memories:
             os.close(self._memories.pop().fd)
 
 
 class FieldReceiver:
-    """Receiver of the fields of episodes, which it requests."""
+    """Requests and receives fields of episodes."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._memories: list[_Memory] = []
         self._free: list[int] = []
-        """Memories that no array refers to, to be used again."""
+        """Memories that no array refers to, for reuse."""
 
     def fetch(self, id: int) -> Contents:
-        """Return the fields of the episode of a job; their arrays cannot be written to."""
+        """Return the fields of a job's episode, with read-only arrays."""
         free = [self._free.pop() for _ in range(len(self._free))]
         self._connection.send((id, free))
         packed: _Packed | None = self._connection.recv()
@@ -111,7 +111,7 @@ class FieldReceiver:
 
 
 class _Memory:
-    """A memory of both processes, as one of them sees it."""
+    """One process's mapping of a memory that both processes share."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -120,15 +120,15 @@ class _Memory:
     def arrays(
         self, sizes: Sequence[int], *, on_free: Callable[[], object] | None = None
     ) -> "list[np.ndarray[Any, Any]]":
-        """Return the parts of the memory, one after the other, as bytes.
+        """Return consecutive parts of the memory as byte arrays.
 
         Args:
-            sizes: of the parts.
-            on_free: for a reader, which gets arrays that cannot be written to; is called when
-                nothing refers to any of them.
+            sizes: sizes of the parts in bytes.
+            on_free: for a reader, whose arrays are read-only; called when nothing refers to any of
+                the arrays.
         """
         total = max(1, sum(sizes))
-        # Arrays of earlier episodes keep the smaller mapping alive.
+        # Arrays of earlier episodes keep the old, smaller mapping alive.
         if len(self._map) < total:
             if on_free is None:
                 os.truncate(self.fd, total)
