@@ -1,4 +1,4 @@
-"""Virtual phones: they speak the device side of ADB, and the real adb server connects to them."""
+"""Virtual phones: they speak the device side of ADB, so the real adb server connects to them."""
 
 from virtual_phone.spawn import VirtualPhones, spawn
 

@@ -1,4 +1,4 @@
-"""`python -m virtual_phone`: phones on this machine until Ctrl-C."""
+"""`python -m virtual_phone`: run virtual phones on this machine until Ctrl-C."""
 
 import argparse
 import re
@@ -11,7 +11,7 @@ from virtual_phone.errors import PhoneError
 from virtual_phone.spawn import spawn
 
 _LOOK_S = 0.5
-"""How often to look whether the phones still run."""
+"""Interval at which to check that the phones are still running."""
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -22,7 +22,7 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Start phones, print how to connect to them, and keep them until Ctrl-C."""
+    """Start phones, print how to connect to them, and keep them running until Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m virtual_phone", description=__doc__)
     parser.add_argument("-n", "--num-phones", type=int, default=1, help="number of phones")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Reads package, version and main activity from the manifest of an APK.
+"""Read the package, version and main activity from the manifest of an APK.
 
 The manifest of a real APK is binary XML:
 https://android.googlesource.com/platform/frameworks/base/+/HEAD/libs/androidfw/include/androidfw/ResourceTypes.h
@@ -24,16 +24,16 @@ _TYPE_STRING = 0x03
 _MAX_STRINGS = 100_000
 
 Element = tuple[str, dict[str, str]]
-"""Name and attributes."""
+"""Tag name and attributes."""
 
 
 class InstallFailure(ValueError):
-    """An app cannot be installed; the message is what `pm install` prints."""
+    """An app cannot be installed; the message is the text `pm install` prints."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ApkManifest:
-    """The parts of an app's manifest that the phone uses."""
+    """The parts of an app manifest that the phone uses."""
 
     package: str
     version_name: str
@@ -42,10 +42,10 @@ class ApkManifest:
 
 
 def read_manifest(apk: bytes) -> ApkManifest:
-    """Read the manifest out of an APK.
+    """Read the manifest of an APK.
 
     Raises:
-        InstallFailure: it is not a valid APK.
+        InstallFailure: the APK is not valid.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(apk)) as archive, archive.open(_MANIFEST) as file:
@@ -63,7 +63,7 @@ def read_manifest(apk: bytes) -> ApkManifest:
 
 
 def build_apk(package: str, activity: str) -> bytes:
-    """An APK with a plain manifest and no code, for apps that were not installed from one."""
+    """Build an APK with a plain XML manifest and no code, for apps not installed from an APK."""
     manifest = (
         f'<manifest xmlns:android="{_ANDROID[1:-1]}" package="{package}" android:versionCode="1" '
         f'android:versionName="1.0"><application><activity android:name="{activity}"/>'
@@ -97,7 +97,7 @@ def _plain(xml: bytes) -> Iterator[Element]:
 
 
 def _binary(xml: bytes) -> Iterator[Element]:
-    """The elements of binary XML, chunk by chunk."""
+    """Yield the elements of binary XML, chunk by chunk."""
     at, strings = _CHUNK.unpack_from(xml)[1], [""]
     while at + _CHUNK.size <= len(xml):
         kind, head, size = _CHUNK.unpack_from(xml, at)
@@ -134,7 +134,7 @@ def _string(chunk: bytes, at: int, is_utf8: bool) -> str:
     if not is_utf8:
         (length,) = struct.unpack_from("<H", chunk, at)
         at += 2
-        if length & 0x8000:  # too long for 15 bits: 16 more follow
+        if length & 0x8000:  # lengths over 15 bits take another 16
             length = (length & 0x7FFF) << 16 | struct.unpack_from("<H", chunk, at)[0]
             at += 2
         return chunk[at : at + 2 * length].decode("utf-16-le")

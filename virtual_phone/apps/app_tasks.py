@@ -17,14 +17,14 @@ from virtual_phone.system.file_system import EPOCH_S
 log = logging.getLogger(__name__)
 
 MIDNIGHT_S = EPOCH_S - EPOCH_S % 86_400
-"""The day on which every phone starts, in seconds since 1970."""
+"""Midnight of the day on which every phone starts, in seconds since 1970."""
 _FIRST_PID = 4000
 _MAX_PAGES = 200
 HOME = component_name(LAUNCHER, LAUNCHER_ACTIVITY)
 
 
 class AppTasks:
-    """Installed and running apps of one phone, and the stack of activities."""
+    """Installed and running apps of one phone, and its stack of activities."""
 
     def __init__(self, apps: Sequence[App], seed: int) -> None:
         self.apps = {app.package: InstalledApp(app=app) for app in apps}
@@ -36,9 +36,9 @@ class AppTasks:
         self.crashed: set[str] = set()
         """Crashed packages; their last published state remains readable."""
         self.stack: list[str] = []
-        """Packages in the order that BACK leaves them, the one in front last."""
+        """Packages from bottom to top: BACK leaves the last, which is in front."""
         self.pinned: str | None = None
-        """Package of the task that HOME and BACK do not leave, if any (`am task lock`)."""
+        """Package whose task HOME and BACK cannot leave, if any (`am task lock`)."""
         self.home_clock_s = _time_of_day(seed, "home", {})
         self.clock = DeviceClock(MIDNIGHT_S + self.home_clock_s)
         self.log = DeviceLog(self.clock.now_s)
@@ -52,22 +52,22 @@ class AppTasks:
 
     @property
     def front(self) -> str | None:
-        """The package in front, visible or not yet; None for the home screen."""
+        """Package in front, even if not visible yet; None for the home screen."""
         return self.stack[-1] if self.stack else None
 
     @property
     def installed(self) -> InstalledApp | None:
-        """The app in front; None for the home screen."""
+        """App or page in front; None for the home screen."""
         return None if self.front is None else self.find(self.front)
 
     @property
     def component(self) -> str:
-        """`package/activity` in front."""
+        """Component in front, as `package/activity`."""
         return HOME if self.installed is None else self.installed.component
 
     @property
     def components(self) -> list[str]:
-        """`package/activity` of every task, the home screen first and the one in front last."""
+        """`package/activity` of every task, from the home screen to the task in front."""
         found = [self.find(package) for package in self.stack]
         return [HOME, *(task.component for task in found if task is not None)]
 
@@ -77,11 +77,11 @@ class AppTasks:
         return self.home_clock_s if self.installed is None else self.installed.clock_s
 
     def find(self, package: str) -> InstalledApp | None:
-        """The app or page of a package, if any."""
+        """Return the app or page of a package, if any."""
         return self.apps.get(package) or self.pages.get(package)
 
     def pid(self, package: str) -> int:
-        """Process id of a package, the same until its process ends."""
+        """Return the process id of a package, which is stable until the process ends."""
         if package not in self._pids:
             self._pids[package] = next(self._next_pid)
         return self._pids[package]
@@ -100,7 +100,7 @@ class AppTasks:
         self._to_front(package)
 
     def reopen(self, package: str, component: str = "") -> bool:
-        """Bring the task of an app to the front as it was left; returns whether there is one."""
+        """Bring an app's task to the front as it was left; return False if it has no task."""
         if package not in self.running and package not in self.pages:
             return False
         task = self.find(package)
@@ -110,9 +110,9 @@ class AppTasks:
         return True
 
     def bring_to_front(self, package: str, activity: str | None = None, *, text: str = "") -> None:
-        """Bring any package to the front; one that is not installed becomes a page.
+        """Bring any package to the front; show a page for a package that is not installed.
 
-        With a text, the page is always a new one.
+        With `text`, the page is always a new one.
         """
         if package == LAUNCHER:
             self.go_home()
@@ -126,7 +126,7 @@ class AppTasks:
             self.launch(package, {"text": text})
 
     def end_process(self, package: str) -> None:
-        """End the process of an app; its next one has another id."""
+        """End an app's process; its next process gets a new id."""
         self.running.discard(package)
         self._pids.pop(package, None)
 
@@ -154,17 +154,17 @@ class AppTasks:
         self.on_change()
 
     def feed(self, event: Input, package: str | None) -> bool:
-        """Pass an input to an app; returns whether the app used it."""
+        """Pass an input to an app; return whether the app handled it."""
         installed = self.find(package) if package in self.running or package in self.pages else None
         if installed is None:
             return False
         try:
             return installed.feed(event)
         except Exception:
-            # As on a real phone, an app that raises disappears and the phone keeps running.
+            # As on a real phone, a crashing app disappears and the phone keeps running.
             log.exception("%s crashed", installed.app.package)
-            with contextlib.suppress(ValueError):  # its history may be too long to replay
-                installed.replay()  # back to the state that it has published
+            with contextlib.suppress(ValueError):  # the history may be too long to replay
+                installed.replay()  # return to the published state
             self.crash(installed.app.package)
             return False
 
@@ -185,7 +185,7 @@ class AppTasks:
         self.stop(package)
 
     def uninstall(self, package: str) -> bool:
-        """Uninstall an app; returns whether it was installed."""
+        """Uninstall an app; return whether it was installed."""
         if self.apps.pop(package, None) is None:
             return False
         self.disabled.discard(package)
@@ -214,6 +214,6 @@ class AppTasks:
 
 
 def _time_of_day(seed: int, what: str, extras: Mapping[str, str]) -> int:
-    """Time of day in seconds, equal for equal launches on every phone of this seed."""
+    """Return a time of day in seconds that depends only on the seed and the launch."""
     launch = json.dumps([seed, what, sorted(extras.items())])
     return int.from_bytes(hashlib.sha256(launch.encode()).digest()[:4], "big") % 86_400

@@ -15,7 +15,7 @@ from virtual_phone.types import Image
 Kind = Literal["anr", "crash", "call", "permission", "install", "update"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome = Literal["close", "keep"]
-"""Effect of a button on the app that the dialog is about."""
+"""Effect of a button on the app the dialog is about."""
 
 _CALL = component_name(DIALER, ACTIVITIES[DIALER])
 _PERMISSIONS = (
@@ -37,7 +37,7 @@ _LOOKS: dict[Kind, tuple[str, str, str, str]] = {
     "install": (_INSTALL, "Install this app over USB?", "Cancel", "Install"),
     "update": (_UPDATE, "A system update is ready", "Later", "Restart now"),
 }
-"""Title of the window, message, and labels of both buttons."""
+"""Window title, message and button labels by kind of dialog."""
 _BOX = (0.08, 0.36, 0.92, 0.62)
 _BUTTONS = ((0.12, 0.52, 0.48, 0.59), (0.52, 0.52, 0.88, 0.59))
 _SHADE = 0.4
@@ -48,11 +48,11 @@ _BUTTON = (205, 215, 230)
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Dialog:
-    """One dialog with two buttons."""
+    """A dialog with two buttons."""
 
     kind: Kind
     package: str
-    """Package of the app that it is about."""
+    """Package of the app the dialog is about."""
 
     @property
     def title(self) -> str:
@@ -61,7 +61,7 @@ class Dialog:
 
     @property
     def text(self) -> str:
-        """The message."""
+        """Message of the dialog."""
         return _LOOKS[self.kind][1].format(name=self.package.rpartition(".")[2])
 
     @property
@@ -72,23 +72,23 @@ class Dialog:
 
     @property
     def yields_to_back(self) -> bool:
-        """Whether BACK dismisses it."""
+        """Whether BACK dismisses the dialog."""
         return self.kind in ("call", "permission", "install")
 
     @property
     def yields_to_home(self) -> bool:
-        """Whether HOME dismisses it."""
+        """Whether HOME dismisses the dialog."""
         return self.yields_to_back or self.kind == "update"
 
     def pressed(self, x: float, y: float) -> Outcome | None:
-        """Outcome of a touch at (x, y) in [0, 1] of the apps' area; None outside the buttons."""
+        """Return the outcome of a touch at (x, y), in fractions; None outside the buttons."""
         for (left, top, right, bottom), (_, outcome) in zip(_BUTTONS, self.buttons, strict=True):
             if left <= x <= right and top <= y <= bottom:
                 return outcome
         return None
 
     def drawn_on(self, area: Image) -> Image:
-        """The apps' area with the dialog on top, uint8[height, width, 3]."""
+        """Return the app area with the dialog on top, uint8[height, width, 3]."""
         width = area.shape[1]
         image = (area * _SHADE).astype(np.uint8)
         drawing.fill(image, _BOX, _PAPER)
@@ -99,7 +99,7 @@ class Dialog:
         return image
 
     def views(self) -> Sequence[View]:
-        """The message and the buttons."""
+        """Return the views of the message and the buttons."""
         text = View(bounds=_BOX, text=self.text, kind="android.widget.TextView")
         buttons = (
             View(bounds=box, text=label, kind="android.widget.Button", is_clickable=True)

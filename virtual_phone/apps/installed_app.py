@@ -1,4 +1,4 @@
-"""An installed app and its inputs since it was started."""
+"""An installed app and its inputs since the last start."""
 
 import json
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from virtual_phone.apps.app import App
 from virtual_phone.types import Image
 
 Input = tuple[Any, ...]
-"""The name of an app's method and its arguments, in plain values."""
+"""Name of an `App` method and its arguments, as plain values."""
 
 SECONDS_PER_TOUCH = 5
 _TICK = "tick"
 _MAX_INPUTS = 200_000
-"""Longest recorded history of one start; a longer one cannot be replayed."""
+"""Maximum number of inputs recorded since a start; beyond it, the app cannot be replayed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class InstalledApp:
-    """An installed app."""
+    """An installed app, its inputs and its rendered state."""
 
     app: App
     manifest: ApkManifest | None = None
@@ -36,7 +36,7 @@ class InstalledApp:
     clock_s: int = 0
     """Time shown in the status bar: seeded by the launch, advanced only by touches."""
     area: Image | None = None
-    """The rendered state; None if the state has changed since."""
+    """Rendered state; None if the state has changed since it was rendered."""
 
     @property
     def component(self) -> str:
@@ -45,7 +45,7 @@ class InstalledApp:
 
     @property
     def components(self) -> set[str]:
-        """Every component that can be started."""
+        """All components that can be started."""
         app = self.app
         activities = (app.activity, *getattr(app, "activities", ()))
         return {component_name(app.package, activity) for activity in activities}
@@ -65,9 +65,9 @@ class InstalledApp:
         self.area = None
 
     def feed(self, event: Input) -> bool:
-        """Pass a touch, a key, text or time to the app; returns whether the app used it.
+        """Pass a touch, a key, text or a tick to the app; return whether the app handled it.
 
-        Exceptions of the app propagate; the event is not recorded and the state is undefined.
+        Exceptions from the app propagate; the event is not recorded and the state is undefined.
         """
         used = self._apply(event)
         if event[0] != _TICK:
@@ -88,15 +88,15 @@ class InstalledApp:
         self.area = None
 
     def draw(self, width: int, height: int) -> Image:
-        """The app's area, rendered again only after a change."""
+        """Render the app's area, reusing the last image if the state is unchanged."""
         if self.area is None or self.area.shape[:2] != (height, width):
             self.area = self.app.render(width, height)
         return self.area
 
     def published(self) -> bytes:
-        """The published state as JSON."""
+        """Return the published state as JSON."""
         state = {"touches": self.touches, "launches": self.launches, **self.app.state()}
-        # Numbers of NumPy are written as Python's.
+        # `default` converts NumPy numbers to Python numbers.
         return json.dumps(state, ensure_ascii=False, default=np.generic.item).encode()
 
     def _remember(self, event: Input) -> None:
@@ -108,7 +108,7 @@ class InstalledApp:
 
     def _apply(self, event: Input) -> bool:
         name, *values = event
-        # Apps need not implement `text`, `status_bar` and other optional methods.
+        # `text`, `status_bar` and other methods are optional.
         return bool(getattr(self.app, name, lambda *_: False)(*values))
 
 

@@ -9,24 +9,24 @@ import numpy as np
 from virtual_phone.types import Image
 
 PROBE = "virtual_phone.apps.probe_app:ProbeApp"
-"""The app with which the doctor tests a phone, in the form that `spawn` takes."""
+"""App that the doctor uses to test a phone, in the form `spawn` takes."""
 _COLORS = ((200, 60, 60), (60, 160, 60), (60, 60, 200), (200, 180, 60))
 
 
 TARGET, TARGET_GROUND = (255, 0, 255), (0, 128, 0)
-"""Colors of a target to touch and of what is around it."""
+"""Colors of a target to touch and of the background."""
 _TARGET_SIDE = 1 / 36
-"""Side of the target, in widths of the area."""
+"""Side of the target, as a fraction of the area's width."""
 
 
 class ProbeApp:
-    """Two halves that change color when touched: shows whether touches arrive.
+    """Two halves that change color when touched, to show whether touches arrive.
 
     A touch in the middle tenth of the height, between the halves, has no effect.
 
-    Launched with the extra `targets`, such as `0.2,0.3;0.8,0.5`, it shows one target after the
-    other instead, the next one with each touch (or after as many as the extra `touches` says), and
-    publishes in `hits` where it was touched.
+    When launched with the extra `targets`, such as `0.2,0.3;0.8,0.5`, it shows a series of targets
+    instead. Every touch (or every N touches, with the extra `touches`) moves on to the next target,
+    and `hits` publishes the touched positions.
     """
 
     package = "org.agentrl.probe"
@@ -44,7 +44,7 @@ class ProbeApp:
         self._touches = 1
 
     def launch(self, extras: Mapping[str, str]) -> None:
-        """Start from the initial state; the extra `refuse` is rejected."""
+        """Start from the initial state; fail if the extra `refuse` is given."""
         if "refuse" in extras:
             raise ValueError(f"refuse={extras['refuse']}")
         self.__init__()  # type: ignore[misc]
@@ -89,7 +89,7 @@ class ProbeApp:
         return changed
 
     def render(self, width: int, height: int) -> Image:
-        """Draw the two halves, or the target."""
+        """Draw the two halves, or the current target."""
         if self._targets:
             return self._draw_target(width, height)
         image = np.empty((height, width, 3), np.uint8)
@@ -99,7 +99,7 @@ class ProbeApp:
         return image
 
     def state(self) -> Mapping[str, Any]:
-        """Everything that arrived."""
+        """Return all inputs received since the launch and what they changed."""
         return {
             "halves": list(self._halves),
             "last": self._last,
@@ -111,7 +111,7 @@ class ProbeApp:
         }
 
     def _draw_target(self, width: int, height: int) -> Image:
-        """A square around the middle of one pixel; nothing after the last target."""
+        """Draw a square centered on a pixel, or just the background after the last target."""
         image = np.full((height, width, 3), TARGET_GROUND, np.uint8)
         number = len(self._hits) // self._touches
         if number < len(self._targets):

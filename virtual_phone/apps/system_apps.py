@@ -1,4 +1,4 @@
-"""The phone's preinstalled apps, which show little more than their name."""
+"""The phone's preinstalled apps, which show little more than their names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ PACKAGES = (
 SYSTEM_VERSION = ("14", 34)
 """Version name and version code of the system packages."""
 KEYBOARD_PACKAGE = "com.android.adbkeyboard"
-"""ADBKeyboard, which a real phone also needs for typing arbitrary text."""
+"""ADBKeyboard, which real phones also need to type arbitrary text."""
 
 
 def apk_path(package: str) -> str:
@@ -68,11 +68,11 @@ class TextPage:
         return False
 
     def render(self, width: int, height: int) -> Image:
-        """Draw title and lines, uint8[height, width, 3]."""
+        """Draw the title and the lines, uint8[height, width, 3]."""
         return drawing.page(width, height, self.label, self._lines)
 
     def views(self) -> Sequence[View]:
-        """Title and lines as text views."""
+        """Return the title and the lines as text views."""
         texts = (self.label, *self._lines)
         return [
             View(bounds=_row(row), text=text, kind="android.widget.TextView")
@@ -80,7 +80,7 @@ class TextPage:
         ]
 
     def state(self) -> Mapping[str, Any]:
-        """The lines."""
+        """Return the lines."""
         return {"lines": list(self._lines)}
 
 

@@ -1,7 +1,7 @@
 """The commands of the phone's shell: one function per command, in a table.
 
 To add a command, write a function with `@command("name")` in one of these modules, or in a new
-one that is imported here.
+module that is imported here.
 """
 
 from virtual_phone.commands import (  # noqa: F401 - importing them fills the table

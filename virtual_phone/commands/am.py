@@ -31,7 +31,7 @@ _BROUGHT_TO_FRONT = "Warning: Activity not started, its current task has been br
 
 @dataclass(slots=True, kw_only=True)
 class Intent:
-    """An intent that `am` starts or broadcasts."""
+    """Intent to start or broadcast."""
 
     component: str = ""
     action: str = ""
@@ -46,12 +46,12 @@ class Intent:
 
     @property
     def starts_afresh(self) -> bool:
-        """Whether a running app is stopped or its task cleared first."""
+        """Whether to stop the app or clear its task before starting it."""
         cleared = {"-S", "--activity-clear-task", "--activity-clear-top"}
         return bool(self.flags & cleared or self.bits & (_CLEAR_TASK | _CLEAR_TOP))
 
     def __str__(self) -> str:
-        """Format the intent like `am`."""
+        """Format the intent as `am` prints it."""
         named = {"act": self.action, "cat": self.category and f"[{self.category}]"}
         named |= {"dat": self.data, "pkg": self.package, "cmp": self.component}
         parts = [f"{key}={value}" for key, value in named.items() if value]
@@ -121,7 +121,7 @@ async def am(ctx: CommandContext) -> int:
         return 0
     if verb == "kill-all" or (verb == "kill" and intent.package):
         tasks = ctx.phone.tasks
-        for name in tasks.running - {tasks.front}:  # processes that are not in front
+        for name in tasks.running - {tasks.front}:  # background processes
             if intent.package in ("", name):
                 tasks.stop(name)
         return 0
@@ -138,7 +138,7 @@ async def am(ctx: CommandContext) -> int:
 
 
 def _stack(ctx: CommandContext, arguments: list[str]) -> int:
-    """`am stack list`: the tasks, the one in front first."""
+    """`am stack list`: the tasks, front to back."""
     if arguments != ["list"]:
         return ctx.fail(f"Error: unknown command '{' '.join(arguments)[:100]}'", 255)
     tasks, (width, height) = ctx.phone.tasks, ctx.phone.geometry.size
@@ -155,7 +155,7 @@ def _stack(ctx: CommandContext, arguments: list[str]) -> int:
 
 
 def _task(ctx: CommandContext, arguments: list[str]) -> int:
-    """`am task lock ID | stop`: pin a task of `am stack list`, so that no key leaves it."""
+    """`am task lock ID | stop`: pin a task from `am stack list`, so that no key leaves it."""
     tasks, wanted = ctx.phone.tasks, (arguments[1:] or [""])[0]
     if arguments[:1] != ["lock"] or not (
         (wanted.isascii() and wanted.isdecimal()) or wanted == "stop"
@@ -179,7 +179,7 @@ async def _start(ctx: CommandContext, intent: Intent) -> int:
     if slow_s:
         await asyncio.sleep(slow_s)
     package = package or intent.package
-    # An installed app gets the address as an extra; the browser shows it as a page of its own.
+    # An installed app gets the URL as an extra; the built-in browser opens a page for it.
     viewer = find_viewer(phone.tasks, intent)
     if viewer in phone.tasks.apps and package in ("", viewer):
         intent.extras["data"] = intent.data
@@ -202,7 +202,7 @@ async def _start(ctx: CommandContext, intent: Intent) -> int:
 
 
 def find_viewer(tasks: AppTasks, intent: Intent) -> str:
-    """The package that opens the address of a VIEW intent, if any."""
+    """Return the package that opens the URL of a VIEW intent, or ''."""
     scheme = intent.data.partition(":")[0].lower()
     if not intent.action.endswith(".VIEW") or not scheme:
         return ""
@@ -216,7 +216,7 @@ def find_viewer(tasks: AppTasks, intent: Intent) -> str:
 
 
 def _resolve(phone: VirtualPhone, intent: Intent) -> str:
-    """Resolve and start an intent without a package; returns the launch state, if it succeeded."""
+    """Resolve and start an intent that names no package; return the launch state, '' on failure."""
     if intent.category.endswith(".HOME"):
         phone.tasks.go_home()
         return "HOT"
@@ -234,7 +234,7 @@ def _resolve(phone: VirtualPhone, intent: Intent) -> str:
 
 
 async def _load(phone: VirtualPhone, url: str) -> None:
-    """Load a page in the browser, and show it if the browser is still in front."""
+    """Load a page and show it if the browser is still in front."""
     title = await fetch_title(phone.network, url)
     if phone.tasks.front == BROWSER:
         phone.tasks.bring_to_front(BROWSER, text=f"{url}  {title}")
@@ -244,7 +244,7 @@ def _start_activity(ctx: CommandContext, package: str, activity: str, intent: In
     """Start an app, or bring its task to the front as it was left.
 
     Returns:
-        The launch state that `am start -W` prints, or nothing after an error.
+        The launch state that `am start -W` prints, or '' after an error.
     """
     tasks = ctx.phone.tasks
     component = component_name(package, activity) if activity else ""
@@ -261,7 +261,7 @@ def _start_activity(ctx: CommandContext, package: str, activity: str, intent: In
         ctx.fail(f"Error: Activity class {{{package}/{activity}}} does not exist.")
         return ""
     is_in_front, is_running = tasks.front == package, package in tasks.running
-    # Android leaves a running activity as it is; its extras would not arrive either.
+    # Android leaves a running activity as it is, without passing it the new extras.
     if not intent.starts_afresh and tasks.reopen(package, component):
         ctx.fail(_DELIVERED if is_in_front else _BROUGHT_TO_FRONT)
         return "HOT"

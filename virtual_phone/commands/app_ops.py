@@ -1,4 +1,4 @@
-"""Commands of smaller services: appops, cmd location."""
+"""Commands for smaller services: appops, cmd location."""
 
 import re
 
@@ -10,7 +10,7 @@ from virtual_phone.shell.interpreter import CommandContext
 _MODES = ("allow", "ignore", "deny", "default", "foreground")
 _OPERATION = re.compile(r"[A-Z][A-Z0-9_]{1,60}")
 OPS, LOCATIONS = "appops", "location"
-"""Namespaces of the phone's state of both, beside those of `settings`."""
+"""Settings namespaces that hold the state of these services."""
 _PROVIDER = re.compile(r"[a-z_]{1,40}")
 _LOCATION = re.compile(r"(-?\d{1,3}(?:\.\d{1,12})?),(-?\d{1,3}(?:\.\d{1,12})?)")
 

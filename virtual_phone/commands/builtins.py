@@ -1,4 +1,4 @@
-"""Builtin commands of the shell: export, cd, exit, read and others."""
+"""Shell builtins: export, cd, exit, read and others."""
 
 import asyncio
 import re
@@ -38,7 +38,7 @@ def export(ctx: CommandContext) -> int:
         if not _NAME.fullmatch(name):
             return ctx.fail(f"sh: {ctx.name}: {word}: is not an identifier")
         is_local = ctx.name not in ("export", "readonly") and "g" not in options
-        if is_local and shell.frames:  # the end of the function restores it
+        if is_local and shell.frames:  # restored at the end of the function
             shell.frames[-1].setdefault(name, shell.environment.get(name))
             if not equals:
                 shell.environment.pop(name, None)
@@ -161,12 +161,12 @@ def exit_(ctx: CommandContext) -> int:
 
 @command("eval")
 async def eval_(ctx: CommandContext) -> int:
-    """`eval words`: run them as a script."""
+    """`eval words`: run the words as a script."""
     return await _run_here(ctx, " ".join(ctx.arguments))
 
 
 async def _run_here(ctx: CommandContext, script: str) -> int:
-    """Run a script in the current shell, with the streams of the command."""
+    """Run a script in the current shell, using the command's streams."""
     state = ctx.shell.state
     outer, state.io = state.io, ctx.io
     try:
@@ -195,7 +195,7 @@ async def source(ctx: CommandContext) -> int:
 
 @command("cd")
 def cd(ctx: CommandContext) -> int:
-    """`cd [-P] [folder | -]`; without -P, the path of a link stays as it is spelled."""
+    """`cd [-P] [folder | -]`; without -P, symbolic links in the path are kept."""
     words = [word for word in ctx.arguments if word not in ("-L", "-P", "--")]
     wanted = (words or [ctx.environment.get("HOME", "/")])[0]
     path = ctx.path(ctx.environment.get("OLDPWD", "/") if wanted == "-" else wanted)
@@ -212,7 +212,7 @@ def cd(ctx: CommandContext) -> int:
 
 @command("pwd")
 def pwd(ctx: CommandContext) -> int:
-    """`pwd [-P]`: the working directory; with -P, behind all links."""
+    """`pwd [-P]`: the working directory; with -P, symbolic links are resolved."""
     path = ctx.environment["PWD"]
     return ctx.print(ctx.phone.files.resolve(path) if "-P" in ctx.arguments else path)
 
@@ -253,7 +253,7 @@ async def command_(ctx: CommandContext) -> int:
 
 @command("which", "type")
 def which(ctx: CommandContext) -> int:
-    """`which names`: print the paths of commands; fails if one does not exist."""
+    """`which names`: print the paths of commands; fails if any does not exist."""
     names = [name for name in ctx.arguments if not name.startswith("-")]
     code = int(not names)
     for name in names:
@@ -286,7 +286,7 @@ async def sleep(ctx: CommandContext) -> int:
 
 
 def duration_s(text: str) -> float | None:
-    """The seconds that `1.5`, `2m` or `1h` stand for; None if it is not a duration."""
+    """Parse a duration such as `1.5`, `2m` or `1h` into seconds; None if it is not valid."""
     scale = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}.get(text[-1:])
     try:
         seconds = float(text[:-1] if scale else text) * (scale or 1.0)
@@ -332,7 +332,7 @@ def test(ctx: CommandContext) -> int:
 
 @command("read")
 async def read(ctx: CommandContext) -> int:
-    """`read [-r] names`: split a line into variables, the rest into the last."""
+    """`read [-r] names`: split a line into variables; the last takes the rest."""
     options, names = split_options(ctx, "r")
     line = await _read_line(ctx.io.read)
     text = line.decode("utf-8", "surrogateescape")
@@ -347,7 +347,7 @@ async def read(ctx: CommandContext) -> int:
 
 
 async def _read_line(source: Input) -> bytes:
-    """One line, and what a backslash at its end continues; the rest goes back."""
+    """Read a line with its backslash continuations; return the rest of the data to the source."""
     line = b""
     while chunk := await source():
         line += chunk
@@ -360,7 +360,7 @@ async def _read_line(source: Input) -> bytes:
 
 
 def _words_of(text: str, count: int, separators: str) -> list[str]:
-    """Split a line into words for `read`: the last one gets the rest."""
+    """Split a line into words for `read`: the last word takes the rest."""
     blanks = "".join(c for c in separators if c.isspace())
     words: list[str] = []
     text = text.strip(blanks) if blanks else text
@@ -373,14 +373,14 @@ def _words_of(text: str, count: int, separators: str) -> list[str]:
         text = text[found.end() :]
     end = found.start() if (found := re.search(f"[{any_}]", text)) else len(text)
     rest = text[end:].strip(blanks)
-    if len(rest) <= 1 and rest in separators:  # one separator, which only ends the word
+    if len(rest) <= 1 and rest in separators:  # a single separator only ends the word
         text = text[:end]
     return [*words, text, *[""] * (count - len(words) - 1)]
 
 
 @command("trap")
 def trap(ctx: CommandContext) -> int:
-    """`trap [action] EXIT`; without an action or with `-` none. Signals run no action."""
+    """`trap [action] EXIT`; no action or `-` clears it. Signals cannot be trapped."""
     words = ctx.arguments[1:] if ctx.arguments[:1] == ["--"] else ctx.arguments
     action, names = (words[0], words[1:]) if len(words) > 1 else ("", words)
     action = "" if action == "-" else action

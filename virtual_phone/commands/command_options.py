@@ -15,26 +15,25 @@ def split_options(
     joined: str = "",
     is_mixed: bool = True,
 ) -> tuple[dict[str, str], list[str]]:
-    """Split the arguments into options and other words, as C's `getopt` does.
+    """Split the arguments into options and operands, as C's `getopt` does.
 
     Args:
         ctx: the command.
-        short: letters of the options; a colon follows those with a value.
-        long: the long options, `=` after those with a value, and the short ones that they stand
-            for.
-        joined: letters of options that may be repeated; newlines separate their values. Of the
-            others the last one counts.
-        is_mixed: whether options may follow other words.
+        short: option letters; a colon follows each letter that takes a value.
+        long: maps long options to the letters they stand for; `=` ends an option with a value.
+        joined: letters of options whose repeated values are joined by newlines. For all other
+            options the last value wins.
+        is_mixed: whether options may follow operands.
 
     Returns:
-        Values of the options by letter, empty for those without one; the words.
+        Option values by letter ('' for options without a value) and the operands.
 
     Raises:
-        UsageError: an option is unknown, or lacks its value.
+        UsageError: an option is unknown or lacks its value.
     """
     options: dict[str, str] = {}
     words: list[str] = []
-    # Not Python's getopt, which takes longer than most commands do.
+    # Python's getopt is too slow: it takes longer than most commands.
     left = iter(ctx.arguments)
 
     def put(letter: str, value: str | None, name: str) -> None:
@@ -72,7 +71,7 @@ def split_options(
 
 
 def without_user(arguments: Sequence[str]) -> list[str]:
-    """The arguments without `--user N`: the phone has one user."""
+    """Drop `--user N` from the arguments: the phone has a single user."""
     words = list(arguments)
     if "--user" in words[:-1]:
         at = words.index("--user")
@@ -81,5 +80,5 @@ def without_user(arguments: Sequence[str]) -> list[str]:
 
 
 def number_of(text: str | None) -> int | None:
-    """A count that a client has sent; None if it is not a number."""
+    """Parse a count sent by a client; None if it is not a number."""
     return int(text) if text and re.fullmatch(r"\d{1,9}", text, re.ASCII) else None

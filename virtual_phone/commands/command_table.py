@@ -1,4 +1,4 @@
-"""The table of commands, which `@command` fills."""
+"""Table of commands, filled by `@command`."""
 
 from collections.abc import Callable
 from typing import TypeVar
