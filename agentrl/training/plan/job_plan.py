@@ -87,7 +87,10 @@ class JobPlan:
 
     def without_long_prompts(self, folder: Path) -> "JobPlan":
         """Return the plan without the rows that are too long; see `skip_long_prompts`."""
-        return replace(self, play=skip_long_prompts(self.play, folder))
+        play = skip_long_prompts(self.play, folder)
+        settings = play.source
+        sets = task_sets(settings.sampling, play.trained, settings.mixture_weights())
+        return replace(self, play=play, task_sets=sets)
 
 
 def plan_training(

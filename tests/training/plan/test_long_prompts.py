@@ -9,6 +9,7 @@ from agentrl import config as configuration
 from agentrl.errors import ConfigError
 from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.play_plan import plan_play
+from agentrl.training.plan.job_plan import plan_training
 from agentrl.training.plan.length_check import check_lengths
 from agentrl.training.plan.long_prompts import skip_long_prompts
 
@@ -61,6 +62,13 @@ def test_long_rows_are_skipped_if_configured(
     assert resolve_env(shorter.env).check_arguments() == 8
     assert config.env.kwargs.get("skip_rows") is None
     assert shortened(shorter, tiny_vlm) == shorter
+
+
+def test_samplers_count_no_skipped_rows(questions: Path, tiny_vlm: Path) -> None:
+    overrides = ("env.kwargs.on_long=skip", "sampling.name=solve_rate")
+    plan = plan_training(job(questions, *overrides))
+    assert [one.count for one in plan.task_sets] == [10]
+    assert [one.count for one in plan.without_long_prompts(tiny_vlm).task_sets] == [8]
 
 
 def test_held_out_rows_are_measured_by_themselves(questions: Path, tiny_vlm: Path) -> None:
