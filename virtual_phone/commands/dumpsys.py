@@ -1,4 +1,4 @@
-"""`dumpsys`: the sections that programs read, one function per service."""
+"""`dumpsys`: the sections that programs read, with a function per service."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ _WITH_VALUE = ("-t", "-T", "--priority")
 
 
 def section(name: str) -> Callable[[Section], Section]:
-    """Register a function for a service."""
+    """Register the function that describes a service."""
 
     def register(describe: Section) -> Section:
         SECTIONS[name] = describe
@@ -52,7 +52,7 @@ def _record(phone: VirtualPhone) -> str:
 
 @section("window")
 def window(phone: VirtualPhone, arguments: list[str]) -> str:
-    """The focused window and the state of the lock screen."""
+    """`dumpsys window`: the focused window and the state of the lock screen."""
     title = phone.faults.get("focus") or phone.shown.focus
     focus = "null" if title in (None, "null") else f"Window{{a1b2c3 u0 {title}}}"
     locked, awake = phone.power.locked, phone.power.awake
@@ -67,7 +67,7 @@ def window(phone: VirtualPhone, arguments: list[str]) -> str:
         f"      interactiveState=INTERACTIVE_STATE_{'AWAKE' if awake else 'SLEEP'}\n"
     )
     focused = f"  mCurrentFocus={focus}\n  mFocusedApp={_record(phone)}\n"
-    # Since version 10, Android prints the focus in the displays section, before in windows.
+    # Android 10 moved the focus from the windows section to the displays section.
     is_old = int(phone.properties["ro.build.version.sdk"]) < 29
     ime_targets = "".join(
         f"  ime{name}Target in display# 0 {focus}\n" for name in ("Layering", "Input", "Control")
@@ -100,7 +100,7 @@ def window(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("activity")
 def activity(phone: VirtualPhone, arguments: list[str]) -> str:
-    """The tasks, the resumed activity and the processes, before they are visible."""
+    """`dumpsys activity`: tasks, resumed activity and processes, even before they are visible."""
     components = phone.tasks.components
     records = [
         f"ActivityRecord{{d4e5f6 u0 {component} t{task}}}"
@@ -130,7 +130,7 @@ def activity(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("display")
 def display(phone: VirtualPhone, arguments: list[str]) -> str:
-    """Size and rotation of the screen."""
+    """`dumpsys display`: size and rotation of the screen."""
     width, height = phone.geometry.size
     state = "ON" if phone.power.awake else "OFF"
     turned = phone.geometry.rotation
@@ -157,7 +157,7 @@ def display(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("input")
 def input_state(phone: VirtualPhone, arguments: list[str]) -> str:
-    """The touchscreen, its area and what has the focus."""
+    """`dumpsys input`: the touchscreen, its area and the focused window."""
     (width, height), (across, down) = phone.geometry.size, phone.geometry.physical
     turned, area = phone.geometry.rotation, f"[0, 0, {width}, {height}]"
     focus = phone.shown.focus
@@ -184,7 +184,7 @@ def input_state(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("location")
 def location(phone: VirtualPhone, arguments: list[str]) -> str:
-    """Whether it is on, and the locations of test providers."""
+    """`dumpsys location`: whether location is on, and the locations of test providers."""
     enabled = phone.settings.get("secure", "location_mode") != "0"
     mocked = [
         f"  {name} provider [mock]:\n    last location="
@@ -197,7 +197,7 @@ def location(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("SurfaceFlinger")
 def surface_flinger(phone: VirtualPhone, arguments: list[str]) -> str:
-    """The displays; a second one comes first."""
+    """`dumpsys SurfaceFlinger`: the displays, starting with the second display if there is one."""
     first = f'Display {DISPLAY_ID} (HWC display 0): port=0 pnpId=VRT displayName="VIRTUAL"'
     second = f'Display {DISPLAY_ID + 1} (HWC display 1): port=1 pnpId=VRT displayName="COVER"'
     return f"{second}\n{first}" if phone.faults.get("second_display") else first
@@ -205,7 +205,7 @@ def surface_flinger(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("power")
 def power(phone: VirtualPhone, arguments: list[str]) -> str:
-    """Whether the phone is awake."""
+    """`dumpsys power`: whether the phone is awake."""
     awake = phone.power.awake
     stays = phone.settings.get("global", "stay_on_while_plugged_in") not in (None, "0")
     return (
@@ -238,7 +238,7 @@ def battery(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("input_method")
 def input_method(phone: VirtualPhone, arguments: list[str]) -> str:
-    """The selected keyboard."""
+    """`dumpsys input_method`: the selected keyboard."""
     chosen = phone.settings.get("secure", "default_input_method")
     shown = chosen == ADB_KEYBOARD and not phone.is_hidden
     return (
@@ -288,5 +288,5 @@ def meminfo(phone: VirtualPhone, arguments: list[str]) -> str:
 
 
 def boolean(value: bool) -> str:
-    """A boolean in Android's spelling."""
+    """Spell a boolean as Android does."""
     return "true" if value else "false"

@@ -1,4 +1,4 @@
-"""Sections of `dumpsys` for services whose state hardly ever changes on a virtual phone."""
+"""Sections of `dumpsys` for services whose state rarely changes on a virtual phone."""
 
 from virtual_phone.commands.dumpsys import section
 from virtual_phone.virtual_phone import VirtualPhone
@@ -9,7 +9,7 @@ _STREAMS = {"VOICE_CALL": (1, 5), "RING": (0, 7), "MUSIC": (0, 15), "ALARM": (1,
 
 @section("notification")
 def notification(phone: VirtualPhone, arguments: list[str]) -> str:
-    """No notifications."""
+    """`dumpsys notification`: no notifications."""
     if "--noredact" in arguments or not arguments:
         return (
             "Current Notification Manager state:\n  Notification List:\n\n"
@@ -21,7 +21,7 @@ def notification(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("audio")
 def audio(phone: VirtualPhone, arguments: list[str]) -> str:
-    """Every stream at its middle volume."""
+    """`dumpsys audio`: all streams at medium volume."""
     streams = "".join(
         f"- STREAM_{name}:\n   Muted: false\n   Muted Internally: false\n   Min: {low}\n"
         f"   Max: {high}\n   streamVolume:{(low + high) // 2}\n   Current: 2 (speaker): "
@@ -33,13 +33,13 @@ def audio(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("connectivity")
 def connectivity(phone: VirtualPhone, arguments: list[str]) -> str:
-    """No network: only the phone's own ports can be reached."""
+    """`dumpsys connectivity`: no network, since only the phone's own ports are reachable."""
     return "Active default network: none\n\nCurrent Networks:\n\nNetwork Requests:"
 
 
 @section("wifi")
 def wifi(phone: VirtualPhone, arguments: list[str]) -> str:
-    """Whether it is on; it is never connected."""
+    """`dumpsys wifi`: whether Wi-Fi is on; it is never connected."""
     state = "disabled" if phone.settings.get("global", "wifi_on") == "0" else "enabled"
     return (
         f"Wi-Fi is {state}\nVerbose logging is off\nmNetworkInfo [type: WIFI[], state: "
@@ -51,7 +51,7 @@ def wifi(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("alarm")
 def alarm(phone: VirtualPhone, arguments: list[str]) -> str:
-    """No alarms."""
+    """`dumpsys alarm`: no alarms."""
     up_ms = int(phone.clock.uptime_s() * 1000)
     return (
         f"Current Alarm Manager state:\n  nowELAPSED={up_ms}\n\n  0 pending alarms:\n\n"
@@ -61,7 +61,7 @@ def alarm(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("gfxinfo")
 def gfxinfo(phone: VirtualPhone, arguments: list[str]) -> str:
-    """`dumpsys gfxinfo PACKAGE`: every frame in time."""
+    """`dumpsys gfxinfo PACKAGE`: no janky frames."""
     name = next((word for word in arguments if "." in word), "")
     up_ms = int(phone.clock.uptime_s() * 1000)
     head = f"Applications Graphics Acceleration Info:\nUptime: {up_ms} Realtime: {up_ms}\n"
@@ -78,7 +78,7 @@ def gfxinfo(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("media_session")
 def media_session(phone: VirtualPhone, arguments: list[str]) -> str:
-    """No session."""
+    """`dumpsys media_session`: no sessions."""
     return (
         "MEDIA SESSION SERVICE (dumpsys media_session)\n\n0 sessions listeners.\n"
         "Global priority session is null\nSessions Stack - have 0 sessions:"
@@ -87,7 +87,7 @@ def media_session(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("telephony.registry")
 def telephony(phone: VirtualPhone, arguments: list[str]) -> str:
-    """No call, and no SIM card that could be connected."""
+    """`dumpsys telephony.registry`: no call and no SIM card."""
     return (
         "last known state:\n  Phone Id=0\n    mCallState=0\n    mRingingCallState=0\n"
         "    mDataActivity=0\n    mDataConnectionState=0"
@@ -96,7 +96,7 @@ def telephony(phone: VirtualPhone, arguments: list[str]) -> str:
 
 @section("deviceidle")
 def device_idle(phone: VirtualPhone, arguments: list[str]) -> str:
-    """`dumpsys deviceidle [force-idle | unforce | enable | disable]`; nothing idles."""
+    """`dumpsys deviceidle [force-idle | unforce | enable | disable]`; the phone never idles."""
     answers = {
         "force-idle": "Now forced in to deep idle mode",
         "unforce": "Light state: ACTIVE, deep state: ACTIVE",

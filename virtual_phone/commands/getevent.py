@@ -20,10 +20,10 @@ from virtual_phone.system.input_devices import (
 
 @command("getevent")
 def getevent(ctx: CommandContext) -> int | Awaitable[int]:
-    """`getevent [-p | -i] [-l] [DEVICE]`; without -p and -i it waits for events.
+    """`getevent [-p | -i] [-l] [DEVICE]`; without -p or -i it waits for events.
 
-    As on a real phone, `input` makes no events of these devices. Those of `sendevent` are not
-    shown.
+    As on a real phone, `input` generates no events on these devices. Events from `sendevent` are
+    not shown.
     """
     given, words = split_options(ctx, "tnpilqr")
     options = {*given}
@@ -41,13 +41,13 @@ def getevent(ctx: CommandContext) -> int | Awaitable[int]:
 
 @command("sendevent")
 def sendevent(ctx: CommandContext) -> int:
-    """`sendevent DEVICE TYPE CODE VALUE`: numbers, as in `sendevent /dev/input/event1 3 53 100`."""
+    """`sendevent DEVICE TYPE CODE VALUE`, as in `sendevent /dev/input/event1 3 53 100`."""
     if len(ctx.arguments) != 4:
         bound = "Need" if len(ctx.arguments) < 4 else "Max"
         return ctx.fail(f'sendevent: {bound} 4 arguments (see "sendevent --help")')
     path, phone = ctx.arguments[0], ctx.phone
     phone.files.stat(ctx.path(path))
-    # As C's `atoi` reads them: 0 for other words, and 32 bits, so that 4294967295 is -1.
+    # Parse like C's `atoi`: other words are 0, and values wrap at 32 bits, so 4294967295 is -1.
     read = (re.match(r"\s*([+-]?\d{1,18})", word) for word in ctx.arguments[1:])
     numbers = (int(found[1]) if found else 0 for found in read)
     kind, code, value = ((number + (1 << 31)) % (1 << 32) - (1 << 31) for number in numbers)

@@ -20,14 +20,14 @@ _LONG_PRESS_MS, _LONG_KEY_MS = 400, 500
 """Android's `getLongPressTimeout()` and `getGlobalActionKeyTimeout()`."""
 
 Gesture = tuple[Callable[[], object], int]
-"""The phone's action, and the milliseconds that the gesture takes before it."""
+"""Action of the phone, and the duration in milliseconds of the gesture that precedes it."""
 
 
 @command("input")
 def input_(ctx: CommandContext) -> int | Awaitable[int]:
     """`input [source] [-d DISPLAY] tap|swipe|draganddrop|motionevent|text|keyevent|...`.
 
-    On phones of real tempo, gestures take their time.
+    Gestures take time only on phones with `tempo="real"`.
     """
     arguments = list(ctx.arguments)
     if arguments and arguments[0] in _SOURCES:
@@ -43,7 +43,7 @@ def input_(ctx: CommandContext) -> int | Awaitable[int]:
     except (ValueError, OverflowError) as error:
         return ctx.fail(f"Error: Invalid arguments for command: {verb}: {error}", 255)
     taken = is_taken(phone)
-    # On a real phone, `input` returns when the gesture has ended.
+    # On a real phone, `input` does not return until the gesture has ended.
     if ms and phone.tempo == "real":
 
         async def finish() -> int:
@@ -59,7 +59,7 @@ def input_(ctx: CommandContext) -> int | Awaitable[int]:
 
 
 def is_taken(phone: VirtualPhone) -> bool:
-    """Whether a fault keeps input from the app: it is lost, or a system window takes it."""
+    """Return whether a fault diverts input from the app: lost, or taken by a system window."""
     fault = phone.faults.get("input")
     if fault and fault != "lost":  # the window has the focus now
         phone.faults.set("focus", fault)
@@ -91,7 +91,7 @@ def _motion(phone: VirtualPhone, values: list[str]) -> Gesture:
 
 
 def _text(phone: VirtualPhone, values: list[str]) -> Gesture:
-    """Type text; like the real command, it raises for characters without a key."""
+    """Type text; raise for characters without a key, like the real command."""
     # Android looks up a key for every character.
     if not values or not values[0].isascii():
         raise ValueError("Attempt to get length of null array")
@@ -115,7 +115,7 @@ def _keys(phone: VirtualPhone, values: list[str]) -> Gesture:
 
 
 def _wheel(phone: VirtualPhone, values: list[str]) -> Gesture:
-    """`scroll X Y --axis VSCROLL,AMOUNT`: a finger that moves by tenths of the screen."""
+    """`scroll X Y --axis VSCROLL,AMOUNT`: swipe by AMOUNT tenths of the screen."""
     places = [value for value in values if value[:1] != "-" and "," not in value]
     x, y = _numbers(places) if places else (0.0, 0.0)
     amounts = [value.partition(",")[2] for value in values if value.startswith("VSCROLL,")]

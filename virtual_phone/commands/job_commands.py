@@ -39,15 +39,15 @@ async def kill(ctx: CommandContext) -> int:
 
 
 async def _send(ctx: CommandContext, pid: int, signal: int) -> bool:
-    """Send a signal to a program or an app; returns whether there is one."""
+    """Send a signal to a program or an app; return whether the process exists."""
     tasks = ctx.phone.tasks
     app = next((package for package in tasks.running if tasks.pid(package) == pid), None)
-    # Apps are no tasks of the event loop, unlike what the shells run.
+    # Unlike programs run by a shell, apps are not event-loop tasks.
     if app is not None and signal in (9, 15):
         tasks.stop(app)
         return True
     known = ctx.phone.processes.kill(pid, signal)
-    await asyncio.sleep(0)  # the process ends here, if it is this one
+    await asyncio.sleep(0)  # if this process was killed, it ends here
     return known or app is not None
 
 
@@ -79,7 +79,7 @@ async def pgrep(ctx: CommandContext) -> int:
 
 @command("top")
 async def top(ctx: CommandContext) -> int:
-    """`top [-b] [-n count] [-d seconds] [-m rows]`: once, unless `-n` says otherwise."""
+    """`top [-b] [-n count] [-d seconds] [-m rows]`; `-n` defaults to 1."""
     options, _ = split_options(ctx, "bn:d:m:")
     for number in range(number_of(options.get("n")) or 1):
         if number:
@@ -100,7 +100,7 @@ async def top(ctx: CommandContext) -> int:
 
 @command("timeout")
 async def timeout(ctx: CommandContext) -> int:
-    """`timeout [-s SIGNAL] [-k seconds] seconds command`: 124 if it takes longer."""
+    """`timeout [-s SIGNAL] [-k seconds] seconds command`: exit code 124 on timeout."""
     _, words = split_options(ctx, "s:k:", is_mixed=False)
     seconds = duration_s(words[0]) if len(words) > 1 else None
     if seconds is None:
@@ -114,7 +114,7 @@ async def timeout(ctx: CommandContext) -> int:
 
 @command("wait")
 async def wait(ctx: CommandContext) -> int:
-    """`wait [pids]`: the exit code of the last one; without pids, of all jobs, 0."""
+    """`wait [pids]`: exit code of the last pid; without pids, wait for all jobs and return 0."""
     shell, code = ctx.shell.state, 0
     for word in ctx.arguments or map(str, shell.own_jobs):
         job = shell.jobs.get(number_of(word) or 0)

@@ -35,24 +35,24 @@ _LONG_NAMES = {
 }  # fmt: skip
 _TIMES = ("%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S")
 _ENTRY = struct.Struct("<HHiIIIII")
-"""`struct logger_entry` of liblog: length, size of this header, process, thread, time, buffer,
+"""liblog's `struct logger_entry`: payload length, header size, process, thread, time, buffer,
 user."""
 _SHELL_USER = 2000
 
 
 @dataclass(slots=True, kw_only=True)
 class _LogFilter:
-    """Which entries are shown."""
+    """Selects the log entries to show."""
 
     buffers: Collection[str]
     levels: dict[str, str]
-    """Lowest level shown, by tag; `*` for all other tags."""
+    """Lowest level to show, by tag; `*` stands for all other tags."""
     pid: int | None
     since_s: float
     pattern: re.Pattern[str] | None
 
     def shows(self, entry: LogEntry) -> bool:
-        """Whether an entry is shown."""
+        """Return whether to show an entry."""
         lowest = self.levels.get(entry.tag, self.levels.get("*", "V"))
         return (
             entry.buffer in self.buffers
@@ -64,7 +64,7 @@ class _LogFilter:
 
 
 def _rank(level: str) -> int:
-    """Index of a level; beyond the highest for `S`, which is silent."""
+    """Return the index of a level; `S` (silent) is above all levels."""
     return "".join(LEVELS).find(level) % (len(LEVELS) + 1)
 
 
@@ -95,9 +95,9 @@ async def logcat(ctx: CommandContext) -> int:
         since_s=0.0 if tail is None or last is not None else _since_s(tail),
         pattern=pattern,
     )
-    # -T prints the last entries and goes on, -t ends after them.
+    # -T prints the last entries and continues; -t stops after them.
     follows = options.keys().isdisjoint("dLt")
-    # Counted before the entries are listed, so that none that is written meanwhile is lost.
+    # Count before listing the entries, so that entries written in the meantime are not lost.
     seen, left, begun = log.num_written, number_of(options.get("m")), set[str]()
     shown = [entry for entry in list(log.entries) if chosen.shows(entry)]
     shown = shown if last is None else shown[max(0, len(shown) - last) :]
@@ -125,7 +125,7 @@ async def logcat(ctx: CommandContext) -> int:
 
 
 def _when(time_s: float, modifiers: Collection[str]) -> str:
-    """The time of an entry; the phone's time zone is GMT."""
+    """Format the time of an entry; the phone's time zone is GMT."""
     seconds, rest_s = divmod(time_s, 1)
     digits = 6 if "usec" in modifiers else 3
     if "epoch" in modifiers:
@@ -137,7 +137,7 @@ def _when(time_s: float, modifiers: Collection[str]) -> str:
 
 
 def _packed(entry: LogEntry) -> bytes:
-    """An entry as `logcat -B` prints it."""
+    """Encode an entry as `logcat -B` prints it."""
     text = f"{entry.tag}\0{entry.text}\0".encode("utf-8", "surrogateescape")
     payload = bytes([2 + _rank(entry.level)]) + text
     seconds, rest_s = divmod(entry.time_s, 1)
@@ -157,7 +157,7 @@ def _print_sizes(ctx: CommandContext, buffers: Collection[str]) -> int:
 
 
 def _format(text: str) -> tuple[str, set[str]]:
-    """The format and its modifiers in the values of `-v`."""
+    """Parse the values of `-v` into a format and its modifiers."""
     form, modifiers = "threadtime", set[str]()
     for word in re.split("[,\n]", text):
         if word in _FORMATS:
@@ -170,7 +170,7 @@ def _format(text: str) -> tuple[str, set[str]]:
 
 
 def _levels(ctx: CommandContext, filters: Sequence[str], *, is_silent: bool) -> dict[str, str]:
-    """The lowest level by tag, as `TAG:LEVEL` says; with `-s` no other tags are shown."""
+    """Parse `TAG:LEVEL` filters into levels by tag; with `-s`, hide all other tags."""
     levels = {"*": "S"} if is_silent else {}
     tags = ctx.environment.get("ANDROID_LOG_TAGS", "").strip("'\"").split()
     for spec in (*tags, *filters):
@@ -180,7 +180,7 @@ def _levels(ctx: CommandContext, filters: Sequence[str], *, is_silent: bool) -> 
 
 
 def _buffers(names: str) -> set[str]:
-    """The buffers of lists such as `main,crash`."""
+    """Parse lists of buffers such as `main,crash`."""
     wanted: set[str] = set()
     several = {"all": BUFFERS, "default": _DEFAULT_BUFFERS}
     for name in re.split("[,\n]", names):
@@ -191,7 +191,7 @@ def _buffers(names: str) -> set[str]:
 
 
 def _since_s(text: str) -> float:
-    """A time of the phone such as `11-14 22:13:20.000`, or seconds, since 1970."""
+    """Parse seconds since 1970, or a phone time such as `11-14 22:13:20.000`, into seconds."""
     whole, _, rest = text.partition(".")
     fraction = float(f"0.{rest[:9]}") if rest.isascii() and rest.isdecimal() else 0.0
     if whole.isascii() and whole.isdecimal():

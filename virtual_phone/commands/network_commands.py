@@ -20,7 +20,7 @@ _MAX_REDIRECTS = 10
 async def curl(ctx: CommandContext) -> int:
     """`curl [-o FILE | -O] [-f] [-i | -I] [-L] [-w FORMAT] [-m SECONDS] URL`.
 
-    Only the phone's own ports can be reached, for example reversed ones.
+    Only the phone's own ports can be reached, including reversed ports.
     """
     try:
         options, urls = split_options(ctx, "OsSfLkiI#o:w:m:", _LONG_NAMES)
@@ -56,12 +56,12 @@ async def curl(ctx: CommandContext) -> int:
 
 @command("nc", "netcat")
 async def nc(ctx: CommandContext) -> int:
-    """`nc [-w S] [-W S] [-q S] HOST PORT`, `nc -U PATH`: a connection within the phone.
+    """`nc [-w S] [-W S] [-q S] HOST PORT`, `nc -U PATH`: connect within the phone.
 
-    Standard input is sent and what comes is printed, until the other side ends or a time is up.
+    Send standard input and print received data until the other side closes or a timeout expires.
     """
     options, words = split_options(ctx, "46nUw:W:q:", is_mixed=False)
-    # -w limits the time to connect, which takes none here.
+    # -w limits the connection time, but connections are instant here.
     seconds = {name: number_of(options.get(name)) for name in "wWq"}
     for name, count in seconds.items():
         if name in options and count is None:
@@ -99,7 +99,7 @@ async def nc(ctx: CommandContext) -> int:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             with contextlib.suppress(TimeoutError):
-                # A timeout of -q or -W is a normal end; other errors are not.
+                # -q or -W expired: a normal end, unlike other errors.
                 task.result()
     finally:
         for task in tasks:
@@ -110,7 +110,7 @@ async def nc(ctx: CommandContext) -> int:
 
 @command("ip", "ifconfig")
 def ip(ctx: CommandContext) -> int:
-    """`ip addr [show dev wlan0]`, `ip route`, `ifconfig wlan0`: the address is this machine's."""
+    """`ip addr [show dev wlan0]`, `ip route`, `ifconfig wlan0`: print this machine's address."""
     if ctx.name == "ifconfig":
         return ctx.print(
             "wlan0     Link encap:Ethernet\n          inet addr:127.0.0.1  Mask:255.0.0.0"

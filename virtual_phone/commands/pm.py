@@ -1,4 +1,4 @@
-"""The package manager command: pm, including the installation of apps."""
+"""The package manager command: pm, which also installs apps."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
@@ -35,7 +35,7 @@ _FEATURES = (
 Verb = Callable[[CommandContext, list[str]], "int | Awaitable[int]"]
 _MAX_APK_BYTES = 256 << 20
 _SESSION = "/data/app/vmdl{}.tmp"
-"""Folder of an installation of several APKs that is in progress."""
+"""Folder that holds the APKs of an installation session in progress."""
 _WITH_VALUE = frozenset(["-i", "-p", "-S", "--user", "--abi", "--referrer", "--install-location"])
 
 
@@ -64,7 +64,7 @@ def pm(ctx: CommandContext) -> int | Awaitable[int]:
 
 
 def all_packages(ctx: CommandContext) -> dict[str, str]:
-    """Every package with the path of its APK."""
+    """Return all packages and the paths of their APKs."""
     names = sorted({*PACKAGES, KEYBOARD_PACKAGE, *ctx.phone.tasks.apps})
     return {name: apk_path(name) for name in names}
 
@@ -154,7 +154,7 @@ def _enable(enable: bool) -> Callable[[CommandContext, list[str]], int]:
 
 
 def _activities(ctx: CommandContext, intent: Intent) -> list[str]:
-    """The activities that can answer an intent, as `package/.Class`."""
+    """Return the activities that can handle an intent, as `package/.Class`."""
     tasks = ctx.phone.tasks
     apps = {name: app.app.activity for name, app in tasks.apps.items()}
     known = {LAUNCHER: LAUNCHER_ACTIVITY, **ACTIVITIES, **apps}
@@ -218,7 +218,7 @@ async def _install(ctx: CommandContext, arguments: list[str]) -> int:
 
 
 def _create_session(ctx: CommandContext, arguments: list[str]) -> int:
-    """`pm install-create [options]`: begin an installation of several APKs."""
+    """`pm install-create [options]`: begin an installation session of several APKs."""
     number = next(n for n in count(1) if ctx.phone.files.find(_SESSION.format(n)) is None)
     ctx.phone.files.make_folders(_SESSION.format(number))
     return ctx.print(f"Success: created install session [{number}]")
@@ -249,7 +249,7 @@ def _end_session(ctx: CommandContext, arguments: list[str]) -> int:
     files.remove(folder, recursive=True)
     if ctx.arguments[0] == "install-abandon":
         return ctx.print("Success")
-    # The base is the only APK that has to have an activity; splits follow it in adb's order.
+    # Only the base APK, which adb sends first, needs an activity; the splits are ignored.
     return _add(ctx, next((parts[name] for name in parts if "split" not in name), b""))
 
 
@@ -267,7 +267,7 @@ def _uninstall(ctx: CommandContext, arguments: list[str]) -> int:
 
 
 async def _apk(ctx: CommandContext, arguments: list[str]) -> bytes:
-    """The APK at a path, or on standard input."""
+    """Read an APK from a path or from standard input."""
     options, words = _split(arguments)
     files, content = ctx.phone.files, bytearray()
     if words and words[-1] != "-":
@@ -293,7 +293,7 @@ async def _apk(ctx: CommandContext, arguments: list[str]) -> bytes:
 
 @contextlib.contextmanager
 def _storing() -> Iterator[None]:
-    """Report a file that cannot be stored as the package manager does."""
+    """Report storage errors in the package manager's format."""
     try:
         yield
     except OSError as error:
@@ -301,7 +301,7 @@ def _storing() -> Iterator[None]:
 
 
 def _add(ctx: CommandContext, apk: bytes) -> int:
-    """Install an app from its APK; a built-in app keeps its code."""
+    """Install an app from an APK; apps implemented in Python keep their code."""
     manifest = read_manifest(apk)
     package, tasks, files = manifest.package, ctx.phone.tasks, ctx.phone.files
     if package in PACKAGES or package == KEYBOARD_PACKAGE:
@@ -317,7 +317,7 @@ def _add(ctx: CommandContext, apk: bytes) -> int:
 
 
 def _split(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Split arguments into options with their values and other words."""
+    """Split arguments into options with their values, and operands."""
     options: dict[str, str] = {}
     words: list[str] = []
     left = iter(arguments)

@@ -12,7 +12,7 @@ _MAX_WIDTH = 1 << 16
 
 
 def _unescaped(text: str, *, c_octal: bool = False) -> str:
-    r"""Interpret `\n`, `\0101`, `\x41` and so on; `\c` ends the text."""
+    r"""Interpret escapes such as `\n`, `\0101` and `\x41`; `\c` ends the text."""
     text = text.partition("\\c")[0] if not c_octal else text
 
     def meaning(found: re.Match[str]) -> str:
@@ -33,7 +33,7 @@ def _write(ctx: CommandContext, text: str) -> int:
 
 @command("echo")
 def echo(ctx: CommandContext) -> int:
-    """`echo [-neE] words`; escapes are interpreted, as mksh does, unless `-E` is given."""
+    """`echo [-neE] words`; like mksh, it interprets escapes unless `-E` is given."""
     words, newline, escapes = list(ctx.arguments), True, True
     while words and re.fullmatch(r"-[neE]+", words[0]):
         for option in words.pop(0)[1:]:
@@ -50,7 +50,7 @@ def echo(ctx: CommandContext) -> int:
 
 @command("printf")
 def printf(ctx: CommandContext) -> int:
-    r"""`printf format [words]`: `%5.2f`, `%-8s`, `%b`, `\n`; repeated until no word is left."""
+    r"""`printf format [words]`: `%5.2f`, `%-8s`, `%b`, `\n`; repeated until all words are used."""
     words = list(ctx.arguments)
     words = words[1:] if words[:1] == ["--"] else words
     if not words:
@@ -93,7 +93,7 @@ def printf(ctx: CommandContext) -> int:
                 value = 0.0
         return f"%{flags}{sizes[0]}{dot}{'s' if kind in 'bcq' else kind}" % value
 
-    # POSIX: the format is used again until no word is left.
+    # POSIX: the format is reused until all words are consumed.
     while not written or (words and takes):
         written.append(_DIRECTIVE.sub(replaced, form))
     _write(ctx, "".join(written))

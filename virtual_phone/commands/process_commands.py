@@ -22,15 +22,15 @@ _USER_IDS = {"root": 0, "system": 1000, "shell": 2000, "u0_a50": 10050, "u0_a100
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PhoneProcess:
-    """A process's entry in the output of `ps`."""
+    """A process as listed by `ps`."""
 
     pid: int
     parent: int
     user: str
     name: str
-    """Name of the process, shortened to 15 characters as by the kernel."""
+    """Process name, truncated to 15 characters as by the kernel."""
     line: str
-    """Command line of the process."""
+    """Command line."""
 
 
 _FIELDS: dict[str, tuple[str, int, Callable[[PhoneProcess, float], object]]] = {
@@ -54,7 +54,7 @@ _FIELDS: dict[str, tuple[str, int, Callable[[PhoneProcess, float], object]]] = {
     "CMD": ("CMD", -27, lambda p, up_s: p.line),
     "CMDLINE": ("CMDLINE", -27, lambda p, up_s: p.line),
 }
-"""Title, width (negative: to the left) and value of each column."""
+"""Title, width (negative: left-aligned) and value of each column."""
 _SAME = {"STAT": "S", "ETIME": "ELAPSED", "COMMAND": "ARGS"}
 _HELP = """\
 usage: ps [-AefnwZ] [-o FIELD,] [-p PID,] [-u USER,]
@@ -67,13 +67,13 @@ List processes.
 -o\tOutput FIELDs instead of defaults
 -p\tProcess IDs (--pid)
 -u\tSelect by effective user"""
-"""Help text of `ps`, in which clients search for `-A`: old phones lack it."""
+"""Help text of `ps`. Clients search it for `-A`, which old phones lack."""
 _COLUMNS = "USER,PID,PPID,VSZ,RSS,WCHAN,ADDR,S,NAME"
 _FULL = "USER,PID,PPID,C,STIME,TTY,TIME,CMD"
 
 
 def running_processes(ctx: CommandContext) -> list[PhoneProcess]:
-    """The system, apps and what the shell runs, by process id."""
+    """Return system processes, apps and shell programs, sorted by process id."""
     tasks = ctx.phone.tasks
     found = [
         PhoneProcess(pid=pid, parent=parent, user=user, name=name, line=line)
@@ -87,7 +87,7 @@ def running_processes(ctx: CommandContext) -> list[PhoneProcess]:
             )
         )
     programs = [(p.pid, p.parent, p.words) for p in ctx.phone.processes.running.values()]
-    if ctx.process is None:  # a command that never waits is in no table
+    if ctx.process is None:  # commands that never wait are not in the process table
         pid = ctx.phone.processes.new_pid()
         programs.append((pid, ctx.shell.state.pid, (ctx.name, *ctx.arguments)))
     for pid, parent, words in programs:
@@ -98,7 +98,7 @@ def running_processes(ctx: CommandContext) -> list[PhoneProcess]:
 
 @command("ps")
 def ps(ctx: CommandContext) -> int:
-    """`ps [-A | -e] [-f] [-p PIDS] [-u USERS] [-o COLUMNS]`; without -A those of this shell."""
+    """`ps [-A | -e] [-f] [-p PIDS] [-u USERS] [-o COLUMNS]`; without -A, only shell processes."""
     if "--help" in ctx.arguments:
         return ctx.print(_HELP)
     options, words = split_options(ctx, "Aaefnwp:u:o:")

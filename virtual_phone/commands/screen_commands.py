@@ -12,9 +12,9 @@ from virtual_phone.system.screen_frame import KNOWN_SCREEN, SENT, black
 from virtual_phone.system.screen_recorder import EncoderMissing, ScreenRecorder
 
 _SENT_SCREEN = "AGENTRL_SENT_SCREEN"
-"""Variable in which a shell keeps the token of the last frame that it has sent."""
+"""Shell variable that holds the token of the last frame sent."""
 _SECOND_DISPLAY = (720, 720)
-"""Size of the dark display that is captured unless another is named (`second_display` fault)."""
+"""Size of the dark display captured by default under the `second_display` fault."""
 _USAGE = """\
 usage: screencap [-hp] [-d display-id] [FILENAME]
    -h: this message
@@ -44,11 +44,11 @@ def screencap(ctx: CommandContext) -> int:
         return ctx.fail("Capturing failed.")
     known = "" if files or is_png else ctx.environment.get(KNOWN_SCREEN, "")
     if known == SENT:
-        if ctx.phone.faults.slow_services:  # they affect the client once it opens a service
+        if ctx.phone.faults.slow_services:  # fail: the faults apply when the client opens a service
             return 1
         known = ctx.environment.get(_SENT_SCREEN, "none")
     image = screen_capture.png(ctx.phone) if is_png else screen_capture.raw(ctx.phone, known)
-    # On a foldable phone, Android captures the other display if none is named.
+    # On a foldable phone, Android captures the other display unless -d is given.
     if ctx.phone.faults.get("second_display") and "d" not in options:
         other = black(*_SECOND_DISPLAY)
         known, image = "", other.png if is_png else other.raw
@@ -174,7 +174,7 @@ async def screenrecord(ctx: CommandContext) -> int:
 
 
 async def _record(ctx: CommandContext, recorder: ScreenRecorder, write: Write) -> None:
-    """Encode a frame for every change; a slow client misses the ones in between."""
+    """Encode a frame for every change; a slow client misses intermediate frames."""
     phone, loop = ctx.phone, asyncio.get_running_loop()
     start_s, last = loop.time(), None
     while True:
@@ -187,7 +187,7 @@ async def _record(ctx: CommandContext, recorder: ScreenRecorder, write: Write) -
 
 
 def _video_size(option: str | None, size: tuple[int, int]) -> tuple[int, int]:
-    """Width and height of the video, rounded down to even numbers."""
+    """Return the width and height of the video, rounded down to even numbers."""
     if option is not None:
         width, _, height = option.partition("x")
         size = int(width[:9]), int(height[:9])
@@ -197,7 +197,7 @@ def _video_size(option: str | None, size: tuple[int, int]) -> tuple[int, int]:
 
 
 def _bit_rate(option: str | None) -> int:
-    """The bit rate in bits per second; `4M` is four million."""
+    """Parse a bit rate in bits per second; `4M` is four million."""
     if option is None:
         return _BIT_RATE
     rate = int(option[:-1][:9]) * 1_000_000 if option[-1:] in ("M", "m") else int(option[:9])

@@ -1,4 +1,4 @@
-"""Commands about the phone's services: service, cmd of network services, getenforce, uptime."""
+"""Commands for the phone's services: service, cmd of network services, getenforce, uptime."""
 
 import time
 
@@ -25,7 +25,7 @@ _INTERFACES = {
 
 @command("service")
 def service(ctx: CommandContext) -> int:
-    """`service list`, `service check NAME`, `service call NAME CODE ...`, which changes nothing."""
+    """`service list`, `service check NAME`, `service call NAME CODE ...` (has no effect)."""
     verb, *rest = ctx.arguments or [""]
     if verb == "list":
         ctx.print(f"Found {len(SECTIONS)} services:")
@@ -71,12 +71,12 @@ _SWITCHES = {
     "cmd phone": ("data", "mobile_data"),
     "cmd bluetooth_manager": ("", "bluetooth_on"),
 }
-"""The verb before `enable` or `disable`, if any, and the setting that it changes."""
+"""By command: the verb before `enable` or `disable`, if any, and the setting to change."""
 
 
 @command(*_SWITCHES)
 def switch(ctx: CommandContext) -> int:
-    """`cmd connectivity airplane-mode`, `cmd phone data`, `cmd bluetooth_manager`: switches."""
+    """`cmd connectivity airplane-mode`, `cmd phone data`, `cmd bluetooth_manager`: set a switch."""
     verb, setting = _SWITCHES[ctx.name]
     words = list(ctx.arguments)
     if verb and words[:1] == [verb]:
@@ -93,13 +93,13 @@ def switch(ctx: CommandContext) -> int:
 
 @command("getenforce")
 def getenforce(ctx: CommandContext) -> int:
-    """The mode of SELinux."""
+    """`getenforce`: the SELinux mode."""
     return ctx.print("Enforcing")
 
 
 @command("uptime")
 def uptime(ctx: CommandContext) -> int:
-    """How long the phone has been running."""
+    """`uptime`: how long the phone has been running."""
     clock = ctx.phone.clock
     minutes = int(clock.uptime_s()) // 60
     span = f"{minutes} min" if minutes < 60 else f"{minutes // 60:2}:{minutes % 60:02}"

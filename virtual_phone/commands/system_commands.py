@@ -33,7 +33,7 @@ _SERVICES = {
     "window": "wm",
 }
 _SWITCHES = {"wifi": "wifi_on", "data": "mobile_data", "bluetooth": "bluetooth_on"}
-"""Settings that `svc` and `cmd` switch."""
+"""Settings switched by `svc` and `cmd`."""
 _QUIET_SERVICES = frozenset(["deviceidle", "notification", "statusbar", "uimode"])
 _SETTINGS = "content://settings/"
 _RESET_MODES = ("untrusted_defaults", "untrusted_clear", "trusted_defaults")
@@ -99,7 +99,7 @@ def settings(ctx: CommandContext) -> int:
             ctx.print(f"{key}={value}")
         return 0
     if verb == "reset" and len(rest) == 2:
-        # Everything on the phone was set by the shell's package.
+        # All settings on the phone were set by the shell's package.
         if rest[1] in (*_RESET_MODES, _SHELL_PACKAGE):
             phone.reset_settings(rest[0])
         return 0
@@ -108,7 +108,7 @@ def settings(ctx: CommandContext) -> int:
 
 @command("cmd")
 def cmd(ctx: CommandContext) -> int | Awaitable[int]:
-    """`cmd service ...`: an alternative name of the system's commands."""
+    """`cmd service ...`: an alternative name for system commands."""
     words = [word for word in ctx.arguments if word not in ("-w", "-l")]
     service, *ctx.arguments = words or [""]
     if service in _SERVICES:
@@ -159,7 +159,7 @@ def locksettings(ctx: CommandContext) -> int:
 
 @command("date")
 def date(ctx: CommandContext) -> int:
-    """`date [-u] [-d @SECONDS] [+FORMAT]`, by the phone's own clock; only the system may set it."""
+    """`date [-u] [-d @SECONDS] [+FORMAT]`, by the phone's clock, which only the system may set."""
     options, words = split_options(ctx, "ud:s:")
     now_s = ctx.phone.clock.now_s()
     if "d" in options:
@@ -178,7 +178,7 @@ def date(ctx: CommandContext) -> int:
 
 @command("id", "whoami")
 def id_(ctx: CommandContext) -> int:
-    """The user of the shell."""
+    """`id`: the user of the shell."""
     return ctx.print("uid=2000(shell) gid=2000(shell)" if ctx.name == "id" else "shell")
 
 
@@ -235,8 +235,8 @@ def _put(ctx: CommandContext, arguments: list[str], namespace: str) -> int:
 async def agentrl(ctx: CommandContext) -> int:
     """`dump`, `load`, `seen`.
 
-    `dump` prints a snapshot as JSON and `load` reads one, of this phone or another, so that many
-    phones can start from the same state. `seen` prints the last commands that the shell ran,
+    `dump` prints a snapshot as JSON; `load` restores a snapshot of any phone, so that many
+    phones can start from the same state. `seen` prints the last commands run by the shell,
     oldest first, and clears the list.
     """
     if ctx.arguments == ["dump"]:

@@ -29,7 +29,7 @@ async def uiautomator(ctx: CommandContext) -> int:
         return ctx.fail("Unsupported command: uiautomator " + " ".join(ctx.arguments), 1)
     files = [word for word in ctx.arguments[1:] if not word.startswith("-")]
     target = files[0] if files else _DUMP
-    # The hierarchy of a screen that is off never gets idle on Android.
+    # On Android, the hierarchy never becomes idle while the screen is off.
     if not ctx.phone.power.awake:
         return ctx.fail("ERROR: could not get idle state.")
     await ctx.phone.display.wait_until_idle()
@@ -42,7 +42,7 @@ async def uiautomator(ctx: CommandContext) -> int:
 
 
 def _hierarchy(phone: VirtualPhone) -> str:
-    """The hierarchy as XML, with bounds in pixels of the screen."""
+    """Return the hierarchy as XML, with bounds in screen pixels."""
     package, views = _front(phone)
     root = View(bounds=_WHOLE, kind="android.widget.FrameLayout", children=views)
     lines = _node(phone, package, root, 0, 0)
@@ -50,7 +50,7 @@ def _hierarchy(phone: VirtualPhone) -> str:
 
 
 def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
-    """The package in front and its views."""
+    """Return the package in front and its views."""
     if phone.power.locked:
         lock = View(bounds=_WHOLE, id="keyguard", description="Swipe up to unlock")
         return "com.android.systemui", [lock]
@@ -69,7 +69,7 @@ def _front(phone: VirtualPhone) -> tuple[str, Sequence[View]]:
     try:
         children = views() if callable(views) else []
     except Exception:
-        # An app that fails to describe its views appears without any.
+        # Show an app that fails to describe its views as having none.
         log.exception("views of %s failed", package)
         children = []
     return package, children
@@ -111,5 +111,5 @@ def _node(phone: VirtualPhone, package: str, view: View, index: int, depth: int)
 
 
 def _escape(text: str) -> str:
-    """The text as an attribute's value, without characters that XML cannot represent."""
+    """Escape text for an attribute value, replacing characters XML cannot represent."""
     return "".join(_ENTITIES.get(c, c if c >= " " else ".") for c in text)

@@ -1,4 +1,4 @@
-"""Programs of toybox that work on texts and files."""
+"""Toybox programs that work on text and files."""
 
 from virtual_phone.commands.toybox import (  # noqa: F401 - importing them fills the table
     file_commands,

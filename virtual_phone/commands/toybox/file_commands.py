@@ -31,7 +31,7 @@ def each(
     *,
     spelled: bool = False,
 ) -> int:
-    """Apply a function to every path; print an error for each one that fails."""
+    """Apply a function to every path; print an error for each path that fails."""
     code = 0
     for path in paths:
         try:
@@ -78,7 +78,7 @@ def ls(ctx: CommandContext) -> int:
     def sort_out(path: str) -> None:
         follow = options.keys().isdisjoint("dFln") or "L" in options or path.endswith("/")
         full = ctx.path(path)
-        # A link that leads nowhere is listed itself.
+        # For a dangling link, list the link itself.
         node = files.find(files.resolve(full)) if follow else None
         node = node or files.stat(full, follow=False)
         if node.is_folder and "d" not in options:
@@ -106,7 +106,7 @@ def ls(ctx: CommandContext) -> int:
                 folders.append(f"{path.rstrip('/')}/{name}")
 
     code = each(ctx, paths or ["."], sort_out, spelled=True)
-    for number, path in enumerate(folders):  # grows meanwhile
+    for number, path in enumerate(folders):  # grows during the loop
         ctx.out(b"\n" if number else b"")
         show(path)
     return code
@@ -114,9 +114,9 @@ def ls(ctx: CommandContext) -> int:
 
 @command("ln")
 def ln(ctx: CommandContext) -> int:
-    """`ln -s [-fnTv] targets [link]`; the link is a path or a folder.
+    """`ln -s [-fnTv] targets [link]`; `link` is a path or a folder.
 
-    As on a phone, the shell may not make hard links.
+    As on a real phone, the shell may not create hard links.
     """
     options, words = split_options(ctx, "Tfnsv")
     if not words:
@@ -176,7 +176,7 @@ def cp(ctx: CommandContext) -> int:
     keeps_links = "L" not in options and (takes_folders or not {"d", "P"}.isdisjoint(options))
 
     def copy(path: str, target: str) -> None:
-        # A folder that is copied into itself would grow without end.
+        # Copying a folder into itself would never end.
         if target == path or target.startswith(f"{path}/"):
             raise OSError(22, "into itself")
         source = files.stat(path, follow=not keeps_links)
@@ -218,7 +218,7 @@ def chmod(ctx: CommandContext) -> int:
     words = [word for word in ctx.arguments if not re.fullmatch("-[Rfv]+", word)]
     if len(words) < 2:
         return ctx.fail("chmod: Needs 2 arguments")
-    # -R changes the folder only: the shell owns all files, so that permissions hide nothing.
+    # -R changes only the folder: the shell owns all files, so permissions restrict nothing.
     mode, files = words[0], ctx.phone.files
 
     def change(path: str) -> None:
@@ -253,7 +253,7 @@ def size_of(node: FileNode) -> int:
 
 
 def _line(name: str, node: FileNode, options: Mapping[str, str]) -> str:
-    """A line of `ls -l`."""
+    """Format a line of `ls -l`."""
     when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(node.mtime))
     owner = "2000 2000" if "n" in options else "shell shell"
     size = human_size(size_of(node)) if "h" in options else str(size_of(node))
@@ -278,7 +278,7 @@ async def md5sum(ctx: CommandContext) -> int:
 
 
 async def _digest(name: str, content: bytes) -> str:
-    """The digest of a file; while a long one is computed, other phones have their turn."""
+    """Compute the digest of a file, yielding to other phones between chunks."""
     digest = hashlib.new(name, usedforsecurity=False)
     for start in range(0, len(content), _CHUNK):
         digest.update(memoryview(content)[start : start + _CHUNK])

@@ -19,7 +19,7 @@ _TYPES = {
 
 
 def children_of(ctx: CommandContext, path: str) -> list[str]:
-    """The paths in a folder, spelled as the folder is."""
+    """Return the paths in a folder, relative or absolute like `path`."""
     names = ctx.phone.files.names(ctx.path(path))
     return [f"{path.rstrip('/')}/{name}" if path != "/" else f"/{name}" for name in names]
 
@@ -92,7 +92,7 @@ def du(ctx: CommandContext) -> int:
 
 @command("realpath", "readlink")
 def readlink(ctx: CommandContext) -> int:
-    """`readlink links`: where they lead; `readlink -f|-e|-m paths`, `realpath paths`."""
+    """`readlink links`: their targets; `readlink -f|-e|-m paths`, `realpath paths`."""
     options, words = split_options(ctx, "efmnq")
     if not words:
         return ctx.fail(f"{ctx.name}: Needs 1 argument")

@@ -18,21 +18,21 @@ _ACTIONS = frozenset(("-print", "-print0", "-exec", "-delete"))
 
 
 class _Found(NamedTuple):
-    """A file or a folder on the way."""
+    """A file or folder found on the walk."""
 
     path: str
     node: FileNode
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """Last component of the path."""
         return self.path.rstrip("/").rpartition("/")[2] or "/"
 
 
 _Test = Callable[[_Found], bool | Awaitable[bool]]
-"""Whether a file is one of those that are wanted; an action is one, too."""
+"""A test of a file, or an action."""
 _Tree = _Test | tuple[str, "_Tree", "_Tree"]
-"""Tests joined by `and`, `or` and `not`, whose two operands are the same."""
+"""Tests joined by `and`, `or` and `not`; both operands of `not` are the same test."""
 
 
 async def _holds(tree: "_Tree", found: _Found) -> bool:
@@ -47,14 +47,14 @@ async def _holds(tree: "_Tree", found: _Found) -> bool:
 
 
 class _Find:
-    """`find`: parses its expression, and evaluates it for each path."""
+    """Parses the expression of `find` and evaluates it for each path."""
 
     def __init__(self, ctx: CommandContext, words: Sequence[str]) -> None:
         self.code = 0
         self._ctx = ctx
         self._words = list(reversed(words))
         self._batches: list[tuple[list[str], list[str]]] = []
-        """Commands of `-exec ... {} +`, and the paths that they get."""
+        """Commands of `-exec ... {} +` and the paths to pass to them."""
         self._is_pruned = False
         self._least, self._most = 0, 1 << 20
         self._is_deep = "-depth" in words or "-delete" in words
@@ -65,7 +65,7 @@ class _Find:
             self._tree = ("and", self._tree, self._printing("\n"))
 
     async def walk(self, path: str, depth: int = 0) -> None:
-        """Examine a path and, if it is a folder, what is in it."""
+        """Evaluate a path and, if it is a folder, everything in it."""
         node = self._ctx.phone.files.find(self._ctx.path(path), follow=path.endswith("/"))
         if node is None:
             self.code = self._ctx.fail(f"find: {path}: No such file or directory")
@@ -208,7 +208,7 @@ def _matching(pattern: str, text_of: Callable[[_Found], str]) -> _Test:
 
 
 def _compared(text: str, value_of: Callable[[_Found], int], unit: int = 1) -> _Test:
-    """`+n` for more than n, `-n` for less."""
+    """Build a test from `+n` (more than n), `-n` (less than n) or `n`."""
     compare = {"+": operator.gt, "-": operator.lt}.get(text[:1], operator.eq)
     wanted = _count(text.lstrip("+-")) * unit
     return lambda found: bool(compare(value_of(found), wanted))

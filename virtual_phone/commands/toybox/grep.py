@@ -1,7 +1,7 @@
-r"""Translates the patterns of `grep` into Python regular expressions.
+r"""`grep`, with its patterns translated into Python regular expressions.
 
-In a basic pattern `+ ? | ( ) { }` are literal unless they follow a backslash; in an extended one
-(-E) they are operators unless they follow a backslash.
+In a basic pattern `+ ? | ( ) { }` are literal unless they follow a backslash; in an extended
+pattern (-E) they are operators unless they follow a backslash.
 """
 
 import re
@@ -25,7 +25,7 @@ _TOKEN = re.compile(r"\\(.)|(\[\^?\]?+(?:\[:\w+:\]|[^]])*+(\]|\Z))|(.)", re.DOTA
 def compile_pattern(
     text: str, kind: str, ignore_case: bool = False, whole_words: bool = False
 ) -> re.Pattern[str]:
-    """Compile a pattern; `kind` is `F` for plain text, `E` for an extended pattern, else empty."""
+    """Compile a pattern; `kind` is `F` for plain text, `E` for extended or '' for basic syntax."""
     expression = re.escape(text) if kind == "F" else _translated(text, kind == "E")
     if whole_words:
         expression = rf"(?<!\w)(?:{expression})(?!\w)"
@@ -36,9 +36,9 @@ def compile_pattern(
 
 
 def _translated(text: str, extended: bool) -> str:
-    """The pattern in Python's syntax."""
+    """Translate a pattern into Python syntax."""
     pieces: list[str] = []
-    repeats, last_repeats = [False], False  # for every open group, outermost first
+    repeats, last_repeats = [False], False  # per open group, outermost first
     for escaped, bracket, closed, plain in _TOKEN.findall(text):
         is_first = not pieces or pieces[-1] in ("(", "|", "^")
         if bracket and not closed:
@@ -54,7 +54,7 @@ def _translated(text: str, extended: bool) -> str:
             piece = plain
         else:
             piece = "^" if plain == "^" and (is_first or extended) else re.escape(plain)
-        # Python could backtrack forever.
+        # Nested repetitions could make Python backtrack forever.
         if piece in ("*", "+", "{") and last_repeats:
             raise ValueError("repetition of a repetition")
         last_repeats = False
@@ -70,7 +70,7 @@ def _translated(text: str, extended: bool) -> str:
 
 
 def _bracket(text: str) -> str:
-    """A bracket expression such as `[[:digit:]_]` in Python's syntax."""
+    """Translate a bracket expression such as `[[:digit:]_]` into Python syntax."""
     negated = text.startswith("[^")
     inner = text[2 if negated else 1 : -1].replace("\\", "\\\\")
     head = "\\]" if inner.startswith("]") else ""
@@ -92,7 +92,7 @@ async def grep(ctx: CommandContext) -> int:
             return ctx.fail(f"grep: {options['f']}: {error.strerror}", 2)
         lines += read.decode("utf-8", "surrogateescape").splitlines()
     elif not lines and words:
-        # POSIX: the lines of a pattern are patterns of their own.
+        # POSIX: each line of a pattern is a separate pattern.
         lines = words.pop(0).split("\n")
     if not lines:
         return ctx.fail("grep: no pattern", 2)
@@ -102,7 +102,7 @@ async def grep(ctx: CommandContext) -> int:
         compiled = [compile_pattern(p, kind, "i" in options, "w" in options) for p in lines]
         pattern = compiled[0]
         if len(compiled) > 1:
-            # One search for all of them finds the leftmost match, which `-o` prints.
+            # A single alternation finds the leftmost match of all patterns, which `-o` prints.
             pattern = re.compile("|".join(f"(?:{p.pattern})" for p in compiled), pattern.flags)
     except ValueError as error:
         return ctx.fail(f"grep: {error}", 2)
@@ -128,7 +128,7 @@ async def grep(ctx: CommandContext) -> int:
 
 
 def _below(ctx: CommandContext, path: str) -> list[str]:
-    """The files in a folder and its folders; a file or a link alone."""
+    """Return all files below a folder; for a file or a link, return just the path."""
     node = ctx.phone.files.find(ctx.path(path), follow=False)
     if node is None or not node.is_folder:
         return [path]
@@ -137,13 +137,13 @@ def _below(ctx: CommandContext, path: str) -> list[str]:
 
 
 class _Search:
-    """Searches line by line, so that endless input can be searched."""
+    """Line-by-line search, which also works on endless input."""
 
     def __init__(
         self, ctx: CommandContext, pattern: re.Pattern[str], options: dict[str, str]
     ) -> None:
         self.total = 0
-        """Number of lines found in all files."""
+        """Number of matching lines in all files."""
         self._num_found = 0
         self._ctx = ctx
         self._pattern = pattern
@@ -168,14 +168,14 @@ class _Search:
         self._summarize("", "(standard input)")
 
     async def file(self, content: bytes, name: str, path: str) -> None:
-        """Search a file whose lines are shown with a name."""
+        """Search a file; prefix its output lines with `name`."""
         self._num_found = self._num_left = self._last_shown = 0
         self._before.clear()
         await self._search(content, name)
         self._summarize(name, path)
 
     def _summarize(self, name: str, path: str) -> None:
-        """Print the output that is due once per file."""
+        """Print the per-file output of -c, -l and -L."""
         options, prefix = self._options, f"{name}:" if name else ""
         if "c" in options:
             self._ctx.print(f"{prefix}{self._num_found}")
@@ -186,7 +186,7 @@ class _Search:
         self.total += self._num_found
 
     async def _search(self, content: bytes, name: str, num_before: int = 0) -> None:
-        """Search a file, or a part of one that has lines before it."""
+        """Search a file, or a part of a file that follows `num_before` lines."""
         self._number = num_before
         async for lines in sliced_lines(content):
             for line in lines:

@@ -1,4 +1,4 @@
-"""Text filters that are asked for often: head, tail, wc, tee."""
+"""Frequently used text filters: head, tail, wc, tee."""
 
 import asyncio
 import re
@@ -13,7 +13,7 @@ _SLICE_BYTES = 1 << 16
 
 
 async def sliced_lines(content: bytes) -> AsyncIterator[list[str]]:
-    """Lines, some thousands at a time; the other phones of the process have their turn between."""
+    """Yield lines in batches, giving the other phones of the process a turn between batches."""
     start = 0
     while start < len(content):
         end = content.find(b"\n", start + _SLICE_BYTES) + 1 or len(content)
@@ -26,7 +26,7 @@ async def sliced_lines(content: bytes) -> AsyncIterator[list[str]]:
 def _contents(
     ctx: CommandContext, paths: list[str], size: int = 1 << 28
 ) -> Iterator[tuple[str, bytes]]:
-    """Each file that can be read, with its name; complains about the others."""
+    """Yield the name and content of each readable file; print an error for the others."""
     for path in paths:
         try:
             yield path, ctx.phone.files.read(ctx.path(path), size)
@@ -35,14 +35,14 @@ def _contents(
 
 
 def _title(ctx: CommandContext, options: Collection[str], path: str, number: int, of: int) -> None:
-    """The line above each of several files in the output of head and tail."""
+    """Print the header line that head and tail show above each of several files."""
     if "v" in options or (of > 1 and "q" not in options):
         ctx.print(f"{chr(10) * bool(number)}==> {path} <==")
 
 
 @command("head")
 async def head(ctx: CommandContext) -> int:
-    """`head [-n count | -count | -c bytes] [files]`; it stops reading when it has enough."""
+    """`head [-n count | -count | -c bytes] [files]`; it stops reading once it has enough."""
     ctx.arguments = _spelled_out(ctx.arguments)
     options, files = split_options(ctx, "c:n:qv")
     bytes_wanted = _count(options["c"]) if "c" in options else None

@@ -1,9 +1,8 @@
 """sed, awk, sort, seq and others, run by Bashkit: an interpreter with an in-memory file system.
 
 Bashkit (https://github.com/everruns/bashkit) never touches this machine's files, network or
-processes, matches patterns in linear time, and limits what loops can do. A program gets copies of
-its standard input and of the files that it names, runs in a thread, and what it has written is
-copied back.
+processes, matches patterns in linear time, and limits loops. A program runs in a thread on copies
+of its standard input and of the files named in its arguments; the files it writes are copied back.
 """
 
 import asyncio
@@ -20,29 +19,29 @@ if TYPE_CHECKING:
     from bashkit import Bash, FileSystem
 
 _MAX_SIZE = 8 << 20
-"""Longest input of a program, in bytes."""
+"""Maximum input size of a program, in bytes."""
 _MAX_MEMORY = 64 << 20
 _MAX_IDLE = 4
 _FOLDER = "/phone"
 """Folder of the phone's files in Bashkit's file system, which has its own /proc and /etc."""
 _idle: "list[Bash]" = []
-"""Interpreters to use again: to make one takes 1 ms, to run a program in it 0.2 ms."""
+"""Interpreters to reuse: creating one takes 1 ms, running a program in it 0.2 ms."""
 
 
 @dataclass(slots=True, frozen=True)
 class _Usage:
-    """How a program is called."""
+    """Command-line syntax of a program."""
 
     with_value: str = ""
-    """Letters of the options with a value."""
+    """Letters of the options that take a value."""
     num_words: int = 0
-    """Operands before the files; -1 if there are no files."""
+    """Number of operands before the files; -1 if the program takes no files."""
     word_options: str = ""
-    """Options that take the place of these operands."""
+    """Letters of the options that replace those operands."""
     reads_input: bool = True
-    """Whether it reads standard input if it gets no file."""
+    """Whether the program reads standard input when no file is given."""
     is_binary: bool = False
-    """Whether its input is bytes rather than text."""
+    """Whether the input is bytes rather than text."""
 
 
 _PROGRAMS = {
@@ -78,7 +77,7 @@ _PROGRAMS = {
 
 @command(*_PROGRAMS)
 async def text_program(ctx: CommandContext) -> int:
-    """A filter of POSIX, as documented there."""
+    """Run a filter with its POSIX options."""
     usage, arguments = _PROGRAMS[ctx.name], list(ctx.arguments)
     if any("\0" in argument for argument in arguments):
         return ctx.fail(f"{ctx.name}: invalid argument")
@@ -101,7 +100,7 @@ async def text_program(ctx: CommandContext) -> int:
 
 
 def _sorted_out(arguments: list[str], usage: _Usage) -> tuple[list[str], list[int], list[int]]:
-    """The words before the files, and where the files of `-f` and the other files stand."""
+    """Return the operands before the files, and the positions of `-f` files and other files."""
     words: list[str] = []
     scripts: list[int] = []
     operands: list[int] = []
@@ -126,7 +125,7 @@ def _sorted_out(arguments: list[str], usage: _Usage) -> tuple[list[str], list[in
 
 
 def _only_begins(words: list[str]) -> bool:
-    """Whether a program of awk consists of BEGIN, so that it reads nothing."""
+    """Return whether an awk program is only a BEGIN block, so that it reads no input."""
     program = re.sub(r'"(?:\\.|[^"\\])*+(?:"|\Z)', "", words[0] if words else "").strip()
     depth = 0
     for at, character in enumerate(program if program.startswith("BEGIN") else ""):
@@ -139,14 +138,14 @@ def _only_begins(words: list[str]) -> bool:
 async def _run(
     ctx: CommandContext, words: list[str], files: dict[str, bytes], stdin: bytes, is_binary: bool
 ) -> int:
-    """Run a program in an interpreter; what it writes to files is copied back."""
+    """Run a program in an interpreter and copy the files it writes back to the phone."""
     try:
         from bashkit import Bash
     except ImportError:
         return ctx.fail(f"{ctx.name}: the computer lacks the Python package bashkit", 127)
     encode, decode = _codecs([*files.values(), stdin], is_binary)
     inputs = {path: encode(content) for path, content in files.items()}
-    # Interpreters are used again, but a running one never: another phone may run a program.
+    # Take the interpreter out of the pool while it runs: other phones may run programs too.
     bash = _idle.pop() if _idle else Bash(max_memory=_MAX_MEMORY)
     folder = _FOLDER + ctx.environment["PWD"].rstrip("/")
     fs = bash.fs()
@@ -161,7 +160,7 @@ async def _run(
     script = f"cd {shlex.quote(folder)}; {variables}{shlex.join(words)} </stdin >/stdout 2>/stderr"
     try:
         result = await bash.execute(script)
-    # The thread would go on without its client.
+    # Without this, the thread would keep running after the client is gone.
     except asyncio.CancelledError:
         bash.cancel()
         raise
@@ -175,14 +174,14 @@ async def _run(
     fs.remove(_FOLDER, recursive=True)
     _idle.extend([bash] if len(_idle) < _MAX_IDLE else [])
     await ctx.io.drain()
-    # sed of toybox, unlike GNU's, has one code for all errors.
+    # Unlike GNU sed, toybox sed has a single exit code for all errors.
     return int(result.exit_code > 0) if ctx.name == "sed" else result.exit_code
 
 
 def _codecs(
     contents: list[bytes], is_binary: bool
 ) -> tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]:
-    """How text is passed on: what is not UTF-8 as Latin-1, so that no byte changes."""
+    """Return an encoder and a decoder; text that is not UTF-8 passes as Latin-1, byte for byte."""
     try:
         for content in contents if not is_binary else ():
             content.decode()
@@ -195,7 +194,7 @@ def _codecs(
 
 
 def _contents(fs: "FileSystem", folder: str) -> Iterable[tuple[str, bytes]]:
-    """The files below a folder."""
+    """Yield the files below a folder and their contents."""
     for entry in fs.read_dir(folder):
         path = f"{folder}/{entry['name']}"
         if fs.stat(path)["file_type"] == "directory":
