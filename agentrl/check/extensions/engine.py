@@ -15,7 +15,7 @@ import numpy as np
 
 from agentrl.check.finding import Finding, ok
 from agentrl.check.listing import reference
-from agentrl.check.support.tiny_folder import tiny_folder
+from agentrl.check.support.tiny_model_folder import tiny_folder
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.policies.chat.chat_encoder import ChatEncoder

@@ -20,7 +20,7 @@ from agentrl.check.extensions.engine import (
     started,
 )
 from agentrl.check.finding import Finding, ok
-from agentrl.check.support.tiny_folder import tiny_folder
+from agentrl.check.support.tiny_model_folder import tiny_folder
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError
 from agentrl.extension_points import ENGINE
