@@ -13,7 +13,7 @@ import argparse
 from contextlib import closing
 
 from agentrl.actions.dialect import SCREENS
-from agentrl.check.phones import hit_proof
+from agentrl.check.phones import tap_accuracy
 from agentrl.config import ModelConfig
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
@@ -25,11 +25,11 @@ from virtual_phone.apps.probe_app import PROBE
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--targets", type=int, default=len(hit_proof.TARGETS))
+    parser.add_argument("--targets", type=int, default=len(tap_accuracy.TARGETS))
     parser.add_argument("--max-pixels", type=int, default=ModelConfig().max_pixels)
     arguments = parser.parse_args()
     names = [one.name.replace("_", "-") for one in DIALECT.extensions()]
-    speakers = [hit_proof.speaker_of(name, None, arguments.max_pixels) for name in names]
+    speakers = [tap_accuracy.speaker_of(name, None, arguments.max_pixels) for name in names]
     server = AdbServer.from_environment()
     server.ensure()
     cells: dict[str, list[str]] = {name: [] for name in names}
@@ -38,8 +38,8 @@ def main() -> None:
             (serial,) = phones.serials
             server.connect(serial)
             with closing(AdbPhone(server, serial)) as phone:
-                targets = hit_proof.TARGETS[: arguments.targets]
-                made = list(hit_proof.hits(phone, speakers, targets))
+                targets = tap_accuracy.TARGETS[: arguments.targets]
+                made = list(tap_accuracy.hits(phone, speakers, targets))
             for name, own in zip(names, zip(*made, strict=True), strict=True):
                 error, least = max(hit.error for hit in own), max(hit.least for hit in own)
                 cells[name].append(f"{error:g} ({least:g})")

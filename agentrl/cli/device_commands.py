@@ -310,7 +310,7 @@ def doctor(
 
     Example: agentrl devices doctor emulator-5554 --dialect ui-tars-1.5
     """
-    from agentrl.check.phones.hit_proof import dialect_proof
+    from agentrl.check.phones.tap_accuracy import dialect_proof
 
     is_local = serial is not None or dialect is not None
     if hosts is not None and is_local:

@@ -10,7 +10,7 @@ from agentrl.actions.dialect import Screen
 from agentrl.actions.dialects.ui_tars_1_5 import UITars15
 from agentrl.actions.reply_values import CoordinateScale
 from agentrl.actions.screen_actions import ScreenAction
-from agentrl.check.phones import Finding, examine, hit_proof, phone_probes, phone_readings
+from agentrl.check.phones import Finding, examine, phone_probes, phone_readings, tap_accuracy
 from agentrl.devices import Deadlines
 from agentrl.devices.adb import AdbServer
 from agentrl.devices.adb_phone import AdbPhone
@@ -169,9 +169,9 @@ def test_the_pixels_that_a_dialect_hits_are_proved(
         size = (image.shape[1], image.shape[0])
         return resize_image(image, spelling.served_size(size))
 
-    speaker = hit_proof.Speaker(dialect=Mixed(), see=see)
+    speaker = tap_accuracy.Speaker(dialect=Mixed(), see=see)
     targets = ((0.1, 0.1), (0.5, 0.5), (0.9, 0.95))
-    (found,) = hit_proof.findings(phone, speaker, "ui-tars-1.5", targets)
+    (found,) = tap_accuracy.findings(phone, speaker, "ui-tars-1.5", targets)
     assert (found.state, found.what) == (state, "taps in ui-tars-1.5"), found.detail
 
 
