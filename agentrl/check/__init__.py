@@ -20,8 +20,8 @@ these.
 `agentrl.check.fixtures` has pytest fixtures.
 """
 
+from agentrl.check.extension_listing import Listed, listed, point_of, points
 from agentrl.check.extensions import check_own_classes, checks, findings, next_command
-from agentrl.check.listing import Listed, listed, point_of, points
 from agentrl.check.runner import Check, findings_in_process
 
 __all__ = [

@@ -9,8 +9,8 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from agentrl import config as configuration
+from agentrl.check.extension_listing import description_of, point_of, points
 from agentrl.check.finding import Finding, ok, wrong
-from agentrl.check.listing import description_of, point_of, points
 from agentrl.check.runner import Check, describe_failure, run_checks
 from agentrl.errors import ConfigError
 from agentrl.extension_points import ALGORITHM, LOSS

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from agentrl.actions.screen_actions import Tap
-from agentrl.check.listing import reference
+from agentrl.check.extension_listing import reference
 from agentrl.check.support.probe_phone import probe_phone, set_fault
 from agentrl.devices.adb.adb_socket import Deadline
 from agentrl.devices.adb_phone import AdbPhone

@@ -8,7 +8,7 @@ from contextlib import closing
 import numpy as np
 
 from agentrl.actions.screen_actions import Tap
-from agentrl.check.listing import reference
+from agentrl.check.extension_listing import reference
 from agentrl.check.support.probe_phone import PACKAGE, probe_phone
 from agentrl.child_process import free_port
 from agentrl.devices.adb import AdbServer

@@ -13,8 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from agentrl.check.extension_listing import reference
 from agentrl.check.finding import Finding, ok
-from agentrl.check.listing import reference
 from agentrl.check.support.tiny_model_folder import tiny_folder
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError, EngineError

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from agentrl.check.environments import checks as env_checks
+from agentrl.check.extension_listing import reference
 from agentrl.check.extensions.env import env_config_from
-from agentrl.check.listing import reference
 from agentrl.check.runner import Check
 from agentrl.check.support.random_episodes import SEED
 from agentrl.config import EnvConfig
