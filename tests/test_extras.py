@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 import agentrl
 from agentrl import config as configuration
 from agentrl import extras, registry
-from agentrl.check import install
+from agentrl.check import installation
 from agentrl.cluster import ray_cluster
 from agentrl.config import RolloutConfig
 from agentrl.errors import ConfigError
@@ -59,8 +59,8 @@ def test_plan_doctor_and_cluster_give_the_same_advice(monkeypatch):
     with pytest.raises(ConfigError) as error:
         ray_cluster.join_cluster()
     assert str(error.value) == extras.NO_RAY
-    monkeypatch.setattr(install, "_version", lambda name: None)
-    fixes = {finding.what: finding.fix for finding in install.examine()}
+    monkeypatch.setattr(installation, "_version", lambda name: None)
+    fixes = {finding.what: finding.fix for finding in installation.examine()}
     assert fixes["ray"] == extras.GET_RAY
     assert fixes["vLLM"] == extras.GET_VLLM
     assert fixes["transformers"] == extras.GET_MODELS

@@ -77,9 +77,9 @@ def doctor() -> None:
 
     Example: agentrl doctor
     """
-    from agentrl.check import install
+    from agentrl.check import installation
 
-    found = print_findings(list(install.examine()), as_table=True)
+    found = print_findings(list(installation.examine()), as_table=True)
     if any(one.state == "missing" for one in found):
         raise typer.Exit(1)
     suggest(("train", "number_game", "--dry-run"), ("devices",))

@@ -17,7 +17,7 @@ import yaml
 
 from agentrl import __version__, cli, replay
 from agentrl import config as configuration
-from agentrl.check import install
+from agentrl.check import installation
 from agentrl.config import RolloutConfig, algorithm_defaults
 from agentrl.errors import ConfigError, DeviceError
 from agentrl.extension_points import ALGORITHM
@@ -335,7 +335,7 @@ def test_eval_of_a_configuration_warns_that_its_model_is_untrained(
 def test_doctor_lists_everything_and_how_to_fix_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(install, "_version", lambda package: None)
+    monkeypatch.setattr(installation, "_version", lambda package: None)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(unused.getsockname()[1]))
@@ -359,7 +359,7 @@ def test_doctor_detects_a_foreign_server_on_the_adb_port(monkeypatch: pytest.Mon
         replying = threading.Thread(target=reply)
         replying.start()
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(listener.getsockname()[1]))
-        (found,) = (one for one in install.examine() if one.what == "adb server")
+        (found,) = (one for one in installation.examine() if one.what == "adb server")
         replying.join(10)
     assert found.state == "missing"
     assert "ANDROID_ADB_SERVER_PORT" in found.fix
@@ -377,13 +377,13 @@ def test_broken_links_fail_every_command(
 
 
 def test_doctor_reports_a_torchvision_that_others_cannot_import():
-    found = install.vision_beside("2.13.0+cpu", "0.28.0")
+    found = installation.vision_beside("2.13.0+cpu", "0.28.0")
     assert found is not None
     assert "torchvision==0.28.0+cpu --index-url https://" in found.fix
     for torch, torchvision in (
         ("2.13.0+cpu", "0.28.0+cpu"), ("2.13.0", "0.28.0"), (None, "0.28.0"), ("2.13.0+cpu", None),
     ):  # fmt: skip
-        assert install.vision_beside(torch, torchvision) is None
+        assert installation.vision_beside(torch, torchvision) is None
 
 
 @pytest.mark.parametrize(

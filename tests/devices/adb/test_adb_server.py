@@ -10,7 +10,7 @@ from shutil import which
 import adbutils.binaries
 import pytest
 
-from agentrl.check import install
+from agentrl.check import installation
 from agentrl.child_process import free_port
 from agentrl.devices import check_source, open_device, open_source
 from agentrl.devices.adb import AdbServer, find_adb
@@ -288,7 +288,7 @@ def test_an_invalid_port_is_reported(port: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", port)
     with pytest.raises(ConfigError, match="ANDROID_ADB_SERVER_PORT is"):
         AdbServer.from_environment()
-    assert [found.state for found in install._adb()][-1] == "missing"
+    assert [found.state for found in installation._adb()][-1] == "missing"
 
 
 @pytest.mark.parametrize("driver", DRIVER.names())
