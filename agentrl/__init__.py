@@ -44,7 +44,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from agentrl._version import __version__
-from agentrl.policies import torch_companions
+from agentrl.policies import broken_torchvision
 
 if TYPE_CHECKING:
     from agentrl import replay
@@ -99,7 +99,7 @@ __all__ = [
 # also run phones and an engine they then mostly wait for each other.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-torch_companions.PatchOnImport.install()
+broken_torchvision.PatchOnImport.install()
 
 _MODULES = {
     "agentrl.config": ("Config",),

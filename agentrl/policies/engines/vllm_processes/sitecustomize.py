@@ -40,7 +40,7 @@ def _load(spec: ModuleSpec | None) -> ModuleType:
 
 
 def _patch_broken_imports() -> None:
-    """Import agentrl, which loads nothing heavy and installs the hook of `torch_companions`."""
+    """Import agentrl, which loads nothing heavy and installs the hook of `broken_torchvision`."""
     sys.path.append(str(_PACKAGE_ROOT))
     importlib.import_module("agentrl")
     sys.path.remove(str(_PACKAGE_ROOT))
