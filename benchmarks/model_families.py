@@ -36,7 +36,7 @@ from agentrl.check.support.model_comparison import (
 from agentrl.config import Config, algorithm_config
 from agentrl.errors import AgentRLError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.template_probe import check_template
+from agentrl.policies.chat.template_comparison import check_template
 from agentrl.policies.engines import hf_decoding
 from agentrl.policies.engines.engine import EngineSettings, Sampling
 from agentrl.policies.engines.hf_decoding import SampledReply

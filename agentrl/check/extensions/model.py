@@ -16,7 +16,7 @@ from agentrl.check.extension_listing import reference
 from agentrl.check.support import model_comparison
 from agentrl.check.support.tiny_model_folder import tiny_folder
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.template_probe import check_template
+from agentrl.policies.chat.template_comparison import check_template
 from agentrl.policies.models import ModelAdapter, load_model
 
 SETTINGS = ("path", "chat")

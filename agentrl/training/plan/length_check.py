@@ -19,7 +19,7 @@ from agentrl.data.reward_inputs import CHATML, ROW, QueryFormat
 from agentrl.errors import ConfigError, RewardError, WorldError
 from agentrl.extension_points import REWARD
 from agentrl.policies.chat.chat_encoder import ChatEncoder
-from agentrl.policies.chat.template_probe import check_template
+from agentrl.policies.chat.template_comparison import check_template
 from agentrl.policies.models.model_source import is_on_hub, tokenizer_folder
 from agentrl.policies.open_model import open_encoder
 from agentrl.policies.scripted_policy import reply_ids_within

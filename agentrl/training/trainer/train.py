@@ -14,7 +14,7 @@ from agentrl.cluster.reservation import Reservation
 from agentrl.config import Config, ModelConfig
 from agentrl.errors import ConfigError, with_short_mistakes
 from agentrl.files import StrPath
-from agentrl.policies.chat.template_probe import check_template
+from agentrl.policies.chat.template_comparison import check_template
 from agentrl.policies.models.model_source import is_on_hub, resolve_model
 from agentrl.policies.open_model import open_encoder
 from agentrl.replay.pruning import BackgroundPruner

@@ -14,7 +14,7 @@ import torch
 from agentrl.check.support import model_comparison
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.chat.conversation import Conversation
-from agentrl.policies.chat.template_probe import check_template
+from agentrl.policies.chat.template_comparison import check_template
 from agentrl.policies.models import load_model
 from agentrl.rewards.form import is_think_answer
 from agentrl.types import IMAGE, Message
