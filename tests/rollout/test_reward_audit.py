@@ -9,7 +9,7 @@ import pytest
 from agentrl import replay
 from agentrl.cli import run as agentrl
 from agentrl.replay.recorder import Recorder
-from agentrl.rollout.grouped_share import GroupSums
+from agentrl.rollout.grouped_proportion import GroupSums
 from agentrl.rollout.reward_audit import Comparison, report_on
 from agentrl.text import hash_fraction
 from agentrl.types import Outcome, ScoredEpisode

@@ -16,7 +16,7 @@ from agentrl.text import one_line, pluralize, printable
 
 if TYPE_CHECKING:
     from agentrl.replay import Filter
-    from agentrl.rollout.grouped_share import Share
+    from agentrl.rollout.grouped_proportion import Share
     from agentrl.rollout.reward_audit import AuditReport, Comparison
 
 _JudgeOption = Annotated[

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agentrl.config import RewardAuditConfig
 from agentrl.errors import UnreliableReward
-from agentrl.rollout.grouped_share import GroupSums, Share
+from agentrl.rollout.grouped_proportion import GroupSums, Share
 from agentrl.rollout.reward_audit import (
     MAX_CASES,
     AuditReport,
