@@ -21,9 +21,9 @@ from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.extension_points import REWARD
 from agentrl.rollout.rewards import reward_messages
 from agentrl.rollout.rewards.loaded_reward import RewardInfo, load_rewards
-from agentrl.rollout.rewards.pooled_process import PooledProcess
 from agentrl.rollout.rewards.reward_adapters import RewardInputs, prompt_messages
 from agentrl.rollout.rewards.reward_messages import ProcessSpec
+from agentrl.rollout.rewards.reward_process_handle import PooledProcess
 from agentrl.rollout.rewards.reward_queue import SHORT_S, Queue, Results, ScoreRequest
 from agentrl.rollout.rewards.reward_signatures import RewardSpec
 from agentrl.rollout.rewards.sent_episode import pickled
