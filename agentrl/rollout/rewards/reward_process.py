@@ -56,7 +56,7 @@ from agentrl.rollout.rewards.reward_messages import (
     users_modules,
 )
 from agentrl.rollout.rewards.sent_episode import Contents, unpickled
-from agentrl.rollout.rewards.shared_fields import FieldReceiver
+from agentrl.rollout.rewards.shared_memory_fields import FieldReceiver
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)

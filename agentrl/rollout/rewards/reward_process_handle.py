@@ -31,7 +31,7 @@ from agentrl.rollout.rewards.reward_messages import (
     show_log,
 )
 from agentrl.rollout.rewards.reward_queue import SHORT_S, Queue, ScoreRequest
-from agentrl.rollout.rewards.shared_fields import FieldSender
+from agentrl.rollout.rewards.shared_memory_fields import FieldSender
 from agentrl.types import Episode
 
 log = logging.getLogger(__name__)
