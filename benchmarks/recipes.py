@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import agentrl
-from agentrl.intervals import student_estimate
+from agentrl.confidence_intervals import student_estimate
 from agentrl.training.pipeline import run_pipeline
 
 DECODINGS = ("sampled", "greedy")

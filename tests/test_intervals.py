@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from agentrl.intervals import (
+from agentrl.confidence_intervals import (
     estimate,
     ks_of,
     pass_at_k,

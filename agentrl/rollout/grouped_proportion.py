@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentrl.intervals import wilson_interval
+from agentrl.confidence_intervals import wilson_interval
 
 _PRIOR_GROUPS = 0.5
 """Weight, in groups with an error, of the prior assumption that siblings are always alike."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from agentrl.errors import ConfigError
 from agentrl.files import is_locked
-from agentrl.intervals import Estimate, estimate, student_estimate
+from agentrl.confidence_intervals import Estimate, estimate, student_estimate
 from agentrl.runs.annotations import read_tags
 from agentrl.runs.episode_summary import Summary
 from agentrl.runs.job_failure import JobFailure, read_failure

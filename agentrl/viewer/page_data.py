@@ -9,8 +9,8 @@ from typing import Any
 
 import cv2
 
+from agentrl.confidence_intervals import student_estimate
 from agentrl.errors import AgentRLError, ConfigError, EpisodeRemoved
-from agentrl.intervals import student_estimate
 from agentrl.replay import RecordedEpisode, Run, Summary
 from agentrl.replay.touch_marks import touch_of
 from agentrl.runs.episode_summary import Filter, at, void_causes

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentrl.intervals import wilson_interval
+from agentrl.confidence_intervals import wilson_interval
 from agentrl.types import Image
 
 UNREAD = "unread"

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.confidence_intervals import estimate, student_estimate
 from agentrl.data.reward_inputs import ROW
 from agentrl.data.row_columns import cell
-from agentrl.intervals import estimate, student_estimate
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.reward_audit import sum_sight
 from agentrl.rollout.workers.rollouts import Rollouts

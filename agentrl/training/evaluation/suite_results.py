@@ -7,14 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agentrl.errors import ConfigError
-from agentrl.intervals import (
+from agentrl.confidence_intervals import (
     Estimate,
     estimate,
     ks_of,
     pass_at_k,
     student_estimate,
 )
+from agentrl.errors import ConfigError
 from agentrl.replay import Run
 from agentrl.runs.run_files import is_number, load_json
 from agentrl.training.evaluation.held_out import Evaluation

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentrl.intervals import Estimate
+from agentrl.confidence_intervals import Estimate
 from agentrl.tables import ResultTable
 from agentrl.text import printable
 from agentrl.training.evaluation.suite_results import TaskResult, differences, means

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import config as configuration
-from agentrl.intervals import Estimate
+from agentrl.confidence_intervals import Estimate
 from agentrl.runs.run_folder import CONFIG_FILE
 from agentrl.text import format_duration
 from agentrl.training.evaluation.suite_table import with_interval
