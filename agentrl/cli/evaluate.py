@@ -235,7 +235,7 @@ def _print_json(result: "Evaluation") -> None:
 def _print_table(
     result: "Evaluation", target: str, policy: str, greedy: bool, checkpoint: str | None
 ) -> None:
-    from agentrl.tables import ResultTable
+    from agentrl.text_tables import ResultTable
 
     who = f"{result.model or policy}{', greedy' if greedy else ''}"
     typer.echo(printable(target))

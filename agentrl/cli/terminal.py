@@ -13,7 +13,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from agentrl import tables
+from agentrl import text_tables
 from agentrl.text import printable
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def output_console() -> Console:
     """The standard output; text is wrapped only on a terminal, and nothing is highlighted."""
     console = Console(emoji=False, highlight=False)
     if not console.is_terminal:
-        console.width = tables.UNLIMITED
+        console.width = text_tables.UNLIMITED
     return console
 
 
@@ -55,7 +55,7 @@ def table_width() -> int:
 
 def print_table(table: Table) -> None:
     """Print a table on the standard output."""
-    tables.print_table(table, Console(emoji=False))
+    text_tables.print_table(table, Console(emoji=False))
 
 
 def print_findings(

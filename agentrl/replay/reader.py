@@ -33,8 +33,8 @@ from agentrl.runs.run_layout import (
     token_advantages_files,
 )
 from agentrl.runs.run_summary import RESULT_METRICS
-from agentrl.tables import ResultTable, flatten_results
 from agentrl.text import pluralize
+from agentrl.text_tables import ResultTable, flatten_results
 from agentrl.types import Episode, Image
 
 log = logging.getLogger(__name__)

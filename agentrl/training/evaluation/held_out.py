@@ -17,8 +17,8 @@ from agentrl.data.row_columns import cell
 from agentrl.rollout.collector import requests_of_step
 from agentrl.rollout.reward_audit import sum_sight
 from agentrl.rollout.workers.rollouts import Rollouts
-from agentrl.tables import ResultTable
 from agentrl.text import pluralize
+from agentrl.text_tables import ResultTable
 from agentrl.types import ScoredEpisode, Split
 
 log = logging.getLogger(__name__)

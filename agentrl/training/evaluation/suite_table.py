@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentrl.confidence_intervals import Estimate
-from agentrl.tables import ResultTable
 from agentrl.text import printable
+from agentrl.text_tables import ResultTable
 from agentrl.training.evaluation.suite_results import TaskResult, differences, means
 
 MEAN = "mean of the tasks"

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from agentrl.runs.job_failure import JOB_LOG
 from agentrl.runs.metrics_file import EVALUATION, TRAINING_STAGES, read_metrics
-from agentrl.tables import flatten_results
+from agentrl.text_tables import flatten_results
 from agentrl.training.monitoring.guarded_logger import GuardedLogger, open_guarded
 from agentrl.training.monitoring.learning_curve import draw_curve
 from agentrl.training.monitoring.logger import open_loggers

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from agentrl.errors import ConfigError
 from agentrl.extension_points import LOGGER
-from agentrl.tables import ResultTable, flatten_results
+from agentrl.text_tables import ResultTable, flatten_results
 from agentrl.training.monitoring import Reporter
 from agentrl.training.monitoring.learning_curve import draw_curve, plot_curves, read_curves
 from agentrl.training.monitoring.logger import (
