@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from agentrl import extras, registry
+from agentrl import extras, user_code
 from agentrl.errors import ConfigError, boundary, message_of, with_short_mistakes
 from agentrl.extension_points import ENV
 from agentrl.text import did_you_mean, list_names
@@ -185,7 +185,7 @@ def find_env(id: str) -> EnvRegistration:
         if id.startswith(prefix):
             return _register_foreign(id, point, id if "http" in prefix else id.removeprefix(prefix))
     module, _, name = id.rpartition(":")
-    loaded = registry.import_module(module or "agentrl.envs")
+    loaded = user_code.import_module(module or "agentrl.envs")
     if name in _ENVS:
         return _ENVS[name]
     kind = getattr(loaded, name, None)
@@ -203,7 +203,7 @@ def find_env(id: str) -> EnvRegistration:
         registered = getattr(sys.modules.get("gym.envs.registration"), "registry", {})
         if module and name in registered:
             point = registered[name].entry_point
-            hint = _old_gym_hint(registry.load(point) if isinstance(point, str) else point)
+            hint = _old_gym_hint(user_code.load(point) if isinstance(point, str) else point)
             raise ConfigError(
                 f"env.id={id}: {name!r} is not registered with gymnasium{hint}"
             ) from None
@@ -252,7 +252,7 @@ def _builtin_envs() -> list[EnvRegistration]:
 
 def registered_envs() -> list[EnvRegistration]:
     """All environments registered with agentrl, sorted by id."""
-    registry.import_module("agentrl.envs")
+    user_code.import_module("agentrl.envs")
     return [_ENVS[id] for id in sorted(_ENVS)]
 
 
@@ -262,7 +262,7 @@ def third_party_envs() -> dict[str, str]:
     Returns:
         By id, why the environment cannot be made here; empty if it can.
     """
-    registry.import_module("agentrl.envs")
+    user_code.import_module("agentrl.envs")
     ids = sorted(id for id in gymnasium.registry if id not in _ENVS and ":" not in id)
     return {id: _why_unavailable(id) for id in ids}
 
@@ -277,7 +277,7 @@ def _why_unavailable(id: str) -> str:
                 warnings.simplefilter("ignore")  # such as: a newer version exists
                 gymnasium.make(id, disable_env_checker=True).close()
         elif isinstance(point, str):
-            registry.load(point)
+            user_code.load(point)
     except Exception as error:  # foreign modules may raise anything
         return str(error).partition("\n")[0] or type(error).__name__
     return ""
@@ -342,7 +342,7 @@ def _module_hint(name: str) -> str:
 
 def apps() -> list[str]:
     """The phone apps of all registered environments, each `module:Class`."""
-    registry.import_module("agentrl.envs")
+    user_code.import_module("agentrl.envs")
     return sorted({entry.app for entry in _ENVS.values() if entry.app is not None})
 
 
@@ -384,7 +384,7 @@ def translator_for(entry: EnvRegistration, kwargs: Mapping[str, Any]) -> Transla
     shown = {name: value for name, value in kwargs.items() if name not in own}
     what = f"env.translator_kwargs: the translator of {entry.id} rejects {shown}"
     with boundary(ConfigError, what):
-        translator: Translator = registry.load(entry.translator)(**kwargs)
+        translator: Translator = user_code.load(entry.translator)(**kwargs)
     return translator
 
 

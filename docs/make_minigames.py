@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from agentrl import registry
+from agentrl import user_code
 from agentrl.env import find_env, make_translator
 from agentrl.envs.android.phone_game.app import GameApp
 from agentrl.envs.android.phone_game.boxes import to_app
@@ -31,8 +31,8 @@ MOST_TURNS = 3000
 
 def play(id: str, name: str, seed: int, turns: int = MOST_TURNS) -> GameApp:
     """The app after a scripted player has played some turns by touches."""
-    app, rng = registry.load(str(find_env(id).app))(), np.random.default_rng(seed)
-    player, translator = registry.load(find_env(id).players[name])(), make_translator(id)
+    app, rng = user_code.load(str(find_env(id).app))(), np.random.default_rng(seed)
+    player, translator = user_code.load(find_env(id).players[name])(), make_translator(id)
     app.launch({"seed": str(seed)})
     for _ in range(turns):
         state = app.state()

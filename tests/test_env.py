@@ -195,4 +195,4 @@ def test_all_references_of_built_in_environments_resolve() -> None:
     for game in own:
         references = [game.translator, *game.players.values(), *filter(None, [game.app])]
         for reference in references:
-            assert callable(agentrl.registry.load(reference)), (game.id, reference)
+            assert callable(agentrl.user_code.load(reference)), (game.id, reference)

@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 
 import agentrl
 from agentrl import config as configuration
-from agentrl import extras, registry
+from agentrl import extras, user_code
 from agentrl.check import installation
 from agentrl.cluster import ray_cluster
 from agentrl.config import RolloutConfig
@@ -131,7 +131,7 @@ def test_a_missing_package_of_an_environment_names_the_extra(monkeypatch, tmp_pa
     file.write_text("import pettingzoo\n")
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     with pytest.raises(ConfigError, match=r"my_reward.py: needs pettingzoo, not installed: pip"):
-        registry.load(f"{file}:reward")
+        user_code.load(f"{file}:reward")
 
 
 def test_every_named_extra_exists():

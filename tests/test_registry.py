@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agentrl import registry
+from agentrl import user_code
 from agentrl.errors import ConfigError
 from agentrl.extension_points import DRIVER, LOGGER, ExtensionPoint
-from agentrl.registry import load
+from agentrl.user_code import load
 
 POINT = ExtensionPoint(
     kind="fruit",
@@ -113,8 +113,8 @@ def test_an_import_that_does_not_end_is_reported_with_its_line(
     reported = tmp_path / "reported"
     handler = logging.Handler()
     monkeypatch.setattr(handler, "emit", lambda record: reported.touch())
-    monkeypatch.setattr(registry, "IMPORT_WARNING_S", 0.1)
-    monkeypatch.setattr(registry.log, "handlers", [handler])
+    monkeypatch.setattr(user_code, "IMPORT_WARNING_S", 0.1)
+    monkeypatch.setattr(user_code.log, "handlers", [handler])
     line = f"while not os.path.exists({str(reported)!r}): pass"
     (tmp_path / "sleepy.py").write_text(f"import os\n\n{line}\nclass Fruit(dict): pass\n")
     assert load(f"{tmp_path}/sleepy.py:Fruit").__name__ == "Fruit"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentrl import extras, registry
+from agentrl import extras, user_code
 from agentrl.devices import LeasableDevice
 from agentrl.devices.adb.app_commands import has_package
 from agentrl.devices.device_sources import phone_errors
@@ -61,7 +61,7 @@ class PageAssigner:
         if self._delivery == "installed":
             return device
         with phone_errors():
-            apps = make_apps(self._apps, registry.load)
+            apps = make_apps(self._apps, user_code.load)
         # Asked of each phone: a virtual one has them, and an owner may have installed them.
         if self._delivery == "auto" and all(has_package(device, app.package) for app in apps):
             return device

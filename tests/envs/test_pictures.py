@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentrl import registry
+from agentrl import user_code
 from agentrl.env import find_env
 from agentrl.envs.android.phone_game.boxes import to_app
 
@@ -34,7 +34,7 @@ def test_the_same_seed_and_touches_give_the_same_pictures_on_every_machine(id: s
 
 def digest(id: str, touches: int = 12) -> str:
     """Of the pictures of one game that is touched at places which it names."""
-    app: Any = registry.load(str(find_env(id).app))()
+    app: Any = user_code.load(str(find_env(id).app))()
     app.launch({"seed": "3"})
     rng, seen = np.random.default_rng(0), hashlib.sha256()
     for _ in range(touches):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from agentrl import registry
+from agentrl import user_code
 from agentrl.actions.dialect import Dialect, Resize, open_dialect
 from agentrl.config import EnvConfig
 from agentrl.env import Player, Translator, translator_for
@@ -28,7 +28,7 @@ def open_translator(env: ResolvedEnv, resize_of: ResizeOf | None = None) -> Tran
             or the translator rejects its arguments or does not support dialects.
     """
     given = {**env.shared(env.settings.kwargs), **env.settings.translator_kwargs}
-    given = {**_interface_for(registry.load(env.registration.translator), env), **given}
+    given = {**_interface_for(user_code.load(env.registration.translator), env), **given}
     with env.named_keys():
         translator = translator_for(env.registration, given)
     _set_dialect(translator, env.settings, resize_of, f"the translator of {env.id}")
@@ -66,13 +66,13 @@ def load_player(env: ResolvedEnv, name: str, resize_of: ResizeOf | None = None) 
             f"{env.id} has no player {name!r}"
             f"{known_names(name, sorted(env.players), label='It has')}."
         )
-    cls, settings = registry.load(env.players[name]), env.settings
+    cls, settings = user_code.load(env.players[name]), env.settings
     # Each setting applies to the players that accept it; if none does, it is a mistake.
     if settings.player_kwargs:
         accepted = {
             argument
             for player in env.players.values()
-            for argument in named_parameters(registry.load(player))
+            for argument in named_parameters(user_code.load(player))
         }
         for key in settings.player_kwargs:
             if key not in accepted:

@@ -8,7 +8,7 @@ import pettingzoo
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import parallel_to_aec
 
-from agentrl import registry
+from agentrl import user_code
 from agentrl.errors import ConfigError, boundary
 from agentrl.text import known_names
 
@@ -43,7 +43,7 @@ class PettingZooGame(gymnasium.Env[Any, Any]):
     ) -> None:
         kind = "parallel" if agentrl_target in pettingzoo.parallel_registry else "aec"
         named = partial(pettingzoo.make, kind, agentrl_target)
-        make = registry.load(agentrl_target) if ":" in agentrl_target else named
+        make = user_code.load(agentrl_target) if ":" in agentrl_target else named
         with boundary(ConfigError, f"env.id=pettingzoo:{agentrl_target} cannot be constructed"):
             game = make(render_mode=render_mode, **kwargs)
         self._game = parallel_to_aec(game) if isinstance(game, ParallelEnv) else game
@@ -52,7 +52,7 @@ class PettingZooGame(gymnasium.Env[Any, Any]):
             hint = known_names(str(agent), [*agents, ALL])
             raise ConfigError(f"env.kwargs.agent={agent}: no such agent{hint}")
         self._own = agents if agent == ALL else [agent or agents[0]]
-        self._others = None if others is None else registry.load(others)
+        self._others = None if others is None else user_code.load(others)
         self.action_space = self._game.action_space(self._own[0])
         self.observation_space = self._game.observation_space(self._own[0])
         if any(self._game.action_space(one) != self.action_space for one in self._own):

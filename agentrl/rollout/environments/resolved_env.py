@@ -14,7 +14,7 @@ from typing import Any
 
 import gymnasium
 
-from agentrl import env, registry
+from agentrl import env, user_code
 from agentrl.config import EnvConfig, EvalConfig, History, parse_history
 from agentrl.data.observations import AnyText
 from agentrl.errors import (
@@ -70,7 +70,7 @@ class ResolvedEnv:
     def entry_point(self) -> Any:
         """The class or function that makes the environment."""
         point = self.registration.entry_point
-        return point if callable(point) else registry.load(point)
+        return point if callable(point) else user_code.load(point)
 
     @cached_property
     def history(self) -> History:
@@ -162,7 +162,7 @@ class ResolvedEnv:
                 self.registration, self.id, {"disable_env_checker": True, **kwargs}
             )
             for wrapper in self.settings.wrappers:
-                cls = registry.load(wrapper.wrapper)
+                cls = user_code.load(wrapper.wrapper)
                 what = f"env.wrappers: {wrapper.wrapper} failed with kwargs={wrapper.kwargs}"
                 with boundary(ConfigError, what):
                     instance = cls(instance, **wrapper.kwargs)
@@ -251,7 +251,7 @@ class ResolvedEnv:
         if self.registration.translator == env.TRANSLATOR:
             return {}
         settings = self.settings
-        translator = registry.load(self.registration.translator)
+        translator = user_code.load(self.registration.translator)
         both = self.parameters.keys() & named_parameters(translator).keys()
         for name in both & settings.kwargs.keys() & settings.translator_kwargs.keys():
             if settings.kwargs[name] != settings.translator_kwargs[name]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import config as configuration
-from agentrl import registry
+from agentrl import user_code
 from agentrl.cluster.node_files import MAX_BYTES, MAX_FILES
 from agentrl.cluster.placement import Node
 from agentrl.cluster.reservation import Reservation
@@ -36,7 +36,7 @@ def user_files(tree: Mapping[str, Any]) -> dict[str, str]:
 
 def _named_code(tree: Mapping[str, Any]) -> dict[str, Path]:
     """Return the file of each setting of the form `module:name` or `path/file.py:name`."""
-    found = {text: registry.file_of(text) for text in _texts(tree)}
+    found = {text: user_code.file_of(text) for text in _texts(tree)}
     return {text: file for text, file in found.items() if file is not None}
 
 
@@ -86,7 +86,7 @@ def _code(tree: Mapping[str, Any]) -> Iterator[Path]:
     named = _named_code(tree)
     modules = {text.partition(":")[0].partition(".")[0] for text in named}
     roots = tuple(f"{Path(root).absolute()}/" for root in ("", *tree["run"]["search_path"]))
-    imported = registry.module_files()
+    imported = user_code.module_files()
     for name in {name.partition(".")[0] for name in imported} - {"__main__", "agentrl"}:
         file = imported.get(name, "")
         if file.startswith(roots) or (file and name in modules):
@@ -185,7 +185,7 @@ class JobOnNode:
         """
         tree, folder = self.tree, self.folder
         if self.root is not None:
-            registry.look_below(self.root)
+            user_code.look_below(self.root)
             tree = _with_texts(tree, self._below)
             folder = Path(self._below(str(folder)))
         if folder.is_dir():

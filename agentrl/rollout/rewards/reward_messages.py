@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl import errors, registry
+from agentrl import errors, user_code
 from agentrl.data.reward_inputs import MissingInfo
 from agentrl.errors import INSTALLED, AgentRLError, RewardError
 from agentrl.rollout.rewards.reward_signatures import RewardSpec
@@ -35,7 +35,7 @@ class ProcessSpec:
     path: Sequence[str]
     """The parent's `sys.path`."""
     roots: Sequence[Path]
-    """See `registry.look_below`."""
+    """See `user_code.look_below`."""
     log_level: int
     deadline_s: float
     """Time limit of an asynchronous call, in seconds; the parent enforces it for other calls."""
@@ -70,7 +70,7 @@ def users_modules() -> dict[str, str]:
     """Return the files of imported modules, except installed packages and agentrl."""
     return {
         name: file
-        for name, file in registry.module_files().items()
+        for name, file in user_code.module_files().items()
         if not file.startswith(INSTALLED) and name.partition(".")[0] != "agentrl"
     }
 

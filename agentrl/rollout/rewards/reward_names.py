@@ -5,7 +5,7 @@ import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
-from agentrl.registry import import_module
+from agentrl.user_code import import_module
 
 _PACKAGE = "agentrl.rewards"
 _FIRST = ("episode", "reward_inputs", "data_source")

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from agentrl import registry
+from agentrl import user_code
 from agentrl.cluster.node_report import cores
 from agentrl.data.reward_inputs import QueryFormat
 from agentrl.errors import AgentRLError, ConfigError, RewardError
@@ -71,7 +71,7 @@ class RewardPool:
         spec = ProcessSpec(
             rewards=rewards,
             path=[entry or os.getcwd() for entry in sys.path if isinstance(entry, str)],
-            roots=registry.roots(),
+            roots=user_code.roots(),
             log_level=logging.getLogger().getEffectiveLevel(),
             deadline_s=deadline_s,
             deadline=f"{setting}={deadline_s:g} s",
@@ -185,7 +185,7 @@ def _is_own_function(target: str) -> bool:
 
     A job checks its rewards before it starts, usually without calling them.
     """
-    return target.startswith("agentrl.") and inspect.isroutine(registry.load(target))
+    return target.startswith("agentrl.") and inspect.isroutine(user_code.load(target))
 
 
 def _most_processes(computing: float) -> int:

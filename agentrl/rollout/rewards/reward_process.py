@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import registry
+from agentrl import user_code
 from agentrl.data.image_loading import load_image
 from agentrl.data.reward_inputs import QueryFormat
 from agentrl.errors import (
@@ -121,7 +121,7 @@ class RewardProcess:
         spec: ProcessSpec = self._jobs.recv()
         sys.path[:] = spec.path
         for root in spec.roots:
-            registry.look_below(root)
+            user_code.look_below(root)
         logging.getLogger().setLevel(spec.log_level)
         logging.getLogger().addHandler(LogForwarder(self._send))
         reward_messages.is_loading = True

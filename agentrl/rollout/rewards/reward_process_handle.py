@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import child_process, registry
+from agentrl import child_process, user_code
 from agentrl.child_process import describe_exit
 from agentrl.errors import AgentRLError, ConfigError, RewardError
 from agentrl.rollout.rewards.loaded_reward import RewardInfo
@@ -148,7 +148,7 @@ class PooledProcess:
                 kind, *content = jobs.recv()
                 if kind == "loaded":
                     infos, files = content
-                    registry.remember_modules(files)
+                    user_code.remember_modules(files)
                     self._queue.note_files(files.values())
                     return list(infos)
                 if kind == "failed":

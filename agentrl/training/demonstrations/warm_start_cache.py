@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentrl import env, registry
+from agentrl import env, user_code
 from agentrl._version import __version__
 from agentrl.config import (
     DevicesConfig,
@@ -90,7 +90,7 @@ def _files_digest(env: ResolvedEnv, model: ModelConfig, warm: WarmStartConfig) -
         modules.add(DIALECT.resolve(env.settings.dialect).__module__)
     # Our own modules change with the package's version only.
     foreign = {one for one in modules if not one.startswith("agentrl.")}
-    files = {registry.import_module(one).__file__ for one in foreign}
+    files = {user_code.import_module(one).__file__ for one in foreign}
     folders = {Path(file).parent for file in files if file}
     folders.add(Path(model.path).expanduser())
     digest = hashlib.sha256()

@@ -11,10 +11,10 @@ from agentrl.config import EnvConfig, RewardConfig, read_yaml
 from agentrl.config.value_types import find_mistyped
 from agentrl.data.open_table import find_local
 from agentrl.errors import ConfigError
-from agentrl.registry import load
 from agentrl.rollout.environments.resolved_env import named_parameters, resolve_env
 from agentrl.text import known_names
 from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask
+from agentrl.user_code import load
 
 _PACKAGED = Path(agentrl.__file__).parent / "configs" / "suites"
 _QUESTIONS = "QA-v0"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl import extension_points as points
-from agentrl import registry
+from agentrl import user_code
 from agentrl.cluster.node_report import host_memory
 from agentrl.cluster.node_survey import ask_nodes, smallest_gpu
 from agentrl.config import changed_settings, parse_loggers
@@ -152,7 +152,7 @@ def _resolved(named: Iterable[tuple[ExtensionPoint, str | None]]) -> Iterator[tu
 
 def _load(target: Any) -> Any:
     """The object of a registration; it may be registered itself."""
-    return registry.load(target) if isinstance(target, str) else target
+    return user_code.load(target) if isinstance(target, str) else target
 
 
 def _definition(found: Any) -> Any:

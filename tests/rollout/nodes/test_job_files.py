@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl import registry
+from agentrl import user_code
 from agentrl.cluster import node_files
 from agentrl.cluster.node_files import FilesOfNode
 from agentrl.config import Config, EnvConfig, RewardConfig, RunConfig
@@ -90,7 +90,7 @@ def test_imported_modules_of_the_current_folder_travel(project, monkeypatch):
     (project / "kit" / "__init__.py").touch()
     (project / "kit" / "scores.py").write_text("def score(episode): return 0.0")
     config = Config(rewards=[RewardConfig(function="kit.scores:score")])
-    registry.load("kit.scores:score")
+    user_code.load("kit.scores:score")
     try:
         assert folders_of(config) == {project / "kit": ["__init__.py", "scores.py"]}
     finally:
@@ -101,7 +101,7 @@ def test_imported_modules_of_the_current_folder_travel(project, monkeypatch):
 FIND = """
 import json, sys
 from agentrl.data.prompt_templates import render_instructions
-from agentrl.registry import load
+from agentrl.user_code import load
 from agentrl.rollout.nodes.job_files import JobOnNode
 from pathlib import Path
 

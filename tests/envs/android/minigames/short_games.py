@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import registry
+from agentrl import user_code
 from agentrl.env import find_env
 from agentrl.envs.android.phone_game.settings import PacedSettings
 
@@ -22,12 +22,12 @@ SHORT: Mapping[str, Mapping[str, Any]] = {
 
 def new_app(id: str) -> Any:
     """The app of a game, not launched."""
-    return registry.load(str(find_env(id).app))()
+    return user_code.load(str(find_env(id).app))()
 
 
 def player(id: str, name: str, **kwargs: Any) -> Any:
     """A scripted player of a game."""
-    return registry.load(find_env(id).players[name])(**kwargs)
+    return user_code.load(find_env(id).players[name])(**kwargs)
 
 
 def extras(id: str, seed: int) -> dict[str, str]:

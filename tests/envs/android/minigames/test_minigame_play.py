@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from agentrl import registry
+from agentrl import user_code
 from agentrl.env import find_env, make_translator
 from agentrl.envs.android.minigames.flip import players as flip_players
 from agentrl.envs.android.minigames.flip.rules import Flip
@@ -63,7 +63,7 @@ def test_the_expert_wins_and_every_touch_of_its_does_something(
 @pytest.mark.parametrize("id", IDS)
 def test_a_player_has_the_default_skill_of_its_kind_unless_it_is_given_one(id: str) -> None:
     expert, mediocre = (
-        registry.load(find_env(id).players[name]) for name in ("expert", "mediocre")
+        user_code.load(find_env(id).players[name]) for name in ("expert", "mediocre")
     )
     assert (expert.default_skill, mediocre.default_skill) == (1.0, 0.5)
     assert (expert().skill, mediocre().skill, mediocre(skill=0.0).skill) == (1.0, 0.5, 0.0)
@@ -74,7 +74,7 @@ def test_a_player_has_the_default_skill_of_its_kind_unless_it_is_given_one(id: s
 def test_the_classes_of_a_game_are_found_by_name_and_travel_to_other_processes(id: str) -> None:
     named = find_env(id)
     for address in (named.entry_point, named.translator, named.app, *named.players.values()):
-        kind = registry.load(str(address))
+        kind = user_code.load(str(address))
         assert pickle.loads(pickle.dumps(kind)) is kind
         assert f"{kind.__module__}:{kind.__name__}" == address
 
