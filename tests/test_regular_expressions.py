@@ -43,7 +43,7 @@ COMPOSED = {
     "agentrl/policies/chat/formats/template.py": 1,
     "agentrl/text.py": 1,
     "agentrl/training/monitoring/metric_descriptions.py": 1,
-    "agentrl/training/target.py": 1,
+    "agentrl/training/command_target.py": 1,
     "agentrl/runs/run_folder.py": 1,
     "agentrl/viewer/episode_search.py": 2,
     "virtual_phone/commands/toybox/text_programs.py": 1,

@@ -140,7 +140,7 @@ def _plays_suites(command: "SuiteCommand", demos: bool) -> bool:
     Raises:
         ConfigError: an option needs a suite, or excludes one.
     """
-    from agentrl.training.target import open_target
+    from agentrl.training.command_target import open_target
 
     several = max(len(command.targets), len(command.policies), len(command.checkpoints)) > 1
     if not command.suites:

@@ -91,7 +91,7 @@ def serve_env(
     from agentrl import env
     from agentrl.config import resolve
     from agentrl.rollout.environments import env_server
-    from agentrl.training.target import named_job
+    from agentrl.training.command_target import named_job
 
     if program:
         typer.echo(standalone_program(), nl=False)

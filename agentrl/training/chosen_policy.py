@@ -13,8 +13,8 @@ from agentrl.policies.open_model import engine_class, served_model_name
 from agentrl.rollout.play_plan import PlayPlan, plan_play
 from agentrl.runs.run_folder import RunFolder
 from agentrl.training.checkpoints import checkpoint_store
+from agentrl.training.command_target import Target
 from agentrl.training.plan.job_plan import check_model_play, check_scripted_play
-from agentrl.training.target import Target
 
 MODEL = "model"
 

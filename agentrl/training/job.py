@@ -21,7 +21,7 @@ from agentrl.runs.run_start import record_start
 from agentrl.runs.run_state import RunState
 from agentrl.text import shown_path
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.target import job_name
+from agentrl.training.command_target import job_name
 from agentrl.weight_sync import weight_files
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from agentrl.rollout.nodes.job_files import user_files
 from agentrl.training.job import _resume_hint
 from agentrl.runs.run_folder import RunFolder
 from agentrl.runs.run_state import RunState
-from agentrl.training.target import job_name
+from agentrl.training.command_target import job_name
 from tests.replay.aging import age
 from tests.viewer import runs
 

@@ -4,8 +4,8 @@ import pytest
 
 from agentrl.config import Config
 from agentrl.errors import ConfigError
+from agentrl.training.command_target import named_job, open_target
 from agentrl.training.inference.inference_model import open_inference_target
-from agentrl.training.target import named_job, open_target
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from agentrl.check.finding import Finding
 from agentrl.check.runner import Check
 from agentrl.config import EnvConfig
 from agentrl.errors import ConfigError
-from agentrl.training.target import named_job
+from agentrl.training.command_target import named_job
 
 _ID = "env.id="
 

@@ -118,7 +118,7 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
             f"--resume: {missing_run(target)}; or name a configuration to resume its newest run"
         )
     from agentrl.runs.run_summary import job_state
-    from agentrl.training.target import job_name
+    from agentrl.training.command_target import job_name
 
     job = configuration.load(target, overrides)
     run, named = job.run, job_name(target, job)

@@ -8,7 +8,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import resolve_model
 from agentrl.runs.run_folder import MODEL_STEP, RunFolder
 from agentrl.training.checkpoints import checkpoint_store
-from agentrl.training.target import open_target
+from agentrl.training.command_target import open_target
 
 
 def export_checkpoint(

@@ -26,6 +26,7 @@ from agentrl.runs.run_start import record_start
 from agentrl.training import env_seeds
 from agentrl.training.checkpoints import checkpoint_store
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
+from agentrl.training.command_target import open_target
 from agentrl.training.evaluation.held_out import Evaluation, play_held_out
 from agentrl.training.monitoring.loggers.console import ConsoleDisplay
 from agentrl.training.monitoring.progress import (
@@ -35,7 +36,6 @@ from agentrl.training.monitoring.progress import (
 )
 from agentrl.training.plan.long_prompts import skip_long_prompts
 from agentrl.training.stop_signals import acknowledge_stop_signals
-from agentrl.training.target import open_target
 from agentrl.types import Split
 
 log = logging.getLogger(__name__)

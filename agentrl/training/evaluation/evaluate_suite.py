@@ -22,6 +22,7 @@ from agentrl.runs.run_files import load_json
 from agentrl.runs.run_folder import RunFolder
 from agentrl.text import known_names
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
+from agentrl.training.command_target import open_target
 from agentrl.training.evaluation.evaluate import EvaluationJob, play_evaluations
 from agentrl.training.evaluation.held_out import Evaluation, category_of
 from agentrl.training.evaluation.suite import SuiteTask, tasks_of
@@ -32,7 +33,6 @@ from agentrl.training.evaluation.suite_results import (
     result_of,
     tree_of,
 )
-from agentrl.training.target import open_target
 
 log = logging.getLogger(__name__)
 

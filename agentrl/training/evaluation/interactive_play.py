@@ -30,6 +30,7 @@ from agentrl.runs.run_folder import PLAY_COMMAND, RunFolder
 from agentrl.runs.run_start import record_start
 from agentrl.text import did_you_mean
 from agentrl.training.chosen_policy import MODEL, ChosenPolicy, choose_policy
+from agentrl.training.command_target import Target, is_configuration, open_target
 from agentrl.training.demonstrations.reply_conversion import (
     available_inputs,
     parse_typed,
@@ -42,7 +43,6 @@ from agentrl.training.evaluation.human_player import (
     UndoRequested,
 )
 from agentrl.training.plan.job_plan import check_scripted_play
-from agentrl.training.target import Target, is_configuration, open_target
 from agentrl.types import IMAGE, Episode, Message, Observation, ScoredEpisode, Split, Turn
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from agentrl.policies.open_model import open_encoder, open_engine, open_scaler
 from agentrl.rollout.play_plan import PlayPlan, plan_play
 from agentrl.rollout.workers.open_rollouts import open_engines
 from agentrl.training.chosen_policy import ChosenPolicy, choose_policy
+from agentrl.training.command_target import open_model_target
 from agentrl.training.plan.job_plan import check_inference
-from agentrl.training.target import open_model_target
 from agentrl.types import Message, Prompt
 
 Show = Callable[[str], None]
