@@ -8,7 +8,7 @@ from fastapi import FastAPI, Query, Response
 
 from agentrl import replay
 from agentrl.errors import AgentRLError, ConfigError
-from agentrl.viewer.access import CHANGES, AccessGuard
+from agentrl.viewer.access_control import CHANGES, AccessGuard
 from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.metric_history import Axis
 from agentrl.viewer.server_app import (

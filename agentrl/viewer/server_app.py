@@ -27,7 +27,7 @@ from agentrl.runs.run_layout import is_frame
 from agentrl.runs.run_summary import job_stage, job_state
 from agentrl.text import known_names, quoted
 from agentrl.viewer import page_data
-from agentrl.viewer.access import CHANGES, AccessGuard, TokenMissing, guard_requests
+from agentrl.viewer.access_control import CHANGES, AccessGuard, TokenMissing, guard_requests
 from agentrl.viewer.background_reading import BackgroundReading, StillReading
 from agentrl.viewer.browser_play import BrowserPlay
 from agentrl.viewer.episode_search import EpisodeSearch

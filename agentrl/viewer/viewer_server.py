@@ -23,7 +23,7 @@ from agentrl.training.evaluation.interactive_play import HUMAN, play, training_c
 from agentrl.training.inference.chat_history import ChatHistory
 from agentrl.training.inference.model_thread import ModelThread
 from agentrl.types import ScoredEpisode
-from agentrl.viewer.access import AccessGuard
+from agentrl.viewer.access_control import AccessGuard
 from agentrl.viewer.all_runs import AllRuns
 from agentrl.viewer.background_reading import BackgroundReading, StillReading
 from agentrl.viewer.browser_play import BrowserPlay

@@ -32,7 +32,7 @@ from agentrl.replay.reader import Run
 from agentrl.replay.recorder import Recorder
 from agentrl.runs.run_layout import episode_file, pack_file
 from agentrl.types import Outcome, ScoredEpisode
-from agentrl.viewer.access import AccessGuard
+from agentrl.viewer.access_control import AccessGuard
 from agentrl.viewer.page_data import webp
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 from agentrl.viewer.viewer_server import DEFAULT_PORT, ViewerServer
