@@ -29,6 +29,13 @@ from agentrl.config.finetuning_settings import (
     RewardModelConfig,
     SFTConfig,
 )
+from agentrl.config.job_config import (
+    CheckpointConfig,
+    Config,
+    LoggerConfig,
+    RunConfig,
+    parse_loggers,
+)
 from agentrl.config.loading import (
     algorithm_config,
     arguments,
@@ -54,7 +61,6 @@ from agentrl.config.model_record import (
 from agentrl.config.model_settings import LoraConfig, ModelConfig
 from agentrl.config.rollout_settings import EndpointConfig, RolloutConfig
 from agentrl.config.sampling_settings import MixtureConfig, SamplerConfig
-from agentrl.config.sections import CheckpointConfig, Config, LoggerConfig, RunConfig, parse_loggers
 from agentrl.config.selected_sections import algorithm_defaults, sampler_defaults
 from agentrl.config.training_settings import (
     OptimConfig,

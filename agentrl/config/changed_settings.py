@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
-from agentrl.config.sections import Config
+from agentrl.config.job_config import Config
 from agentrl.config.selected_sections import (
     DEFAULT_ALGORITHM,
     DEFAULT_SAMPLER,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from agentrl.config.bounds import MAX_NUMBER, alternatives, declared_types
-from agentrl.config.sections import Config
+from agentrl.config.job_config import Config
 from agentrl.config.selected_sections import (
     DEFAULT_ALGORITHM,
     DEFAULT_SAMPLER,
