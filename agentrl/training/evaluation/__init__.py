@@ -1,1 +1,1 @@
-"""Play on held-out seeds."""
+"""Evaluation: episodes on held-out seeds, evaluation suites, and interactive play."""

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class EvaluationJob:
-    """One policy's episodes in one task, planned; a plain evaluation is one of these."""
+    """A planned evaluation of one policy in one task, possibly of a suite."""
 
     policy: ChosenPolicy
     plan: PlayPlan
@@ -54,13 +54,13 @@ class EvaluationJob:
     category: str | None = None
     """See `play_held_out`."""
     suite: str | None = None
-    """The suite of the task; None for an evaluation without a suite."""
+    """Name of the task's suite; None for an evaluation without a suite."""
     task: str | None = None
     """The task's name in its suite."""
 
     @property
     def policy_name(self) -> str:
-        """Name of the policy in the folder's name and in the ids of episodes."""
+        """Name of the policy in folder names and episode ids."""
         policy = self.policy
         if policy.is_served:
             return "remote"
@@ -71,7 +71,7 @@ class EvaluationJob:
         return "start" if policy.target.run is None else "model"
 
     def warn_if_untrained(self) -> None:
-        """Warn if the start model of a configuration plays."""
+        """Warn if a configuration's start model plays."""
         target = self.policy.target
         if self.policy.needs_model and target.run is None:
             log.warning(
@@ -104,16 +104,17 @@ def evaluate(
         policy: `model`, or the name of a scripted player such as `random` or `expert`, which needs
             neither a model nor an engine. With `rollout.engine=remote` the model is the server's.
         greedy: the model always takes its most probable token.
-        checkpoint: of the run: `best`, `last` or a step; None takes its final model.
-        demos: play the seeds of the demonstrations, which a warm start may train on, instead of
-            held-out ones.
+        checkpoint: checkpoint of the run: `best`, `last` or a step; None takes its final model.
+        demos: play the demonstrations' seeds, which a warm start may train on, instead of held-out
+            seeds.
         overrides: `key=value` settings.
 
     Returns:
         The means of all metrics, the results per seed, and the folder of the recorded episodes.
 
     Raises:
-        ConfigError: something named does not exist, or the server does not answer.
+        ConfigError: an argument or setting names something that does not exist, or the server does
+            not answer.
         WorldError: more than half of the episodes are void, or no phone is left.
     """
     opened = open_target(target, overrides)
@@ -142,8 +143,8 @@ def play_evaluations(
     """Play and record evaluations of one policy, one after the other; its model is loaded once.
 
     Args:
-        jobs: they differ in their environments, rewards, evaluation settings and folders.
-        ended: called after each with its index and result.
+        jobs: evaluations that may differ in environments, rewards, evaluation settings and folders.
+        ended: called after each evaluation with its index and result.
 
     Raises:
         ConfigError: a folder exists already, or cannot be created.
@@ -169,10 +170,10 @@ async def _play_all(
 
 
 class _SharedRollouts:
-    """Opens the rollouts of one evaluation after the other, with a model that is loaded once.
+    """Opens the rollouts of successive evaluations, loading the model only once.
 
     Args:
-        policy: plays all of them.
+        policy: plays all evaluations.
         scratch: an empty folder, for a model that must be exported.
     """
 
@@ -185,11 +186,11 @@ class _SharedRollouts:
         """Open the rollouts of the next evaluation.
 
         Args:
-            plan: differs from that of the first one as `Rollouts.switch` allows.
-            folder: in which its episodes are recorded.
+            plan: may differ from the first evaluation's plan only as `Rollouts.switch` allows.
+            folder: folder to record the episodes in.
 
         Raises:
-            ConfigError: the model cannot be loaded, or the environment not be opened.
+            ConfigError: the model cannot be loaded, or the environment cannot be opened.
         """
         if self._opened is None:
             self._model = self._policy.model_folder(plan, self._scratch)
@@ -211,7 +212,7 @@ class _SharedRollouts:
 
 
 async def _play_and_record(rollouts: _SharedRollouts, job: EvaluationJob) -> Evaluation:
-    """Play one evaluation and write its summary; a folder without any episode is removed."""
+    """Play one evaluation and write its summary; removes a folder without episodes."""
     plan, policy = job.plan, job.policy
     target = policy.target
     folder = RunFolder.create(plan.run, f"{job.split}-{job.policy_name}-{target.name}")
@@ -225,7 +226,7 @@ async def _play_and_record(rollouts: _SharedRollouts, job: EvaluationJob) -> Eva
         "greedy": job.greedy,
         **({} if job.task is None else {"suite": job.suite, "task": job.task}),
     }
-    # The lock says that the evaluation is alive: `agentrl runs` shows it as running.
+    # While the lock is held, `agentrl runs` shows the evaluation as running.
     with lock_folder(folder.path):
         record_start(folder.path)
         folder.write_summary(summary)  # the viewer shows it while episodes are played
@@ -266,17 +267,17 @@ async def _evaluate(rollouts: _SharedRollouts, job: EvaluationJob, folder: Path)
                     category=job.category,
                 )
         except BaseException:
-            await rollouts.close()  # also of actors that have died
+            await rollouts.close()  # even if actors have died
             raise
-        await opened.finish()  # everything recorded is on the disk
+        await opened.finish()  # makes sure that all recorded episodes are on disk
     return found
 
 
 @contextmanager
 def _shown(loggers: Sequence[Any], folder: Path) -> Iterator[ConsoleDisplay]:
-    """Show progress on standard error; standard output is for the result."""
+    """Show progress on standard error, leaving standard output to the result."""
     classes = [LOGGER.resolve(logger.name) for logger in parse_loggers(loggers)]
-    # Without the logger `console`, the same display writes into the void.
+    # Without the logger `console`, discard the output.
     is_shown = any(issubclass(cls, ConsoleDisplay) for cls in classes)
     console = Console(stderr=True) if is_shown else Console(file=io.StringIO())
     display = ConsoleDisplay(folder, PlannedWork(), console)

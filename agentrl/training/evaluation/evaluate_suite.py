@@ -1,4 +1,4 @@
-"""Evaluate models and scripted players on evaluation suites, and continue where that stopped."""
+"""Evaluate models and scripted players on suites, and resume interrupted evaluations."""
 
 import hashlib
 import json
@@ -37,22 +37,22 @@ from agentrl.training.evaluation.suite_results import (
 log = logging.getLogger(__name__)
 
 COMMAND = "suite.json"
-"""File of the evaluated suites and targets, in the folder of the evaluation."""
+"""File in the evaluation's folder that lists the evaluated suites and targets."""
 _ROWS_SEARCHED = 20
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SuiteCommand:
-    """Targets and suites of an evaluation; kept in its folder, to continue it."""
+    """Targets and suites of an evaluation; saved in its folder so that it can be resumed."""
 
     targets: list[str]
     """Runs, model folders, models of the Hugging Face Hub, or configurations."""
     suites: list[str] = field(default_factory=list)
-    """Names, files, `module:Class` or `path/file.py:Class`; none takes `eval.suite`."""
+    """Names, files, `module:Class` or `path/file.py:Class`; if empty, `eval.suite` is used."""
     policies: list[str] = field(default_factory=lambda: ["model"])
     """`model`, and scripted players."""
     checkpoints: list[str] = field(default_factory=list)
-    """Checkpoints of the runs: `best`, `last` or steps; none takes their final models."""
+    """Checkpoints of the runs: `best`, `last` or steps; if empty, their final models are used."""
     greedy: bool = False
     episodes: int | None = None
     """Number of episodes of each task; None takes the task's own."""
@@ -65,7 +65,7 @@ class SuiteCommand:
         """Check the numbers.
 
         Raises:
-            ConfigError: one is below 1.
+            ConfigError: a number is below 1.
         """
         for name in ("episodes", "samples"):
             value = getattr(self, name)
@@ -73,7 +73,7 @@ class SuiteCommand:
                 raise ConfigError(f"{name}={value}: must be at least 1")
 
     def applied_to(self, task: SuiteTask) -> SuiteTask:
-        """Return the task, with the numbers of this command."""
+        """Return the task with this command's numbers."""
         return replace(
             task, episodes=self.episodes or task.episodes, samples=self.samples or task.samples
         )
@@ -81,7 +81,7 @@ class SuiteCommand:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Suite:
-    """The tasks of a suite, as they are when the evaluation begins."""
+    """A suite's tasks at the start of the evaluation."""
 
     name: str
     folder: str | None
@@ -90,7 +90,7 @@ class _Suite:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _TaskJob:
-    """One task of one policy, checked, and what its result is written with."""
+    """A checked task of one policy, with the names and settings written with its result."""
 
     job: EvaluationJob
     task: SuiteTask
@@ -98,7 +98,7 @@ class _TaskJob:
     """The policy's name in results."""
     settings: str
     run: str
-    """Folder of its episodes, relative to that of the evaluation."""
+    """Folder of the task's episodes, relative to the evaluation's folder."""
 
 
 def evaluate_suites(
@@ -107,15 +107,15 @@ def evaluate_suites(
     """Play each task of some suites with some models; each model is loaded once.
 
     Args:
-        command: what to play.
-        begun: called with the folder, when everything has been checked.
+        command: targets and suites to play.
+        begun: called with the folder once everything has been checked.
 
     Returns:
         The folder of the evaluation, with `results.json` and a folder of recorded episodes for each
         task and model; and the results.
 
     Raises:
-        ConfigError: something that a task names does not exist; nothing is played then.
+        ConfigError: a task names something that does not exist; nothing has been played.
         WorldError: see `agentrl.evaluate`.
     """
     command.check()
@@ -132,7 +132,7 @@ def evaluate_suites(
         )
         for name in names
     ]
-    # Everything is checked with all models first: a mistake in the last task would cost hours.
+    # Check everything with all models first: a mistake in the last task would cost hours.
     jobs = _checked(command, suites, policies)
     stem = "-".join(_plain(suite.name) for suite in suites)[:60]
     place = replace(target.config.run, name=target.run_name)
@@ -144,16 +144,16 @@ def evaluate_suites(
 
 
 def resume_suites(folder: Path) -> tuple[Path, list[TaskResult]]:
-    """Continue an evaluation that was interrupted; finished tasks are not played again.
+    """Resume an interrupted evaluation; finished tasks are not played again.
 
     Args:
-        folder: as returned by `evaluate_suites`.
+        folder: folder returned by `evaluate_suites`.
 
     Returns:
-        As `evaluate_suites`.
+        See `evaluate_suites`.
 
     Raises:
-        ConfigError: it is not such a folder, or a model has changed since.
+        ConfigError: the folder is not an evaluation of suites, or a model has changed since.
         WorldError: see `agentrl.evaluate`.
     """
     try:
@@ -185,7 +185,7 @@ def _suite_of(tree: Mapping[str, Any]) -> _Suite:
 
 
 def _policies(command: SuiteCommand) -> dict[str, ChosenPolicy]:
-    """Return the models and scripted players by the name that each has in results."""
+    """Return the models and scripted players by their names in results."""
     policies: dict[str, ChosenPolicy] = {}
     for text in command.targets:
         target = open_target(text, command.overrides, may_be_model=True)
@@ -205,7 +205,7 @@ def _policies(command: SuiteCommand) -> dict[str, ChosenPolicy]:
 def _checked(
     command: SuiteCommand, suites: Sequence[_Suite], policies: Mapping[str, ChosenPolicy]
 ) -> list[_TaskJob]:
-    """Check all tasks with all policies, before any is played."""
+    """Check all tasks with all policies before playing any."""
     jobs: list[_TaskJob] = []
     for model, policy in policies.items():
         for suite in suites:
@@ -219,7 +219,7 @@ def _checked(
                     raise ConfigError(f"{suite.name}, task {task.name!r}: {error}") from error
                 settings = _settings(job.plan.tasks[""], task)
                 jobs.append(_TaskJob(job=job, task=task, model=model, settings=settings, run=run))
-    # What a task leaves to the job may differ between models, whose results are then incomparable.
+    # Settings that a task leaves to the job may differ between models, making results incomparable.
     first = {(one.job.suite, one.task.name): one for one in reversed(jobs)}
     for one in jobs:
         if one.settings != (other := first[one.job.suite, one.task.name]).settings:
@@ -243,7 +243,8 @@ def _job(
         target.check_names_env()
     greedy = policy.scripted is None and (command.greedy or task.temperature == 0)
     config = task.applied_to(target.config, greedy)
-    # Rewards and environments of a suite's file may be beside it, also for workers on other nodes.
+    # A suite file's rewards and environments may be in its folder; workers on other nodes need it
+    # too.
     if suite.folder is not None and suite.folder not in config.run.search_path:
         paths = [*config.run.search_path, suite.folder]
         config = replace(config, run=replace(config.run, search_path=paths))
@@ -262,7 +263,7 @@ def _job(
 
 
 def _check_category(env: ResolvedEnv, category: str) -> None:
-    """Check that a data set has the column; only its first rows are read."""
+    """Check that a data set has a category column; reads only its first rows."""
     infos = [one.info for one in islice(env.first_observations(), _ROWS_SEARCHED)]
     if infos and all(category_of(info, category) is None for info in infos):
         known = infos[0].get(ROW) or infos[0]
@@ -271,9 +272,9 @@ def _check_category(env: ResolvedEnv, category: str) -> None:
 
 
 def _settings(played: PlayTask, task: SuiteTask) -> str:
-    """Return a key of what is played, without the model and the number of episodes."""
+    """Return a key of all settings that make results comparable, whatever the model."""
     env = played.train.settings
-    # Other metrics come from the environment, and rewards have no part in them.
+    # Other metrics come from the environment and do not depend on rewards.
     by_reward = task.metric is None or task.metric.startswith("reward")
     key = {
         "env": env.id,
@@ -295,7 +296,7 @@ def _stamps(jobs: Sequence[_TaskJob]) -> dict[str, str]:
             continue
         folders = [path_of(plan.model.path, "model.path")]
         folders += [policy.checkpoint] if policy.checkpoint else []
-        # Names, sizes and times: the digest of a 7B model's weights would take minutes.
+        # Digesting a 7B model's weights would take minutes.
         files = sorted(file for folder in folders for file in folder.glob("*") if file.is_file())
         stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
         settings = plan.model, plan.seed, stats
@@ -304,7 +305,7 @@ def _stamps(jobs: Sequence[_TaskJob]) -> dict[str, str]:
 
 
 def _play(folder: Path, jobs: Sequence[_TaskJob]) -> list[TaskResult]:
-    """Play what is not finished, one policy after the other, and write the results of all."""
+    """Play unfinished tasks, one policy after the other, and write all results."""
     with lock_folder(folder):
         results = {one.run: _finished(folder / one.run) for one in jobs}
         if done := sum(found is not None for found in results.values()):
@@ -327,7 +328,7 @@ def _play_model(
         left[0].job.warn_if_untrained()
     jobs = []
     for one in left:
-        # An interrupted task has recorded a part of its episodes, without a result.
+        # An interrupted task leaves some episodes, but no result.
         shutil.rmtree(folder / one.run, ignore_errors=True)
         plan = one.job.plan
         run = replace(plan.run, dir=str(folder), name=one.run)
@@ -347,7 +348,7 @@ def _play_model(
 
 
 def _finished(run: Path) -> TaskResult | None:
-    """Return the result of a finished task; None if there is none that can be read."""
+    """Return the result of a finished task; None if it is missing or unreadable."""
     try:
         return TaskResult.from_json(load_json(run / RESULT))
     except (OSError, AttributeError, KeyError, TypeError, ValueError):
@@ -355,7 +356,7 @@ def _finished(run: Path) -> TaskResult | None:
 
 
 def _name_of(suite: str) -> str:
-    """Return a suite's name in reports: of a file, the name without its folder."""
+    """Return a suite's name in reports: a file's name without its folder."""
     return Path(suite).stem if SUITE.is_yaml(suite) else suite.rpartition("/")[2]
 
 

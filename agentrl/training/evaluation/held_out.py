@@ -30,30 +30,30 @@ class Evaluation:
 
     metrics: dict[str, float]
     """Means over the valid episodes: `reward`, `turns` and the environment's own metrics; and
-    `unscored`, the share of episodes whose reward function failed, if there are any."""
+    `unscored`, the share of episodes whose reward function failed, if any did."""
     episodes: int
     """Number of valid episodes."""
     void: int
-    """Number of episodes that failed and are in no mean."""
+    """Number of failed episodes, which the means leave out."""
     seconds: float
-    """How long it took."""
+    """Duration of the evaluation in seconds."""
     by_seed: dict[int, dict[str, float]]
-    """Metrics by seed; means if a seed is played several times."""
+    """Metrics by seed, averaged if a seed is played several times."""
     void_causes: dict[str, int] = field(default_factory=dict)
     """Number of failed episodes by cause, including those that were played again."""
     context_full: int = 0
     """Number of episodes that ended because their context was full."""
     audit: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Agreement of an environment's screen reading with the truth. Each fact has how often it
-    `agreed`, `of` how many, and the 95% interval of that share, from `low` to `high`."""
+    """Agreement of an environment's screen reading with the truth, by fact: how often it `agreed`,
+    out of how many (`of`), and the 95% interval of that share, from `low` to `high`."""
     run: Path | None = None
     """Folder with the recorded episodes, for `agentrl.replay.open`."""
     model: str | None = None
-    """The model's name on the server, if a server's model played."""
+    """The model's name on the server; None if the model was not served."""
     samples: dict[int, list[dict[str, float]]] = field(default_factory=dict)
     """Metrics of each valid episode, by its seed."""
     categories: dict[int, str] = field(default_factory=dict)
-    """The category of each seed that has one."""
+    """Category by seed, for seeds that have one."""
 
     def __repr__(self) -> str:
         means = ", ".join(
@@ -67,7 +67,7 @@ class Evaluation:
         return f"Evaluation({means}, {pluralize(self.episodes, 'episode')}{void})"
 
     def _repr_html_(self) -> str:
-        """Return a table of the metrics, each with its 95% confidence interval over the seeds."""
+        """Return a table of the metrics with 95% confidence intervals over the seeds."""
         intervals = self.intervals()
         rows = [
             (name, mean, " to ".join(f"{end:.4g}" for end in intervals.get(name, ())))
@@ -78,11 +78,11 @@ class Evaluation:
         return f"<p>{escape(f'{self!r}{where}')}</p>{table.html()}"
 
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """Return the 95% confidence intervals of the means over the seeds, where there are any."""
+        """Return the 95% confidence intervals over the seeds, for metrics that have any."""
         found = {}
         for name in self.metrics:
             values = [seed[name] for seed in self.by_seed.values() if name in seed]
-            # Student's t would leave [0, 1], which shares cannot.
+            # An interval from Student's t could leave [0, 1], which is impossible for a share.
             of = estimate if name in ("success", "accuracy") else student_estimate
             one = of(values) if values else None
             if one is not None and one.low is not None and one.high is not None:
@@ -90,14 +90,14 @@ class Evaluation:
         return found
 
     def summary(self) -> dict[str, Any]:
-        """Return the means and counts without the results per seed, as in `summary.json`."""
+        """Return the means and counts as written to `summary.json`, without results per seed."""
         counts = {"episodes": self.episodes, "void": self.void, "seconds": round(self.seconds, 1)}
         causes = {f"void/{cause}": count for cause, count in self.void_causes.items()}
         full = {"context_full": self.context_full} if self.context_full else {}
         return {**{k: round(v, 4) for k, v in self.metrics.items()}, **counts, **causes, **full}
 
     def warn(self, name: str) -> None:
-        """Log what a reader of the means should know about the episodes behind them."""
+        """Warn about void episodes and full contexts, which affect the means."""
         if self.void_causes:
             causes = ", ".join(f"{count} x {cause}" for cause, count in self.void_causes.items())
             log.warning(
@@ -116,7 +116,7 @@ class Evaluation:
             )
 
     def record(self, name: str, step: int) -> dict[str, Any]:
-        """Return a line of `evaluations.jsonl`, with results per seed to compare runs in pairs."""
+        """Return a line of `evaluations.jsonl`, with results per seed for paired comparisons."""
         left_out = {"run", "model", "samples", "categories"}
         if not self.audit:
             left_out.add("audit")
@@ -125,9 +125,9 @@ class Evaluation:
 
 
 def episode_metrics(scored: ScoredEpisode) -> dict[str, float]:
-    """Return the metrics of an episode: reward, length, and `info["metrics"]` of its last turn.
+    """Return an episode's metrics: reward, length, and `info["metrics"]` of its last turn.
 
-    If the reward has several components, each is included, unweighted, as `reward/NAME`.
+    If the reward has several components, each is included unweighted as `reward/NAME`.
     """
     turns = scored.episode.turns
     own = turns[-1].info.get("metrics", {}) if turns else {}
@@ -143,7 +143,7 @@ def episode_metrics(scored: ScoredEpisode) -> dict[str, float]:
 
 
 def mean_metrics(episodes: Sequence[ScoredEpisode]) -> dict[str, float]:
-    """Return the mean of each metric over the valid episodes; empty if there are none."""
+    """Return the mean of each metric over the valid episodes; empty without valid episodes."""
     return _means([episode_metrics(e) for e in episodes if not e.episode.outcome.void])
 
 
@@ -169,25 +169,26 @@ async def play_held_out(
     """Play episodes on held-out seeds; a player's random draws are the same each time.
 
     Args:
-        rollouts: play them.
+        rollouts: play the episodes.
         chosen: the seed of each episode.
-        split: of the seeds: `eval`, or `demo` for those of the demonstrations.
+        split: split of the seeds: `eval`, or `demo` for the demonstrations' seeds.
         name: distinguishes this evaluation from others of the same step; part of episode ids.
         step: number of training steps that the model has had.
         player: a scripted player; None for the model.
         greedy: the model always takes its most probable token.
-        mixture: the weight of each environment (`Config.mixture_weights`), all of which are played
-            on the same seeds.
+        mixture: the weight of each environment (`Config.mixture_weights`). All environments are
+            played on the same seeds.
         samples: how often each seed is played.
-        category: of seeds; a column of the data set, or a key of the environment's first info.
-        check: called with the episodes; raises if they are unusable.
+        category: source of the seeds' categories: a column of the data set, or a key of the
+            environment's first info.
+        check: called with the episodes; raises an error if they are unusable.
 
     Raises:
         WorldError: more than half of the episodes are void, or no phone is left.
     """
     started = time.perf_counter()
     label = name.replace(" ", "-")
-    # One collection for all environments, so that none waits for another's slowest episode.
+    # Collect all environments together, so that none waits for another's slowest episode.
     seeds = [*chosen] * len(mixture)
     envs = [name for name in mixture for _ in chosen]
     requests = requests_of_step(split, step, seeds, samples, label, envs=envs)
@@ -230,7 +231,7 @@ def _evaluation(played: Sequence[ScoredEpisode], category: str | None) -> Evalua
 
 
 def _combined(found: Mapping[str, Evaluation], weights: Mapping[str, float]) -> Evaluation:
-    """Combine the evaluations of a mixture: weighted means, and each one's under `env/NAME/`."""
+    """Combine a mixture's evaluations: weighted means, and each environment's as `env/NAME/`."""
     seeds = dict.fromkeys(seed for one in found.values() for seed in one.by_seed)
     return Evaluation(
         metrics=_weighted({name: one.metrics for name, one in found.items()}, weights),
@@ -250,7 +251,7 @@ def _combined(found: Mapping[str, Evaluation], weights: Mapping[str, float]) -> 
 def _weighted(
     metrics: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]
 ) -> dict[str, float]:
-    """Average each metric over the environments that have it, and add those of each environment."""
+    """Average each metric over the environments that have it; add each environment's metrics."""
     means = {}
     for key in dict.fromkeys(key for own in metrics.values() for key in own):
         having = [name for name, own in metrics.items() if key in own]
@@ -267,11 +268,11 @@ def _categories(valid: Sequence[ScoredEpisode], key: str) -> dict[int, str]:
 
 
 def category_of(info: Mapping[str, Any], key: str) -> str | None:
-    """Return the category of an episode: a cell of its row, or else a value of its first info.
+    """Return an episode's category: a cell of its row, or else a value of its first info.
 
     Args:
-        info: of the first observation.
-        key: a column of the data set, or a key of the info; `a.b` is the key b of the objects in a.
+        info: info of the first observation.
+        key: a column of the data set, or a key of the info; `a.b` is key b of the object in a.
     """
     row = info.get(ROW)
     for place in (row if isinstance(row, Mapping) else {}, info):

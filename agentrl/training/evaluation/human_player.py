@@ -1,4 +1,4 @@
-"""A human player, who can take turns back."""
+"""A human player, who can undo turns."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -19,15 +19,15 @@ class NothingPlayed(ConfigError):
 
 
 class UndoRequested(Exception):
-    """The person takes the last turn back."""
+    """The person undoes the last turn."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PlayedReply:
-    """A reply of a person."""
+    """A person's reply."""
 
     seen: str
-    """Digest of the message that it replies to."""
+    """Digest of the message that the person replied to."""
     text: str
 
 
@@ -35,13 +35,13 @@ class HumanPolicy:
     """A human player of one episode.
 
     Args:
-        ask: returns the reply, and may block; None to stop. It may raise `UndoRequested`.
+        ask: returns the reply, or None to stop. It may block, and may raise `UndoRequested`.
         show: called with each message that the person is asked to reply to.
-        repeated: replies that are given before the person is asked. As long as every message is
-            the one that was replied to, bit by bit, the episode repeats.
-        expected: digest of the message after them.
-        on_difference: called with the number of the first turn, from 1, that shows something else;
-            the person plays on from there.
+        repeated: replies to give before asking the person, as long as each message is identical to
+            the message that the reply was given to.
+        expected: digest of the message expected after the repeated replies.
+        on_difference: called with the number, from 1, of the first turn whose message differs; the
+            person plays on from there.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class HumanPolicy:
     ) -> None:
         self._ask, self._show, self._on_difference = ask, show, on_difference
         self._repeated = list(repeated)
-        # The message after the repeated replies is expected too: they must have led to it again.
+        # Check the message after the repeated replies too: they must lead to it again.
         self._expected = [*(reply.seen for reply in repeated), expected] if expected else []
         self.replies: list[PlayedReply] = []
         """All replies so far."""
         self.undo_requested = False
-        """Whether the episode ended because the person took the last turn back."""
+        """Whether the episode ended because the person undid the last turn."""
         self.has_stopped = False
         """Whether the episode ended because the person stopped it."""
         self.has_caught_up = not self._expected
-        """Whether all repeated replies were given and showed what they did before."""
+        """Whether all repeated replies were given and led to the same messages as before."""
 
     def start_episode(self, instructions: str, seed: int) -> "HumanSession":
         """Start the episode; the seed is not used."""
@@ -89,7 +89,7 @@ class HumanPolicy:
         if self.has_caught_up or turn >= len(self._expected):
             return None
         if seen != self._expected[turn]:
-            # From here on the game is another one, in which the old replies mean nothing.
+            # The game has diverged, so the old replies no longer apply.
             self._expected.clear()
             self._on_difference(turn + 1)
             return None
@@ -104,7 +104,8 @@ class HumanSession:
 
     def __init__(self, player: HumanPolicy) -> None:
         self._player = player
-        # A thread of its own: waiting for a person must stop neither the event loop nor the exit.
+        # Ask in a separate thread: waiting for a person must block neither the event loop nor the
+        # exit.
         self._worker = Worker("human")
 
     async def answer(
@@ -116,7 +117,7 @@ class HumanSession:
             NothingPlayed: the player stopped before the first turn.
         """
         text = await self._worker.call(self._player.reply, message)
-        # An episode without a turn has nothing to record.
+        # There is nothing to record without a turn.
         if text is None and not self._player.replies:
             raise NothingPlayed
         return None if text is None else answer_without_tokens(text, message.all_images)
@@ -127,7 +128,7 @@ class HumanSession:
 
 
 def message_digest(message: Message) -> str:
-    """Return a digest of everything that a message shows."""
+    """Return a digest of all content of a message."""
     digest = hashlib.blake2b(message.text.encode("utf-8", "replace"), digest_size=16)
     for image in message.images:
         digest.update(str(image.shape).encode())

@@ -1,4 +1,4 @@
-"""Play episodes interactively: by a person, a scripted player or a model."""
+"""Interactive episodes, played by a person, a scripted player or a model."""
 
 import asyncio
 import json
@@ -59,28 +59,30 @@ class PlayInterface:
     show_instructions: Callable[[str], None]
     """Called with the instructions before the episode starts."""
     show_error: Callable[[str], None]
-    """Called with the reason why a person's input is not an action."""
+    """Called with the reason why a person's input is not a valid action."""
     show_message: Callable[[Message], None]
-    """Called with each message to the player before it answers, and with the final state."""
+    """Called with each message before the player answers, and with the final state."""
     show_turn: Callable[[Turn], None]
     """Called with each turn when it ends."""
     read_input: Callable[[], str | None]
-    """Returns a person's input; None to stop. It may raise `UndoRequested`."""
+    """Returns a person's input, or None to stop. May raise `UndoRequested`."""
     show_inputs: Callable[[Mapping[str, str]], None] = lambda inputs: None
-    """Called with what a person can do besides typing; see `reply_conversion.available_inputs`."""
+    """Called with the inputs besides typing; see `reply_conversion.available_inputs`."""
     begin_game: Callable[["GameStart"], None] = lambda game: None
     """Called before each game."""
     disable_undo: Callable[[str], None] = lambda reason: None
-    """Called with the reason why turns cannot be taken back, once that is known."""
+    """Called with the reason as soon as it is clear that turns cannot be undone."""
     end_game: Callable[[ScoredEpisode | None, str], None] = lambda scored, error: None
-    """Called with each game when it is recorded, or None if no turn was played, and the error."""
+    """Called at the end of each game with the recorded game, or None if nothing was recorded, and
+    the error message."""
     next_game: Callable[[], int | None] = lambda: None
-    """Returns the seed of another game, and may block; None to stop. It may raise
+    """Returns the seed of the next game, or None to stop. May block, and may raise
     `UndoRequested`."""
     show_expert: Callable[[ScoredEpisode | None], None] | None = None
-    """Called with the expert's game of the same seed, or None if it failed; None plays no such."""
+    """Called with the expert's game on the same seed, or with None if the expert failed. If the
+    callback is None, the expert does not play."""
     is_stopping: Callable[[], bool] = lambda: False
-    """Whether the game should end before the next turn; asked of every player."""
+    """Whether the game should end before the next turn, whatever the player."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -90,10 +92,10 @@ class GameStart:
     seed: int
     max_turns: int
     num_repeated: int
-    """Number of turns that are played again, since one was taken back."""
+    """Number of turns that are repeated after an undo."""
     held_out_from: int
-    """Games of this seed and higher ones are evaluations: no job with these settings trains on
-    them."""
+    """First held-out seed. Games from this seed on count as evaluations: no job with these settings
+    trains on them."""
 
 
 def play(
@@ -107,27 +109,27 @@ def play(
     overrides: Sequence[str] = (),
     begun: Callable[[Path], None] = lambda folder: None,
 ) -> tuple[ScoredEpisode, Path]:
-    """Play one episode, or more if the interface asks for them; they are recorded like any other.
+    """Play and record one episode, or more if the interface asks for them.
 
     Args:
         target: a run's folder, a configuration, its file or name, or an environment as in
             `env.id`.
-        interface: shows the episode, and reads a person's input.
+        interface: shows the episode and reads a person's input.
         policy: `human`, `model` (the server's with `rollout.engine=remote`), or the name of a
             scripted player.
         seed: seed of the first episode.
-        greedy: the model takes its most probable token each time.
-        checkpoint: of a run: `best`, `last` or a step; None takes its final model.
+        greedy: the model always takes its most probable token.
+        checkpoint: checkpoint of a run: `best`, `last` or a step; None takes its final model.
         overrides: `key=value` settings.
         begun: called with the folder before the first episode starts.
 
     Returns:
-        The last episode, and the folder in which all are recorded.
+        The last recorded episode, and the folder with all recorded episodes.
 
     Raises:
-        ConfigError: something named does not exist, the seed is none that a job can have, or no
-            server answers.
-        NothingPlayed: every game was ended before its first turn.
+        ConfigError: an argument or setting names something that does not exist, the seed is out of
+            range, or the server does not answer.
+        NothingPlayed: every game ended before its first turn.
     """
     if not 0 <= seed <= MAX_NUMBER:
         raise ConfigError(f"seed={seed}: must be 0 to {MAX_NUMBER:,}")
@@ -150,9 +152,9 @@ def play(
 
 
 def _plan(target: Target, policy: ChosenPolicy) -> PlayPlan:
-    """Plan games that are played one at a time, in this process and on its own phones."""
+    """Plan games that are played one at a time in this process, on their own phones."""
     config, is_human = target.config, policy.name == HUMAN
-    # A person may leave a game open over lunch; the deadline of other players would void it.
+    # A person may leave a game open over lunch, which the usual deadline would make void.
     deadline_s = _A_DAY_S if is_human else config.rollout.deadline_s
     config = replace(
         config,
@@ -176,12 +178,12 @@ def _plan(target: Target, policy: ChosenPolicy) -> PlayPlan:
 def training_command(
     target: Config | StrPath, overrides: Sequence[str], folder: StrPath
 ) -> str | None:
-    """Return the command that trains on what a person played, if there is a configuration for it.
+    """Return the command that trains on a person's games, if a configuration exists for it.
 
     Args:
         target: see `play`.
         overrides: see `play`.
-        folder: of the recorded games.
+        folder: folder of the recorded games.
     """
     if isinstance(target, Config):
         return None
@@ -190,7 +192,7 @@ def training_command(
         config = f"{target}/config.yaml"
     elif not is_configuration(config):
         return None
-    # OmegaConf parses the list: a path with other characters must be quoted inside of it.
+    # OmegaConf parses the list, so a path with other characters must be quoted in it.
     quoted = path if re.fullmatch(r"[\w./-]+", path, re.ASCII) else json.dumps(path)
     command = (
         "agentrl", "train", config, *(o for o in overrides if not o.startswith("run.")),
@@ -201,7 +203,7 @@ def training_command(
 
 
 class _Games:
-    """Plays games one after the other, in one run."""
+    """Plays games one after the other in the same run."""
 
     def __init__(
         self,
@@ -219,24 +221,24 @@ class _Games:
         self._is_human = policy == HUMAN
         self._rules = self._shown_rules = ""
         self._added_to_system: str | None = None
-        """Text below a game's own system message; None if all games have the same rules."""
+        """Text shown below a game's own system message; None if all games have the same rules."""
         self._num_recorded = 0
         self._recorded: EpisodeRequest | None = None
-        """The last game; None if it is not recorded."""
+        """The last game; None if it was not recorded."""
         self._of_expert: dict[int, ScoredEpisode] = {}
         """The expert's games by seed."""
         self._last: ScoredEpisode | None = None
         self._error: AgentRLError | None = None
-        """Why the last game is not recorded."""
+        """Error that ended the last game or its recording, if any."""
         self._worker = Worker("games")
 
     def _instructions(self, translator: Translator) -> str:
-        """Return the instructions; a person gets the rules and the format of answers anyway."""
+        """Return the instructions; a person always gets the rules and the answer format."""
         instructions = translator.instructions()
         if instructions or not self._is_human:
             return instructions
         settings = self._env.settings
-        # The model is trained without instructions; a person cannot guess the rules.
+        # Such a model is trained without instructions, but a person cannot guess the rules.
         if settings.translator_kwargs.get("instruct") is False:
             instructed = {**settings.translator_kwargs, "instruct": True}
             env = resolve_env(replace(settings, translator_kwargs=instructed))
@@ -244,7 +246,7 @@ class _Games:
         return _answer_format(translator)
 
     def _show_message(self, message: Message) -> None:
-        """Show a message, and before it the rules of its game if they are not shown yet."""
+        """Show a message, preceded by the rules of its game if they are not shown yet."""
         rules = self._rules
         if message.system and self._added_to_system is not None:
             rules = "\n\n".join(filter(None, (message.system, self._added_to_system)))
@@ -254,7 +256,7 @@ class _Games:
         self._interface.show_message(message)
 
     async def play(self, seed: int) -> ScoredEpisode:
-        """Play until no other game is asked for, and return the last one that was recorded."""
+        """Play until no further game is requested, and return the last recorded game."""
         env, interface = self._env, self._interface
         try:
             translator = open_translator(env)
@@ -264,7 +266,7 @@ class _Games:
                 self._added_to_system = _answer_format(translator) if self._is_human else ""
             if self._is_human:
                 interface.show_inputs(available_inputs(translator))
-                # A turn is taken back by playing the others again, which must show the same.
+                # Undo replays all turns but the last, which only works if the game repeats.
                 spec = gymnasium.registry.get(env.registration.id)
                 if spec is not None and spec.nondeterministic:
                     interface.disable_undo(f"{env.id} is registered as nondeterministic")
@@ -293,14 +295,14 @@ class _Games:
         """Play one game until it is recorded.
 
         Args:
-            seed: of the game.
-            undone: replies of which all but the last are given again.
+            seed: seed of the game.
+            undone: replies of a game whose last turn was undone; all but the last are repeated.
 
         Returns:
             The person's replies.
         """
         abandoned: Episode | None = None
-        # A held-out seed is recorded as such, also when a person plays it.
+        # Record a held-out seed as such, even if a person plays it.
         split: Split = "eval" if seed >= self._evaluation.first_seed else "demo"
         while True:
             request = EpisodeRequest(
@@ -312,7 +314,7 @@ class _Games:
             if not isinstance(player, HumanPolicy):
                 await self._record(request, episode)
                 return []
-            if abandoned is not None and not player.has_caught_up:  # its turns would be lost
+            if abandoned is not None and not player.has_caught_up:  # else its turns would be lost
                 await self._record(request, abandoned)
                 request = replace(request, group=self._num_recorded)
             if not player.undo_requested:
@@ -340,7 +342,7 @@ class _Games:
             interface.disable_undo(reason)
             interface.show_error(f"Undo failed: {reason}. Play on from here.")
 
-        # A translator of its own: the episode's one keeps the state of the episode.
+        # Use a separate translator, because the episode's translator keeps episode state.
         reader = open_translator(self._env, rollouts.engines.resize_of)
         return HumanPolicy(
             _reader(reader, interface),
@@ -351,7 +353,7 @@ class _Games:
         )
 
     async def _play_episode(self, request: EpisodeRequest, player: Policy) -> Episode | None:
-        """Play one episode; None if there is none to record."""
+        """Play one episode; return None if there is nothing to record."""
 
         def ends(seen: Observation) -> None:
             if seen.images or seen.text:
@@ -366,7 +368,7 @@ class _Games:
             return None
         except NothingPlayed:
             return None
-        # Leaving a game before its first turn is no lost game.
+        # A game that was left before its first turn does not count as lost.
         is_unplayed = isinstance(player, HumanPolicy) and player.has_stopped and not episode.turns
         return None if is_unplayed else episode
 
@@ -374,7 +376,7 @@ class _Games:
         scored: ScoredEpisode | None = None
         self._recorded = request if episode is not None else None
         if episode is not None:
-            # An abandoned game was recorded in between, so that the number is another one.
+            # If an abandoned game was recorded in between, the episode number has changed.
             episode = replace(episode, id=request.id, group=request.group_id)
             scored, self._error = await self._rollouts.record(request, episode)
             self._last = scored
@@ -382,12 +384,13 @@ class _Games:
         self._interface.end_game(scored, str(self._error or ""))
 
     async def _ask_for_next(self) -> int | None:
-        """Return the seed of the next game; the expert plays this one meanwhile.
+        """Return the seed of the next game. Meanwhile, the expert plays the current game.
 
         Raises:
-            UndoRequested: the person takes the last turn back.
+            UndoRequested: the person undoes the last turn.
         """
-        # While the person reads the result; a game that is not wanted any more is cancelled.
+        # The expert plays while the person reads the result, and is cancelled when the person
+        # moves on.
         expert = asyncio.create_task(self._play_as_expert())
         try:
             return await self._worker.call(self._interface.next_game)
@@ -401,7 +404,7 @@ class _Games:
             return
         if not self._is_human or _EXPERT not in self._env.players:
             return
-        # After an undo the same seed comes again; its expert has played it already.
+        # After an undo, the seed is repeated, but the expert has already played it.
         if last.seed not in self._of_expert:
             request = replace(last, label=_EXPERT)
             try:
@@ -420,7 +423,7 @@ class _Games:
 
 
 def _answer_format(translator: Translator) -> str:
-    """Return how a person answers; empty if the translator does not say."""
+    """Return the format of a person's answers; empty if the translator does not describe it."""
     how: Callable[[], str] | None = getattr(translator, "answer_format", None)
     return "" if how is None else strip_tags(how())
 
@@ -428,7 +431,7 @@ def _answer_format(translator: Translator) -> str:
 def _shown_to_both(
     translator: Translator, show: Callable[[Message], None]
 ) -> Callable[[Message], None]:
-    """Show messages to a person, and their screens to the translator that reads the answers."""
+    """Return a callback that shows messages to a person, and their screens to the translator."""
     see = getattr(translator, "see", None)
 
     def show_both(message: Message) -> None:
@@ -440,7 +443,7 @@ def _shown_to_both(
 
 
 def _reader(translator: Translator, interface: PlayInterface) -> Callable[[], str | None]:
-    """Ask until the input is an action; the tags around it may be left out."""
+    """Return a function that asks until the input is an action; tags are optional."""
 
     def ask() -> str | None:
         while (said := interface.read_input()) is not None:
@@ -488,7 +491,7 @@ class WatchedSession:
         """See `PolicySession.answer`.
 
         Raises:
-            NothingPlayed: the episode is stopped before the first turn.
+            NothingPlayed: the episode was stopped before its first turn.
         """
         self._watch(message)
         if self._is_stopping():

@@ -1,4 +1,4 @@
-"""Evaluation suites: named lists of tasks that models play, reported one by one."""
+"""Evaluation suites: named lists of tasks that models play, each reported separately."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from agentrl.extension_points import SUITE
 from agentrl.rollout.environments.resolved_env import resolve_env
 
 _EPISODES = 20
-"""Episodes of a task that names no number, where there are endlessly many."""
+"""Default number of episodes of a task without a limited number of questions."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SuiteTask:
-    """One environment or data set of a suite, how much of it is played, and what counts."""
+    """A suite's environment or data set, with its number of episodes and its metric."""
 
     name: str
     """Name of the row in the report, such as `two digits`."""
@@ -28,35 +28,35 @@ class SuiteTask:
     """Arguments like `env.translator_kwargs`, added to the job's if it plays the same
     environment."""
     episodes: int | None = None
-    """Different episodes: held-out seeds, or questions of a data set. None for all questions of a
-    data set, and 20 seeds of any other environment."""
+    """Number of different episodes: held-out seeds, or questions of a data set. None for all
+    questions of a data set, or 20 seeds of any other environment."""
     samples: int = 1
-    """How often each of them is played, for pass@k."""
+    """How often each episode is played, for pass@k."""
     first_seed: int | None = None
-    """The first of the consecutive held-out seeds; None for `eval.first_seed`."""
+    """First of the consecutive held-out seeds; None for `eval.first_seed`."""
     max_turns: int | None = None
     """Limit like `env.max_turns`; None for the job's."""
     max_new_tokens: int | None = None
     """Limit like `rollout.max_new_tokens`; None for the job's."""
     temperature: float | None = None
     """Temperature like `rollout.temperature`; 0 always takes the most probable token. None for the
-    job's."""
+    job's temperature."""
     rewards: list[RewardConfig] | None = None
-    """Reward functions like `rewards`. None for the job's without `env`, and for the environment's
-    own reward with it."""
+    """Reward functions like `rewards`. None for the environment's own reward if `env` is set, else
+    for the job's rewards."""
     metric: str | None = None
-    """The metric that is compared, such as `reward` or `reward/accuracy` (a component). An episode
-    passes if it is at least 1. None for the first that there is of `success`, `won` and `accuracy`,
-    or else the reward."""
+    """The metric to compare, such as `reward` or `reward/accuracy` (a component). An episode passes
+    if its metric is at least 1. None for the first available metric of `success`, `won` and
+    `accuracy`, or else the reward."""
     category: str | None = None
     """Results are also reported by this column of the data set, or key of the environment's first
-    info; `a.b` is the key b of the objects in a."""
+    info; `a.b` is key b of the object in a."""
 
     def check(self) -> None:
         """Check the numbers.
 
         Raises:
-            ConfigError: one is out of range.
+            ConfigError: a number is out of range.
         """
         for name in ("episodes", "samples", "max_turns", "max_new_tokens"):
             value = getattr(self, name)
@@ -66,16 +66,16 @@ class SuiteTask:
             raise ConfigError(f"{self.name!r} has temperature={self.temperature}; at least 0")
 
     def applied_to(self, config: Config, greedy: bool = False) -> Config:
-        """Return the job, with this task as what it evaluates; all models play the same.
+        """Return the job's configuration with this task to evaluate, identically for all models.
 
-        The job's history is kept, and in the job's own environment the rest of its prompt.
+        Keeps the job's history and, in the job's own environment, the other prompt settings.
 
         Args:
             config: the job.
             greedy: the model takes its most probable token, whatever the temperature.
 
         Raises:
-            ConfigError: the environment does not take its arguments, or samples would be equal.
+            ConfigError: the environment does not accept the arguments, or samples would be equal.
         """
         if self.samples > 1 and (greedy or self.temperature == 0):
             raise ConfigError(
@@ -99,16 +99,16 @@ class SuiteTask:
         )
 
     def seeds_of(self, settings: EvalConfig, episodes: int) -> EvalConfig:
-        """Return the section `eval` of a job with the seeds of this task and without `kwargs`."""
+        """Return the section `eval` of a job with this task's seeds and without `kwargs`."""
         first = settings.first_seed if self.first_seed is None else self.first_seed
         return replace(settings, episodes=episodes, first_seed=first, kwargs={}, suite=None)
 
     def env_of(self, env: EnvConfig, evaluation: EvalConfig) -> EnvConfig:
-        """Return the environment that is played, given the job's and how that is evaluated."""
+        """Return the environment to play, given the job's environment and evaluation settings."""
         max_turns = self.max_turns or env.max_turns
         if self.env is None:
             inherited = {**env.kwargs, **evaluation.kwargs}
-        elif self.env == env.id:  # how the model is prompted is the job's, what it plays is not
+        elif self.env == env.id:  # the job decides how the model is prompted, but not what it plays
             inherited = {}
         else:
             return EnvConfig(
@@ -129,8 +129,8 @@ class SuiteTask:
 
 
 def _num_episodes(env: EnvConfig, wanted: int | None) -> int:
-    """Return the number of episodes: no question of a data set is played twice."""
-    # A data set returns the number of its questions; seeds beyond it would repeat them.
+    """Return the number of episodes, limited so that no question of a data set is repeated."""
+    # A data set returns its number of questions; higher seeds would repeat questions.
     most = resolve_env(env).check_arguments()
     if most is None:
         return wanted or _EPISODES
@@ -138,22 +138,22 @@ def _num_episodes(env: EnvConfig, wanted: int | None) -> int:
 
 
 class EvaluationSuite(ABC):
-    """A list of tasks that is evaluated as a whole, by `eval.suite` or `--suite`."""
+    """A list of tasks that is evaluated as a whole, with `eval.suite` or `--suite`."""
 
     folder: ClassVar[str | None] = None
-    """Additional folder in which files named by the tasks are looked for."""
+    """Additional folder to search for files named by the tasks."""
 
     @abstractmethod
     def tasks(self) -> Sequence[SuiteTask]:
-        """Return the tasks, each with its own name; the same at every call."""
+        """Return the tasks, each with a unique name; every call must return the same tasks."""
 
 
 def tasks_of(name: str, suite: type[EvaluationSuite] | None = None) -> list[SuiteTask]:
-    """Return the tasks of a suite, checked.
+    """Return the checked tasks of a suite.
 
     Args:
-        name: as `eval.suite`.
-        suite: the suite of that name, if it is at hand.
+        name: name as in `eval.suite`.
+        suite: the suite of that name, if already open.
 
     Raises:
         ConfigError: there is no such suite, it fails, or its tasks are invalid.

@@ -1,4 +1,4 @@
-"""Evaluation suites in YAML files: those that come with agentrl, and users' own."""
+"""Evaluation suites in YAML files, packaged with agentrl or written by users."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from agentrl.user_code import load
 
 _PACKAGED = Path(agentrl.__file__).parent / "configs" / "suites"
 _QUESTIONS = "QA-v0"
-"""The environment of a task that names `data`."""
+"""Environment of tasks that set `data`."""
 _TASK_KEYS = tuple(one.name for one in fields(SuiteTask))
 _NUMBERS = {
     "episodes": int, "samples": int, "first_seed": int, "max_turns": int, "max_new_tokens": int,
@@ -27,7 +27,7 @@ _NUMBERS = {
 
 
 class FileSuite(EvaluationSuite):
-    """A suite as a YAML file describes it; `read_suite` derives a class for each file."""
+    """A suite described by a YAML file; `read_suite` derives a class for each file."""
 
     found: ClassVar[tuple[SuiteTask, ...]] = ()
 
@@ -37,18 +37,18 @@ class FileSuite(EvaluationSuite):
 
 
 def packaged_suites() -> dict[str, str]:
-    """Return the file of each suite that comes with agentrl, by its name."""
+    """Return the files of the suites packaged with agentrl, by name."""
     return {path.stem: str(path) for path in sorted(_PACKAGED.glob("*.yaml"))}
 
 
 def read_suite(path: Path) -> type[EvaluationSuite]:
-    """Read the suite of a YAML file with the keys `about`, `tasks` and `defaults`.
+    """Read a suite from a YAML file with the keys `about`, `tasks` and `defaults`.
 
-    A task has the fields of `SuiteTask`. With `data` it asks the questions of a data set: further
-    keys are arguments of `QA-v0` or of its translator.
+    A task has the fields of `SuiteTask`. A task with `data` asks the questions of a data set; its
+    other keys are arguments of `QA-v0` or its translator.
 
     Raises:
-        ConfigError: it is not such a file; the nearest key is named.
+        ConfigError: the file is not a valid suite; the message suggests the nearest key.
     """
     tree = read_yaml(path)
     if not isinstance(tree, Mapping):
@@ -63,22 +63,22 @@ def read_suite(path: Path) -> type[EvaluationSuite]:
     for where, one in (("defaults", defaults), *((f"tasks[{i}]", t) for i, t in enumerate(given))):
         if not isinstance(one, Mapping) or not all(isinstance(key, str) for key in one):
             raise ConfigError(f"{path.name}: {where}: must be a mapping, not {one!r}")
-    # Tasks of ours name data of the Hub and rewards of the package: they need no folder.
+    # Packaged suites use only Hub data and packaged rewards, so they need no folder.
     is_packaged = path.parent == _PACKAGED.resolve()
     folder = None if is_packaged else str(path.parent.absolute())
-    if folder is not None and folder not in sys.path:  # data and rewards may be beside it
+    if folder is not None and folder not in sys.path:  # its data and rewards may be there
         sys.path.append(folder)
     tasks = [
         _task(f"{path.name}: tasks[{i}]", _beside(path, {**defaults, **task}))
         for i, task in enumerate(given)
     ]
-    # A class for each file, because extension points hand out classes, as for users' own suites.
+    # Create a class for each file: extension points return classes, as for users' Python suites.
     members = {"__doc__": about.strip(), "__module__": __name__}
     return type(path.stem, (FileSuite,), {**members, "found": tuple(tasks), "folder": folder})
 
 
 def _beside(path: Path, task: dict[str, Any]) -> dict[str, Any]:
-    """Prefer the data beside the suite to other files of the same name."""
+    """Prefer data in the suite's folder over other files of the same name."""
     if isinstance(data := task.get("data"), str):
         own = (path.parent / data).absolute()
         if own.is_file() and find_local(data) != own:
@@ -94,17 +94,17 @@ def _task(where: str, given: Mapping[str, Any]) -> SuiteTask:
     if settings.get("name") is None:
         raise ConfigError(f"{where}: it has no name")
     settings["rewards"] = _rewards(where, settings.get("rewards"))
-    plain = {**settings, "rewards": None}  # checked with messages of their own
+    plain = {**settings, "rewards": None}  # rewards are checked with more specific messages
     if (mistyped := find_mistyped(plain, SuiteTask)) is not None:
         raise ConfigError(f"{where}: {': '.join(mistyped)}")
-    for name, convert in _NUMBERS.items():  # text may spell a number, as in other configurations
+    for name, convert in _NUMBERS.items():  # as in other configurations, text may spell a number
         if settings.get(name) is not None:
             settings[name] = convert(settings[name])
     return SuiteTask(**{**settings, "name": str(settings["name"])})
 
 
 def _with_data(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn a task on a data set into one of the environment that asks questions."""
+    """Turn a task on a data set into a task of the question environment."""
     if "env" in given:
         raise ConfigError(f"{where}: env and data exclude each other: data means {_QUESTIONS}")
     env = resolve_env(EnvConfig(id=_QUESTIONS))
@@ -112,7 +112,7 @@ def _with_data(where: str, given: Mapping[str, Any]) -> dict[str, Any]:
     _check_keys(where, given, (*_TASK_KEYS, *asks, *translates))
     own = {key: value for key, value in given.items() if key in _TASK_KEYS}
     kwargs = {key: value for key, value in given.items() if key in asks and key not in own}
-    # What is no argument of the environment is one of the translator: `_check_keys` has seen all.
+    # `_check_keys` knows all keys, so any that the environment does not take are the translator's.
     others = given.keys() - own.keys() - kwargs.keys()
     return {
         "max_turns": 1,

@@ -1,4 +1,4 @@
-"""Results of suites: estimates for each task, differences between models, and their files."""
+"""Results of suites: estimates per task, differences between models, and result files."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,15 +21,15 @@ from agentrl.training.evaluation.held_out import Evaluation
 from agentrl.training.evaluation.suite import SuiteTask
 
 RESULTS, RESULT = "results.json", "result.json"
-"""File of a whole evaluation, in its folder; and of one task, in the folder of its episodes."""
+"""Result file of a whole evaluation, in its folder; and of a task, in its episodes' folder."""
 _SHARES = ("success", "won", "accuracy")
-"""Metrics that say how much of an episode was a success; the first one present is compared."""
+"""Metrics that measure how successful an episode was; the first available metric is compared."""
 _DIGITS = 6
 
 
 @dataclass(kw_only=True, frozen=True)
 class TaskResult:
-    """Result of one model in one task."""
+    """Result of a model in a task."""
 
     model: str
     """Name of the model on the command line, such as `runs/NAME@best`."""
@@ -37,24 +37,24 @@ class TaskResult:
     task: str
     metric: str
     passes: bool
-    """Whether the metric says if an episode passes: it does if it is at least 1."""
+    """Whether the metric decides if an episode passes, by being at least 1."""
     settings: str
     """Key of the environment and settings; results with equal keys may be compared."""
     samples: int
     """How often each seed was played."""
     void: int
-    """Episodes that failed and are in no estimate."""
+    """Number of failed episodes, which the estimates leave out."""
     seconds: float
     run: str
-    """The folder of the recorded episodes, relative to that of the evaluation."""
+    """Folder of the recorded episodes, relative to the evaluation's folder."""
     metrics: Mapping[str, float]
     """Means of all metrics over the valid episodes."""
     values: Mapping[int, Sequence[float]]
-    """The metric of each valid episode, by its seed."""
+    """The metric of each valid episode, by seed."""
     category: str | None
-    """Source of the categories: a column, or a key of the info."""
+    """Source of the categories: a data set column, or a key of the info."""
     categories: Mapping[int, str]
-    """Category of each episode, by its seed."""
+    """Category of the episodes, by seed."""
 
     @property
     def episodes(self) -> int:
@@ -63,21 +63,21 @@ class TaskResult:
 
     @cached_property
     def by_seed(self) -> dict[int, float]:
-        """The mean of each seed's episodes; seeds are independent, their samples are not."""
+        """Mean of each seed's episodes: seeds are independent, but samples of a seed are not."""
         return {seed: sum(values) / len(values) for seed, values in self.values.items()}
 
     @cached_property
     def score(self) -> Estimate:
-        """The mean over seeds."""
-        # Samples of one seed are alike: they would make the interval too narrow.
+        """Mean over seeds, with its confidence interval."""
+        # Samples of a seed are alike; counting each separately would make the interval too narrow.
         return estimate(list(self.by_seed.values()), are_shares=self.metric in _SHARES)
 
     @cached_property
     def pass_at(self) -> dict[int, Estimate]:
-        """pass@k by k, over the seeds with at least k valid samples; empty without `passes`."""
+        """pass@k by k, over seeds with at least k valid samples; empty without `passes`."""
         found = {}
         for k in ks_of(self.samples) if self.passes else ():
-            # Void samples may leave a seed fewer than k, for which pass@k is not defined.
+            # With void samples, a seed may have fewer than k samples: pass@k is undefined.
             enough = [values for values in self.values.values() if len(values) >= k]
             rates = [pass_at_k(len(v), sum(one >= 1 for one in v), k) for v in enough]
             if rates:
@@ -86,7 +86,7 @@ class TaskResult:
 
     @cached_property
     def by_category(self) -> dict[str, "TaskResult"]:
-        """Split the result by the category of its seeds; `void` counts no category."""
+        """Split the result by the seeds' category; `void` is not counted by category."""
         found = {}
         for category in sorted(set(self.categories.values()), key=_natural):
             seeds = {s for s, c in self.categories.items() if c == category and s in self.values}
@@ -95,7 +95,7 @@ class TaskResult:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Return the estimates, and everything from which `from_json` computes them again."""
+        """Return the estimates and all values from which `from_json` recomputes them."""
         return {
             **_estimates(self),
             "by_category": {name: _estimates(one) for name, one in self.by_category.items()},
@@ -104,13 +104,13 @@ class TaskResult:
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "TaskResult":
-        """Read what `to_json` returns; the estimates are computed again.
+        """Read the output of `to_json`, and recompute the estimates.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: it is something else.
+            AttributeError, KeyError, TypeError, ValueError: `tree` is not a result.
         """
         own = {field.name: tree[field.name] for field in fields(cls)}
-        # JSON has made text of the seeds.
+        # JSON turns the seeds into text.
         own["values"] = {int(seed): list(map(float, v)) for seed, v in own["values"].items()}
         own["categories"] = {int(seed): str(c) for seed, c in own["categories"].items()}
         if not own["values"] or not all(own["values"].values()):
@@ -120,7 +120,7 @@ class TaskResult:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Difference:
-    """How much better a model was than the first one, on the seeds that both played."""
+    """A model's improvement over the first model, on the seeds that both played."""
 
     suite: str
     task: str
@@ -132,22 +132,22 @@ class Difference:
 def result_of(
     task: SuiteTask, found: Evaluation, *, model: str, suite: str, settings: str, run: str
 ) -> TaskResult:
-    """Make the result of a task from its evaluation.
+    """Make a task's result from its evaluation.
 
     Args:
-        task: what was played.
-        found: what came of it.
-        model: see `TaskResult`, as for the others.
-        suite: its name.
-        settings: what was played.
-        run: the folder of its episodes.
+        task: the evaluated task.
+        found: the evaluation.
+        model: see `TaskResult`.
+        suite: name of the suite.
+        settings: see `TaskResult`.
+        run: see `TaskResult`.
 
     Raises:
         ConfigError: an episode lacks the task's metric.
     """
     known = next((name for name in _SHARES if name in found.metrics), None)
     metric = task.metric or known or "reward"
-    # A mean over the episodes that have a metric would not be comparable between models.
+    # A mean over only those episodes that have the metric would not be comparable between models.
     for row in (row for rows in found.samples.values() for row in rows):
         if metric not in row:
             raise ConfigError(
@@ -190,7 +190,7 @@ def differences(results: Sequence[TaskResult]) -> list[Difference]:
                 f"so their results cannot be compared: {other.settings} ({other.metric}) and "
                 f"{one.settings} ({one.metric})"
             )
-        # Paired by seed: seeds differ in difficulty more than models do in skill.
+        # Pair by seed, because seeds differ more in difficulty than models do in skill.
         shared = [one.by_seed[s] - mean for s, mean in other.by_seed.items() if s in one.by_seed]
         if shared:
             found.append(
@@ -203,7 +203,7 @@ def differences(results: Sequence[TaskResult]) -> list[Difference]:
 
 
 def means(results: Iterable[TaskResult]) -> dict[tuple[str, str], float]:
-    """Return the mean over the tasks of each suite and model, if several share one metric."""
+    """Return each suite's and model's mean over its tasks, if several share one metric."""
     by_model: dict[tuple[str, str], list[TaskResult]] = {}
     for one in results:
         by_model.setdefault((one.suite, one.model), []).append(one)
@@ -215,7 +215,7 @@ def means(results: Iterable[TaskResult]) -> dict[tuple[str, str], float]:
 
 
 def tree_of(results: Sequence[TaskResult]) -> dict[str, Any]:
-    """Return all results and their differences as plain values, as in `results.json`."""
+    """Return all results and differences as plain values, as written to `results.json`."""
     return {
         "results": [one.to_json() for one in results],
         "differences": [
@@ -229,19 +229,19 @@ def tree_of(results: Sequence[TaskResult]) -> dict[str, Any]:
 
 
 def read_results(paths: Sequence[Path]) -> list[TaskResult]:
-    """Read the results of several evaluations; each is a folder or its `results.json`.
+    """Read the results of several evaluations, given as folders or `results.json` files.
 
-    An evaluation without a suite is one task, named after its environment. Equal names of models in
-    different files are followed by the names of their folders.
+    An evaluation without a suite is a single task, named after its environment. If files have
+    models of the same name, the folder's name is appended.
 
     Raises:
-        ConfigError: there is no such file, or it is damaged.
+        ConfigError: a file does not exist or is damaged.
     """
     files = [path / RESULTS if path.is_dir() else path for path in paths]
     read = [_read(file) for file in files]
     found: list[TaskResult] = []
     for file, results in zip(files, read, strict=True):
-        # The same model may have been evaluated twice, such as before and after a change.
+        # A model may have been evaluated twice, for example before and after a change.
         others = {one.model for other in read if other is not results for one in other}
         for one in results:
             name = one.model
@@ -268,10 +268,10 @@ def _read(file: Path) -> list[TaskResult]:
 
 
 def _recorded(run: Path) -> TaskResult | None:
-    """Return an evaluation without a suite, from its episodes; None if the folder has none."""
+    """Read an evaluation without a suite from its episodes; None if the folder has none."""
     recorded = Run(run)
     summary = recorded.summary
-    # Only evaluations name a policy: a training run's episodes were played by many models.
+    # Only evaluations name a policy; a training run's episodes come from many model versions.
     episodes = recorded.episodes() if "policy" in summary else []
     valid = [one for one in episodes if not one.outcome.void]
     if not valid:

@@ -1,4 +1,4 @@
-"""The table of a suite's results, as text: for the terminal and for pages."""
+"""The table of a suite's results as text, for the terminal and for web pages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from agentrl.training.evaluation.suite_results import TaskResult, differences, m
 
 MEAN = "mean of the tasks"
 PART = "  "
-"""Prefix of a category's name."""
+"""Prefix of category names in the table."""
 _MAX_CATEGORIES = 30
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SuiteTable:
-    """Results of one suite: a row for each task and model, followed by those of its categories."""
+    """Results of one suite: a row for each task and model, followed by its categories' rows."""
 
     suite: str
     about: str
-    """The metric, if all tasks have the same."""
+    """The metric, if all tasks share one."""
     table: ResultTable
     footnotes: Sequence[str]
 
 
 def suite_tables(results: Sequence[TaskResult]) -> list[SuiteTable]:
-    """Make a table for each suite, in the order of the results.
+    """Make a table for each suite, in the results' order.
 
     Raises:
         ConfigError: two results of a task do not come from the same settings.
@@ -70,10 +70,10 @@ def _table(suite: str, results: Sequence[TaskResult]) -> SuiteTable:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Layout:
-    """Which columns a table has."""
+    """Columns of a table."""
 
     first: str
-    """The model that others are compared with."""
+    """The model that the others are compared with."""
     several: bool
     metrics: bool
     """Whether tasks have different metrics."""
@@ -94,10 +94,10 @@ class _Layout:
         against = [with_interval(gain, signed=True)] if self.several else []
         rates = ["" if k not in one.pass_at else number(one.pass_at[k].mean) for k in self.ks]
         seeds = len(one.values)
-        # Void samples leave some seeds fewer: then only the total is true.
+        # With void samples, some seeds have fewer samples, so only the total is correct.
         is_even = all(len(values) == one.samples for values in one.values.values())
         played = f"{seeds} x {one.samples}" if is_even and one.samples > 1 else str(one.episodes)
-        # A void episode may have no first info, so that its category is not known.
+        # A void episode may have no first info, so its category is unknown.
         void = "" if name.startswith(PART) else str(one.void)
         mean = with_interval(one.score)
         if unscored := one.metrics.get("unscored"):
@@ -111,7 +111,7 @@ class _Layout:
 
 
 def _footnotes(results: Sequence[TaskResult], ks: Sequence[int]) -> list[str]:
-    """Say how the intervals were computed, and what is left out."""
+    """Explain how the intervals were computed and which episodes are left out."""
     methods = {one.score.method for one in results}
     compares = len({one.model for one in results}) > 1
     notes = []
@@ -129,12 +129,12 @@ def _footnotes(results: Sequence[TaskResult], ks: Sequence[int]) -> list[str]:
 
 
 def number(value: float) -> str:
-    """Format a number with two decimals, a large one with one."""
+    """Format a number with two decimals, or one decimal if it is large."""
     return f"{value:.2f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
 def with_interval(found: Estimate | None, *, signed: bool = False) -> str:
-    """Format an estimate as `0.20 (0.10 to 0.30)`; empty if there is none."""
+    """Format an estimate as `0.20 (0.10 to 0.30)`; empty without an estimate."""
     if found is None:
         return ""
     sign = "+" if signed and found.mean > 0 else ""

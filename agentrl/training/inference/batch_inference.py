@@ -1,4 +1,4 @@
-"""Answer the rows of a data set with a model; a job that was killed continues."""
+"""Answer the rows of a data set with a model; a killed job can be continued."""
 
 import asyncio
 import os
@@ -44,42 +44,42 @@ _COLUMNS = {
     "response_tokens": "list<int64>",
     "error": "string",
 }
-"""Columns that are added to each row, with their types in Parquet."""
+"""Columns added to each row, with their Parquet types."""
 _IN_FLIGHT = 256
-"""Replies in progress per engine: as many as vLLM samples at once."""
+"""Maximum replies in progress per engine: as many as vLLM samples at once."""
 _REFUSALS = (400, 413, 422)
-"""HTTP statuses of a server that are about one request, not about all."""
+"""HTTP statuses by which a server rejects a single request, not all requests."""
 _MAX_FAILURES = 8
-"""Failures of a server one after the other, until the job ends."""
+"""Number of consecutive server failures after which the job ends."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PromptSource:
-    """The data set whose rows are answered, and how a row becomes a prompt."""
+    """The data set to answer, and how its rows become prompts."""
 
     data: str
     """A file, a folder, or an id on the Hugging Face Hub; `DATA@SPLIT` names the split."""
     name: str | None = None
-    """Configuration (subset) of a data set of the Hub."""
+    """Configuration (subset) of a Hub data set."""
     revision: str | None = None
-    """Branch, tag or commit of a data set of the Hub."""
+    """Branch, tag or commit of a Hub data set."""
     max_rows: int | None = None
-    """Number of rows that are used from the start; None takes all."""
+    """Use only this many rows from the start; None uses all."""
     keys: Mapping[str, str | None] = field(default_factory=dict)
-    """Column names by content, where they differ from the usual ones: of the `problem`, `messages`,
-    `images`, `options` and `system`."""
+    """Column names by content (`problem`, `messages`, `images`, `options`, `system`), for columns
+    that do not have their usual name."""
     template: str | None = None
-    """Jinja2 for a question in a column of text, or the name of a `.jinja` file."""
+    """Jinja2 template for questions in a text column, or the name of a `.jinja` file."""
     image_root: str | None = None
-    """The folder that contains the images; None for the data's own."""
+    """Folder that contains the images; None for the data's own folder."""
     system: str | None = None
-    """System message of conversations that have none."""
+    """System message for conversations without one."""
 
     def open(self) -> PromptRows:
         """Open the data set's rows.
 
         Raises:
-            ConfigError: the data set does not exist, or see `PromptRows`.
+            ConfigError: the data set does not exist or cannot be used, see `PromptRows`.
         """
         if self.max_rows is not None and self.max_rows < 1:
             raise ConfigError(f"max_rows={self.max_rows}: must be at least 1")
@@ -97,10 +97,10 @@ class PromptSource:
         )
 
     def template_text(self) -> str | None:
-        """Return the template itself, read from its file if it names one.
+        """Return the template's text, read from its file if `template` names a file.
 
         Raises:
-            ConfigError: its file does not exist.
+            ConfigError: the template's file does not exist.
         """
         if self.template is None or not self.template.endswith(".jinja"):
             return self.template
@@ -109,18 +109,18 @@ class PromptSource:
 
 @dataclass(slots=True, kw_only=True)
 class InferenceProgress:
-    """How far a job is."""
+    """Progress of a job."""
 
     rows: int
-    """Number of rows of the data set."""
+    """Number of rows in the data set."""
     recorded: int
-    """Rows that earlier runs of the same job have answered."""
+    """Number of rows that earlier runs of the same job have answered."""
     done: int = 0
-    """Rows that this one has answered, or found to be unusable."""
+    """Number of rows that this run has answered or found unusable."""
     reply_tokens: int = 0
-    """Number of reply tokens, as far as it is known."""
+    """Number of reply tokens, as far as known."""
     seconds: float = 0.0
-    """Seconds since the engines have started."""
+    """Seconds since the engines started."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -130,15 +130,15 @@ class InferenceResult:
     out: Path
     rows: int
     recorded: int
-    """Rows that earlier runs of the same job had answered."""
+    """Number of rows that earlier runs of the same job had answered."""
     failed: int
-    """Rows without responses, which have an `error`."""
+    """Number of rows without responses, which have an `error`."""
     error: str | None
-    """The error of the first row without responses; None if all have some."""
+    """The error of the first row without responses; None if all rows have responses."""
     reply_tokens: int
-    """Tokens of all replies, as far as their number is known."""
+    """Number of tokens of all replies, as far as known."""
     seconds: float
-    """Duration of this run, since its engines had started."""
+    """Duration of this run, from when its engines had started."""
 
 
 @with_short_mistakes
@@ -153,10 +153,10 @@ def infer(
     overrides: Sequence[str] = (),
     report: Callable[[InferenceProgress], None] = lambda progress: None,
 ) -> InferenceResult:
-    """Answer each row of a data set; its own answers are not needed.
+    """Answer each row of a data set; the data set needs no answers of its own.
 
-    A finished row is recorded at once in `OUT.journal`. The same call continues after whatever
-    ended it; at the end `out` appears as a whole, and the journal is removed.
+    Finished rows are recorded immediately in `OUT.journal`. Repeat the call to continue an
+    interrupted job. At the end, `out` is written atomically and the journal is removed.
 
     Args:
         model: see `open_inference_target`.
@@ -166,15 +166,15 @@ def infer(
             and `error` for a row that has no responses.
         n: responses per row.
         greedy: always take the most probable token.
-        checkpoint: of a run: `best`, `last` or a step; None takes its final model.
+        checkpoint: checkpoint of a run: `best`, `last` or a step; None takes its final model.
         overrides: `key=value` settings, such as `rollout.temperature=0.7`,
             `rollout.max_new_tokens=512` or `rollout.engine=hf`.
         report: called with the progress.
 
     Raises:
-        ConfigError: something named does not exist, `out` exists, or its journal is of another
-            job.
-        EngineError: an engine or the server failed; what was answered is recorded.
+        ConfigError: an argument or setting names something that does not exist, `out` exists, or
+            its journal belongs to another job.
+        EngineError: an engine or the server failed; finished rows stay recorded.
         SystemExit: with status 143, after SIGTERM.
     """
     out = Path(out)
@@ -191,7 +191,7 @@ def infer(
     if exists and not path.exists():
         raise _exists(out)
     with closing(RowJournal(path, _identity(target, source, rows, n, greedy))) as journal:
-        # Beside a complete journal it is ours: we were killed before the journal was removed.
+        # With a complete journal, `out` is ours: the job was killed before removing the journal.
         if exists and len(journal) < len(rows):
             raise _exists(out)
         job = _InferenceJob(rows, journal, n, greedy, report)
@@ -203,7 +203,7 @@ def infer(
 
 
 def journal_of(out: StrPath) -> Path:
-    """Return the file where a job records finished rows until all are finished."""
+    """Return the file in which a job records finished rows until all are finished."""
     return Path(out).with_name(f"{Path(out).name}.journal")
 
 
@@ -254,12 +254,12 @@ class _InferenceJob:
         self.progress = InferenceProgress(rows=len(rows), recorded=len(journal))
         self._served = False
         self._suspects: dict[int, dict[str, Any]] = {}
-        """Results of rows for which the server has failed since its last reply."""
+        """Error results of rows for which the server has failed since its last reply."""
         self._failed = self._reply_tokens = 0
         self._error: str | None = None
 
     async def run(self, target: InferenceTarget) -> None:
-        """Answer all rows that are left."""
+        """Answer all remaining rows."""
         self._served = target.policy.is_served
         left = iter([i for i in range(len(self._rows)) if i not in self._journal])
 
@@ -270,7 +270,8 @@ class _InferenceJob:
                 self._report(self.progress)
 
         with acknowledge_stop_signals():
-            # A stream that began again would repeat what it drew for the recorded rows.
+            # Seed engines by the number of recorded rows: a random stream that starts over would
+            # repeat its draws.
             async with open_inference_model(target, len(self._journal)) as model:
                 started = time.monotonic()
                 limit = _IN_FLIGHT * model.num_engines
@@ -279,13 +280,13 @@ class _InferenceJob:
         self._record_suspects()
 
     async def _answer(self, model: InferenceModel, index: int) -> None:
-        """Record the responses to a row, or why it has none."""
+        """Answer a row, and record its responses or the error."""
         if index in self._rows.bad:
             self._record(index, _failed(self._rows.bad[index]))
             return
         try:
             prompt = await asyncio.to_thread(self._encode, model, index)
-            # A row's seeds depend on its index alone, so that a continued job draws the same.
+            # Seeds depend only on the row's index, so that a continued job draws the same.
             seeds = [turn_seed(turn_seed(0, index), number) for number in range(self._n)]
             samplings = [model.sampling(seed, greedy=self._greedy) for seed in seeds]
             replies = await _run_together([model.generate(prompt, one) for one in samplings])
@@ -320,12 +321,12 @@ class _InferenceJob:
         return model.encode(system, messages)
 
     def _suspect(self, index: int, error: EngineError) -> None:
-        """Count a failure of the server, which may be about one prompt, or about all.
+        """Note a failure of the server, which may concern one prompt or all prompts.
 
-        It is recorded when the server has answered another prompt.
+        It is recorded for the row once the server has answered another prompt.
 
         Raises:
-            EngineError: the server does not work any more.
+            EngineError: the server no longer works.
         """
         fails_all = isinstance(error, EndpointUnreachable) or (
             isinstance(error, EndpointRefused) and error.status not in _REFUSALS
@@ -344,7 +345,7 @@ class _InferenceJob:
         self.progress.done += 1
 
     def write(self, out: Path, writer: RowWriter) -> InferenceResult:
-        """Write the complete file, atomically; all rows are recorded."""
+        """Write the complete file atomically, once all rows are recorded."""
         remove_partial_files(out.parent, out.name)
         with atomic_replace(out) as partial:
             writer.write(partial, self._columns())
@@ -360,7 +361,7 @@ class _InferenceJob:
         )
 
     def _columns(self) -> Iterator[dict[str, Any]]:
-        """Yield the columns to add to each row, in order, and count what is in them."""
+        """Yield the columns to add to each row, in order, counting failures and tokens."""
         for index in range(len(self._rows)):
             result = self._journal.result(index)
             self._failed += result["error"] is not None
@@ -381,7 +382,7 @@ def _failed(why: str) -> dict[str, Any]:
 
 
 async def _run_together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results of coroutines; the first that fails cancels the others."""
+    """Return the results of coroutines; the first failure cancels the others."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)

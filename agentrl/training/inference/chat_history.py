@@ -1,4 +1,4 @@
-"""The messages of a chat, and its row for supervised fine-tuning."""
+"""The messages of a chat, and their conversion to a row for supervised fine-tuning."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from agentrl.types import IMAGE, Image, Message
 
 
 class ChatHistory:
-    """Questions and replies in turns.
+    """Alternating questions and replies.
 
     Args:
         system: the system message; may be empty.
@@ -23,10 +23,10 @@ class ChatHistory:
         self.messages: list[Message] = []
 
     def ask(self, text: str, images: Sequence[Image] = ()) -> None:
-        """Add a question; `<image>` says where an image belongs, by default before the text.
+        """Add a question; `<image>` marks an image's place, by default before the text.
 
         Raises:
-            ConfigError: it is empty, or the numbers of `<image>` and of images differ.
+            ConfigError: the text is empty, or the numbers of `<image>` and of images differ.
         """
         text = encodable(text)
         if not text.strip() and not images:
@@ -45,7 +45,7 @@ class ChatHistory:
         self.messages.append(Message(role="assistant", text=encodable(text)))
 
     def withdraw(self) -> None:
-        """Remove the last question, which has no reply."""
+        """Remove the last, unanswered question."""
         self.messages.pop()
 
     def reset(self) -> None:
@@ -56,7 +56,8 @@ class ChatHistory:
         """Return a row for `agentrl sft`: `messages`, and `images` as data URLs.
 
         Raises:
-            ConfigError: there is no reply, or one contains `<image>`, which rows cannot express.
+            ConfigError: there is no reply, or a reply contains `<image>`, which rows cannot
+                express.
         """
         replies = [message.text for message in self.messages if message.role == "assistant"]
         if not replies:
@@ -65,7 +66,7 @@ class ChatHistory:
             raise ConfigError(f"a reply contains {IMAGE}, which would count as an image in a row")
         system = [{"role": "system", "content": self.system}] if self.system else []
         said = [{"role": message.role, "content": message.text} for message in self.messages]
-        # Rows list all images beside the messages; each <image> of the text stands for the next.
+        # A row lists all images next to the messages; each <image> stands for the next image.
         images = [data_url(image) for message in self.messages for image in message.images]
         return {"messages": system + said, "images": images}
 
@@ -73,7 +74,7 @@ class ChatHistory:
         """Append the row to a JSONL file.
 
         Raises:
-            ConfigError: see `row`; or the file has another suffix, or cannot be written.
+            ConfigError: see `row`; or the file has another suffix or cannot be written.
         """
         if path.suffix != ".jsonl":
             raise ConfigError(f"{path}: must end in .jsonl")

@@ -34,14 +34,14 @@ class PromptTooLong(ValueError):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class InferenceTarget:
-    """A model, and how it is run."""
+    """A model and the settings it runs with."""
 
     policy: ChosenPolicy
     plan: PlayPlan
-    """The job of the model, of which only the model and its engines matter."""
+    """The model's job; only its model and engine settings matter."""
 
     def identity(self) -> dict[str, Any]:
-        """Return everything that determines replies, except for sampling parameters and prompts."""
+        """Return everything that determines replies, except sampling parameters and prompts."""
         model, rollout = self.plan.model, self.plan.rollout
         if self.policy.is_served:
             return {"server": asdict(rollout.endpoint), "max_pixels": model.max_pixels}
@@ -59,7 +59,7 @@ class InferenceTarget:
 
 
 def _files_of(folder: Path) -> list[tuple[str, int, int]]:
-    """Return name, size and time of the files below a folder."""
+    """Return the name, size and modification time of each file below a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     states = ((str(path.relative_to(folder)), path.stat()) for path in files)
     return [(name, state.st_size, state.st_mtime_ns) for name, state in states]
@@ -73,15 +73,15 @@ def open_inference_target(
     Args:
         model: see `open_model_target`.
         overrides: `key=value` settings, such as `rollout.engine=hf`.
-        checkpoint: of a run: `best`, `last` or a step; None takes its final model.
+        checkpoint: checkpoint of a run: `best`, `last` or a step; None takes its final model.
 
     Raises:
-        ConfigError: it does not exist or cannot be used, or the server does not answer.
+        ConfigError: the model does not exist or cannot be used, or the server does not answer.
     """
     target = open_model_target(model, overrides)
     policy = choose_policy(target, checkpoint=checkpoint)
     config = target.config
-    # The environment, the learner and the loggers of a run must not matter, nor be checked.
+    # A run's environment, learner and loggers must neither matter nor be checked.
     only_model = Config(
         seed=config.seed,
         model=config.model,
@@ -94,7 +94,7 @@ def open_inference_target(
 def open_chat_target(
     model: str, overrides: Sequence[str] = (), checkpoint: str | None = None
 ) -> InferenceTarget:
-    """Open a target with a single engine in this process, which replies one by one.
+    """Open a target with a single engine in this process, which answers one prompt at a time.
 
     Raises:
         ConfigError: see `open_inference_target`.
@@ -105,7 +105,7 @@ def open_chat_target(
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class GeneratedReply:
-    """A reply, and what is known about its end and length."""
+    """A reply with its finish reason and length, as far as known."""
 
     text: str
     finish_reason: str | None
@@ -118,15 +118,15 @@ class InferenceModel(ABC):
     """Replies to conversations.
 
     Args:
-        rollout: its limits.
-        num_engines: how many prompts take turns in, each with many at once.
+        rollout: limits of prompts and replies.
+        num_engines: number of engines that share the prompts.
     """
 
     def __init__(self, rollout: RolloutConfig, num_engines: int = 1) -> None:
         self.rollout, self.num_engines = rollout, num_engines
 
     def sampling(self, seed: int, *, greedy: bool = False) -> Sampling:
-        """Return the configured parameters of a reply."""
+        """Return the configured sampling parameters of a reply."""
         return Sampling(
             temperature=0.0 if greedy else self.rollout.temperature,
             top_p=self.rollout.top_p,
@@ -140,10 +140,10 @@ class InferenceModel(ABC):
 
         Args:
             system: the system message; may be empty.
-            messages: questions and replies in turns, from a question to a question.
+            messages: alternating questions and replies, starting and ending with a question.
 
         Raises:
-            PromptTooLong: it leaves no room for a reply.
+            PromptTooLong: the prompt leaves no room for a reply.
             ValueError: the number of `<image>` placeholders and of images differ.
         """
 
@@ -154,12 +154,12 @@ class InferenceModel(ABC):
         """Sample one reply.
 
         Args:
-            prompt: of `encode`.
-            sampling: its parameters.
-            show: called with the reply so far, if the engine shows it.
+            prompt: prompt returned by `encode`.
+            sampling: sampling parameters.
+            show: called with the reply so far, if the engine streams it.
 
         Raises:
-            PromptTooLong: the server's model has no room for a reply.
+            PromptTooLong: the prompt leaves no room for a reply in the server's context.
             EngineError: the engine failed.
         """
 
@@ -172,11 +172,11 @@ class InferenceModel(ABC):
 
 
 class LocalModel(InferenceModel):
-    """A model in engines of this job.
+    """A model in this job's own engines.
 
     Args:
-        engine: started.
-        encoder: of the model.
+        engine: a started engine.
+        encoder: the model's prompt encoder.
         rollout: see the base class.
         num_engines: see the base class.
     """
@@ -207,7 +207,7 @@ class LocalModel(InferenceModel):
     ) -> GeneratedReply:
         """See the base class."""
         engine, encoder = self._engine, self._encoder
-        # A batching engine waits for the prompts of all episodes that it knows to be running.
+        # A batching engine waits for a prompt from every running episode, so register this one.
         if show is None:
             engine.begin_episode()
             try:
@@ -230,9 +230,9 @@ class ServedModel(InferenceModel):
     """A model behind a chat completions server.
 
     Args:
-        engine: started.
+        engine: a started engine.
         rollout: see the base class.
-        model: sizes of images.
+        model: model settings, which limit image sizes.
     """
 
     def __init__(self, engine: ChatEngine, rollout: RolloutConfig, model: ModelConfig) -> None:
@@ -240,10 +240,10 @@ class ServedModel(InferenceModel):
         self._engine, self._scale = engine, open_scaler(model)
 
     def encode(self, system: str, messages: Sequence[Message]) -> list[Part]:
-        """See the base class; only the server knows the length."""
+        """See the base class; only the server knows the prompt's length."""
         parts: list[Part] = [{"role": "system", "content": system}] if system else []
         for message in messages:
-            if message.role == "assistant":  # its text may contain anything
+            if message.role == "assistant":  # a reply may contain any text
                 parts.append({"role": "assistant", "content": message.text})
             else:
                 images = tuple(map(self._scale, message.images))
@@ -271,11 +271,11 @@ class ServedModel(InferenceModel):
 async def open_inference_model(
     target: InferenceTarget, engine_seed: int = 0
 ) -> AsyncIterator[InferenceModel]:
-    """Start the engines of a model, or connect to its server; they are closed at the end.
+    """Start a model's engines, or connect to its server; closes them at the end.
 
     Args:
         target: the model.
-        engine_seed: of the random streams of engines that have one for all prompts.
+        engine_seed: seed for engines with a single random stream for all prompts.
 
     Raises:
         ConfigError: the model cannot be loaded, or an engine rejects its settings.

@@ -1,4 +1,4 @@
-"""A model on an event loop in the background, for the terminal and for web pages."""
+"""A model on a background event loop, for the terminal and for web pages."""
 
 import asyncio
 import threading
@@ -21,15 +21,15 @@ _CLOSE_S = 30.0
 
 
 class ModelThread:
-    """Starts a model, replies to one conversation after the other, and closes it at the end.
+    """A context that starts a model, replies to conversations one by one, and closes the model.
 
     Args:
         target: the model; it runs in this process and its children.
         greedy: always take the most probable token.
 
     Raises:
-        ConfigError: as it is entered: the model cannot be loaded.
-        EngineError: as it is entered: its engine did not start.
+        ConfigError: on entering the context: the model cannot be loaded.
+        EngineError: on entering the context: the model's engine did not start.
     """
 
     def __init__(self, target: InferenceTarget, *, greedy: bool = False) -> None:
@@ -47,7 +47,7 @@ class ModelThread:
                 self._opened.set_result((model, asyncio.get_running_loop()))
                 await asyncio.wrap_future(self._end)
         except BaseException as error:
-            # Before it is open, the error belongs to the thread that waits for the model.
+            # Until the model is open, pass the error to the thread that waits for it.
             if self._opened.done():
                 raise
             self._opened.set_exception(error)
@@ -77,15 +77,15 @@ class ModelThread:
     def start_reply(
         self, system: str, messages: Sequence[Message], show: Show
     ) -> "Future[GeneratedReply]":
-        """Begin a reply; each has another seed.
+        """Begin a reply; each reply has a different seed.
 
         Args:
             system: the system message; may be empty.
-            messages: of the conversation, which ends with a question.
+            messages: messages of the conversation, which ends with a question.
             show: called in the background with the reply so far.
 
         Returns:
-            The reply; `cancel` stops it. It may raise `PromptTooLong` or `EngineError`.
+            A future of the reply; `cancel` stops it. It may raise `PromptTooLong` or `EngineError`.
         """
         model, loop = self._opened.result()
         seed = turn_seed(self._target.plan.seed, self._num_replies)

@@ -1,4 +1,4 @@
-"""A journal of finished rows, from which a job that was killed continues."""
+"""A journal of finished rows, from which a killed job continues."""
 
 import fcntl
 import json
@@ -12,21 +12,22 @@ from agentrl.errors import ConfigError
 from agentrl.text import one_line
 
 _SYNC_S = 1.0
-"""How often the journal is flushed to disk; only a crash of the machine can lose later rows."""
+"""Interval in seconds at which the journal is synced to disk; only a machine crash can lose later
+rows."""
 
 
 class RowJournal:
-    """Finished rows in a file, one line each; the first line says which job wrote it.
+    """Finished rows in a file, one per line; the first line identifies the job that wrote it.
 
-    A row is written before `add` returns, so that the end of the process loses none. A line that
-    was cut off is dropped when the journal is opened again.
+    A row is written before `add` returns, so that no row is lost if the process ends. A truncated
+    line is dropped when the journal is opened again.
 
     Args:
-        path: of the file; created if there is none.
-        job: what decides the results, as JSON values.
+        path: the journal's file; created if missing.
+        job: everything that determines the results, as JSON values.
 
     Raises:
-        ConfigError: the file is of another job, another process has it open, or it cannot be
+        ConfigError: the file belongs to another job, is open in another process, or cannot be
             written.
     """
 
@@ -44,7 +45,7 @@ class RowJournal:
                 raise ConfigError(
                     f"{path}: another process is working on it; wait until it ends, or stop it"
                 ) from None
-            self._read(json.loads(json.dumps(job)))  # as it will be when it is read again
+            self._read(json.loads(json.dumps(job)))  # in the form that it will be read back
         except BaseException:
             os.close(self._file)
             raise
@@ -55,7 +56,7 @@ class RowJournal:
         with os.fdopen(os.dup(self._file), "rb") as lines:
             lines.seek(0)
             for line in lines:
-                if not line.endswith(b"\n"):  # cut off as the process was killed
+                if not line.endswith(b"\n"):  # truncated because the process was killed
                     break
                 if end == 0:
                     self._check_job(line, job)
@@ -76,7 +77,7 @@ class RowJournal:
         if begun == job:
             return
         before, now = _flat(begun), _flat(job)
-        # Their values are lists of files and digests, which no one can compare.
+        # The values are lists of files and digests, which a person cannot compare.
         found = {"weights": "the files of the model", "content": "the rows of the data"}
         listed = "; ".join(
             found.get(key)
@@ -100,7 +101,7 @@ class RowJournal:
         """Write the result of a row.
 
         Raises:
-            OSError: the disk is full or fails.
+            OSError: the disk is full or failing.
         """
         assert row not in self._offsets, f"row {row} is recorded already"
         offset = self._end
@@ -128,7 +129,7 @@ class RowJournal:
         return found
 
     def close(self) -> None:
-        """Flush and close the file, which stays."""
+        """Flush and close the file without deleting it."""
         os.fdatasync(self._file)
         os.close(self._file)
 
