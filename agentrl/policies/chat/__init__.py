@@ -1,1 +1,1 @@
-"""Chat messages as token ids, and the conversation of one episode."""
+"""Encoding of chat messages as token ids, and the conversation of an episode."""

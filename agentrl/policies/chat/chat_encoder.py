@@ -1,7 +1,8 @@
 """Encode messages and images as token ids, exactly once.
 
-A chat format says what stands around them. Special tokens are inserted as ids and everything else
-is encoded as plain text, so that no text of a game or a model can pass for a special token.
+A chat format determines the tokens around messages. Special tokens are inserted as ids and
+everything else is encoded as plain text, so that no text from a game or a model can pass for a
+special token.
 """
 
 import itertools
@@ -25,7 +26,7 @@ from agentrl.types import Image, Message
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# End of a thought that is empty: the text after an opened `<think>`, as templates write it.
+# End of an empty thought, as templates write it after an opened `<think>`.
 _END_OF_EMPTY_THOUGHT = "\n</think>\n\n"
 
 
@@ -35,13 +36,14 @@ class ChatEncoder:
     Args:
         path: the model's folder.
         image_size: [width, height] that images are scaled to; None keeps their aspect ratio.
-        max_pixels: limits the area of images where no size is given.
+        max_pixels: limits the area of images if no size is given.
         adapter: `model.adapter`.
         chat: `model.chat`.
         chat_options: `model.chat_options`.
 
     Raises:
-        ConfigError: the model has no tokenizer.json, or does not fit the adapter or the format.
+        ConfigError: the model has no tokenizer.json, or does not fit the adapter or the chat
+            format.
     """
 
     def __init__(
@@ -80,7 +82,8 @@ class ChatEncoder:
             names |= self.chat_format.protected
             self._markers = re.compile("|".join(re.escape(n) for n in sorted(names)) or r"(?!)")
             self._closing = self.ids(self.chat_format.closing())
-            # Messages of one image and the same text, which many environments have in every turn.
+            # Cache the ids of messages: many environments send one image with the same text every
+            # turn.
             self._question_ids = lru_cache(maxsize=256)(
                 lambda role, parts: self.ids(
                     self._with_margins(self.chat_format.following(role, parts))
@@ -88,34 +91,34 @@ class ChatEncoder:
             )
 
     def single_tokens(self, texts: Iterable[str]) -> tuple[int, ...]:
-        """The ids of those texts that are one token of the model, such as `</tool_call>`."""
+        """Return the ids of texts that are single tokens of the model, such as `</tool_call>`."""
         ids = map(self._tokenizer.token_to_id, texts)
         return tuple(id for id in ids if id is not None)
 
     def seen_size(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Width and height at which the model sees an image of this width and height."""
+        """Return the width and height to which an image of this width and height is scaled."""
         blank = np.zeros((size[1], size[0], 3), np.uint8)
         seen = self.scale(blank)
         return seen.shape[1], seen.shape[0]
 
     def text_ids(self, text: str) -> tuple[int, ...]:
-        """The ids of plain text; text that looks like a special token stays text."""
+        """Encode plain text; text that looks like a special token stays text."""
         cuts = [0, *(match.start() + 1 for match in self._markers.finditer(text)), len(text)]
         pieces = [text[a:b] for a, b in itertools.pairwise(cuts)]
         encode = self._tokenizer.encode
         return tuple(id for piece in pieces for id in encode(piece, add_special_tokens=False).ids)
 
     def rendered_ids(self, text: str) -> tuple[int, ...]:
-        """The ids of a text that a chat template has rendered, special tokens included."""
+        """Encode a text rendered by a chat template, including its special tokens."""
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def document_ids(self, text: str) -> tuple[int, ...]:
-        """The ids of a text as the tokenizer itself encodes it, and the token that ends one."""
+        """Encode a text as the tokenizer does by default, followed by its end token."""
         ids = tuple(self._tokenizer.encode(text).ids)
         return ids if ids[-1:] == (self._text_end_id,) else (*ids, self._text_end_id)
 
     def ids(self, pieces: Iterable[Piece]) -> tuple[int, ...]:
-        """The ids of pieces; neighboring texts are encoded as one."""
+        """Encode pieces; neighboring texts are encoded as one."""
         found: list[int] = []
         for is_text, run in itertools.groupby(pieces, key=lambda piece: isinstance(piece, str)):
             if is_text:
@@ -128,23 +131,23 @@ class ChatEncoder:
     def text(self, token_ids: Sequence[int]) -> str:
         """Decode the ids of a reply, without special tokens.
 
-        A thought that the prompt has opened is part of the text.
+        A thought opened by the prompt is part of the text.
         """
         text = str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
         return self.chat_format.reply_prefix + text
 
     def scale(self, image: Image) -> Image:
-        """An image as the model sees it."""
+        """Scale an image for the model."""
         return self.model_adapter.scale(image, self._image_size, self._max_pixels)
 
     def content(
         self, message: Message, scale: Callable[[Image], Image] | None = None
     ) -> tuple[tuple[Piece, ...], tuple[Image, ...]]:
-        """The parts of a message, and its images as the model sees them.
+        """Return a message's parts, and its images scaled for the model.
 
         Args:
-            message: with its images.
-            scale: in place of `scale`, such as one that remembers images.
+            message: the message with its images.
+            scale: replaces the method `scale`, for example with a function that caches images.
         """
         first, *texts = message.split_at_images()
         adapter = self.model_adapter
@@ -157,7 +160,7 @@ class ChatEncoder:
     def first_prompt(
         self, system: str, role: str, parts: Sequence[Piece] | None
     ) -> tuple[tuple[Piece, ...], bool]:
-        """The prompt of one message, for `ids`.
+        """Return the prompt of one message, as pieces for `ids`.
 
         Args:
             system: the system message; may be empty.
@@ -165,18 +168,18 @@ class ChatEncoder:
             parts: the message's content, see `content`; None leaves the message out.
 
         Returns:
-            all of it and True; or, if the ids of `question` can follow, what precedes them and
-            False.
+            The whole prompt and True; or, if the ids of `question` can complete it, the pieces
+            before them and False.
         """
         whole = self._with_margins(self.chat_format.first(system, role, parts or ()))
         later = self._with_margins(self.chat_format.following(role, parts or ()))
         start = len(whole) - len(later)
-        # Texts on both sides of a boundary could become other tokens together.
+        # Texts on both sides of a boundary could be tokenized differently when joined.
         joined = start < 0 or whole[start:] != later or isinstance(later[0], str)
         return (whole, True) if joined else (whole[:start], False)
 
     def question(self, role: str, parts: Sequence[Piece] | None) -> tuple[int, ...]:
-        """The ids of a message after a reply, and the header of the reply to it."""
+        """Encode a message that follows a reply, and the header of the next reply."""
         if parts is None and (opening := self.chat_format.opening()):
             return self.ids(opening)
         return self._question_ids(role, tuple(parts or ()))
@@ -184,14 +187,14 @@ class ChatEncoder:
     def past_turn(
         self, system: str | None, role: str, parts: Sequence[Piece], reply: str
     ) -> tuple[int, ...]:
-        """The ids of a message and of a reply to it that was not sampled, up to the next message.
+        """Encode a message and a reply that was not sampled, up to the next message.
 
         Args:
-            system: the system message, which may be empty, of a first message; None for a later
-                one.
+            system: for the first message, the system message, which may be empty; None for later
+                messages.
             role: the message's role.
             parts: the message's content, see `content`.
-            reply: its text.
+            reply: the reply's text.
         """
         pieces = self._past_turn(system, role, parts, reply)
         return self.ids(self._with_margins(pieces)) + self._closing
@@ -199,17 +202,17 @@ class ChatEncoder:
     def _past_turn(
         self, system: str | None, role: str, parts: Sequence[Piece], reply: str
     ) -> tuple[Piece, ...]:
-        """A message and a reply as `past_turn` encodes them, up to the end token."""
+        """Encode a message and a reply as in `past_turn`, up to the end token."""
         chat = self.chat_format
         prompt = chat.following(role, parts) if system is None else chat.first(system, role, parts)
         return (*chat.before_past_reply(prompt), chat.past_reply(reply), self.end_id)
 
     def results(self, results: Sequence[str]) -> tuple[int, ...]:
-        """The ids of several results of tools after a reply, and the header of the next reply."""
+        """Encode several tool results that follow a reply, and the header of the next reply."""
         return self.ids(self.chat_format.results(results))
 
     def _with_margins(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-        """The pieces with the text that the model's processor adds around images."""
+        """Add the text that the model's processor puts around images."""
         before, after = self.model_adapter.image_margins
         if not before and not after:
             return tuple(pieces)
@@ -217,23 +220,23 @@ class ChatEncoder:
         return tuple(piece for wide in widened for piece in wide)
 
     def opening(self) -> tuple[int, ...]:
-        """The header of a reply, which is also the shortest prompt."""
+        """Encode the header of a reply, which is also the shortest prompt."""
         return self.question("user", None)
 
     def closing(self, reply_ids: Sequence[int]) -> tuple[int, ...]:
-        """The tokens between a reply and the next message."""
+        """Return the tokens between a reply and the next message."""
         ended = bool(reply_ids) and reply_ids[-1] == self.end_id
         return self._closing if ended else (self.end_id, *self._closing)
 
     @property
     def query_format(self) -> QueryFormat:
-        """The model's format for reward functions that get whole texts."""
+        """Return the model's format for reward functions that receive whole texts."""
         return QueryFormat(
             prompt=self._prompt_text, end=str(self._tokenizer.id_to_token(self.end_id))
         )
 
     def _prompt_text(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """A prompt as text, with special tokens and `<image>` for each image."""
+        """Render a prompt as text, with special tokens and `<image>` for each image."""
         chat, pieces = self.chat_format, list[Piece]()
         system = "".join(one["content"] for one in messages if one["role"] == "system")
         *past, last = (one for one in messages if one["role"] != "system")
@@ -248,13 +251,13 @@ class ChatEncoder:
         for piece in pieces:
             ids = piece if isinstance(piece, tuple) else (piece,)
             texts += [i if isinstance(i, str) else str(self._tokenizer.id_to_token(i)) for i in ids]
-        # Replies begin with it, see `text`.
+        # Replies begin with the prefix; see `text`.
         return "".join(texts).removesuffix(chat.reply_prefix)
 
     def reply_ids(self, reply: str) -> tuple[int, ...]:
-        """The ids of a reply with its end token, as if it were sampled.
+        """Encode a reply with its end token, as if it had been sampled.
 
-        Where the prompt opens a thought, a reply without one closes it first.
+        If the prompt opens a thought and the reply has no thought, the reply closes it first.
         """
         opened = self.chat_format.reply_prefix.strip()
         if opened and reply.startswith(opened):
@@ -265,7 +268,7 @@ class ChatEncoder:
 
 
 def _open_format(model: ChatModel, name: str) -> ChatFormat:
-    """The format that `model.chat` selects; `auto` takes ChatML if the model has no template."""
+    """Open the format selected by `model.chat`; `auto` falls back to ChatML without a template."""
     if name == "auto":
         name = "template" if chat_template(model.path) else "chatml"
     found: ChatFormat = CHAT.resolve(name).open(model)
@@ -280,14 +283,14 @@ def _open_tokenizer(path: Path) -> "Tokenizer":
 
 
 def _vocab_size(path: Path) -> int:
-    """Tokens of the model, which may be more than those of its tokenizer; 0 if it is not known."""
+    """Return the model's vocabulary size, which may exceed the tokenizer's; 0 if unknown."""
     config = read_json(path / "config.json")
     parts = [config, *(part for part in config.values() if isinstance(part, dict))]
     return max((part["vocab_size"] for part in parts if part.get("vocab_size")), default=0)
 
 
 def _eos_token_ids(path: Path, end_id: int) -> tuple[int, ...]:
-    """The tokens that end a reply: the format's, and those of the model's generation config."""
+    """Return the tokens that end a reply, from the format and the model's generation config."""
     named: int | list[int] = []
     if (path / "generation_config.json").is_file():
         named = read_json(path / "generation_config.json").get("eos_token_id") or []

@@ -1,4 +1,4 @@
-"""The interface of chat formats: how messages become a prompt."""
+"""The interface of chat formats, which turn messages into prompts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from agentrl.data.chat_messages import ToolCall
 from agentrl.errors import ConfigError
 
 Piece = str | int | tuple[int, ...]
-"""Part of a prompt: text, which is encoded as plain text, whatever it contains; the id of a special
-token; or the ids of an image."""
+"""Part of a prompt: text, which is always encoded as plain text; the id of a special token; or the
+ids of an image."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -23,14 +23,14 @@ class ChatModel:
     path: Path
     """The model's folder."""
     token_ids: Mapping[str, int]
-    """The tokens that the tokenizer finds before all others, by their text; without white space."""
+    """Tokens that the tokenizer matches before all others, by text; without white space."""
     image_text: str
-    """Text that the model's chat template writes for an image; empty without vision."""
+    """Text that the model's chat template writes for an image; empty for models without vision."""
     options: Mapping[str, Any]
     """`model.chat_options`."""
 
     def split(self, text: str) -> tuple[Piece, ...]:
-        """The format's own text, with tokens of `token_ids` as ids."""
+        """Split the format's own text, replacing the tokens in `token_ids` by their ids."""
         pieces: list[Piece] = []
         names = sorted(self.token_ids, key=len, reverse=True)
         while text:
@@ -45,32 +45,32 @@ class ChatModel:
 
 
 class ChatFormat(ABC):
-    """How the messages of a conversation become a prompt, message by message.
+    """Turns the messages of a conversation into a prompt, message by message.
 
-    A prompt is the first message, the sampled reply, the next message, the next reply and so on.
-    Replies are inserted with the ids that were sampled, so a format writes only what stands
+    A prompt consists of the first message, the sampled reply, the next message, the next reply and
+    so on. Replies are inserted with the ids that were sampled, so a format writes only the text
     around them.
     """
 
     end_id: int
     """The token that ends a reply."""
     reply_prefix: str = ""
-    """Text at the end of a prompt that belongs to the reply, such as an opened `<think>`."""
+    """Text at the end of a prompt that counts as part of the reply, such as an opened `<think>`."""
     protected: frozenset[str] = frozenset()
-    """Texts of tokens that mark turns: messages that contain them keep them as plain text."""
+    """Texts of tokens that mark turns, which stay plain text when they occur in messages."""
 
     @classmethod
     @abstractmethod
     def open(cls, model: ChatModel) -> Self:
-        """The format of a model.
+        """Open the format for a model.
 
         Raises:
-            ConfigError: the model does not fit it.
+            ConfigError: the model does not fit the format.
         """
 
     @abstractmethod
     def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """A prompt of one message, from the start of the conversation to the start of the reply.
+        """Write the prompt of one message, from the start of the conversation to that of the reply.
 
         Args:
             system: the system message; may be empty.
@@ -80,7 +80,7 @@ class ChatFormat(ABC):
 
     @abstractmethod
     def following(self, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """A later message, from the end of the previous reply to the start of the next one.
+        """Write a later message, from the end of the previous reply to the start of the next reply.
 
         Args:
             role: the message's role.
@@ -88,24 +88,24 @@ class ChatFormat(ABC):
         """
 
     def before_past_reply(self, prompt: Sequence[Piece]) -> tuple[Piece, ...]:
-        """Return a prompt of `first` or `following` with the header of a reply that is known.
+        """Return a prompt from `first` or `following` with the header of a past reply.
 
-        A chat template may open a thought for the next reply, but not for past ones.
+        A chat template may open a thought for the next reply but not for past replies.
         """
         return tuple(prompt)
 
     def past_reply(self, text: str) -> str:
-        """Return the text of a reply that was not sampled as it stands before later messages.
+        """Return the text that later prompts show for a reply that was not sampled.
 
-        A chat template may leave out its thoughts.
+        A chat template may leave out the reply's thoughts.
         """
         return text
 
     def results(self, results: Sequence[str]) -> tuple[Piece, ...]:
-        """Several results of tools, from the end of the previous reply to the start of the next.
+        """Write several tool results, from the end of the previous reply to the start of the next.
 
         Raises:
-            ConfigError: the format does not write them.
+            ConfigError: the format does not support several results in a row.
         """
         raise ConfigError(
             f"{type(self).__name__} does not write several results of tools in a row: join them "
@@ -113,14 +113,15 @@ class ChatFormat(ABC):
         )
 
     def with_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> str:
-        """Return the system message with the definitions of functions in it.
+        """Add the definitions of functions to the system message.
 
         Args:
             system: the system message; may be empty.
-            tools: as OpenAI has them: `{type: function, function: {name, parameters, ...}}`.
+            tools: definitions in OpenAI's format, `{type: function, function: {name, parameters,
+                ...}}`.
 
         Raises:
-            ConfigError: the format has no place for them.
+            ConfigError: the format has no place for tools.
         """
         raise ConfigError(
             f"{type(self).__name__} has no place for tools: write their definitions into the "
@@ -131,16 +132,16 @@ class ChatFormat(ABC):
         """Return the text of a reply that calls functions after some text.
 
         Raises:
-            ConfigError: the format does not write calls.
+            ConfigError: the format does not write tool calls.
         """
         raise ConfigError(
             f"{type(self).__name__} does not write tool calls: write them into the reply's text"
         )
 
     def opening(self) -> tuple[Piece, ...]:
-        """The header of a reply, for prompts that leave out an earlier message.
+        """Return the header of a reply, for prompts that leave out the message before it.
 
-        If it is empty, an empty message takes the place of one that is left out.
+        If the header is empty, an empty message replaces the message that is left out.
         """
         return ()
 

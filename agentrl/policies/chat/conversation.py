@@ -1,4 +1,4 @@
-"""The token ids of one episode's prompts, with the history that `env.history` selects."""
+"""Token ids of an episode's prompts, with the history selected by `env.history`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,15 +13,16 @@ from agentrl.types import IMAGE, Image, Message, Prompt, is_final
 
 MEMORY = "memory"
 MAX_MEMORY_CHARS = 1000
-"""Longer memories are truncated, so that prompts do not grow without bound."""
+"""Maximum length of a memory. Longer memories are truncated, so that prompts cannot grow without
+bound."""
 _T = TypeVar("_T")
 
 
 class PromptHistory:
-    """Selects the messages of a prompt, and carries the model's memory from turn to turn.
+    """Selects a prompt's messages and carries the model's memory from turn to turn.
 
-    With a history that carries a memory, the text between `<memory>` and `</memory>` in a reply is
-    prepended to the following messages in the same tags, until another reply replaces it.
+    If the history has a memory, the text between `<memory>` and `</memory>` in a reply is
+    prepended, in the same tags, to the following messages until another reply replaces it.
     """
 
     def __init__(self, history: History | None) -> None:
@@ -34,7 +35,7 @@ class PromptHistory:
         return self._history.carries_memory
 
     def instructions(self, text: str) -> str:
-        """The system message with the memory's instructions; an empty one stays empty."""
+        """Add the memory's instructions to a system message; an empty message stays empty."""
         if not self.has_memory or not text:
             return text
         turns = self._history.turns
@@ -46,7 +47,7 @@ class PromptHistory:
         )
 
     def with_memory(self, message: Message) -> Message:
-        """A new message with the memory in front."""
+        """Prepend the memory to a new message."""
         if not self._memory:
             return message
         # Text written by the model must not pass for an image placeholder.
@@ -64,12 +65,12 @@ class PromptHistory:
         return self._history.turns is None and self._history.screens is None
 
     def visible(self, messages: Sequence[_T]) -> Sequence[_T]:
-        """The part of the conversation that a prompt contains."""
+        """Return the part of the conversation that a prompt contains."""
         turns = self._history.turns
         return messages if turns is None else messages[-turns:]
 
     def shown(self, message: Message, position: int, count: int) -> Message | None:
-        """A message as it appears in a prompt; None if its screen is left out with nothing else."""
+        """Return a message as a prompt shows it; None if only its screen is shown and left out."""
         if position == 0 and message.opening_text is not None:
             message = replace(message, text=message.opening_text)
         screens = self._history.screens
@@ -79,13 +80,13 @@ class PromptHistory:
         return replace(message, text=text, images=()) if text or not message.images else None
 
     def remember(self, reply: str) -> None:
-        """Update the memory from a reply, if it is carried."""
+        """Update the memory from a reply, if the history has a memory."""
         if self.has_memory:
             self._memory = extract_memory(reply, self._memory)
 
 
 def extract_memory(reply: str, before: str) -> str:
-    """The memory in a reply, or the previous one if the reply contains none."""
+    """Return the memory in a reply, or the previous memory if the reply has none."""
     try:
         return tag_content(reply, MEMORY).strip()[:MAX_MEMORY_CHARS]
     except ActionError:
@@ -97,20 +98,20 @@ class _Turn:
     """A message and the reply to it, as token ids."""
 
     message: Message
-    """With its images as the model sees them."""
+    """The message, with its images scaled for the model."""
     encoded: dict[tuple[str | None, bool], tuple[int, ...]] = field(default_factory=dict)
-    """The ids of the message, by its text in the prompt and whether it is the prompt's first."""
+    """Ids of the message, by its text in the prompt and whether it comes first there."""
     answer: tuple[int, ...] = ()
 
 
 class Conversation:
-    """One episode's messages and replies, as the model reads them.
+    """Messages and replies of one episode, encoded for the model.
 
     Args:
         encoder: encoder of the model.
         instructions: the system message; may be empty.
-        history: the part of the conversation in each prompt. If it is all of it, every prompt
-            extends the previous one and its reply.
+        history: part of the conversation in each prompt. With the whole conversation, every prompt
+            extends the previous prompt and its reply.
     """
 
     def __init__(
@@ -120,18 +121,18 @@ class Conversation:
         self._history = PromptHistory(history)
         self._system = self._history.instructions(instructions)
         self._start: tuple[tuple[Piece, ...], tuple[int, ...]] = (), ()
-        """Pieces before the first message of the last prompt, and their ids."""
+        """Pieces before the first message of the latest prompt, and their ids."""
         self._preceding = Prompt(token_ids=(), images=())
-        """The turns before the first message, which are in every prompt."""
+        """Turns before the first message, which are part of every prompt."""
         self._turns: list[_Turn] = []
         self._prompt = Prompt(token_ids=(), images=())
-        """The last one."""
+        """The latest prompt."""
         self._checked: tuple[tuple[int, ...], tuple[tuple[int, ...], ...]] = (), ()
-        """Tokens of a message, and shapes of its images, that are known to match."""
+        """Tokens of a message and shapes of its images that are known to match."""
         self._last_scaled: tuple[Image, Image] | None = None
-        """The last image that cannot change, and the same as the model sees it."""
+        """The latest immutable image, and its scaled version."""
         self._has_images_at_edges = False
-        """Whether image tokens of two messages may follow each other."""
+        """Whether image tokens of two messages may be adjacent."""
 
     def observe(self, message: Message) -> Prompt:
         """Add a message and return the prompt for the reply to it."""
@@ -144,7 +145,7 @@ class Conversation:
         return self._next_prompt()
 
     def observe_results(self, results: Sequence[str]) -> Prompt:
-        """Add several results of tools that follow a reply; return the prompt for the next one."""
+        """Add several tool results that follow a reply; return the prompt for the next reply."""
         assert self._turns, "results follow a reply"
         message = Message(role="tool", text="\n\n".join(results))
         turn = _Turn(message=message)
@@ -158,7 +159,7 @@ class Conversation:
         start = 0
         if len(self._turns) > 1:
             self._check(self._turns[-2].answer, ())
-            # The last prompt and the reply to it are the beginning of this one.
+            # This prompt begins with the previous prompt and its reply.
             if self._history.is_complete:
                 start = len(turns) - 1
                 token_ids = self._prompt.token_ids + self._turns[-2].answer
@@ -168,14 +169,14 @@ class Conversation:
             is_first = position == 0 and not self._preceding.token_ids
             token_ids += self._question(turn, shown, is_first=is_first) + turn.answer
             images += turn.message.images if shown is not None and shown.images else ()
-        # Parts that were valid alone may have joined into one run of image tokens.
+        # Image tokens at the edges of valid parts may have joined into one run.
         if self._has_images_at_edges:
             self._encoder.model_adapter.collapse_image_tokens(token_ids, images)
         self._prompt = Prompt(token_ids=token_ids, images=images)
         return self._prompt
 
     def _past_turns(self, messages: Sequence[Message]) -> Prompt:
-        """Encode the questions and replies that precede the first message."""
+        """Encode the questions and replies before the first message."""
         token_ids: tuple[int, ...] = ()
         images: tuple[Image, ...] = ()
         for asked, reply in zip(messages[::2], messages[1::2], strict=True):
@@ -188,7 +189,7 @@ class Conversation:
         return Prompt(token_ids=token_ids, images=images)
 
     def _check(self, token_ids: tuple[int, ...], images: Sequence[Image]) -> None:
-        """Check that a part of a prompt has the tokens of its images and no others."""
+        """Check that the image tokens in part of a prompt match its images."""
         adapter = self._encoder.model_adapter
         if images or adapter.image_token_id in token_ids:
             adapter.collapse_image_tokens(token_ids, images)
@@ -196,7 +197,7 @@ class Conversation:
             self._has_images_at_edges |= adapter.image_token_id in edges
 
     def _question(self, turn: _Turn, shown: Message | None, *, is_first: bool) -> tuple[int, ...]:
-        """The ids of a message as it is shown, and of the header of the reply to it."""
+        """Encode a message as the prompt shows it, and the header of its reply."""
         key = None if shown is None else shown.text, is_first
         if key not in turn.encoded:
             parts: tuple[Piece, ...] | None = None
@@ -207,7 +208,7 @@ class Conversation:
             role = turn.message.role
             if is_first:
                 start, is_whole = self._encoder.first_prompt(self._system, role, parts)
-                # The same in each prompt whose first message changes, as in a window.
+                # Cache these: they stay the same when the first message changes, as in a window.
                 if start != self._start[0]:
                     self._start = start, self._encoder.ids(start)
                 ids = self._start[1]
@@ -215,7 +216,8 @@ class Conversation:
             else:
                 ids = self._encoder.question(role, parts)
             images = turn.message.images if shown is not None and shown.images else ()
-            # Successive screens often have the same tokens.
+            # Skip the check if tokens and shapes are unchanged, as is common for successive
+            # screens.
             form = ids, tuple(image.shape for image in images)
             if form != self._checked:
                 self._check(ids, images)
@@ -224,7 +226,7 @@ class Conversation:
         return turn.encoded[key]
 
     def _scaled(self, image: Image) -> Image:
-        """An image as the model sees it; of an unchanged screen, the same array again."""
+        """Scale an image for the model; return the same array again for an unchanged screen."""
         if not is_final(image):
             return self._encoder.scale(image)
         if self._last_scaled is None or self._last_scaled[0] is not image:
@@ -236,6 +238,6 @@ class Conversation:
         assert self._turns, "there is no message to answer"
         assert not self._turns[-1].answer, "the last message is already answered"
         self._turns[-1].answer = (*reply_ids, *self._encoder.closing(reply_ids))
-        # Without a memory, decoding the reply would be wasted time.
+        # Decode the reply only if a memory has to be read from it.
         if self._history.has_memory:
             self._history.remember(self._encoder.text(reply_ids))

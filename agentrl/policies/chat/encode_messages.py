@@ -1,4 +1,4 @@
-"""Encode conversations and texts that were not sampled, as if their replies were."""
+"""Encode conversations and texts that were not sampled as if they had been."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,20 +20,20 @@ def encode_messages(
     index: int = 0,
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> TokenSequence:
-    """Encode a conversation as the model reads it.
+    """Encode a conversation for the model.
 
-    Messages of the same role that follow each other are joined, except results of tools, which
-    stay apart. What follows the last reply is left out.
+    Consecutive messages of the same role are joined, except tool results, which stay separate.
+    Messages after the last reply are left out.
 
     Args:
-        messages: of system, user, assistant and tool.
-        images: uint8[H, W, 3], one for each `<image>` in them.
-        encoder: of the model.
-        index: of the conversation in its batch.
-        tools: definitions of functions, as OpenAI has them.
+        messages: messages of the roles system, user, assistant and tool.
+        images: uint8[H, W, 3], one for each `<image>` in the messages.
+        encoder: encoder of the model.
+        index: index of the conversation in its batch.
+        tools: definitions of functions, in OpenAI's format.
 
     Raises:
-        BadRow: the model's chats cannot express it.
+        BadRow: the model's chat format cannot express the conversation.
     """
     system, said = alternating(messages)
     if IMAGE in system:
@@ -63,7 +63,7 @@ def encode_messages(
         start, token_ids = len(prompt.token_ids), prompt.token_ids + reply
         positions += range(start, len(token_ids))
         turns += [turn] * len(reply)
-    # A conversation that ends with a question leaves out that question's images.
+    # If the conversation ends with a question, the question and its images are left out.
     if next(left, None) is not None and len(said) % 2 == 0:
         raise BadRow(f"it has {len(images)} images, more than its messages show")
     return _as_sampled(token_ids, positions, turns, prompt.images, index)
@@ -75,7 +75,7 @@ def _written(
     answers: Sequence[ChatMessage],
     tools: Sequence[Mapping[str, Any]],
 ) -> tuple[str, list[str]]:
-    """The system message with definitions of functions, and replies with their calls, as text."""
+    """Write the system message with definitions of functions, and replies with their calls."""
     chat = encoder.chat_format
     try:
         return chat.with_tools(system, tools) if tools else system, [
@@ -93,7 +93,7 @@ def _as_sampled(
     images: tuple[Image, ...],
     index: int,
 ) -> TokenSequence:
-    """The tokens with some that count as sampled, with log-probability 0 and version 0."""
+    """Mark the tokens at `positions` as sampled, with log-probability 0 and version 0."""
     return TokenSequence(
         token_ids=token_ids,
         sampled_positions=tuple(positions),
@@ -106,10 +106,10 @@ def _as_sampled(
 
 
 def encode_text(text: str, encoder: ChatEncoder, index: int = 0) -> TokenSequence:
-    """Encode a text with its special tokens, and the end of a text; all tokens count as sampled.
+    """Encode a text with its special tokens and an end token; all tokens count as sampled.
 
     Raises:
-        BadRow: it has characters that cannot be encoded, or tokens of an image.
+        BadRow: the text has characters that cannot be encoded, or image tokens.
     """
     if encodable(text) != text:
         raise BadRow("it has characters that cannot be encoded, such as half of a surrogate pair")
@@ -121,12 +121,12 @@ def encode_text(text: str, encoder: ChatEncoder, index: int = 0) -> TokenSequenc
 
 
 def encode_prompt(encoder: ChatEncoder, system: str, messages: Sequence[Message]) -> Prompt:
-    """The prompt for a reply to the last of some messages.
+    """Encode the prompt for a reply to the last message.
 
     Args:
         encoder: encoder of the model.
         system: the system message; may be empty.
-        messages: questions and replies in turns, with their images; it begins and ends with a
+        messages: alternating questions and replies, with their images, starting and ending with a
             question. Replies (role `assistant`) are encoded as the chat template writes them.
     """
     *preceding, question = messages

@@ -1,4 +1,4 @@
-"""Compare prompts with those that transformers makes from the model's own chat template."""
+"""Compare our prompts with transformers' rendering of the model's own chat template."""
 
 import logging
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ from agentrl.types import IMAGE, Message, Prompt
 log = logging.getLogger(__name__)
 _SYSTEM, _REPLY = "Play the game.", "I wait."
 _TEXTS = ("What now?", "And now?")
-# Width and height of images whose tokens are compared.
+# Sizes (width, height) of the images whose tokens are compared.
 _SIZES = ((64, 64), (360, 800), (800, 360))
 _MAX_PIXELS = 200_000
-# Tokens that a message shows before and after the first difference.
+# Number of tokens that a message shows before and after the first difference.
 _AROUND = 12
 
 
 def check_template(encoder: ChatEncoder, path: Path, *, strict: bool = True) -> str:
-    """Encode a conversation as a job does, and by the model's own template.
+    """Encode a conversation as a job does and with the model's own template, and compare.
 
     Args:
         encoder: encoder of the model.
         path: the model's folder.
-        strict: whether a difference is an error; otherwise it is a warning.
+        strict: whether a difference is an error rather than a warning.
     """
     sees = encoder.model_adapter.image_token_id is not None
     import transformers
@@ -98,7 +98,7 @@ def check_image_tokens(encoder: ChatEncoder, processor: Any) -> None:
 
 
 def _own_prompts(encoder: ChatEncoder) -> tuple[Prompt, Prompt]:
-    """The prompts of a first and of a second message, between them a reply."""
+    """Encode a first message, a reply and a second message; return both prompts."""
     image = np.zeros((64, 64, 3), np.uint8)
     images = (image,) if encoder.model_adapter.image_token_id is not None else ()
     conversation = Conversation(encoder, _SYSTEM)
@@ -111,7 +111,7 @@ def _own_prompts(encoder: ChatEncoder) -> tuple[Prompt, Prompt]:
 
 
 class _TemplatePrompts:
-    """The same prompts as transformers makes them."""
+    """The same prompts, rendered by transformers."""
 
     def __init__(self, encoder: ChatEncoder, path: Path, processor: Any) -> None:
         self._encoder, self._processor = encoder, processor
@@ -121,12 +121,12 @@ class _TemplatePrompts:
         self._takes_parts = self._sees and takes_parts(self._template, self._variables)
 
     def prompts(self) -> tuple[list[int], list[int]]:
-        """The ids of the first prompt, and those from the end of the reply in the second one."""
+        """Return the first prompt's ids, and the second prompt's from the end of the reply."""
         question, again = (self._message("user", text) for text in _TEXTS)
         system, reply = self._message("system", _SYSTEM), self._message("assistant", _REPLY)
         try:
             first = self._render([system, question])
-        # Templates refuse a system message in many ways.
+        # Templates reject system messages with all kinds of errors.
         except Exception as error:
             log.debug("no system message: %s", error)
             question = self._message("user", f"{_SYSTEM}\n\n{_TEXTS[0]}")
@@ -150,7 +150,7 @@ class _TemplatePrompts:
 
     def _render(self, messages: Sequence[dict[str, Any]]) -> str:
         options = self._encoder.chat_model.options
-        # Our sandbox bounds time and length, which transformers does not.
+        # Our sandbox limits time and length; transformers does not.
         render(self._template, messages, {**self._variables, **options})
         dated = {"strftime_now": TODAY.strftime} if "strftime_now" in self._template else {}
         text = self._processor.apply_chat_template(

@@ -1,4 +1,4 @@
-"""Find a model's chat template, and render it in a sandbox as transformers does."""
+"""Find a model's chat template and render it in a sandbox, as transformers does."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models.model_adapter import read_json
 
 TODAY = datetime(2024, 7, 26)
-"""The date in templates that print today's: prompts must not depend on the day of a run."""
+"""Fixed date for templates that print today's: prompts must not depend on the day of a run."""
 MAX_CHARS = 10_000_000
 """Maximum length of a rendered conversation."""
 _TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -28,13 +28,13 @@ class _Generation(Extension):
     tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
-        """The content of the block."""
+        """Parse the block into its content."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 def chat_template(path: Path) -> str:
-    """The chat template in a model's folder; empty without one."""
+    """Read the chat template in a model's folder; empty if there is none."""
     if (path / "chat_template.jinja").is_file():
         return (path / "chat_template.jinja").read_text(encoding="utf-8")
     for name in ("chat_template.json", "tokenizer_config.json"):
@@ -50,7 +50,7 @@ def chat_template(path: Path) -> str:
 
 
 def template_variables(path: Path) -> dict[str, Any]:
-    """The variables that transformers passes to the chat template of a model's folder."""
+    """Read the variables that transformers passes to a model's chat template."""
     file = path / "tokenizer_config.json"
     settings = read_json(file) if file.is_file() else {}
     named = {name: settings.get(name) for name in _TOKENS}
@@ -69,17 +69,17 @@ def render(
     reply: bool = True,
     tools: Sequence[Mapping[str, Any]] | None = None,
 ) -> str:
-    """The text of a conversation.
+    """Render a conversation as text.
 
     Args:
         template: a chat template.
-        messages: with `role` and `content`.
-        variables: further variables of the template.
-        reply: whether a reply is to follow (`add_generation_prompt`).
+        messages: messages with `role` and `content`.
+        variables: additional template variables.
+        reply: whether to add the header of a reply (`add_generation_prompt`).
         tools: definitions of functions.
 
     Raises:
-        ConfigError: the template fails on these messages, or writes without end.
+        ConfigError: the template fails on these messages, or its output is too long.
     """
     texts, length = list[str](), 0
     try:
@@ -101,9 +101,9 @@ def render(
 
 
 def takes_parts(template: str, variables: Mapping[str, Any]) -> bool:
-    """Whether a template takes the content of a message as a list of texts and images.
+    """Whether a template takes a message's content as a list of texts and images.
 
-    Those of some models with vision take only a text, in which the image's own text stands.
+    The templates of some vision models take only a text that contains the image's own text.
     """
     parts = [{"type": "image"}, {"type": "text", "text": "qTEXTq"}]
     try:
@@ -118,7 +118,7 @@ def _compiled(template: str) -> Any:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
-    # As transformers has them: Jinja's own filter escapes HTML.
+    # Use transformers' version: Jinja's own filter escapes HTML.
     environment.filters["tojson"] = lambda value, **options: json.dumps(
         value, **({"ensure_ascii": False} | options)
     )

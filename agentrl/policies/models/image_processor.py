@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ProcessorAdapter(ModelAdapter):
-    """Tokens and tensors of an image are those of the model's processor, image by image."""
+    """Takes the tokens and tensors of each image from the model's processor."""
 
     vision_modules: ClassVar[tuple[str, ...]] = (
         "visual", "vision_tower", "vision_model", "vision_encoder", "multi_modal_projector",
@@ -32,8 +32,8 @@ class ProcessorAdapter(ModelAdapter):
     )  # fmt: skip
 
     normalizes_last: ClassVar[bool] = False
-    """Whether the image processor's last step is to normalize 8-bit values, so that it can be done
-    on another device. Not so if it pads the result."""
+    """Whether normalizing 8-bit values is the image processor's last step, so that it can run on
+    another device. False if the processor pads the result."""
 
     def __init__(self, path: Path) -> None:
         from transformers import AutoProcessor
@@ -66,7 +66,7 @@ class ProcessorAdapter(ModelAdapter):
         return cls(path)
 
     def _expanded(self, image: Image) -> str:
-        """Return the text that the processor writes for an image, instead of `image_text`."""
+        """Return the text that the processor writes in place of `image_text`."""
         return str(self._processor.replace_image_token(self._process([image]), 0))
 
     def _process(self, images: Sequence[Image], **changed: bool) -> Any:
@@ -75,7 +75,7 @@ class ProcessorAdapter(ModelAdapter):
         )
 
     def image_markup(self, image: Image) -> tuple[int, ...]:
-        """The tokens that the processor writes for an image, which depend on its size alone."""
+        """Return the tokens that the processor writes for an image, which depend on its size."""
         if image.shape not in self._markups:
             before, after = self.image_margins
             text = self._expanded(image).removeprefix(before).removesuffix(after)
@@ -84,20 +84,20 @@ class ProcessorAdapter(ModelAdapter):
         return self._markups[image.shape]
 
     def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
-        """Resize an image to a limited area; the processor resizes it again as the model needs."""
+        """Resize an image to a limited area; the processor then resizes it for the model."""
         size = (image.shape[1], image.shape[0])
         return resize_image(image, target_size(size, image_size, max_pixels, 1))
 
     def num_image_tokens(self, image: Image) -> int:
-        """Number of image tokens in the processor's markup."""
+        """Count the image tokens in the processor's markup."""
         return self.image_markup(image).count(self.image_token_id)
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
-        """The processor's tensors, and image_rows int64[images]: rows of pixel_values per image."""
+        """Return the processor's tensors, and image_rows int64[images], each image's rows."""
         return self._tensors(images) if images else {}
 
     def compact_pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
-        """The same, with 8-bit values if the processor normalizes them last."""
+        """Return the same tensors, with 8-bit values if the processor normalizes them last."""
         if not images or not self._can_normalize_later:
             return self.pixels(images)
         return self._tensors(images, do_rescale=False, do_normalize=False)
@@ -108,7 +108,7 @@ class ProcessorAdapter(ModelAdapter):
 
         found = dict(pixels)
         if found and self._can_normalize_later:
-            # float32[..., 3, H, W] of uint8[..., 3, H, W]; the rescaling is part of mean and std.
+            # uint8[..., 3, H, W] to float32; mean and std include the rescaling.
             values, processor = found["pixel_values"], self._processor.image_processor
             factor = processor.rescale_factor
             mean, std = (
@@ -126,7 +126,7 @@ class ProcessorAdapter(ModelAdapter):
     def _tensors(self, images: Sequence[Image], **changed: bool) -> dict[str, Tensor]:
         import torch
 
-        # How many tiles an image becomes depends on its size alone.
+        # An image's number of tiles depends only on its size.
         for image in images:
             if image.shape not in self._rows:
                 self._rows[image.shape] = len(self._process([image])["pixel_values"])
@@ -138,7 +138,7 @@ class ProcessorAdapter(ModelAdapter):
     def select_images(
         self, pixels: Mapping[str, Tensor], numbers: Sequence[int]
     ) -> dict[str, Tensor]:
-        """The tensors of some of the images."""
+        """Select the tensors of some of the images."""
         import torch
 
         rows = pixels["image_rows"]
@@ -152,12 +152,12 @@ class ProcessorAdapter(ModelAdapter):
         return found
 
     def encode_images(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
-        """The output of the vision tower, whose pooler_output becomes one entry per image."""
+        """Run the vision tower, merging pooler_output into one entry per image."""
         rows = pixels["image_rows"].tolist()
         given = {name: value for name, value in pixels.items() if name != "image_rows"}
         seen = model.get_image_features(**given, return_dict=True)
         self.joins_images: bool = not isinstance(seen.pooler_output, list | tuple)
-        # One entry for each tile.
+        # The model returned one entry per tile.
         if len(seen.pooler_output) != len(rows):
             tiles = seen.pooler_output.split(rows)
             seen.pooler_output = [own.flatten(0, 1) for own in tiles]
@@ -166,7 +166,7 @@ class ProcessorAdapter(ModelAdapter):
     def forward_inputs(
         self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
     ) -> dict[str, Tensor]:
-        """Ids, mask and the processor's tensors."""
+        """Return ids, mask and the processor's tensors."""
         inputs = {"input_ids": token_ids, "attention_mask": attention_mask.long()}
         pixels = self.pixels(images)
         pixels.pop("image_rows", None)

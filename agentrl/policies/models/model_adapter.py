@@ -1,6 +1,6 @@
-"""The interface to model families, and what their adapters share.
+"""The interface to model families, and functions that their adapters share.
 
-That is resizing images to the resolution of a model's input, and reading the files of its folder.
+The shared functions resize images to a model's input resolution and read files of its folder.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from agentrl.errors import ConfigError
 from agentrl.types import Image
 
 NO_FOREIGN_CODE: Any = {"local_files_only": True, "trust_remote_code": False}
-"""Arguments of each `from_pretrained`: without them, transformers asks whether to run code from the
-model's folder."""
+"""Arguments for every `from_pretrained`: without them, transformers asks whether to run code from
+the model's folder."""
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
 class ModelAdapter:
-    """How agentrl handles a model family: all that differs between families is here.
+    """How agentrl handles a model family; contains everything that differs between families.
 
-    The base class is that of a model without vision; a family with vision overrides what it says
-    about images. An adapter belongs to one model, whose folder `read` gets.
+    The base class handles models without vision; families with vision override the methods for
+    images. An adapter belongs to one model, which `read` opens from its folder.
     """
 
     model_types: ClassVar[tuple[str, ...]] = ()
-    """Values of `model_type` in config.json for which `model.adapter: auto` selects the class."""
+    """Values of `model_type` in config.json for which `model.adapter: auto` selects this class."""
     vision_modules: ClassVar[tuple[str, ...]] = ()
     """Names of the submodules and parameters that belong to the vision tower or its projector."""
     image_token_id: int | None = None
-    """Token that stands for an image or a part of it; None for a text-only model."""
+    """Token that stands for an image or part of an image; None for text-only models."""
     image_text: str = ""
     """Text that the model's chat template writes for an image."""
     image_margins: tuple[str, str] = ("", "")
     """Text that the model's processor adds before and after `image_markup`."""
     banned_token_ids: tuple[int, ...] = ()
-    """Image placeholders: a policy can never sample them, and no text can contain them."""
+    """Image placeholders, which a policy can never sample and text can never contain."""
     position_axes: int = 1
     """Dimensions of a position: 3 for M-RoPE (time, height, width)."""
     attends_within_images: bool = False
     """Whether the tokens of an image attend to each other in both directions."""
     patches_per_token: int = 1
-    """Tokens of the vision tower for each image token of the decoder."""
+    """Vision tower tokens per image token of the decoder."""
     joins_images: bool = False
     """Whether the decoder takes the features of all images as one tensor, not as a sequence."""
     runs_in_vllm: bool = True
     """Whether vLLM supports the family's models."""
     notes: tuple[str, ...] = ()
-    """Notes on what could not be derived from the model's files, for the plan."""
+    """Notes for the plan, on properties that could not be derived from the model's files."""
 
     @classmethod
     def read(cls, path: Path) -> ModelAdapter:
-        """The adapter of the model in a folder.
+        """Open the adapter for the model in a folder.
 
         Raises:
             ConfigError: a file of the model is missing or does not have the expected content.
@@ -69,7 +69,7 @@ class ModelAdapter:
         return cls()
 
     def image_markup(self, image: Image) -> tuple[int, ...]:
-        """The tokens of one scaled image, with its start and end tokens."""
+        """Return the tokens of a scaled image, including its start and end tokens."""
         raise _no_vision()
 
     def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
@@ -78,20 +78,20 @@ class ModelAdapter:
         Args:
             image: uint8[H, W, 3].
             image_size: target width and height; None keeps the aspect ratio.
-            max_pixels: limits the area where no size is given.
+            max_pixels: limits the area if no size is given.
         """
         raise _no_vision()
 
     def num_image_tokens(self, image: Image) -> int:
-        """Number of image tokens of one scaled image.
+        """Return the number of image tokens of a scaled image.
 
         Raises:
-            ValueError: its size is not one that `scale` returns.
+            ValueError: `scale` never returns an image of this size.
         """
         raise _no_vision()
 
     def collapse_image_tokens(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """The ids with one image token per image.
+        """Return the ids with one image token per image.
 
         Raises:
             ValueError: the runs of image tokens do not match the images.
@@ -112,15 +112,15 @@ class ModelAdapter:
         return collapsed
 
     def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """The ids that vLLM and SGLang expand to the prompt's, once they have seen the images."""
+        """Return ids that vLLM and SGLang, given the images, expand to the prompt's ids."""
         return self.collapse_image_tokens(token_ids, images)
 
     def positions(self, token_ids: Sequence[int], images: Sequence[Image]) -> NDArray[np.int64]:
-        """int64[..., L], the position ids of one sequence."""
+        """Return the position ids of one sequence, int64[..., L]."""
         return np.arange(len(token_ids))
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
-        """Keyword arguments of `get_image_features` that hold the images; {} without images."""
+        """Return the images as keyword arguments of `get_image_features`; {} without images."""
         if images:
             raise _no_vision()
         return {}
@@ -128,16 +128,16 @@ class ModelAdapter:
     def compact_pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
         """Return compact tensors that `expand_pixels` converts to `pixels` on any device.
 
-        A family whose processor ends with a linear function of 8-bit values returns
-        those values: less work here, and fewer bytes.
+        A family whose processor ends with a linear function of 8-bit values returns those values,
+        which saves work here and bytes in transit.
         """
         return self.pixels(images)
 
     def expand_pixels(self, pixels: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """`pixels` of the same images, on the same device.
+        """Convert compact tensors to `pixels` of the same images, on the same device.
 
         Args:
-            pixels: from `compact_pixels`, or some of its images.
+            pixels: result of `compact_pixels`, or of `select_images` applied to it.
         """
         return dict(pixels)
 
@@ -147,27 +147,28 @@ class ModelAdapter:
         """Return the keyword arguments for some of the images, in the given order.
 
         Args:
-            pixels: from `pixels` or `compact_pixels`.
-            numbers: of the images.
+            pixels: result of `pixels` or `compact_pixels`.
+            numbers: indices of the images.
         """
         raise _no_vision()
 
     def encode_images(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
-        """The output of the vision tower for images.
+        """Run the vision tower on images.
 
         Args:
             model: the Hugging Face model without its output head.
-            pixels: as `pixels` returns them.
+            pixels: result of `pixels`.
 
         Returns:
-            transformers' output; its `pooler_output` has one entry [tokens, hidden] per image.
+            The output in transformers' format; `pooler_output` has one entry [tokens, hidden] per
+            image.
         """
         return model.get_image_features(**pixels, return_dict=True)
 
     def forward_inputs(
         self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
     ) -> dict[str, Tensor]:
-        """Keyword arguments of the whole model's forward.
+        """Return keyword arguments for the whole model's forward.
 
         Args:
             token_ids: int64[B, L].
@@ -178,11 +179,11 @@ class ModelAdapter:
         return inputs | self.pixels(images)
 
     def processor_arguments(self) -> dict[str, Any]:
-        """Arguments with which the model's own processor takes images as `scale` returns them."""
+        """Return arguments with which the model's own processor accepts images from `scale`."""
         return {}
 
     def engine_arguments(self) -> dict[str, Any]:
-        """Arguments that vLLM needs for this model, unless `rollout.engine_kwargs` has them."""
+        """Return vLLM arguments for this model; `rollout.engine_kwargs` can override them."""
         if self.image_token_id is None:
             return {}
         return {
@@ -191,14 +192,14 @@ class ModelAdapter:
         }
 
     def prepare(self, model: nn.Module) -> None:
-        """Change a loaded Hugging Face model in place, for speed; its results stay equal."""
+        """Change a loaded Hugging Face model in place, for speed, without changing its results."""
 
     def is_vision(self, name: str) -> bool:
-        """True for the dotted name of a module or parameter of the vision tower."""
+        """Whether a dotted name refers to a module or parameter of the vision tower."""
         return any(part in self.vision_modules for part in name.split("."))
 
     def blocks(self, model: nn.Module) -> Iterator[nn.Module]:
-        """The decoder's blocks, which FSDP gathers one at a time: the longest list of modules."""
+        """Return the decoder's blocks, its longest list of modules, for FSDP to gather singly."""
         from torch import nn
 
         stacks = [
@@ -209,13 +210,13 @@ class ModelAdapter:
         yield from max(stacks, key=len, default=nn.ModuleList())
 
     def tensor_plan(self, model: Any) -> dict[str, str]:
-        """The style of tensor parallelism of each kind of module, by its name (transformers)."""
+        """Return transformers' tensor parallelism style for each kind of module, by name."""
         return dict(model.tp_plan)
 
     def logits(self, model: Any, hidden: Tensor) -> Tensor:
-        """float32[..., V], as the whole model computes them from its last hidden states.
+        """Compute logits, float32[..., V], from the model's last hidden states.
 
-        Besides the output head, that is a cap or a factor that the model's configuration names.
+        This applies the output head and any cap or factor in the model's configuration.
         """
         settings = model.config.get_text_config()
         logits: Tensor = model.get_output_embeddings()(hidden).float()
@@ -235,16 +236,16 @@ def _no_vision() -> ValueError:
 def target_size(
     size: tuple[int, int], image_size: tuple[int, int] | None, max_pixels: int, side: int
 ) -> tuple[int, int]:
-    """The width and height that an image is resized to.
+    """Return the width and height that an image is resized to.
 
     Args:
         size: the image's own width and height.
         image_size: requested width and height; None keeps the aspect ratio.
-        max_pixels: limits the area where no size is requested.
-        side: side of a token in pixels; both results are multiples of it, at least one token.
+        max_pixels: limits the area if no size is requested.
+        side: side of a token in pixels; width and height become positive multiples of it.
 
     Returns:
-        width and height.
+        Width and height.
     """
     width, height = image_size or size
     shrink = 1.0 if image_size else min(1.0, math.sqrt(max_pixels / (width * height)))
@@ -258,10 +259,10 @@ def target_size(
 
 
 def resize_image(image: Image, size: tuple[int, int]) -> Image:
-    """Resize an image by area averaging; always a new array, as environments reuse their buffers.
+    """Resize an image by area averaging. Returns a new array: environments reuse their buffers.
 
-    OpenCV is fast at halving, so a large image is halved first: that takes a third of the time for
-    a screen of 720x1280.
+    OpenCV is fast at halving, so large images are halved first, which takes a third of the time for
+    a 720x1280 screen.
     """
     width, height = size
     while image.shape[1] >= 4 * width and image.shape[0] >= 4 * height:
@@ -278,7 +279,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file of a model's folder.
 
     Raises:
-        ConfigError: it is missing or cannot be read.
+        ConfigError: the file is missing or cannot be read.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -292,10 +293,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def image_settings(path: Path) -> dict[str, Any]:
-    """The image processor's settings of a model's folder.
+    """Read the image processor's settings from a model's folder.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: the folder has no image processor settings.
     """
     shared = path / "processor_config.json"
     if not (path / "preprocessor_config.json").is_file() and shared.is_file():
@@ -306,6 +307,6 @@ def image_settings(path: Path) -> dict[str, Any]:
 
 
 def added_tokens(path: Path) -> dict[str, int]:
-    """The tokens that the tokenizer of a model's folder finds before all others, by their text."""
+    """Read the tokens that a model's tokenizer matches before all others, by text."""
     added = read_json(path / "tokenizer.json").get("added_tokens", [])
     return {str(token["content"]): int(token["id"]) for token in added}

@@ -1,4 +1,4 @@
-"""Choose the adapter of a model, and load the model with its weights or on the meta device."""
+"""Choose a model's adapter, and load the model with its weights or on the meta device."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 SCORE = "score.weight"
-"""The scalar head of a reward model, as transformers names it in models for classification."""
-# The family of models that no other family names.
+"""Name of a reward model's scalar head, as in transformers' classification models."""
+# Fallback family, for models that no other family names.
 _OTHER = "generic"
 
 
 def adapter_for(path: Path, name: str = "auto") -> ModelAdapter:
-    """The adapter of the model in a folder.
+    """Open the adapter for the model in a folder.
 
     Args:
         path: a folder in the Hugging Face format.
-        name: `model.adapter`; `auto` chooses by the folder's config.json.
+        name: `model.adapter`; `auto` selects it from the folder's config.json.
 
     Raises:
         ConfigError: the folder has no model, or the adapter cannot be used with it.
@@ -38,7 +38,7 @@ def adapter_for(path: Path, name: str = "auto") -> ModelAdapter:
 
 
 def family_of(path: Path, name: str = "auto") -> type[ModelAdapter]:
-    """The class of the adapter, which needs only a config.json; see `adapter_for`."""
+    """Return the adapter's class, reading only config.json; see `adapter_for`."""
     config = read_json(path / "config.json")
     if name != "auto":
         named: type[ModelAdapter] = MODEL.resolve(name)
@@ -63,7 +63,7 @@ def load_model(
 
     Args:
         path: a folder in the Hugging Face format.
-        model_adapter: adapter of the model's family; None chooses it.
+        model_adapter: adapter of the model; None selects it automatically.
         dtype: `float32` or `bfloat16`.
         attention: `auto` uses flash-attn if it is installed and there is a GPU, else SDPA; a model
             that caps its attention logits gets `eager`, as SDPA would leave the cap out. `flex`
@@ -108,7 +108,7 @@ def load_reward_model(path: Path, *, dtype: str = "float32", device: str = "cpu"
 
 
 def load_on_meta(path: Path) -> nn.Module:
-    """Build a model on the meta device: parameter names and shapes without weights."""
+    """Build a model on the meta device, with parameter names and shapes but no weights."""
     loader = _loader(path)
     import torch
     from transformers import AutoConfig
@@ -129,13 +129,13 @@ def load_headers(
     attention: str = "auto",
     headless: bool = False,
 ) -> nn.Module:
-    """Load a model whose parameters stay on the meta device, but not its buffers.
+    """Load a model with its parameters, but not its buffers, on the meta device.
 
-    Names, shapes, dtypes and tied parameters are those that `load_model` gives.
+    Names, shapes, dtypes and tied parameters are the same as from `load_model`.
 
     Args:
         path: a folder in the Hugging Face format.
-        headers: a meta tensor for each weight in the model's files, under its name there.
+        headers: a meta tensor for each weight in the model's files, by its name there.
         dtype: see `load_model`.
         attention: see `load_model`.
         headless: whether the output head may be missing, as in a reward model.
@@ -167,8 +167,8 @@ def load_headers(
                 f"the model's files lack {len(missing)} weights, such as {missing[0]}. Download or "
                 "export the model again."
             )
-        # Buffers that the files do not hold, such as rotary frequencies, are computed as in
-        # from_pretrained, which skips this for modules that it has marked on the meta device.
+        # Compute buffers that are not in the files, such as rotary frequencies. from_pretrained
+        # does the same, but skips modules that it has marked on the meta device.
         model._move_missing_keys_from_meta_to_device(
             report["missing_keys"] & buffers, {"": "cpu"}, None, None
         )
@@ -180,7 +180,7 @@ def load_headers(
 
 
 def _silence_load_report() -> None:
-    """Keep transformers from warning of a missing output head."""
+    """Keep transformers from warning about a missing output head."""
     logging.getLogger("transformers.modeling_utils").addFilter(_is_not_load_report)
 
 
@@ -189,7 +189,7 @@ def _is_not_load_report(record: logging.LogRecord) -> bool:
 
 
 def _config_without_code(path: Path) -> dict[str, Any]:
-    """The config.json of a model's folder, checked to need no Python code of its own."""
+    """Read a model's config.json, and check that the model needs no Python code of its own."""
     config = read_json(path / "config.json")
     if "auto_map" in config:
         import transformers
@@ -203,7 +203,7 @@ def _config_without_code(path: Path) -> dict[str, Any]:
 
 
 def _loader(path: Path) -> Any:
-    """The transformers class that loads the model of a folder."""
+    """Return the transformers class that loads the model in a folder."""
     import transformers
 
     config = _config_without_code(path)
@@ -213,7 +213,7 @@ def _loader(path: Path) -> Any:
 
 
 def _caps_attention(config: Any) -> bool:
-    """Whether a model caps its attention logits, which SDPA leaves out."""
+    """Whether a model caps its attention logits, which SDPA does not support."""
     return getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
 
 
@@ -224,7 +224,7 @@ def _attention(attention: str, dtype: str, *, caps: bool = False) -> str:
             "out; use eager or flash_attention_2"
         )
     plain = "eager" if caps else "sdpa"
-    # The learner's own; transformers refuses it for some families.
+    # flex is the learner's own setting; transformers rejects it for some families.
     if attention == "flex":
         return plain
     if attention != "auto":
@@ -236,7 +236,7 @@ def _attention(attention: str, dtype: str, *, caps: bool = False) -> str:
 
 
 def check_weights(path: Path) -> None:
-    """Check by their headers that the safetensors files of a model's folder are complete."""
+    """Check, by reading headers, that the safetensors files of a model's folder are complete."""
     from safetensors import SafetensorError, safe_open
 
     for file in sorted(path.glob("*.safetensors")):

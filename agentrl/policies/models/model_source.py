@@ -1,4 +1,4 @@
-"""Resolve `model.path`: the tiny model, a local folder, or an id on the Hugging Face Hub."""
+"""Resolve `model.path`, which is `tiny`, a local folder, or an id on the Hugging Face Hub."""
 
 import os
 import re
@@ -19,12 +19,12 @@ from agentrl.policies.models.model_loading import SCORE, adapter_for, check_weig
 from agentrl.policies.models.stored_weights import open_files
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-# Timeout of the request that asks whether the hub has a model.
+# Timeout of the request that checks whether the hub has a model.
 _HUB_TIMEOUT_S = 10.0
 
 
 def check_model(model: ModelConfig) -> None:
-    """Validate the model settings without asking the hub or building a model.
+    """Validate the model settings without contacting the hub or building a model.
 
     Raises:
         ConfigError: the folder does not exist, lacks a model or has broken weights; the sizes of a
@@ -46,7 +46,7 @@ def check_model(model: ModelConfig) -> None:
 
 
 def attention_heads(model: ModelConfig) -> int | None:
-    """Attention heads per layer of the language model; None if unknown."""
+    """Return the language model's number of attention heads per layer; None if unknown."""
     if model.path == "tiny":
         return tiny_model.parse_sizes(model.tiny).heads
     if is_on_hub(model):
@@ -58,7 +58,7 @@ def attention_heads(model: ModelConfig) -> int | None:
 
 
 def model_origin(model: ModelConfig) -> tuple[str, dict[str, Any]]:
-    """Path and sizes that identify a model's origin. Call `check_model` first."""
+    """Return the path and sizes that identify a model's origin. Call `check_model` first."""
     if model.path != "tiny":
         return model.path, {}
     return model.path, asdict(tiny_model.parse_sizes(model.tiny))
@@ -77,7 +77,7 @@ def is_on_hub(model: ModelConfig) -> bool:
 
 
 def find_config(model: ModelConfig) -> Path:
-    """The folder with the config.json of a model that is not `tiny`. Call `check_model` first.
+    """Find the folder with config.json, for models other than `tiny`. Call `check_model` first.
 
     Raises:
         ConfigError: neither the Hugging Face Hub nor its local cache has the model, the Hub cannot
@@ -90,7 +90,7 @@ def find_config(model: ModelConfig) -> Path:
     with _hub_errors(model.path):
         file = try_to_load_from_cache(model.path, "config.json")
         if not isinstance(file, str):
-            # A single request fails fast: a download without a network retries for long.
+            # A single request fails fast; a download without a network would retry for a long time.
             HfApi().model_info(model.path, timeout=_HUB_TIMEOUT_S)
             file = hf_hub_download(model.path, "config.json")
     family_of(Path(file).parent, model.adapter)
@@ -98,12 +98,12 @@ def find_config(model: ModelConfig) -> Path:
 
 
 def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
-    """The folder of the configured model.
+    """Find, download or build the configured model.
 
     Args:
         model: `tiny` is built from the seed; a Hugging Face id is downloaded.
         seed: seed of the tiny model's weights.
-        tiny_folder: where a tiny model is built atomically, unless the folder exists.
+        tiny_folder: where to build a tiny model, atomically, unless the folder exists.
 
     Returns:
         A folder with config.json and weights.
@@ -123,14 +123,14 @@ def resolve_model(model: ModelConfig, seed: int, tiny_folder: Path) -> Path:
         return folder
     from huggingface_hub import snapshot_download
 
-    # Repositories often hold the same weights in other formats, too.
+    # Repositories often contain the same weights in other formats as well.
     wanted = ["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model"]
     with _hub_errors(model.path):
         return Path(snapshot_download(model.path, allow_patterns=wanted))
 
 
 def tokenizer_folder(model: ModelConfig, tiny_folder: Path) -> Path:
-    """The folder of a local model's configuration and tokenizer; a tiny one gets no weights.
+    """Return a local model's folder; for `tiny`, write only its configuration and tokenizer.
 
     Call `check_model` first.
     """
@@ -145,11 +145,11 @@ def _hub_errors(id: str) -> Iterator[None]:
 
     try:
         yield
-    # Connection errors are those of the HTTP library.
+    # The HTTP library raises its own connection errors.
     except Exception as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         what = f"it cannot be loaded from the Hugging Face Hub: {reason}"
-        # The hub has not answered.
+        # The hub did not answer.
         if not isinstance(error, HfHubHTTPError):
             what = f"the Hugging Face Hub cannot be reached: {reason}. Without a network, name a "
             what += "folder, or a model that is in the Hub's cache"

@@ -1,7 +1,7 @@
-"""The names of a model's weights in its files, which differ from those in memory for some families.
+"""Names of a model's weights in its files, which for some families differ from those in memory.
 
-transformers renames weights while it loads them, and joins those of experts. Files of the Hugging
-Face Hub keep the first form, which engines expect as well.
+transformers renames weights while loading them, and joins the weights of experts. Files on the
+Hugging Face Hub keep the original form, which engines expect as well.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from agentrl.policies.models.stored_weights import open_files, read_headers
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Part of the names of weights that transformers may transpose, without a trace in their shapes.
+# Marks the names of weights that transformers may transpose without changing their shape.
 _EXPERTS = ".experts."
 
 
 def as_stored(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights under the names, and in the form, that they have in a model's files."""
+    """Convert weights to the names and the form that they have in a model's files."""
     known = _stored_shapes(folder)
     if _are_plain(tensors, known):
         return dict(tensors)
@@ -34,18 +34,18 @@ def as_stored(folder: Path, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 class StoredForm:
-    """How the files of a trained model hold its weights: `as_stored`, with fixed buffers.
+    """How the files of a trained model store its weights: `as_stored`, plus fixed buffers.
 
     Args:
-        folder: the folder of the model that the run started from.
-        weights: all weights by their names in memory, of one dtype; may be on the meta device.
+        folder: folder of the model that the run started from.
+        weights: all weights by their names in memory, in one dtype; may be on the meta device.
     """
 
     def __init__(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
         self._folder = folder
         self._known = _stored_shapes(folder)
         model = None if _are_plain(weights, self._known) else _names(folder)
-        # Weights of the same group are joined or split together.
+        # Weights in the same group are joined or split together.
         self._group_of = _groups(model, weights)
         self._model = model if model is not None and model._weight_conversions else None
         self._sizes = defaultdict[str, int](int)
@@ -54,21 +54,21 @@ class StoredForm:
         self._buffers = list[str]()
         layout = dict(self.convert(weights.items()))
         self._dtype = next(iter(layout.values())).dtype
-        # Such as the mean of an audio encoder's input; or a tied head.
+        # What is left are buffers, such as the mean of an audio encoder's input, and tied heads.
         if left := self._known.keys() - layout.keys():
             buffers = {name for name, _ in _names(folder).named_buffers()}
             self._buffers = sorted(left & buffers)
         self.layout: dict[str, Tensor] = layout | {
             name: tensor.to("meta") for name, tensor in self._fixed_buffers()
         }
-        """All tensors in the files by name, in the order in which `convert` yields them; on the
-        meta device if the weights are."""
+        """All tensors in the files by name, in the order that `convert` yields them; on the meta
+        device if the weights are."""
 
     def convert(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """Convert weights one by one; holds only those of groups that are not complete yet.
+        """Convert weights one by one, holding only weights of incomplete groups.
 
         Args:
-            weights: all of them, in the order of the constructor's.
+            weights: all weights, in the same order as in the constructor.
         """
         pending: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for name, tensor in weights:
@@ -88,7 +88,7 @@ class StoredForm:
 
 
 def _are_plain(tensors: Mapping[str, Tensor], known: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether weights have the same form in the files, as far as shapes show without loading."""
+    """Whether weights have the same form in the files, judging by shapes alone."""
     return all(
         known.get(name) == tuple(tensor.shape) and _EXPERTS not in name
         for name, tensor in tensors.items()
@@ -96,7 +96,7 @@ def _are_plain(tensors: Mapping[str, Tensor], known: Mapping[str, tuple[int, ...
 
 
 def _groups(model: Any, weights: Iterable[str]) -> dict[str, str]:
-    """Return the name of the group that each weight is converted with, by weight."""
+    """Map each weight to the name of the group that it is converted with."""
     if model is None or not model._weight_conversions:
         return {name: name for name in weights}
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
@@ -115,7 +115,7 @@ def _reverted(
     from transformers.core_model_loading import revert_weight_conversion
 
     found: dict[str, Tensor] = revert_weight_conversion(model, weights)
-    # transformers transposes the experts of Qwen3-VL where it reads them, but not where it saves.
+    # transformers transposes Qwen3-VL's experts when loading but not when saving.
     for name, tensor in found.items():
         shape = known.get(name)
         if tensor.dim() == 3 and shape != tensor.shape and shape == tensor.mT.shape:

@@ -1,7 +1,7 @@
-"""A model's weights in its files, read one at a time and in part, under their names in memory.
+"""Weights read one at a time, or in part, from a model's files, under their names in memory.
 
-transformers renames weights while it loads them, and joins those of experts. Its `from_pretrained`
-holds them all; here only the part that a rank asks for is read.
+transformers renames weights while loading them, and joins the weights of experts. Its
+`from_pretrained` holds all weights in memory; this module reads only the part that a rank asks for.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ DTYPES = {
     "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "BOOL": "bool",
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
 }  # fmt: skip
-"""torch's dtypes by safetensors' names."""
+"""Names of torch's dtypes, by safetensors' names."""
 _INDEX = "model.safetensors.index.json"
 
 
 class WeightSlice(Protocol):
-    """A weight, of which only the part that is indexed is read from its file."""
+    """A weight whose parts are read from its file on indexing."""
 
     def __getitem__(self, index: Any) -> Tensor:
-        """A part of the weight: a slice for each dimension, or `...` for all of it."""
+        """Read part of the weight: a slice for each dimension, or `...` for the whole weight."""
 
 
 def open_model(
     path: Path, *, dtype: str = "float32", attention: str = "auto", headless: bool = False
 ) -> tuple[nn.Module, StoredWeights]:
-    """A model whose parameters are on the meta device, and the weights to fill them with.
+    """Open a model with its parameters on the meta device, and the weights to fill them with.
 
-    Everything else about the model is as `load_model` returns it, before its adapter prepares it.
+    Otherwise the model is as `load_model` returns it, before its adapter prepares it.
     """
     check_weights(path)
     model = load_headers(
@@ -69,8 +69,8 @@ class StoredWeights:
         converters = [entry for entry in conversions if isinstance(entry, WeightConverter)]
         self._converter_of = {p: entry for entry in converters for p in entry.source_patterns}
         self._sources = defaultdict[str, list[tuple[str, str | None]]](list)
-        """By the first name in memory that they become: names in the files, each with the pattern
-        by which it is converted; None for one that is only renamed."""
+        """Maps the first name in memory to the names in the files that it comes from, each with the
+        pattern that converts it; None if it is only renamed."""
         expected, prefix = model.state_dict(), model.base_model_prefix
         for stored in sorted(files, key=dot_natural_key):
             name, pattern = rename_source_key(stored, renamings, converters, prefix, expected)
@@ -80,7 +80,7 @@ class StoredWeights:
                 self._sources[name].append((stored, pattern))
 
     def __iter__(self) -> Iterator[tuple[str, WeightSlice]]:
-        """Each weight by its name in memory; those that files hold in parts are read as a whole."""
+        """Yield each weight by its name in memory; weights stored in parts are read as a whole."""
         for name, sources in self._sources.items():
             if sources[0][1] is None:
                 yield name, self._files[sources[0][0]]
@@ -94,7 +94,7 @@ class StoredWeights:
                 yield target, tensor[0] if isinstance(tensor, list) else tensor
 
     def tie_equal(self) -> None:
-        """Tie weights that the files hold twice, if they are equal, as `from_pretrained` does."""
+        """Tie weights that the files contain twice if both are equal, as `from_pretrained` does."""
         tied: dict[str, str] = self._model.all_tied_weights_keys
         for target, source in list(tied.items()):
             if self._model.get_parameter(target) is self._model.get_parameter(source):
@@ -106,7 +106,7 @@ class StoredWeights:
                 del tied[target]
 
     def fill_buffers(self) -> None:
-        """Read the buffers that the files hold, such as the statistics of an encoder's input."""
+        """Read the buffers in the files, such as the statistics of an encoder's input."""
         for name, buffer in list(self._model.named_buffers()):
             if buffer.is_meta:
                 module, _, own = name.rpartition(".")
@@ -118,7 +118,7 @@ class StoredWeights:
 
 
 def read_headers(folder: Path) -> dict[str, Tensor]:
-    """A meta tensor for each weight in a folder's safetensors files, under its name there."""
+    """Create a meta tensor for each weight in a folder's safetensors files, by its name there."""
     import torch
 
     def header(found: Any) -> Tensor:
@@ -129,14 +129,13 @@ def read_headers(folder: Path) -> dict[str, Tensor]:
 
 
 def open_files(path: Path) -> dict[str, Any]:
-    """The weights of a safetensors file, or of a model's folder, by their names there.
+    """Open the weights of a safetensors file or a model's folder, by their names there.
 
     Returns:
-        safetensors' slices, which read what is indexed: `WeightSlice` with `get_shape` and
-        `get_dtype`.
+        safetensors' slices, which read on indexing: `WeightSlice` with `get_shape` and `get_dtype`.
 
     Raises:
-        ConfigError: there are none, or a file is broken.
+        ConfigError: there are no weights, or a file is broken.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -153,7 +152,7 @@ def open_files(path: Path) -> dict[str, Any]:
 
 
 def _files(path: Path) -> list[Path]:
-    """The files that transformers would read: others, such as `consolidated`, repeat them."""
+    """Return the files that transformers would read; others, like `consolidated`, repeat these."""
     if not path.is_dir():
         return [path]
     if (path / "model.safetensors").is_file():

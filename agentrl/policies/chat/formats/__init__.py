@@ -1,1 +1,1 @@
-"""Built-in chat formats: one class in each module."""
+"""Built-in chat formats, one class per module."""

@@ -1,4 +1,4 @@
-"""ChatML: the format of Qwen's models and of many others."""
+"""ChatML, the format of Qwen's and many other models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _START, _END = "<|im_start|>", "<|im_end|>"
 
 
 class ChatML(ChatFormat):
-    """ChatML with the system message in a turn of its own."""
+    """ChatML, with the system message in its own turn."""
 
     protected = frozenset({_START, _END})
 
@@ -23,22 +23,22 @@ class ChatML(ChatFormat):
 
     @classmethod
     def open(cls, model: ChatModel) -> Self:
-        """The format of a model whose tokenizer has ChatML's tokens."""
+        """Open the format for a model whose tokenizer has ChatML's tokens."""
         for name in (_START, _END):
             if name not in model.token_ids:
                 raise ConfigError(f"model.path={model.path}: its tokenizer has no {name} (ChatML)")
         return cls(model.token_ids[_START], model.token_ids[_END])
 
     def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """The system message's turn, if there is one, and the first message."""
+        """Write the system message's turn, if there is one, and the first message."""
         return (*(self._turn("system", [system]) if system else ()), *self.following(role, parts))
 
     def following(self, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """The message's turn and the header of the reply."""
+        """Write the message's turn and the header of the reply."""
         return (*self._turn(role, parts), *self.opening())
 
     def results(self, results: Sequence[str]) -> tuple[Piece, ...]:
-        """A turn for each result, and the header of the reply."""
+        """Write a turn for each result, and the header of the reply."""
         turns = (piece for text in results for piece in self._turn("tool", [text]))
         return (*turns, *self.opening())
 
@@ -49,7 +49,7 @@ class ChatML(ChatFormat):
         return (self._start_id, f"{role}\n", *parts, self.end_id, "\n")
 
     def with_tool_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
-        """Return the text and each call as Hermes and Qwen write it, in `<tool_call>` tags."""
+        """Append the calls in Hermes' and Qwen's format, in `<tool_call>` tags."""
         written = [
             json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
             for call in calls

@@ -1,4 +1,4 @@
-"""No chat format: a prompt is the bare text of the question, which the model continues."""
+"""Plain text without a chat format: the model continues the bare text of the question."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentrl.policies.chat.template_rendering import template_variables
 
 
 class Plain(ChatFormat):
-    """Text without turns, for base models and for prompts that are written out.
+    """Text without turns, for base models and for prompts that are already formatted.
 
     Args:
         start_ids: tokens that begin every text, such as Llama's `<|begin_of_text|>`.
@@ -23,7 +23,7 @@ class Plain(ChatFormat):
 
     @classmethod
     def open(cls, model: ChatModel) -> Self:
-        """The format of a model, with the tokens that its tokenizer puts around a text."""
+        """Open the format for a model, with the tokens that its tokenizer puts around a text."""
         from tokenizers import Tokenizer
 
         end = str(template_variables(model.path).get("eos_token"))
@@ -34,7 +34,7 @@ class Plain(ChatFormat):
         return cls([id for id in around if id != end_id], end_id)
 
     def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """The system message, if there is one, an empty line, and the question."""
+        """Write the system message and an empty line, if there is one, then the question."""
         before = (f"{system}\n\n",) if system else ()
         return (*self._start_ids, *before, *parts)
 

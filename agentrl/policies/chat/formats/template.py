@@ -1,8 +1,8 @@
-"""The format of a model's own chat template, found by rendering it with placeholder messages.
+"""The format of a model's own chat template, found by rendering placeholder messages.
 
-A template is code, so its turns are found by experiment: it renders conversations of placeholder
-words, and the text around each placeholder is the format. Layouts are kept for each form of a
-message, such as text, image, text.
+A template is code, so its format is found by experiment: it renders conversations of placeholder
+words, and the text around each placeholder is the format. The layout of each form of message (such
+as text, image, text) is cached.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from agentrl.policies.chat.chat_format import ChatFormat, ChatModel, Piece
 
 _SYSTEM, _FIRST, _REPLY = "qSYSTEMq", "qFIRSTq", "qREPLYq"
 _LEFT, _RIGHT = " \t\n", "\n\t "
-"""White space around each mark, which shows whether the template removes it."""
-# Separator of system message and first message if the template has no place for the former.
+"""White space around each mark, to detect whether the template strips it."""
+# Separator between system message and first message if the template has no system message.
 _BETWEEN = "\n\n"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Slot:
-    """Place in a layout for a part of a message, or for the system message."""
+    """Place in a layout for part of a message, or for the system message."""
 
     part: int | None
     """Index of the part; None for the system message."""
     strips_left: bool = False
-    """Whether the template removes white space before the text."""
+    """Whether the template strips white space before the text."""
     strips_right: bool = False
     as_json: bool = False
-    """Whether the template writes the text as JSON, between quotes of its own."""
+    """Whether the template writes the text as JSON, in quotes."""
 
 
 _Layout = tuple[Piece | _Slot, ...]
@@ -64,13 +64,14 @@ class TemplateFormat(ChatFormat):
         if not pieces or not isinstance(pieces[0], int):
             raise self._unusable(f"no special token ends a reply; {pieces[:1]} follows it")
         self.end_id = pieces[0]
-        # Text between two special tokens ends the reply's turn; other text begins the next one.
+        # Text between two special tokens ends the reply's turn; other text begins the next turn.
         ends_turn = len(pieces) > 2 and isinstance(pieces[1], str)
         self._closing = pieces[1:2] if ends_turn else ()
         without = self._render([("user", _FIRST)], reply=False)
         added = opening.removeprefix(without) if opening.startswith(without) else ""
         self._opening = model.split(added)
-        # What only the next header has, such as an opened thought, belongs to the reply.
+        # Text that only the next reply's header has, such as an opened thought, belongs to the
+        # reply.
         _, _, generation = opening.partition(_FIRST)
         shared = takewhile(lambda pair: pair[0] == pair[1], zip(header, generation, strict=False))
         opened = generation[len(list(shared)) :]
@@ -82,14 +83,14 @@ class TemplateFormat(ChatFormat):
 
     @classmethod
     def open(cls, model: ChatModel) -> Self:
-        """The format of the chat template in the model's folder."""
+        """Open the format of the chat template in the model's folder."""
         template = template_rendering.chat_template(model.path)
         if not template:
             raise ConfigError(f"model.path={model.path}: the model has no chat template")
         return cls(model, template)
 
     def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """Fill in the first message; a system message that the template refuses goes before it."""
+        """Fill in the first message, preceded by any system message that the template rejects."""
         if system and not self._has_system:
             texts = [system, _BETWEEN, *([parts[0]] if parts and isinstance(parts[0], str) else ())]
             parts = ["".join(map(str, texts)), *parts[len(texts) - 2 :]]
@@ -97,7 +98,7 @@ class TemplateFormat(ChatFormat):
         return self._fill("system" if system else "first", system, role, parts)
 
     def following(self, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """Fill in a message after a reply."""
+        """Fill in a message that follows a reply."""
         return self._fill("following", "", role, parts)
 
     def before_past_reply(self, prompt: Sequence[Piece]) -> tuple[Piece, ...]:
@@ -110,11 +111,11 @@ class TemplateFormat(ChatFormat):
         return text if found is None else found
 
     def results(self, results: Sequence[str]) -> tuple[Piece, ...]:
-        """Fill in messages of tools after a reply."""
+        """Fill in tool results that follow a reply."""
         return self._fill("results", "", "tool", results)
 
     def with_tools(self, system: str, tools: Sequence[Mapping[str, Any]]) -> str:
-        """Return the system message as the template writes it with the definitions in it."""
+        """Return the system message as the template writes it, including the definitions."""
         plain = self._render([("system", _SYSTEM), ("user", _FIRST)])
         before, _, after = plain.partition(_SYSTEM)
         messages = [*([("system", _SYSTEM)] if system else []), ("user", _FIRST)]
@@ -144,10 +145,10 @@ class TemplateFormat(ChatFormat):
     def _written_reply(
         self, text: str, more: Mapping[str, Any] = MappingProxyType({})
     ) -> str | None:
-        """Render a reply between two messages, and cut it out.
+        """Render a reply between two messages and cut it out.
 
         Returns:
-            None if the reply changes what stands around it.
+            The reply's text; None if the reply changes the text around it.
         """
         plain, written = (
             self._render([("user", _FIRST), ("assistant", said), ("user", "qSECONDq")], more=fields)
@@ -185,7 +186,7 @@ class TemplateFormat(ChatFormat):
         return tuple(found)
 
     def _layout(self, kind: str, role: str, are_texts: tuple[bool, ...]) -> _Layout:
-        """The layout of one form of message."""
+        """Find the layout of one form of message."""
         marks = [f"qPART{index}q" if is_text else None for index, is_text in enumerate(are_texts)]
         content = [None if mark is None else f"{_LEFT}{mark}{_RIGHT}" for mark in marks]
         messages: list[tuple[str, Any]] = [(role, content)]
@@ -201,14 +202,15 @@ class TemplateFormat(ChatFormat):
         found = self._slots(text, slots, images, has_system=kind == "system")
         if kind not in ("following", "results"):
             return found
-        # After the reply come its end token, a piece of its own, and the end of its turn.
+        # The reply is followed by its end token, which is a separate piece, and the end of its
+        # turn.
         start = next(i for i, p in enumerate(found) if isinstance(p, str) and _REPLY in p)
         return found[start + 2 + len(self._closing) :]
 
     def _slots(
         self, text: str, slots: dict[str, int], images: Sequence[int], *, has_system: bool
     ) -> _Layout:
-        """The pieces of a rendered conversation, with slots for the marks and images in it."""
+        """Split a rendered conversation into pieces, with slots for its marks and images."""
         names = {**slots, **({_SYSTEM: None} if has_system else {})}
         pattern = "|".join(map(re.escape, [*names, *([self._model.image_text] if images else [])]))
         remaining, layout, end = list(images), list[Piece | _Slot](), 0
@@ -223,7 +225,7 @@ class TemplateFormat(ChatFormat):
                 layout.append(_Slot(part=remaining.pop(0)))
                 continue
             seen.append(mark)
-            # White space that is gone was stripped by the template, which `_fill` repeats.
+            # The template stripped any white space that is gone; `_fill` will do the same.
             left, right = before.endswith(_LEFT), text.startswith(_RIGHT, end)
             if before.endswith(_in_json(_LEFT)) and text.startswith(_in_json(_RIGHT), end):
                 before = before.removesuffix(_in_json(_LEFT))
@@ -253,12 +255,12 @@ class TemplateFormat(ChatFormat):
         more: Mapping[int, Mapping[str, Any]] = MappingProxyType({}),
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Render messages, whose content is a text or a list of texts and None for an image.
+        """Render messages. Content is a text, or a list of texts and, for images, None.
 
         Args:
-            messages: of role and content.
-            reply: whether a reply is to follow.
-            more: further fields of messages, by their index.
+            messages: pairs of role and content.
+            reply: whether to add the header of a reply.
+            more: additional fields of messages, by message index.
             tools: definitions of functions.
         """
         filled = [
@@ -273,8 +275,8 @@ class TemplateFormat(ChatFormat):
             raise self._unusable(str(error)) from error
 
     def _content(self, content: Any) -> Any:
-        """Convert content to a list of parts, or to a text if the template takes no parts."""
-        # Templates test whether there is a text before a tool call.
+        """Convert content to a list of parts, or to a text if the template does not take parts."""
+        # Keep an empty text: templates test whether there is a text before a tool call.
         if content == "":
             return ""
         parts = content if isinstance(content, list) else [content]
@@ -293,10 +295,10 @@ class TemplateFormat(ChatFormat):
         return text.count(_SYSTEM) == 1 and text.find(_SYSTEM) < text.find(_FIRST)
 
     def _history(self, opening: str) -> tuple[str, str]:
-        """Check that a conversation consists of turns like its first one.
+        """Check that all turns of a conversation have the first turn's format.
 
         Returns:
-            what stands between the first message and its reply, and what follows the reply.
+            The text between the first message and its reply, and the text after the reply.
         """
         turns = [("user", _FIRST), ("assistant", _REPLY), ("user", _FIRST)]
         start, header, after = self._turns(turns)
@@ -313,7 +315,7 @@ class TemplateFormat(ChatFormat):
         return header, after
 
     def _turns(self, messages: Sequence[tuple[str, str]]) -> tuple[str, str, str]:
-        """The text before the first mark of a message, between it and the reply, and after that."""
+        """Split each turn: text before the message's mark, between it and the reply, and after."""
         text = self._render(messages)
         start, found, rest = text.partition(_FIRST)
         header, replied, after = rest.partition(_REPLY)

@@ -1,1 +1,1 @@
-"""Built-in model families: one adapter in each module, chosen by the model's `model_type`."""
+"""Built-in model families, one adapter per module, selected by the model's `model_type`."""

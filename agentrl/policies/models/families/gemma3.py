@@ -1,4 +1,4 @@
-"""Adapter of Gemma 3 with vision: images of one size, whose tokens see each other both ways."""
+"""Adapter of Gemma 3 with vision: images of one size, with bidirectional attention."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Gemma3(ProcessorAdapter):
     normalizes_last = True
 
     def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
-        """Resize an image to the only size that the model sees."""
+        """Resize an image to the model's fixed input size."""
         size = self._processor.image_processor.size
         return resize_image(image, (size["width"], size["height"]))
 
     def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """One start token per image, without the two line breaks that engines add on each side."""
+        """Return the ids with one start token per image, without the line breaks engines add."""
         collapsed = self.collapse_image_tokens(token_ids, images)
         if not images:
             return collapsed
@@ -54,7 +54,7 @@ class Gemma3(ProcessorAdapter):
     def forward_inputs(
         self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
     ) -> dict[str, Tensor]:
-        """Also token_type_ids int64[B, L], 1 on the tokens of images."""
+        """Add token_type_ids int64[B, L], which is 1 on image tokens."""
         inputs = super().forward_inputs(token_ids, attention_mask, images)
         if images:
             inputs["token_type_ids"] = (token_ids == self.image_token_id).long()

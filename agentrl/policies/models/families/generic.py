@@ -1,4 +1,4 @@
-"""Adapter of all other models: what their own configuration and processor say."""
+"""Adapter for all other models, based on their own configuration and processor."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from agentrl.policies.models.model_adapter import ModelAdapter, read_json
 
 
 class Generic(ModelAdapter):
-    """Leaves images to the model's processor, and knows its parts by transformers' usual names."""
+    """Leaves images to the model's processor and finds submodules by transformers' usual names."""
 
     @classmethod
     def read(cls, path: Path) -> ModelAdapter:
-        """The adapter of the model in a folder."""
+        """Open the adapter for the model in a folder."""
         config = read_json(path / "config.json")
         has_vision = "vision_config" in config
         found = ProcessorAdapter(path) if has_vision else cls()

@@ -1,4 +1,4 @@
-"""Adapter of InternVL 3 in transformers' format: an image is one or several tiles of one size."""
+"""Adapter of InternVL 3 in transformers' format: an image becomes one or more equal tiles."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class InternVL(ProcessorAdapter):
     normalizes_last = True
 
     def processor_arguments(self) -> dict[str, Any]:
-        """Tiles are the default of the processor, but not of its image processor alone."""
+        """Turn on tiles, the processor's default but not its image processor's."""
         return {"crop_to_patches": True}
 
     def engine_prompt(self, token_ids: Sequence[int], images: Sequence[Image]) -> list[int]:
-        """One image token per image, without the start and end tokens that engines add."""
+        """Return the ids with one image token per image, without the tokens that engines add."""
         collapsed = self.collapse_image_tokens(token_ids, images)
         around = {markup[0] for markup in map(self.image_markup, images)}
         around |= {markup[-1] for markup in map(self.image_markup, images)}

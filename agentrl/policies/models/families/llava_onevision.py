@@ -1,4 +1,4 @@
-"""Adapter of LLaVA-OneVision: a small image of the whole and tiles of its parts."""
+"""Adapter of LLaVA-OneVision: an image becomes a small overview and tiles of its parts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from agentrl.policies.models.image_processor import ProcessorAdapter
 class LlavaOneVision(ProcessorAdapter):
     """Adapter of one model of the family.
 
-    Every image has as many tokens as alone in a prompt, also where a prompt shows several: so each
-    prompt of an episode extends the previous one.
+    An image has the same number of tokens whether or not a prompt has other images, so that each
+    prompt of an episode extends the previous prompt.
     """
 
     model_types: ClassVar[tuple[str, ...]] = ("llava_onevision",)

@@ -1,6 +1,6 @@
-"""Adapter of Phi-4-multimodal in transformers' format: tiles of an image, and a view of the whole.
+"""Adapter of Phi-4-multimodal in transformers' format: tiles of an image, and an overview.
 
-Its decoder takes pixels, unlike those of the other families, which also take encoded images.
+Its decoder takes only pixels; the decoders of other families also take encoded images.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Phi4Multimodal(ProcessorAdapter):
     model_types: ClassVar[tuple[str, ...]] = ("phi4_multimodal",)
     vision_modules: ClassVar[tuple[str, ...]] = ("image_embed",)
     joins_images = True
-    # It did before version 0.12.
+    # vLLM supported this model before version 0.12.
     runs_in_vllm = False
 
     def __init__(self, path: Path) -> None:
@@ -34,17 +34,17 @@ class Phi4Multimodal(ProcessorAdapter):
         return self.image_text * int(self._process([image])["num_img_tokens"][0])
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
-        """The processor's tensors, among them num_img_tokens int64[images]."""
+        """Return the processor's tensors, including num_img_tokens int64[images]."""
         return dict(self._process(images)) if images else {}
 
     def select_images(
         self, pixels: Mapping[str, Tensor], numbers: Sequence[int]
     ) -> dict[str, Tensor]:
-        """The tensors of some of the images, which all have one row for each."""
+        """Select the rows of some of the images; all tensors have one row per image."""
         return {name: value[list(numbers)] for name, value in pixels.items()}
 
     def encode_images(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
-        """The features of images, which the model's own code puts in the place of their tokens."""
+        """Return the features of images, which the model's own code inserts at their tokens."""
         import torch
 
         given = dict(pixels)
@@ -57,13 +57,13 @@ class Phi4Multimodal(ProcessorAdapter):
     def forward_inputs(
         self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
     ) -> dict[str, Tensor]:
-        """Ids, mask and the processor's tensors."""
+        """Return ids, mask and the processor's tensors."""
         inputs = super().forward_inputs(token_ids, attention_mask, images)
         inputs.pop("num_img_tokens", None)
         return inputs
 
     def prepare(self, model: Any) -> None:
-        """Let the decoder take encoded images as those of other families do."""
+        """Make the decoder accept encoded images, as the decoders of other families do."""
         model.base_model.embed_tokens_extend.audio_embed.requires_grad_(False)
         model.base_model.register_forward_pre_hook(self._place_images, with_kwargs=True)
 

@@ -37,7 +37,7 @@ _PLACEHOLDERS = (
 class PatchLayout:
     """How a vision tower divides images into patches.
 
-    Equals transformers' `Qwen2VLImageProcessor` without its resizing: images come already scaled.
+    Equivalent to transformers' `Qwen2VLImageProcessor` without resizing: images are already scaled.
     """
 
     patch: int
@@ -45,9 +45,9 @@ class PatchLayout:
     merge: int
     """Side of a token in patches."""
     temporal: int
-    """Frames per patch; a still image is repeated."""
+    """Frames per patch; still images are repeated."""
     mean: tuple[float, float, float]
-    """Mean of the red, green and blue values in [0, 1] in the model's training data."""
+    """Mean of red, green and blue values, in [0, 1], in the model's training data."""
     std: tuple[float, float, float]
 
     @property
@@ -56,20 +56,20 @@ class PatchLayout:
         return self.patch * self.merge
 
     def grid(self, image: Image) -> tuple[int, int, int]:
-        """Number of patches of an image in time, height and width."""
+        """Return the number of patches of an image along time, height and width."""
         height, width = image.shape[:2]
         if height % self.side or width % self.side:
             raise ValueError(f"image of {width}x{height}: must be a multiple of {self.side}")
         return 1, height // self.patch, width // self.patch
 
     def to_patches(self, images: Sequence[Image]) -> Tensor:
-        """uint8[sum of patches, 3 * patch * patch], image after image."""
+        """Split images into patches, uint8[all patches, 3 * patch * patch], image after image."""
         return torch.cat(
             [self._to_patches(np.stack(list(same))) for _, same in groupby(images, key=np.shape)]
         )
 
     def _to_patches(self, images: np.ndarray) -> Tensor:
-        """The patches of images of one size, uint8[N, H, W, 3]."""
+        """Split images of one size, uint8[N, H, W, 3], into patches."""
         _, rows, columns = self.grid(images[0])
         side, merge = self.patch, self.merge
         split = images.reshape(
@@ -78,7 +78,7 @@ class PatchLayout:
         return torch.from_numpy(np.ascontiguousarray(split)).view(-1, 3 * side * side)
 
     def normalize(self, patches: Tensor) -> Tensor:
-        """float32[patches, 3 * temporal * patch * patch], on the same device."""
+        """Normalize to float32[patches, 3 * temporal * patch * patch], on the same device."""
         pixels = patches.view(len(patches), 3, 1, -1).float()
         mean, std = (
             torch.tensor(values, device=patches.device).mul(255).view(3, 1, 1)
@@ -139,7 +139,7 @@ class QwenVL(ModelAdapter):
         )
 
     def tensor_plan(self, model: Any) -> dict[str, str]:
-        """See `ModelAdapter`; for Qwen3-VL, for which there is none in 5.19, that of Qwen3."""
+        """See `ModelAdapter`; for Qwen3-VL, which has no plan in transformers 5.19, use Qwen3's."""
         if plan := super().tensor_plan(model):
             return plan
         from transformers import Qwen3Config
@@ -148,7 +148,7 @@ class QwenVL(ModelAdapter):
         return {f"model.language_model.{name}": style for name, style in own.items()}
 
     def image_markup(self, image: Image) -> tuple[int, ...]:
-        """The start token, one image token per square of patches, the end token."""
+        """Return the start token, one image token per square of patches, and the end token."""
         tokens = (self.image_token_id,) * self.num_image_tokens(image)
         return (self.vision_start_id, *tokens, self.vision_end_id)
 
@@ -158,15 +158,15 @@ class QwenVL(ModelAdapter):
         return resize_image(image, target_size(size, image_size, max_pixels, self.patching.side))
 
     def num_image_tokens(self, image: Image) -> int:
-        """Number of squares of patches."""
+        """Return the number of squares of patches."""
         _, rows, columns = self.patching.grid(image)
         return rows * columns // self.patching.merge**2
 
     def positions(self, token_ids: Sequence[int], images: Sequence[Image]) -> NDArray[np.int64]:
-        """int64[3, L]: time, height and width (M-RoPE, arXiv:2409.12191, section 2.1).
+        """Return int64[3, L]: time, height and width (M-RoPE, arXiv:2409.12191, section 2.1).
 
-        Text tokens advance all three together. The tokens of an image share one time and are
-        placed at their rows and columns; the following text starts after its longer side.
+        Text tokens advance all three axes together. The tokens of an image share one time and are
+        placed by row and column; the text after it starts after the image's longer side.
         """
         runs: list[NDArray[np.int64]] = []
         remaining = iter(images)
@@ -187,11 +187,11 @@ class QwenVL(ModelAdapter):
         return np.concatenate(runs, axis=1)
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
-        """pixel_values float32[patches, values of a patch], image_grid_thw int64[images, 3]."""
+        """Return pixel_values float32[patches, patch values], image_grid_thw int64[images, 3]."""
         return self.expand_pixels(self.compact_pixels(images))
 
     def compact_pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
-        """The same with 8-bit values of each frame once; see `PatchLayout.to_patches`."""
+        """Return 8-bit values without repeated frames; see `PatchLayout.to_patches`."""
         if not images:
             return {}
         return {
@@ -208,7 +208,7 @@ class QwenVL(ModelAdapter):
     def select_images(
         self, pixels: Mapping[str, Tensor], numbers: Sequence[int]
     ) -> dict[str, Tensor]:
-        """The patches and grids of some of the images."""
+        """Select the patches and grids of some of the images."""
         grid = pixels["image_grid_thw"]
         rows = torch.split(pixels["pixel_values"], grid.prod(-1).tolist())
         return {
@@ -217,17 +217,17 @@ class QwenVL(ModelAdapter):
         }
 
     def processor_arguments(self) -> dict[str, Any]:
-        """Images are already scaled to the size that their tokens were counted for."""
+        """Turn off resizing: images already have the size that their tokens were counted for."""
         return {"do_resize": False}
 
     def prepare(self, model: nn.Module) -> None:
-        """Let the vision tower process all images at once."""
+        """Make the vision tower process all images at once."""
         patch_vision_attention(model)
 
     def forward_inputs(
         self, token_ids: Tensor, attention_mask: Tensor, images: Sequence[Image]
     ) -> dict[str, Tensor]:
-        """Ids, mask, images, and mm_token_type_ids int32[B, L], which is 1 on image tokens."""
+        """Return ids, mask, images, and mm_token_type_ids int32[B, L], 1 on image tokens."""
         inputs = {"input_ids": token_ids, "attention_mask": attention_mask.long()}
         if images:
             inputs["mm_token_type_ids"] = (token_ids == self.image_token_id).int()
@@ -235,7 +235,7 @@ class QwenVL(ModelAdapter):
 
 
 def patch_vision_attention(model: nn.Module) -> None:
-    """Patch a model in place to process all images at once, where transformers loops over them.
+    """Patch a model in place to process all images at once; transformers loops over them.
 
     The results are equal up to rounding.
     """
@@ -248,14 +248,14 @@ def patch_vision_attention(model: nn.Module) -> None:
 
 
 def _linear_patch_embedding(module: Any, patches: Tensor) -> Tensor:
-    """The patch embedding as a matrix product, which is faster than a convolution here."""
+    """Compute the patch embedding as a matrix product, which is faster than a convolution here."""
     conv = module.proj
     weight = conv.weight.flatten(1)
     return F.linear(patches.reshape(-1, weight.shape[1]).to(weight.dtype), weight, conv.bias)
 
 
 def _attention(module: Any, hidden_states: Tensor, cu_seqlens: Tensor, **rest: Any) -> Tensor:
-    """Attention of equally long images or windows in one call; transformers makes one call each."""
+    """Attend in all images or windows of equal length at once; transformers loops over them."""
     if module.config._attn_implementation != "sdpa":
         original: Tensor = type(module).forward(module, hidden_states, cu_seqlens, **rest)
         return original
@@ -278,7 +278,7 @@ def _attention(module: Any, hidden_states: Tensor, cu_seqlens: Tensor, **rest: A
 
 
 def _attend(module: Any, query: Tensor, key: Tensor, value: Tensor, length: int) -> Tensor:
-    """[rows, heads * head size]; each run of `length` rows attends within itself."""
+    """Attend within each run of `length` rows; return [rows, heads * head size]."""
 
     def fold(states: Tensor) -> Tensor:
         return states.view(-1, length, *states.shape[1:]).transpose(1, 2)

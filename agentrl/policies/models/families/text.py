@@ -1,4 +1,4 @@
-"""Adapter of models without vision, whose decoders differ only within transformers."""
+"""Adapter of models without vision; transformers handles the differences between them."""
 
 from typing import ClassVar
 
