@@ -1,1 +1,1 @@
-"""Data sets, their images and tables, prompt templates, observations, and inputs of rewards."""
+"""Data sets with their tables and images, prompt templates, observations, reward inputs."""

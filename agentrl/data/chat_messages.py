@@ -1,4 +1,4 @@
-"""Read conversations in data sets: lists of messages in OpenAI's or ShareGPT's format."""
+"""Read conversations from data sets: lists of messages in OpenAI's or ShareGPT's format."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _SHARE_GPT = {
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ToolCall:
-    """A call of a tool in a message of the assistant."""
+    """A tool call in an assistant message."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -36,15 +36,15 @@ class ChatMessage:
     text: str
     """Contains one `<image>` per image."""
     images: tuple[Any, ...]
-    """Undecoded; None for an image that another column holds."""
+    """Undecoded images; None for an image that is in another column."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """Calls after the text; the model's chat format determines how they are written."""
+    """Calls that follow the text; the model's chat format determines how they are written."""
     results: tuple[str, ...] = ()
-    """The texts of several results of tools in a row, which `text` joins; else empty."""
+    """Texts of several consecutive tool results, joined in `text`; empty otherwise."""
 
 
 def history_messages(pairs: Any) -> list[dict[str, Any]]:
-    """The messages of Alpaca's `history`, a list of [question, reply]."""
+    """Read the messages of Alpaca's `history`, a list of [question, reply]."""
     if not isinstance(pairs, list | tuple) or not all(
         isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs
     ):
@@ -57,16 +57,16 @@ def history_messages(pairs: Any) -> list[dict[str, Any]]:
 
 
 def read_conversation(value: Any) -> list[ChatMessage]:
-    """The messages of a conversation.
+    """Read the messages of a conversation.
 
     Args:
-        value: a list of `{role, content}`, or of ShareGPT's `{from, value}`, or the same as JSON
-            text. The content is text or a list of parts: `{type: text, text}`,
-            `{type: image, image}`, `{type: image_url, image_url}`. A message may have `tool_calls`
-            instead, or be ShareGPT's `function_call`, whose value is one call or a list of them.
+        value: a list of `{role, content}` or of ShareGPT's `{from, value}`, or either as JSON text.
+            The content is text or a list of parts: `{type: text, text}`, `{type: image, image}`,
+            `{type: image_url, image_url}`. A message may have `tool_calls` instead, or be
+            ShareGPT's `function_call`, whose value is one call or a list of them.
 
     Raises:
-        BadRow: it is not such a list.
+        BadRow: the value is not a valid list of messages.
     """
     value = _parsed(value, "its list of messages")
     if isinstance(value, Mapping):
@@ -80,27 +80,26 @@ def read_conversation(value: Any) -> list[ChatMessage]:
 
 
 def check_roles(messages: Sequence[ChatMessage]) -> None:
-    """Raise `BadRow` at the first message of an unknown role."""
+    """Raise `BadRow` for the first message with an unknown role."""
     for message in messages:
         if message.role not in _ROLES:
             raise BadRow(f"a message has the role {message.role!r}; known: {', '.join(_ROLES)}")
 
 
 def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]]:
-    """The system message, and the others as questions and replies in turns.
+    """Return the system message, and the other messages as alternating questions and replies.
 
-    Messages of the same role that follow each other are joined; those of tools keep their
-    `results`.
+    Consecutive messages of the same role are joined; tool messages keep their separate `results`.
 
     Raises:
-        BadRow: two messages of different roles precede a reply, or none does; or one of several
-            results of tools has an image.
+        BadRow: messages of different roles, or no message, precede a reply; or one of several tool
+            results has an image.
     """
     joined: list[ChatMessage] = []
     for message in messages:
         if joined and joined[-1].role == message.role:
             results: tuple[str, ...] = ()
-            # Chat templates give each result of a tool its own frame, so their texts are kept.
+            # Keep the separate texts: chat templates put each tool result in its own frame.
             if message.role == "tool":
                 if joined[-1].images or message.images:
                     raise BadRow("one of several results of tools in a row has an image")
@@ -129,9 +128,9 @@ def alternating(messages: Sequence[ChatMessage]) -> tuple[str, list[ChatMessage]
 
 
 def with_images(messages: Sequence[ChatMessage], column: Sequence[Any]) -> dict[str, Any]:
-    """The messages with all images: those inside of parts, else those of the column.
+    """Return the messages with all images, taken from their parts or else from the column.
 
-    If the text has no `<image>`, the column's images come first in the first user message.
+    If the text has no `<image>`, the column's images go first in the first user message.
     """
     inside = [image for message in messages for image in message.images]
     given = [image for image in inside if image is not None]
@@ -155,7 +154,7 @@ def with_images(messages: Sequence[ChatMessage], column: Sequence[Any]) -> dict[
 
 def _message(message: Mapping[str, Any]) -> ChatMessage:
     role = message.get("role") or _SHARE_GPT.get(str(message.get("from")), message.get("from"))
-    # Columnar formats give every message all keys, null where it has none.
+    # In columnar formats, every message has all keys, with null for missing values.
     content = message.get("content")
     if content is None:
         content = message.get("value")
@@ -175,7 +174,7 @@ def _message(message: Mapping[str, Any]) -> ChatMessage:
 
 
 def _read_tool_calls(value: Any) -> tuple[ToolCall, ...]:
-    """Calls as OpenAI (`{function: {name, arguments}}`) or LLaMA-Factory has them."""
+    """Read calls in OpenAI's (`{function: {name, arguments}}`) or LLaMA-Factory's format."""
     calls = []
     for call in value if isinstance(value, list | tuple) else [value]:
         function = call.get("function", call) if isinstance(call, Mapping) else None
@@ -191,7 +190,7 @@ def _read_tool_calls(value: Any) -> tuple[ToolCall, ...]:
 
 
 def _parsed(value: Any, what: str) -> Any:
-    """A value that may be JSON text."""
+    """Parse a value if it is JSON text."""
     if not isinstance(value, str):
         return value
     try:
@@ -201,7 +200,7 @@ def _parsed(value: Any, what: str) -> Any:
 
 
 def _parts(content: Any) -> Iterator[tuple[str, Any]]:
-    """The pieces of a message: (text, None), or (`<image>`, the undecoded image)."""
+    """Split a message into pieces: (text, None), or (`<image>`, the undecoded image)."""
     if isinstance(content, str):
         yield from _text(content)
         return
@@ -223,7 +222,7 @@ def _parts(content: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _text(text: str) -> Iterator[tuple[str, Any]]:
-    """Split a text at `<image>`, which stands for an image of another column."""
+    """Split a text at `<image>`, which stands for an image in another column."""
     first, *rest = text.split(IMAGE)
     yield first, None
     for piece in rest:

@@ -1,4 +1,4 @@
-"""Rows to learn replies from, and to compare answers: each one read and checked before training."""
+"""Rows for learning replies and comparing answers, all read and checked before training."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -43,15 +43,15 @@ CHAT_KEYS = {
     "rejected": ("rejected",),
     "margin": ("margin",),
 }
-"""Default columns by content, the first that a row fills; `a.b` is the key b of the objects in
-column a. `context` is read by default only beside an `instruction` (Alpaca)."""
-# Columns that rate single answers: of LLaMA-Factory and of TRL.
+"""Default columns by content; the first column that a row fills is used. `a.b` is the key b of the
+objects in column a. By default, `context` is read only together with an `instruction` (Alpaca)."""
+# Columns that rate single answers, in LLaMA-Factory and in TRL.
 _UNPAIRED = ("kto_tag", "label")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ConversationRow:
-    """A conversation to learn from: the replies of the assistant."""
+    """A conversation whose assistant replies are learned."""
 
     messages: tuple[ChatMessage, ...]
     images: tuple[Any, ...]
@@ -59,19 +59,19 @@ class ConversationRow:
     tools: tuple[Mapping[str, Any], ...] = ()
     """Definitions of functions, for the system message."""
     prompt_length: int = 0
-    """Number of first messages whose replies are not learned."""
+    """Number of messages at the start whose replies are not learned."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TextRow:
-    """A whole text to learn from, such as a conversation with its special tokens."""
+    """A text that is learned as a whole, such as a conversation with its special tokens."""
 
     text: str
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class LabeledRow(ConversationRow):
-    """A conversation with a label for each reply of the assistant."""
+    """A conversation with a label for each assistant reply."""
 
     labels: tuple[float, ...]
     """Labels from 0 (bad) to 1 (good)."""
@@ -79,22 +79,22 @@ class LabeledRow(ConversationRow):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Preference:
-    """Two answers to one prompt, of which the first is better."""
+    """Two answers to a prompt: the chosen, better answer and the rejected one."""
 
     prompt: tuple[ChatMessage, ...]
-    """Common start of both conversations; empty if they differ from the start."""
+    """Common start of both conversations; empty if they differ from the first message."""
     chosen: tuple[ChatMessage, ...]
-    """May go on with what the user says to a reply, and so on."""
+    """The better answer; may continue with further user messages and replies."""
     rejected: tuple[ChatMessage, ...]
     images: tuple[Any, ...]
     """One for each `<image>` in the prompt, in order."""
     chosen_images: tuple[Any, ...]
-    """The images of messages after the prompt."""
+    """Images of the messages after the prompt."""
     rejected_images: tuple[Any, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
     """Definitions of functions, for the system message."""
     margin: float = 0.0
-    """By how much the reward of the better answer should exceed the other's."""
+    """How much the better answer's reward should exceed the other's."""
 
 
 OfflineRow = ConversationRow | TextRow | Preference
@@ -105,29 +105,29 @@ class ReadRow(Protocol[T_co]):
     """`read_chat`, `read_labeled` or `read_preference`."""
 
     def __call__(self, row: Row, keys: Mapping[str, str] = ...) -> T_co:
-        """Read a row, with column names by content where they differ from `CHAT_KEYS`.
+        """Read a row. `keys` maps contents to column names that differ from `CHAT_KEYS`.
 
         Raises:
-            BadRow: it lacks something.
+            BadRow: the row is incomplete or invalid.
         """
 
 
 def read_chat(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> ConversationRow | TextRow:
-    """Read a row to learn replies from: messages, or a prompt and its completion; or a whole text.
+    """Read a row whose replies are learned: messages, a prompt and its completion, or a text.
 
-    `messages` are those of TRL, ms-swift and LLaMA-Factory, or ShareGPT's `conversations`. A prompt
-    and a completion, as text or messages, are those of TRL, OpenRLHF (`input`, `output`) or Alpaca
-    (`instruction`, `input`, `output`, `history`), or R1-V (`problem`, `thinking`, `solution`).
-    Replies in a `prompt` are not learned.
+    Messages may be in the format of TRL, ms-swift and LLaMA-Factory (`messages`) or ShareGPT
+    (`conversations`). A prompt and a completion, as text or messages, may be in the format of TRL,
+    OpenRLHF (`input`, `output`), Alpaca (`instruction`, `input`, `output`, `history`) or R1-V
+    (`problem`, `thinking`, `solution`). Replies in a `prompt` are not learned.
 
     Raises:
-        BadRow: it has none of these, there is no answer, or images are missing.
+        BadRow: the row has none of these, there is no answer, or images are missing.
     """
     asked: list[ChatMessage] = []
     if (value := _cell(row, keys, "messages")) is not None:
         answer = _with_system(read_conversation(value), row, keys)
     elif (value := _cell(row, keys, "completion")) is not None:
-        # R1-V joins the two in the same way.
+        # Join thinking and solution as R1-V does.
         if isinstance(value, str) and (thinking := _cell(row, keys, "thinking")):
             value = f"{thinking}\n\n{value}"
         answer = _as_messages(value, "assistant")
@@ -153,10 +153,10 @@ def read_chat(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> ConversationRow |
 
 
 def read_labeled(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> LabeledRow:
-    """Read a conversation as `read_chat` does, with `labels`, one for each reply.
+    """Read a conversation as `read_chat` does, with one of the `labels` for each reply.
 
     Raises:
-        BadRow: see `read_chat`; or labels are missing, or not from 0 to 1.
+        BadRow: as in `read_chat`; or labels are missing or not from 0 to 1.
     """
     chat, labels = read_chat(row, keys), _cell(row, keys, "labels")
     if isinstance(chat, TextRow):
@@ -175,21 +175,21 @@ def read_labeled(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> LabeledRow:
 
 
 def read_preference(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> Preference:
-    """Read a row with `chosen` and `rejected`, as text or messages, and often a prompt.
+    """Read a row with `chosen` and `rejected`, as text or messages, and optionally a prompt.
 
-    The prompt is text or messages (`prompt`, or LLaMA-Factory's `conversations`). Without one, the
-    messages that both answers begin with are the prompt. Images of later messages are in
-    `chosen_images` and `rejected_images`, or parts of the messages.
+    The prompt is text or messages (`prompt`, or LLaMA-Factory's `conversations`). If it is missing,
+    the prompt is the messages that both answers begin with. Images of later messages are in
+    `chosen_images` and `rejected_images`, or in parts of the messages.
 
     Raises:
-        BadRow: an answer is missing or both are equal, or images are missing.
+        BadRow: an answer is missing, both answers are equal, or images are missing.
     """
     chosen, rejected = (
         _as_messages(_cell(row, keys, name), "assistant") for name in ("chosen", "rejected")
     )
     value = _cell(row, keys, "messages")
     prompt = [] if value is None else read_conversation(value)
-    # Messages that end with a reply hold an answer as well, and so are no prompt.
+    # Messages that end with a reply contain an answer, so they are not a prompt.
     if prompt and prompt[-1].role != "assistant":
         prompt = _with_system(prompt, row, keys)
     else:
@@ -212,7 +212,7 @@ def read_preference(row: Row, keys: Mapping[str, str] = _NO_KEYS) -> Preference:
         for name, messages in (("chosen", chosen), ("rejected", rejected))
     )
     margin = 0.0 if (given := _cell(row, keys, "margin")) is None else given
-    # A bool is an int in Python, but no margin.
+    # A bool is an int in Python, but not a margin.
     if isinstance(margin, bool) or not isinstance(margin, int | float) or not isfinite(margin):
         raise BadRow(f"its margin is {quoted(margin)}, not a number")
     return Preference(
@@ -232,22 +232,22 @@ FORMS: dict[Any, tuple[tuple[str, ...], ...]] = {
     read_labeled: (("messages", "labels"), ("prompt", "completion", "labels")),
     read_preference: (("chosen", "rejected"),),
 }
-"""The contents that each function needs, in all forms that it reads."""
+"""Contents that each function needs, for each form of row that it reads."""
 
 
 class ChatRows(Generic[T_co]):
-    """The valid rows of a table, with decoded images; every row and image is checked first.
+    """Valid rows of a table, with decoded images. Every row and image is checked up front.
 
     Args:
-        table: of rows.
-        name: of the data, for messages; kept as `title`.
+        table: table with the rows.
+        name: name of the data, for messages; kept as `title`.
         read: `read_chat`, `read_labeled` or `read_preference`.
         keys: see `ReadRow`.
-        image_root: the folder that must contain all image paths; None for the table's own.
+        image_root: folder that must contain all image paths; None uses the table's root.
         on_bad: `refuse` or `skip`.
 
     Raises:
-        ConfigError: a column is missing, rows are bad and may not be skipped, or none is left.
+        ConfigError: a column is missing, rows are bad and may not be skipped, or no row is left.
     """
 
     def __init__(
@@ -287,7 +287,7 @@ class ChatRows(Generic[T_co]):
         return _finds(self._table, self._keys, content)
 
     def name(self, index: int) -> str:
-        """A row's location as a user would look for it, such as `line 3`."""
+        """Return a row's location as users would look for it, such as `line 3`."""
         return self._table.name(self._kept[index])
 
     def _read(self, index: int) -> T_co:
@@ -301,7 +301,7 @@ class ChatRows(Generic[T_co]):
 
 
 def _check_columns(table: Table, name: str, read: ReadRow[Any], keys: Mapping[str, str]) -> None:
-    """Check that a table has the columns of one of the forms that `read` takes."""
+    """Check that a table has the columns of a form that `read` accepts."""
     check_has_rows(table, name)
     for content, column in keys.items():
         if content not in CHAT_KEYS:
@@ -335,7 +335,7 @@ def _finds(table: Table, keys: Mapping[str, str], content: str) -> bool:
 def _read_prompt(row: Row, keys: Mapping[str, str]) -> list[ChatMessage]:
     prompt = _cell(row, keys, "prompt")
     context = _cell(row, keys, "context") if "context" in keys or row.get("instruction") else None
-    # Alpaca's `input` goes below its `instruction`, as in LLaMA-Factory.
+    # Put Alpaca's `input` below its `instruction`, as LLaMA-Factory does.
     if isinstance(prompt, str) and isinstance(context, str) and context.strip():
         prompt = f"{prompt}\n{context}"
     if not prompt:
@@ -346,7 +346,7 @@ def _read_prompt(row: Row, keys: Mapping[str, str]) -> list[ChatMessage]:
 def _with_system(
     messages: list[ChatMessage], row: Row, keys: Mapping[str, str]
 ) -> list[ChatMessage]:
-    """Put the system message of a column of its own before the messages."""
+    """Prepend a system message that is in a separate column."""
     text = _cell(row, keys, "system")
     if not text:
         return messages
@@ -368,7 +368,7 @@ def _read_tools(row: Row, keys: Mapping[str, str]) -> tuple[Mapping[str, Any], .
     found = _as_list(tools or None)
     if not all(isinstance(tool, Mapping) for tool in found):
         raise BadRow(f"its tools are {quoted(tools)}, not a list of objects")
-    # OpenAI's form; LLaMA-Factory's JSON text has the functions alone.
+    # Convert to OpenAI's format: LLaMA-Factory's JSON text has only the functions.
     return tuple(
         tool if "function" in tool else {"type": "function", "function": tool} for tool in found
     )
@@ -380,7 +380,7 @@ def _cell(row: Row, keys: Mapping[str, str], content: str) -> Any:
 
 
 def _as_messages(value: Any, role: str) -> list[ChatMessage]:
-    """Messages as they are; text as one message of a role."""
+    """Return messages unchanged; wrap text in a message of the given role."""
     return read_conversation(
         [{"role": role, "content": value}] if isinstance(value, str) else value
     )

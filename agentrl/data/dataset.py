@@ -1,4 +1,4 @@
-"""Questions with answers, from the rows of a data set; reports the rows that cannot be used."""
+"""Questions and answers from the rows of a data set, with a report of unusable rows."""
 
 import contextlib
 import hashlib
@@ -24,19 +24,19 @@ from agentrl.data.tasks import Task, row_of
 from agentrl.errors import ConfigError
 from agentrl.types import Image, Message
 
-# Bad rows that are searched for worked solutions.
+# Number of bad rows to search for worked solutions.
 _ROWS_SEARCHED = 100
 _THREADS = 8
-# Images held in memory at once while they are checked.
+# Number of images held in memory at a time during the check.
 _IMAGES_AT_ONCE = 256
 _WHOLE = re.compile(r"-?\d{1,9}(\.0)?", re.ASCII)
-# Several accepted texts in one; an interval or a set of numbers has no quotes.
+# A list of accepted answers as text. Intervals and sets of numbers have no quotes.
 _TEXT_LIST = re.compile(r"""\[(['"]).*\1\]$""", re.DOTALL)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ParsedRow:
-    """A row as the fields of a `Task`, whose images are not loaded yet."""
+    """A row parsed into the fields of a `Task`, with its images not loaded yet."""
 
     problem: str
     accepted: tuple[str, ...]
@@ -48,20 +48,21 @@ class ParsedRow:
 
 
 class Dataset:
-    """The valid rows of a table as questions; see `TaskSource`.
+    """Valid rows of a table as questions; see `TaskSource`.
 
     Args:
-        table: of rows.
-        name: of the data, for messages.
+        table: table with the rows.
+        name: name of the data, for messages.
         keys: column names by content, see `find_columns`.
-        template: Jinja2 for the question's text; None uses the problem unchanged.
-        image_root: the folder that must contain all image paths; None for the table's own.
+        template: Jinja2 template for the question's text; None uses the problem unchanged.
+        image_root: folder that must contain all image paths; None uses the table's root.
         on_bad: `refuse` or `skip`.
-        shuffle: seed of the order of the rows; None keeps it.
-        part: (`train` or `eval`, the fraction held out for `eval`); None takes all rows.
-        grade: how answers are graded; a row that no answer could satisfy is bad. Rows need no
-            answer if it is `none`.
-        skip_rows: indices of rows that are left out, such as those that are too long for a model.
+        shuffle: seed for shuffling the rows; None keeps their order.
+        part: (`train` or `eval`, fraction held out for `eval`); None uses all rows.
+        grade: how answers are graded; a row that no answer could satisfy is bad. With `none`, rows
+            need no answer.
+        skip_rows: indices of rows to leave out, for example because they are too long for the
+            model.
 
     Raises:
         ConfigError: a column is missing, the template is invalid, rows are bad and may not be
@@ -91,7 +92,7 @@ class Dataset:
         self._image_column = column if column in table.columns else None
         bad, shares = self._examine(has_parts=part is not None)
         self.bad: Mapping[str, str] = {table.name(index): why for index, why in bad.items()}
-        """Why rows cannot be used, by row name, in all parts."""
+        """Why rows cannot be used, by row name, across all parts."""
         good = [index for index in shares if index not in bad and index not in skip_rows]
         if part is not None:
             split, share = part
@@ -101,7 +102,7 @@ class Dataset:
         report_bad_rows(name, self.bad, len(table), on_bad, remedy=self._remedy(list(bad)))
         if not good:
             self._raise_empty(part, len(shares.keys() - bad.keys()))
-        # A few rows' answers, which scripted players guess.
+        # Answers of a sample of rows, as guesses for scripted players.
         indices = self._kept[:: max(1, len(good) // 50)].tolist()
         rows = (self._parse(table.row(index)) for index in indices)
         self.guesses = tuple(sorted({answer for row in rows for answer in row.accepted[:1]})[:10])
@@ -110,15 +111,15 @@ class Dataset:
         return len(self._kept)
 
     def task(self, seed: int) -> Task:
-        """The question of a seed.
+        """Return the question for a seed.
 
         Raises:
-            BadRow: its row has become unreadable since the check.
+            BadRow: the row has become unreadable since the check.
         """
         return self._task(int(self._kept[row_of(seed, len(self._kept), self._shuffle)]))
 
     def tasks(self) -> Iterator[tuple[int, Task]]:
-        """Each row's index and question, in the order of the rows."""
+        """Yield each row's index and question, in row order."""
         for index in self._kept.tolist():
             yield index, self._task(index)
 
@@ -164,7 +165,7 @@ class Dataset:
         has_column = "answer" in self._reader.columns
         answer = self._reader.cell(row, "answer") if has_column else question.answer
         accepted: tuple[str, ...]
-        # Without grading, only a reward function reads the answer, if there is one at all.
+        # Without grading, the answer is optional and only reward functions read it.
         if self._grade == "none" and isinstance(answer, Mapping):
             accepted = (json.dumps(answer, default=str),)
         elif self._grade == "none" and answer is None and not has_column:
@@ -188,7 +189,7 @@ class Dataset:
         )
 
     def _examine(self, *, has_parts: bool) -> tuple[dict[int, str], dict[int, float]]:
-        """Why rows are bad, and each other row's split position in [0, 1) (0 without parts)."""
+        """Return why rows are bad, and good rows' split positions in [0, 1) (0 without parts)."""
         bad: dict[int, str] = {}
         shares: dict[int, float] = {}
         with_images: list[int] = []
@@ -201,7 +202,7 @@ class Dataset:
             except BadRow as error:
                 bad[index] = str(error)
 
-        # One image at a time, as undecoded ones may hold all their bytes.
+        # Yield one image at a time: even undecoded images may hold all their bytes.
         def cells() -> Iterator[image_loading.Cell]:
             for index in with_images:
                 for image in self._parse(self._table.row(index)).images:
@@ -211,7 +212,7 @@ class Dataset:
         return dict(sorted((bad | broken).items())), shares
 
     def _broken(self, cells: Iterator[image_loading.Cell]) -> dict[int, str]:
-        """Decode images in threads; return, by row, why one is broken."""
+        """Decode images in threads; return, by row, why an image is broken."""
 
         def check(cell: image_loading.Cell) -> tuple[int, str] | None:
             try:
@@ -236,7 +237,7 @@ class Dataset:
         )
 
     def _remedy(self, bad: Sequence[int]) -> str:
-        """How to grade bad rows whose answers are worked solutions; empty if there are none."""
+        """Suggest how to grade answers that are worked solutions; empty if no bad row has one."""
         for index in bad[:_ROWS_SEARCHED]:
             with contextlib.suppress(BadRow):
                 text = _as_text(self._reader.cell(self._table.row(index), "answer"))
@@ -250,7 +251,7 @@ class Dataset:
 
 
 def _check_unicode(text: str) -> None:
-    # JSON can hold a lone surrogate, which no tokenizer takes.
+    # JSON can contain lone surrogates, which tokenizers reject.
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -258,7 +259,7 @@ def _check_unicode(text: str) -> None:
 
 
 def _accepted(answer: Any, options: Sequence[str]) -> tuple[str, ...]:
-    """All accepted answers in a cell; an index becomes the text of its option."""
+    """Return all accepted answers in a cell; an index becomes the text of its option."""
     if isinstance(answer, str) and _TEXT_LIST.match(answer):
         answer = as_list(answer)
     values = answer if isinstance(answer, list | tuple) else [answer]
@@ -278,12 +279,12 @@ def _accepted(answer: Any, options: Sequence[str]) -> tuple[str, ...]:
 
 
 def _option_index(answer: Any, options: Sequence[str]) -> int | None:
-    """The index of the option that an answer gives; None for an answer in text.
+    """Return the index of the option that an answer refers to; None for a text answer.
 
-    An integer is an index, also where the format lacks integers and stores `1.0` or text. But text
-    equal to an option means that option.
+    An integer is an index, even if the file format stores it as `1.0` or as text. But text equal to
+    an option means that option.
     """
-    # Not isinstance: a bool is text.
+    # Not isinstance, because a bool counts as text.
     if not options or type(answer) is int:
         return answer if options else None
     text = _as_text(answer)
@@ -303,7 +304,7 @@ def _as_text(value: Any) -> str:
 
 
 def _share(row: ParsedRow) -> float:
-    """A row's position in [0, 1), hashed from its content, so that equal questions share a part."""
+    """Hash a row's content to a position in [0, 1), so that equal questions share a part."""
     texts = [*(message.text for message in row.preceding), row.problem, *row.accepted]
     digest = hashlib.blake2b("\0".join(texts).encode(errors="replace"), digest_size=8)
     for image in row.images:

@@ -1,4 +1,4 @@
-"""Extract the final answer of a reply, and grade it by rules that need no library."""
+"""Extract a reply's final answer and grade it by rules that need no external library."""
 
 import contextlib
 import re
@@ -14,17 +14,17 @@ _NUMBER = re.compile(
 )
 _SIGNS = str.maketrans({"\N{MINUS SIGN}": "-", "$": ""})
 _BOXED = r"\boxed{"
-# Maximum characters of an answer; longer ones are rejected without comparison.
+# Maximum characters of an answer; longer answers are rejected without comparison.
 _MAX_ANSWER = 4000
 # Maximum characters of a number.
 _MAX_NUMBER = 100
-# How the solutions of GSM8K end.
+# The end of GSM8K's solutions.
 _GSM8K = re.compile(r"####\s*+([^\n#]*[^\n#\s])\s*\Z")
-# Characters as wide as a Chinese one, to ASCII. NFKC would also turn 10² into 102.
+# Maps full-width characters to ASCII. NFKC would also turn 10² into 102.
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
-# The degree sign, the Chinese word for degrees, and LaTeX's command.
+# The degree sign, the Chinese word for degrees, and LaTeX's command for degrees.
 _DEGREES = re.compile(r"\N{DEGREE SIGN}|(?<=\d)\s*(?:\u5ea6|\\degree\b)")
-# A unit at the end, where math-verify would see variables or nothing; any Chinese one.
+# A unit at the end, which math-verify would misread as variables or ignore; or any Chinese unit.
 _LENGTH_UNIT = re.compile(
     r"(?<=[\d}\N{GREEK SMALL LETTER PI}])\s*"
     r"(?:[\u4e00-\u9fff]+|[kcdm]m(?:\^?\{?[23]\}?|[\u00b2\u00b3])?)\s*\Z"
@@ -40,15 +40,15 @@ _CHOICE_AND_TEXT = re.compile(r"\(?([A-Za-z])[).:]\s*(.*)", re.DOTALL)
 
 
 def extract_answer(reply: str, style: str = "either") -> str:
-    r"""The answer of a reply: `<answer>42</answer>`, or the last `\boxed{42}`.
+    r"""Extract a reply's answer: `<answer>42</answer>`, or the last `\boxed{42}`.
 
     Args:
-        reply: what the model wrote.
-        style: `answer`, `boxed`, `either`, which takes the box if there is no tag, or `text`, which
-            takes all that follows `</think>`.
+        reply: the model's reply.
+        style: `answer`, `boxed`, `either` (the box if there is no tag), or `text` (everything after
+            `</think>`).
 
     Returns:
-        The text inside, stripped; a box inside a tag is unwrapped.
+        The stripped text inside; a box inside a tag is unwrapped.
 
     Raises:
         ActionError: the answer is missing, empty or too long, or there is more than one tag.
@@ -76,7 +76,7 @@ def extract_answer(reply: str, style: str = "either") -> str:
 
 
 def final_answer(solution: str) -> str:
-    r"""The answer in a worked solution: in a tag, in a box, or after `####`; else all of it."""
+    r"""Extract a worked solution's answer: in a tag, in a box, after `####`, or else all of it."""
     with contextlib.suppress(ActionError):
         return extract_answer(solution)
     found = _GSM8K.search(solution)
@@ -84,14 +84,14 @@ def final_answer(solution: str) -> str:
 
 
 def as_latex(text: str) -> str:
-    r"""The LaTeX of an answer as GeoQA writes it: `140°`, `5√{3}`, `9πcm^{2}`."""
+    r"""Convert an answer in GeoQA's notation to LaTeX: `140°`, `5√{3}`, `9πcm^{2}`."""
     text = _DEGREES.sub(r"^\\circ ", text.translate(_FULL_WIDTH))
     text = _LENGTH_UNIT.sub("", text)
     return _ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2]}}}", text)
 
 
 def last_boxed(text: str) -> str | None:
-    r"""The content of the last complete `\boxed{...}`, nested braces included; None without one."""
+    r"""Return the content of the last complete `\boxed{...}`, with nested braces, or None."""
     end = len(text)
     while (start := text.rfind(_BOXED, 0, end)) >= 0:
         first, depth = start + len(_BOXED), 1
@@ -99,13 +99,13 @@ def last_boxed(text: str) -> str | None:
             depth += (text[index] == "{") - (text[index] == "}")
             if depth == 0:
                 return text[first:index]
-        # What follows is incomplete; this way each character is examined once.
+        # The rest is an incomplete box. Cutting it off means that each character is examined once.
         end = start
     return None
 
 
 def normalize(text: str) -> str:
-    """The text normalized: case, full-width characters, white space, and no final period."""
+    """Normalize case, full-width characters and white space, and drop a final period."""
     folded = unicodedata.normalize("NFC", text.translate(_FULL_WIDTH)).casefold()
     return " ".join(folded.split()).removesuffix(".").rstrip()
 
@@ -117,7 +117,7 @@ def exact(answer: str, accepted: Sequence[str]) -> bool:
 
 
 def number(text: str) -> Fraction | None:
-    """Parse a number: `-3`, `1,200`, `.5`, `2e3`, `3/4`, `12%`; None if the text is not one."""
+    """Parse a number: `-3`, `1,200`, `.5`, `2e3`, `3/4`, `12%`; None if it is not a number."""
     text = text.translate(_FULL_WIDTH).strip().translate(_SIGNS).strip()
     if not text or len(text) > _MAX_NUMBER:
         return None
@@ -138,7 +138,7 @@ def numeric(answer: str, accepted: Sequence[str], tolerance: float = 0.0) -> boo
     """Whether an answer equals one of the accepted numbers.
 
     Args:
-        answer: any text; a text that is not a number is wrong.
+        answer: any text; text that is not a number is wrong.
         accepted: numbers.
         tolerance: allowed relative error (absolute if the true number is 0).
 
@@ -165,8 +165,8 @@ def choice(
     Args:
         answer: any text.
         accepted: letters or the texts of options.
-        options: the texts in order, A first. Without options letters are compared; a free-form
-            question, whose right answer is not a letter, is graded as `numeric` or `exact`.
+        options: option texts, A first. Without options, letters are compared; a free-form question,
+            whose right answer is not a letter, is graded as `numeric` or `exact`.
         tolerance: see `numeric`.
     """
     right = {chosen_letter(text, options) for text in accepted}
@@ -180,12 +180,12 @@ def choice(
 def why_ungradable(
     grade: str, accepted: Sequence[str], options: Sequence[str], *, mixed: bool = False
 ) -> str | None:
-    """Why no reply can be graded as right, not even the row's own answer; None if one can.
+    """Return why even the row's own answer could not be graded as right; None if it could.
 
     Args:
         grade: `exact`, `numeric`, `choice`, or `none`.
-        accepted: the accepted answers of a row.
-        options: its options, A first.
+        accepted: accepted answers of the row.
+        options: options of the row, A first.
         mixed: whether a row without options is a free-form question among multiple-choice ones.
     """
     if grade == "choice" and (option := _ambiguous_option(options)) is not None:
@@ -205,7 +205,7 @@ def why_ungradable(
 
 
 def _given(text: str) -> str:
-    """A row's answer as a reply would give it, and as it is read from there; may be empty."""
+    """Return a row's answer as it would be extracted from a reply; may be empty."""
     try:
         return extract_answer(f"<answer>{final_answer(text)}</answer>")
     except ActionError:
@@ -213,9 +213,9 @@ def _given(text: str) -> str:
 
 
 def _ambiguous_option(options: Sequence[str]) -> str | None:
-    """The first option whose text is the letter of another one, as in [`an`, `a`]; None without.
+    """Return the first option whose text is another option's letter, as in [`an`, `a`], or None.
 
-    A reply that gives it could mean the letter or the text.
+    A reply with this text could mean either option.
     """
     for index, option in enumerate(options):
         match = _CHOICE.fullmatch(normalize(option))
@@ -225,9 +225,9 @@ def _ambiguous_option(options: Sequence[str]) -> str | None:
 
 
 def chosen_letter(text: str, options: Sequence[str] = ()) -> str | None:
-    """The letter of the option that a text chooses, A for the first; None if it chooses none.
+    """Return the letter of the option that a text chooses, A for the first, or None.
 
-    A text that follows the letter must match that option. `The answer is (B)` chooses B.
+    Text after the letter must match that option. `The answer is (B)` chooses B.
     """
     texts = [normalize(option) for option in options]
     if normalize(text) in texts:

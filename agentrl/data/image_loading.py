@@ -1,6 +1,6 @@
 """Load images from data sets: a path, bytes, base64, a data URI, PIL, or `{bytes, path}`.
 
-Unchanged images are checked only once: the results of the checks are cached.
+Unchanged images are checked only once, because check results are cached.
 """
 
 import base64
@@ -30,20 +30,20 @@ from agentrl.types import Image
 log = logging.getLogger(__name__)
 
 FOLDER = Path("~/.cache/agentrl/pictures")
-# Below this many images, decoding them is faster than the cache.
+# With fewer images, decoding is faster than the cache.
 _FEW = 500
 
 _T = TypeVar("_T")
 Cell = tuple[int, Any]
-"""The index of a row, and one of its undecoded images."""
-# Maximum of one image; a larger one is a mistake or an attack.
+"""Index of a row and one of its undecoded images."""
+# Maximum pixels of an image; a larger image is a mistake or an attack.
 _MAX_PIXELS = 64_000_000
-# The formats decoded here: some others, such as EPS, are programs that PIL would run.
+# Formats to decode. Others, such as EPS, can be programs that PIL would run.
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "PPM", "TIFF")
 _DATA_URI = re.compile(r"data:image/[\w.+-]+;base64,", re.ASCII | re.IGNORECASE)
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII | re.IGNORECASE)
 _FILE_URL = re.compile(r"file://(localhost)?/", re.IGNORECASE)
-# A shorter text, or one with a dot, is a file name.
+# Shorter text, or text with a dot, is a file name.
 _BASE64 = re.compile(r"[A-Za-z0-9+/\-_\s]{64,}+={0,2}\s*", re.ASCII)
 
 
@@ -52,18 +52,18 @@ class ImageError(ValueError):
 
 
 def load_image(value: Any, root: Path) -> Image:
-    """Load the image in a cell of a data set, upright, with transparency over white.
+    """Load the image in a data set's cell, rotated upright, with transparency over white.
 
     Args:
         value: a path, a `file://` URL, bytes, base64, a data URI, a PIL image, an array
             uint8[H, W, 3], or a mapping with `bytes` or `path`, as in Hugging Face data sets.
-        root: the folder that paths are relative to and must stay in.
+        root: folder that paths are relative to and must stay within.
 
     Returns:
         uint8[H, W, 3].
 
     Raises:
-        ImageError: it cannot be loaded.
+        ImageError: the image cannot be loaded.
     """
     if isinstance(value, np.ndarray):
         return _checked(value)
@@ -73,8 +73,8 @@ def load_image(value: Any, root: Path) -> Image:
 
 
 def count_pixels(value: Any) -> int:
-    """The number of pixels of an image in a data URI, which is not decoded."""
-    # A client's image must never be a path on this machine.
+    """Return the number of pixels of an image in a data URI, without decoding the image."""
+    # Never accept a path on this machine from a client.
     if not is_data_uri(value):
         raise ImageError("an image must be a data URI")
     return _opened(value, Path(), _bounded_pixels)
@@ -83,10 +83,10 @@ def count_pixels(value: Any) -> int:
 def _opened(value: Any, root: Path, read: Callable[[PIL.Image.Image], _T]) -> _T:
     found = image_source(value, root)
     try:
-        # Reading from a pipe or a device may never end.
+        # Reading from a pipe or a device might never end.
         if isinstance(found, Path) and not stat.S_ISREG(found.stat().st_mode):
             raise ImageError(f"{quoted(value, 80)}: not a regular file")
-        # PIL warns about a broken EXIF block or a large image, neither of which matters here.
+        # PIL warns about broken EXIF blocks and large images; neither matters here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             held = found if isinstance(found, Path) else io.BytesIO(found)
@@ -98,19 +98,19 @@ def _opened(value: Any, root: Path, read: Callable[[PIL.Image.Image], _T]) -> _T
         raise
     except PIL.UnidentifiedImageError:
         raise ImageError(f"{quoted(value, 80)}: not recognized as {', '.join(_FORMATS)}") from None
-    # A decoder may raise anything on a broken file; its message may hold the buffer's address.
+    # A decoder may raise anything on a broken file; its message may contain a buffer's address.
     except Exception as error:
         why = re.sub(r"<_io\.BytesIO object at 0x[0-9a-f]+>", "the bytes", str(error))
         raise ImageError(f"{quoted(value, 80)}: {type(error).__name__}: {why}") from error
 
 
 def is_data_uri(value: Any) -> bool:
-    """Whether a value contains the image itself, and so can never be read as a path."""
+    """Whether a value contains the image itself, so that it can never be read as a path."""
     return isinstance(value, str) and _DATA_URI.match(value) is not None
 
 
 def image_source(value: Any, root: Path) -> Path | bytes:
-    """The file below the root that holds an image, or the image's bytes."""
+    """Return the image's file below the root, or its bytes."""
     if isinstance(value, Mapping):
         held = value.get("bytes")
         value = held if held is not None else value.get("path")
@@ -123,7 +123,7 @@ def image_source(value: Any, root: Path) -> Path | bytes:
     ):
         return _below(root, value)
     if isinstance(value, str) and value:
-        # A long text without a dot is a file name if that file exists, else base64.
+        # Long text without a dot is a file name if that file exists, and base64 otherwise.
         with contextlib.suppress(ImageError, OSError):
             if (named := _below(root, value)).is_file():
                 return named
@@ -193,14 +193,14 @@ def find_broken(
     root: Path,
     broken: Callable[[Iterator[Cell]], dict[int, str]],
 ) -> dict[int, str]:
-    """The result of `broken` for some images, from the cache if they have not changed.
+    """Return the result of `broken` for images, from the cache if they have not changed.
 
-    Files are identified by path, size and modification time, other images by their bytes.
+    Files are identified by path, size and modification time, and other images by their bytes.
 
     Args:
         cells: iterates over the images; may be called twice.
-        root: the folder of image files.
-        broken: decodes the images and returns, by row, why one is broken.
+        root: folder of the image files.
+        broken: decodes the images and returns, by row, why an image is broken.
     """
     if sum(1 for _ in itertools.islice(cells(), _FEW)) < _FEW:
         return broken(cells())
@@ -211,7 +211,7 @@ def find_broken(
         found = broken(cells())
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        # Several processes may check the same images at the same time.
+        # Use a separate file: several processes may check the same images at the same time.
         partial = kept.with_suffix(f".{os.getpid()}")
         partial.write_text(json.dumps(found))
         partial.replace(kept)
@@ -221,7 +221,7 @@ def find_broken(
 
 
 def digest_images(cells: Iterator[Cell], root: Path) -> str:
-    """Digest of images: of their bytes, or of the path, size and time of their files."""
+    """Hash images: their bytes, or the path, size and modification time of their files."""
     digest = hashlib.sha256(str(root).encode(errors="replace"))
     for index, value in cells:
         digest.update(f"{index}\0".encode())

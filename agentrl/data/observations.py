@@ -1,4 +1,4 @@
-"""Observations of any shape: what a model sees of them, and Gymnasium spaces for them."""
+"""Observations of any shape: conversion to images and text, and Gymnasium spaces for them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,27 +11,27 @@ from gymnasium import spaces
 from agentrl.errors import ConfigError
 from agentrl.types import Image, Observation
 
-# Layouts of images: height, width, channels, and several images.
+# Image layouts: height, width, channels, and number of images.
 _AXES = ("hw", "hwc", "chw", "nhw", "hwn", "nhwc", "nchw")
 
 # Range of the sides of sampled images, in pixels.
 _SIDES = (8, 32)
-# Minimum side of an image; a smaller array of bytes is a grid of cells, such as a board.
+# Minimum side of an image; a smaller byte array is a grid of cells, such as a board.
 _LEAST_SIDE = 16
 _ARRAYS = (np.ndarray, np.generic, list, tuple, bool, int, float)
 _NUMBERED = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-# Maximum size of a symbolic grid; a larger array is rather an image in another layout.
+# Maximum size of a symbolic grid; a larger array is probably an image in another layout.
 _MOST_CELLS = 4096
-# Maximum size of an array in text; more numbers would only fill the context.
+# Maximum size of an array shown as text; more numbers would only fill the context.
 _MOST_NUMBERS = 1000
 
 
 def observation_problem(
     space: "gymnasium.Space[Any]", value: Any, where: str = "the observation"
 ) -> str | None:
-    """Why a value is no observation of a space; None if it is.
+    """Return why a value is not an observation of a space, or None if it is.
 
-    Bounds and alphabets are not compared (`is_within` does that), nor the sizes of images.
+    Does not check bounds and alphabets (see `is_within`) or the sizes of images.
     """
     if isinstance(space, spaces.Dict) and isinstance(value, Mapping):
         lacking = [key for key in space.spaces if key not in value]
@@ -51,7 +51,7 @@ def observation_problem(
         fits = isinstance(value, str)
     elif isinstance(space, _NUMBERED):
         fits = space.contains(value)
-    # A space of another kind may be slow to answer.
+    # Other kinds of spaces may have a slow `contains`.
     else:
         fits = value is not None or space.contains(value)
     return None if fits else f"{where} is {_brief(value)}, which is not in {space}"
@@ -69,7 +69,7 @@ def _array_problem(space: spaces.Box, value: Any, where: str) -> str | None:
 
 
 def is_within(space: "gymnasium.Space[Any]", value: Any) -> bool:
-    """Whether a space contains an observation, in bounds; True for large arrays, unseen."""
+    """Whether a space contains an observation, including bounds; large arrays are not checked."""
     if isinstance(space, spaces.Dict):
         return all(is_within(part, value[key]) for key, part in space.spaces.items())
     if isinstance(space, spaces.Tuple):
@@ -87,14 +87,14 @@ def _brief(value: Any) -> str:
 
 
 def describe_observation(observation: Any) -> Observation:
-    """Images unchanged, everything else as text, with the keys of a dictionary as labels.
+    """Return images unchanged and everything else as text, with dictionary keys as labels.
 
     Args:
-        observation: an image is uint8[H, W, 3], uint8[H, W, 1] or uint8[H, W] of at least 16
-            rows and columns.
+        observation: images are uint8[H, W, 3], uint8[H, W, 1] or uint8[H, W] with at least 16 rows
+            and columns.
 
     Raises:
-        ConfigError: an array is not an image, and too large for text; or a value has no text.
+        ConfigError: an array is not an image and too large for text, or a value has no text form.
     """
     images: list[Image] = []
     text = _as_text(observation, images)
@@ -102,7 +102,7 @@ def describe_observation(observation: Any) -> Observation:
 
 
 def _as_text(value: Any, images: list[Image]) -> str:
-    """The text for a value; its images are added to the list."""
+    """Convert a value to text, appending its images to the list."""
     if isinstance(value, Mapping):
         parts = ((str(key), _as_text(part, images)) for key, part in value.items())
         return "\n".join(f"{key}: {text}" for key, text in parts if text)
@@ -110,7 +110,7 @@ def _as_text(value: Any, images: list[Image]) -> str:
         return ", ".join(text for part in value if (text := _as_text(part, images)))
     if isinstance(value, np.ndarray) and value.ndim:
         return _array(value, images)
-    # Python's default text holds an address, which would differ from run to run.
+    # Python's default text contains an address, which differs from run to run.
     kind: Any = type(value)
     if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
         raise ConfigError(
@@ -138,7 +138,7 @@ def _array(value: "np.ndarray[Any, Any]", images: list[Image]) -> str:
 
 
 def images_in(observation: Any) -> list[Image]:
-    """Return the images of an observation; arrays of any size are ignored."""
+    """Return the images of an observation, ignoring other arrays of any size."""
     if isinstance(observation, Mapping):
         observation = list(observation.values())
     if isinstance(observation, tuple | list):
@@ -149,13 +149,13 @@ def images_in(observation: Any) -> list[Image]:
 
 
 def is_image(value: "np.ndarray[Any, Any]") -> bool:
-    """Whether an array is an image; a small grid of bytes is not."""
+    """Whether an array is an image rather than a small grid of bytes."""
     has_channels = value.ndim == 2 or (value.ndim == 3 and value.shape[2] in (1, 3))
     return has_channels and value.dtype == np.uint8 and min(value.shape[:2]) >= _LEAST_SIDE
 
 
 def to_rgb(image: "np.ndarray[Any, Any]") -> Image:
-    """uint8[H, W, 3] of an image in color or grayscale."""
+    """Convert a color or grayscale image to uint8[H, W, 3]."""
     if image.ndim == 2:
         image = image[:, :, None]
     if image.shape[2] == 1:
@@ -164,16 +164,15 @@ def to_rgb(image: "np.ndarray[Any, Any]") -> Image:
 
 
 class ImageLayout:
-    """How an environment's arrays hold images, where that is not uint8[H, W, 3].
+    """Layout of images in an environment's arrays, if it is not uint8[H, W, 3].
 
     Args:
-        axes: the order of height, width, channels and, for several images, their number, such as
-            `chw` or `nhwc`.
-        limits: the numbers of black and of full brightness; None for [0, 255], and for arrays of
-            floats [0, 1].
+        axes: order of height, width, channels and, for several images, their number, such as `chw`
+            or `nhwc`.
+        limits: values of black and of full brightness; None means [0, 255], or [0, 1] for floats.
 
     Raises:
-        ConfigError: either is invalid.
+        ConfigError: an argument is invalid.
     """
 
     def __init__(self, axes: str, limits: Sequence[float] | None = None) -> None:
@@ -188,7 +187,7 @@ class ImageLayout:
         self._axes, self._limits = axes, limits
 
     def standard(self, observation: Any) -> Any:
-        """The observation with its images as tuples of uint8[H, W, 3], at any depth."""
+        """Convert the images in an observation, at any depth, to tuples of uint8[H, W, 3]."""
         if isinstance(observation, Mapping):
             return {key: self.standard(part) for key, part in observation.items()}
         if isinstance(observation, tuple | list):
@@ -197,7 +196,7 @@ class ImageLayout:
         return self._images(observation) if is_array else observation
 
     def _images(self, array: "np.ndarray[Any, Any]") -> Any:
-        """The images of an array; the array itself if it holds none."""
+        """Return the images in an array, or the array itself if it has none."""
         if array.ndim != len(self._axes):
             return array
         images = array.transpose([self._axes.index(axis) for axis in "nhwc" if axis in self._axes])
@@ -225,13 +224,13 @@ class ImageLayout:
 
 
 def is_symbolic_grid(space: "gymnasium.Space[Any]") -> bool:
-    """Whether observations of a space are boards of whole numbers, which mean objects."""
+    """Whether observations of a space are boards of whole numbers that stand for objects."""
     if not isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
         return False
     shape, dtype = space.shape, np.dtype(space.dtype)
     if len(shape) not in (2, 3) or min(shape[:2]) < 2 or dtype.kind not in "iub":
         return False
-    # An image whose channels come first is no board.
+    # An image in channel-first layout is not a board.
     is_picture = min(shape[-2:]) >= _LEAST_SIDE and shape[0] in (1, 3)
     is_large = math.prod(shape) > _MOST_CELLS
     return not (is_picture or is_large or is_image(np.broadcast_to(dtype.type(0), shape)))
@@ -247,7 +246,7 @@ def has_symbolic_grid(space: "gymnasium.Space[Any]") -> bool:
 
 
 def without_grids(space: "gymnasium.Space[Any]", observation: Any) -> Any:
-    """The observation without its symbolic grids; an empty tuple if it is one."""
+    """Remove symbolic grids from an observation; if it is a grid, return an empty tuple."""
     if isinstance(space, spaces.Dict):
         return {key: without_grids(part, observation[key]) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -266,7 +265,7 @@ class AnyText(gymnasium.spaces.Text):
         return isinstance(x, str) and len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """A short random text."""
+        """Return a short random text."""
         count = int(self.np_random.integers(1, 20))
         letters = self.np_random.choice(list("abcdefghij0123456789 "), size=count)
         return "".join(map(str, letters))
@@ -281,7 +280,7 @@ class AnyText(gymnasium.spaces.Text):
 
 
 class ImageTuple(gymnasium.Space[tuple[Image, ...]]):
-    """A tuple of images, uint8[H, W, 3] each, of any size."""
+    """A tuple of images of any size, each uint8[H, W, 3]."""
 
     def __init__(self, most: int = 64, seed: Any = None) -> None:
         super().__init__(None, None, seed)
@@ -289,7 +288,7 @@ class ImageTuple(gymnasium.Space[tuple[Image, ...]]):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """False: the images have no fixed size."""
+        """False, because images have no fixed size."""
         return False
 
     def contains(self, x: Any) -> bool:
@@ -308,7 +307,7 @@ class ImageTuple(gymnasium.Space[tuple[Image, ...]]):
         )
 
     def sample(self, mask: Any = None, probability: Any = None) -> tuple[Image, ...]:
-        """A few small images of noise."""
+        """Return a few small images of noise."""
         count = int(self.np_random.integers(0, min(self.most, 3) + 1))
         sides = self.np_random.integers(*_SIDES, size=(count, 2))
         return tuple(self.np_random.integers(0, 256, (*s, 3)).astype(np.uint8) for s in sides)

@@ -1,4 +1,4 @@
-"""Open a data set: a file, a folder, or an id of the Hugging Face hub."""
+"""Open a data set: a file, a folder, or an id on the Hugging Face Hub."""
 
 import itertools
 import re
@@ -22,15 +22,15 @@ class Selection:
     name: str | None = None
     """The configuration (subset)."""
     revision: str | None = None
-    """A branch, tag or commit of the hub."""
+    """Branch, tag or commit on the hub."""
     streaming: bool = False
-    """Whether rows are fetched one by one, without downloading the rest."""
+    """Whether to fetch rows one by one, without downloading the rest."""
     max_rows: int | None = None
-    """Number of rows that are read from the start; required for streaming."""
+    """Number of rows to read from the start; required for streaming."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Arguments of `datasets.load_dataset` that are set."""
+        """Arguments for `datasets.load_dataset` that are set."""
         chosen = {"name": self.name, "revision": self.revision, "streaming": self.streaming}
         return {setting: value for setting, value in chosen.items() if value}
 
@@ -40,12 +40,12 @@ def open_table(data: str, selection: Selection | None = None) -> Table:
 
     Args:
         data: `*.jsonl`, `*.json` (a list), `*.csv`, `*.tsv`, `*.parquet`; a folder that the
-            `datasets` library reads or has written; or an id on the Hugging Face Hub. `DATA@SPLIT`
-            names the split too.
-        selection: the part to read; None reads all.
+            `datasets` library can read or has written; or an id on the Hugging Face Hub.
+            `DATA@SPLIT` also selects a split.
+        selection: part to read; None reads all rows.
 
     Raises:
-        ConfigError: it does not exist or cannot be read.
+        ConfigError: the data set does not exist or cannot be read.
     """
     selection = selection or Selection()
     data, split = split_in(data)
@@ -63,14 +63,14 @@ def open_table(data: str, selection: Selection | None = None) -> Table:
     if path is None or path.is_dir():
         table = _open_hugging_face(data if path is None else str(path), path, selection)
     else:
-        # EasyR1 reads any file as its only split, train.
+        # EasyR1 treats any file as a single split named train.
         _check_file(data, replace(selection, split=None) if split == "train" else selection)
         table = read_file(path)
     return table if selection.max_rows is None else FirstRows(table, selection.max_rows)
 
 
 def split_in(data: str) -> tuple[str, str | None]:
-    """`owner/name` and `split` of `owner/name@split`; None without one."""
+    """Split `owner/name@split` into `owner/name` and `split`, which is None if not given."""
     found = _AT_SPLIT.fullmatch(data)
     if found is None or find_local(data) is not None:
         return data, None
@@ -78,8 +78,8 @@ def split_in(data: str) -> tuple[str, str | None]:
 
 
 def find_local(data: str) -> Path | None:
-    """The file or folder of this path, in the current folder or on `sys.path`, if there is one."""
-    # Not among installed libraries, whose folders could match a hub id.
+    """Find a file or folder by path, relative to the current folder or to those on `sys.path`."""
+    # Skip installed libraries, whose folders could match a hub id.
     own = (name for name in sys.path if isinstance(name, str) and not name.startswith(INSTALLED))
     for folder in ("", *own):
         path = Path(folder, data).expanduser()
@@ -102,7 +102,7 @@ def _check_file(data: str, selection: Selection) -> None:
 
 
 def _open_hugging_face(data: str, folder: Path | None, selection: Selection) -> Table:
-    """Open a folder, or an id of the hub (`folder` is None), with the `datasets` library."""
+    """Open a folder, or a hub id if `folder` is None, with the `datasets` library."""
     try:
         import datasets
     except ImportError:
@@ -118,7 +118,7 @@ def _open_hugging_face(data: str, folder: Path | None, selection: Selection) -> 
         raise ConfigError(
             f"{setting}={value}: {data} was saved by datasets' save_to_disk; remove the setting"
         )
-    # The library would ignore it.
+    # The library would silently ignore the revision.
     if folder is not None and selection.revision is not None:
         raise ConfigError(
             f"revision={selection.revision}: {data} is a folder on this machine, and only data "
@@ -126,7 +126,7 @@ def _open_hugging_face(data: str, folder: Path | None, selection: Selection) -> 
         )
     if selection.streaming and selection.max_rows is None:
         raise ConfigError("streaming=true: set max_rows, the number of rows to fetch")
-    # Without a network, an id falls back to what is cached under its name: folders are kept apart.
+    # Cache folders separately: without a network, an id falls back to the cache under its name.
     cache = None if folder is None else str(Path(datasets.config.HF_DATASETS_CACHE) / "folders")
     try:
         loaded = (
@@ -136,7 +136,7 @@ def _open_hugging_face(data: str, folder: Path | None, selection: Selection) -> 
         )
         one = _one_split(loaded, data, selection.split)
         rows: Any = one
-        # We decode images ourselves, at any depth, to be able to name the bad rows.
+        # We decode images ourselves, at any depth, so that we can name the bad rows.
         for name, feature in (one.features or {}).items():
             if (raw := _undecoded(feature)) != feature:
                 rows = rows.cast_column(name, raw)
@@ -153,7 +153,7 @@ def _open_hugging_face(data: str, folder: Path | None, selection: Selection) -> 
                 "the hub"
             )
         raise ConfigError(f"data={data}: {what}: {describe_error(error)}") from error
-    # A fetched data set refers to image files in the library's cache, unless it contains them.
+    # Unless images are embedded, a downloaded data set refers to files in the library's cache.
     root = Path(datasets.config.HF_CACHE_HOME) if folder is None else folder
     return ColumnTable(rows, one.column_names or list(rows[0] if rows else ()), root)
 

@@ -1,12 +1,12 @@
-"""The exchange of OpenRLHF with a reward server (`--remote_rm_url`), in both directions.
+"""OpenRLHF's protocol for reward servers (`--remote_rm_url`), for both client and server.
 
 ::
 
     POST {"query": [...], "prompts": [...], "labels": [...]}
     ->   {"rewards": [...], "scores": [...], "extra_logs": {name: [...]}}
 
-A query is the whole text of a conversation, prompt and response, with the special tokens of its
-chat template; only `rewards` is required in the answer.
+A query is the text of a whole conversation, prompt and response, with the chat template's special
+tokens. In the answer, only `rewards` is required.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any
 
 from agentrl.data.reward_inputs import CHATML
 
-# Pattern of the text that begins an answer in common chat templates.
+# Matches the text that begins an answer in common chat templates.
 _ANSWER_BEGINS = re.compile(
     r"<\|im_start\|>assistant\n|<\|start_header_id\|>assistant<\|end_header_id\|>\n\n"
     r"|<start_of_turn>model\n|<｜Assistant｜>|\[/INST\]"  # noqa: RUF001
@@ -28,11 +28,11 @@ _SPECIAL = re.compile(
 def request_of(
     inputs: Sequence[Mapping[str, Any]], prompt_key: str | None = None
 ) -> dict[str, list[Any]]:
-    """Return the request that OpenRLHF sends for some episodes.
+    """Build the request that OpenRLHF would send for some episodes.
 
     Args:
         inputs: see `agentrl.rollout.rewards.reward_adapters.inputs_of`.
-        prompt_key: the column of the row to send as `prompts`; None sends the prompt's text.
+        prompt_key: column of the row to send as `prompts`; None sends the prompt's text.
     """
     texts = [_texts_of(one) for one in inputs]
     return {
@@ -46,7 +46,7 @@ def request_of(
 
 
 def _texts_of(inputs: Mapping[str, Any]) -> tuple[str, str]:
-    """The text of the prompt, and that of prompt and response; in ChatML if they are not there."""
+    """Return the prompt's text and the text of prompt and response, in ChatML if not given."""
     if "chat_text" in inputs and "chat_prompt" in inputs:
         return inputs["chat_prompt"], inputs["chat_text"]
     system = inputs.get("instructions")
@@ -56,7 +56,7 @@ def _texts_of(inputs: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def inputs_of_request(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A request of OpenRLHF as inputs of a batch function."""
+    """Convert a request from OpenRLHF to inputs of a batch function."""
     queries = content.get("query")
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
         raise ValueError('"query" must be a list of texts')
@@ -92,13 +92,14 @@ def inputs_of_request(content: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def response_in(query: str, prompt: Any) -> str:
-    """The response in a query, without the special tokens that end it."""
+    """Extract the response from a query, without the special tokens that end it."""
     if isinstance(prompt, str) and prompt and query.startswith(prompt):
         text = query[len(prompt) :]
-    # Image tokens are expanded in the query, or the prompt is a row's own text.
+    # The query does not start with the prompt: its image tokens are expanded, or the prompt is raw
+    # text from a row.
     else:
         *_, text = _ANSWER_BEGINS.split(query)
-    # From the end: a regular expression would search from every space of the text.
+    # Scan from the end: a regular expression would start a search at every space in the text.
     end = kept = len(text)
     while True:
         while end and text[end - 1].isspace():
@@ -110,7 +111,7 @@ def response_in(query: str, prompt: Any) -> str:
 
 
 def rows_of(answer: Any, count: int) -> list[dict[str, Any]]:
-    """The answer of a reward server as rows: `overall`, `score`, and the logs."""
+    """Convert a reward server's answer to rows with `overall`, `score` and the logs."""
     rewards = answer.get("rewards") if isinstance(answer, Mapping) else None
     if not isinstance(rewards, list) or len(rewards) != count:
         received = len(rewards) if isinstance(rewards, list) else "no list of"
@@ -128,7 +129,7 @@ def rows_of(answer: Any, count: int) -> list[dict[str, Any]]:
 
 
 def answer_of(rows: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """The answer that OpenRLHF expects, with all components of the rows as logs."""
+    """Build the answer that OpenRLHF expects, with all components of the rows as logs."""
     names = dict.fromkeys(name for row in rows for name in row if name != "overall")
     rewards = [row["overall"] for row in rows]
     logs = {name: [row.get(name, 0.0) for row in rows] for name in names}

@@ -1,4 +1,4 @@
-"""Prompt templates: Jinja2 files that users can edit."""
+"""Prompt templates, Jinja2 files that users can edit."""
 
 import sys
 from collections.abc import Callable, Collection
@@ -16,7 +16,7 @@ _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
 def find_template(path: str, what: str = "env.prompt") -> Path:
-    """Find a template: in the current folder, on sys.path, or among those of the package."""
+    """Find a template in the current folder, on sys.path, or in the package."""
     template = path_of(path, what)
     folders = (Path(), *map(Path, sys.path), _PACKAGED, _PACKAGED.parent)
     for folder in folders:
@@ -26,7 +26,7 @@ def find_template(path: str, what: str = "env.prompt") -> Path:
 
 
 def parse_template(template: str, key: str) -> Template:
-    """Parse a template that renders in a sandbox."""
+    """Parse a template for rendering in a sandbox."""
     try:
         return SandboxedEnvironment(undefined=StrictUndefined).from_string(template)
     except TemplateError as error:
@@ -35,21 +35,21 @@ def parse_template(template: str, key: str) -> Template:
 
 
 def template_variables(template: str) -> set[str]:
-    """The variables of a valid template."""
+    """Return the variables of a valid template."""
     return meta.find_undeclared_variables(SandboxedEnvironment().parse(template))
 
 
 def compile_template(template: str, key: str, given: Collection[str] = ()) -> Callable[..., str]:
-    """A template as a function of its variables.
+    """Compile a template to a function of its variables.
 
     Args:
         template: see `parse_template`.
         key: see `parse_template`.
-        given: the variables that it may use, if they are known already.
+        given: variables that the template may use, if already known.
 
     Raises:
-        ConfigError: it has a syntax error or uses another variable; or, when it is called, it
-            cannot be rendered.
+        ConfigError: the template has a syntax error or uses an unknown variable. The function
+            raises it if rendering fails.
     """
     found = parse_template(template, key)
     if given and (odd := sorted(template_variables(template) - {*given, *found.globals})):
@@ -71,11 +71,11 @@ def compile_template(template: str, key: str, given: Collection[str] = ()) -> Ca
 
 
 def render_instructions(path: str | None, instructions: str) -> str:
-    """The system message of an episode.
+    """Render the system message of an episode.
 
     Args:
-        path: a template that may use `{{ instructions }}`; None for the instructions unchanged.
-        instructions: those of the translator.
+        path: template that may use `{{ instructions }}`; None keeps the instructions unchanged.
+        instructions: the translator's instructions.
     """
     if path is None:
         return instructions

@@ -1,4 +1,4 @@
-"""The columns of a data set that make a question, and a check that no others are ignored."""
+"""Find the columns that make up a question, and check that no relevant column is ignored."""
 
 import contextlib
 import io
@@ -42,16 +42,16 @@ KEYS = {
 }
 """Default column names; `a.b` is the key b of the objects in column a."""
 _ALPACA = ("instruction", "input", "history")
-# Contents that no model is shown.
+# Contents that are never shown to a model.
 _UNSEEN = ("videos", "audios")
 _FILES = {
     "images": re.compile(r"[^\n]{1,500}\.(png|jpe?g|webp|gif|bmp|tiff?)", re.ASCII | re.IGNORECASE),
     "videos": re.compile(r"[^\n]{1,500}\.(mp4|avi|mov|mkv|webm)", re.ASCII | re.IGNORECASE),
     "audios": re.compile(r"[^\n]{1,500}\.(wav|mp3|flac|ogg|m4a)", re.ASCII | re.IGNORECASE),
 }
-# How PNG, JPEG, GIF and WEBP begin in base64.
+# The start of PNG, JPEG, GIF and WEBP files in base64.
 _BASE64_IMAGES = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")
-# Characters; a shorter text is no image in base64.
+# Minimum characters of an image in base64.
 _LONG = 100
 
 
@@ -63,20 +63,20 @@ def find_columns(
     needs_answer: bool = True,
     rendered: Collection[str] = (),
 ) -> dict[str, str]:
-    """The column of each content that the table has.
+    """Find the column for each kind of content in the table.
 
-    Messages win over a text, unless `keys` names only the text. Without another column, `image_1`,
-    `image_2`, ... hold the images.
+    Messages take precedence over a text, unless `keys` names only the text. If there is no other
+    column for images, they are in `image_1`, `image_2`, ...
 
     Args:
-        table: of rows.
-        name: of the data, for messages.
+        table: table with the rows.
+        name: name of the data, for messages.
         keys: column names by content, where they differ from `KEYS`; None for no column.
-        needs_answer: whether rows without answers are useless.
+        needs_answer: whether rows must have answers.
         rendered: columns that a template writes into the question.
 
     Raises:
-        ConfigError: a column is missing, or one that holds images, messages, videos or sound would
+        ConfigError: a column is missing, or a column with images, messages, videos or sound would
             be ignored.
     """
     check_has_rows(table, name)
@@ -85,7 +85,7 @@ def find_columns(
     columns: dict[str, str] = {}
     for content, names in KEYS.items():
         there = [name for name in names if has_column(table, name)]
-        # Of `images` and `image`, one may be empty in every row.
+        # `images` and `image` may both exist, with one of them empty in every row.
         if content == "images":
             there.sort(key=lambda n: all(_is_empty(row.get(n)) for row in rows))
         found = keys[content] if content in keys else next(iter(there), None)
@@ -110,7 +110,7 @@ def find_columns(
 def unfilled_columns(
     table: Table, columns: Mapping[str, str], rendered: Collection[str]
 ) -> tuple[str, ...]:
-    """Unused columns whose content the first rows do not show; see `check_unfilled`."""
+    """Return unused columns that are empty in the first rows; see `check_unfilled`."""
     rows = list(first_rows(table))
     unused = _unused(table, columns, rendered)
     return tuple(name for name in unused if all(_is_empty(row.get(name)) for row in rows))
@@ -119,7 +119,7 @@ def unfilled_columns(
 def check_unfilled(
     row: Row, unfilled: Collection[str], keys: Mapping[str, str | None], columns: Mapping[str, str]
 ) -> None:
-    """Check that a question does not lose what its row holds in one of `unfilled_columns`."""
+    """Check that a question does not ignore content in one of `unfilled_columns`."""
     for column in unfilled:
         if lost := _what_is_lost(column, [row.get(column)], keys, columns):
             raise BadRow(lost)
@@ -139,7 +139,7 @@ def _check_keys(table: Table, name: str, keys: Mapping[str, str | None]) -> None
 
 
 def _has_conversation(column: str, keys: Mapping[str, str | None], rows: Iterable[Row]) -> bool:
-    """Whether the question is in the messages of a column rather than in a column of text."""
+    """Whether the question is in a column of messages rather than a column of text."""
     if keys.get("messages") or keys.get("problem"):
         return bool(keys.get("messages"))
     return _content(cell(row, column) for row in rows) == "messages"
@@ -160,7 +160,7 @@ def _any_of(*contents: str) -> str:
 
 
 def _unused(table: Table, columns: Mapping[str, str], rendered: Collection[str]) -> tuple[str, ...]:
-    """The columns that make no part of a question."""
+    """Return the columns that are not part of a question."""
     used = {*columns.values(), *rendered}
     if "images" not in columns:
         used |= set(numbered_image_columns(table).values())
@@ -171,7 +171,7 @@ def _unused(table: Table, columns: Mapping[str, str], rendered: Collection[str])
 def _what_is_lost(
     column: str, cells: Iterable[Any], keys: Mapping[str, str | None], columns: Mapping[str, str]
 ) -> str | None:
-    """Say that an unused column holds more than text, unless `keys` chooses what is used."""
+    """Describe the non-text content of an unused column, unless `keys` settles what is used."""
     content = _content(cells)
     if content is None or content in keys or (content == "messages" and "problem" in keys):
         return None
@@ -190,13 +190,13 @@ def _what_is_lost(
 
 
 def _content(cells: Iterable[Any]) -> str | None:
-    """Return the kind of content that all filled cells hold; None for others, such as text."""
+    """Return the kind of content in all filled cells; None for anything else, such as text."""
     found = {_kind(value) for value in cells if not _is_empty(value)}
     return found.pop() if len(found) == 1 else None
 
 
 def _is_empty(value: Any) -> bool:
-    """Whether a cell has no value; an array, which has no truth value, has one."""
+    """Whether a cell has no value; arrays, which have no truth value, count as filled."""
     return value is None or (isinstance(value, str | list | tuple) and value in ("", "[]", [], ()))
 
 
@@ -214,7 +214,7 @@ def _kind(value: Any) -> str | None:
 
 
 def is_conversation(text: str) -> bool:
-    """Whether a text is a list of messages in JSON."""
+    """Whether a text is a JSON list of messages."""
     return text.lstrip()[:1] == "[" and _kind(text) == "messages"
 
 
@@ -224,13 +224,13 @@ def _is_message(value: Any) -> bool:
 
 
 def _media(value: Any) -> str | None:
-    """Whether a value is an image, a video or sound, or names a file of that kind."""
+    """Return whether a value is, or names a file with, an image, a video or sound."""
     if isinstance(value, PIL.Image.Image) or is_data_uri(value):
         return "images"
     if isinstance(value, Mapping):
         return _media(value.get("bytes")) or _media(value.get("path"))
     if isinstance(value, bytes):
-        # A decoder may raise anything on other data.
+        # A decoder may raise anything on arbitrary data.
         with contextlib.suppress(Exception):
             PIL.Image.open(io.BytesIO(value), formats=("PNG", "JPEG", "WEBP", "GIF", "BMP")).close()
             return "images"
@@ -243,9 +243,9 @@ def _media(value: Any) -> str | None:
 
 
 def question_text(row: Row, columns: Mapping[str, str]) -> Any:
-    """The cell with a row's question; of Alpaca's columns, the instruction and its input.
+    """Return the cell with a row's question; for Alpaca, the instruction and its input.
 
-    With earlier turns in Alpaca's `history`, it is a list of messages.
+    With earlier turns in Alpaca's `history`, the result is a list of messages.
     """
     asked = cell(row, columns["problem"])
     instruction, input, history = _ALPACA
@@ -260,15 +260,16 @@ def question_text(row: Row, columns: Mapping[str, str]) -> Any:
 def system_message(
     row: Row, columns: Mapping[str, str], in_messages: str | None = None
 ) -> str | None:
-    """A row's system message, in its messages or in a column of its own.
+    """Return a row's system message, from its messages or from a separate column.
 
     Args:
-        row: of the table.
+        row: row of the table.
         columns: see `find_columns`.
-        in_messages: the one in its messages, empty without one; None if it has no messages.
+        in_messages: system message in the row's messages, possibly empty; None if it has no
+            messages.
 
     Returns:
-        The message, empty for none; None if the row has no place for one.
+        The message, possibly empty; None if the row has neither messages nor a system column.
     """
     own = cell(row, columns["system"]) if "system" in columns else None
     if own is None or own == in_messages:
@@ -285,7 +286,7 @@ def system_message(
 def check_can_be_shown(
     row: Row, columns: Mapping[str, str], keys: Mapping[str, str | None], text: str
 ) -> None:
-    """Check that a row has no video and no sound, unless `keys` says that the data has none."""
+    """Check that a row has no video or sound, unless `keys` rules these contents out."""
     for content in _UNSEEN:
         if content in keys and keys[content] is None:
             continue

@@ -1,4 +1,4 @@
-"""Read the questions in the rows of a data set: messages or a text, options and images."""
+"""Read questions from the rows of a data set: messages or a text, options and images."""
 
 import ast
 import hashlib
@@ -37,24 +37,24 @@ from agentrl.text import quoted
 from agentrl.types import IMAGE
 
 _PROMPT_KEYS = ("problem", "messages", "images", "options", "system", "videos", "audios")
-# Bad rows that an error lists.
+# Maximum number of bad rows that an error lists.
 _MAX_LISTED = 5
 _NUMBERED = re.compile(r"<image\s+(\d{1,3})>", re.ASCII)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Question:
-    """The question of a row, whose images are not loaded yet."""
+    """The question in a row, with its images not loaded yet."""
 
     turns: tuple[ChatMessage, ...]
-    """Questions and replies in turns, without the system message; the last one is the question."""
+    """Alternating questions and replies, ending with the question; excludes the system message."""
     images: tuple[Any, ...]
     """One for each `<image>` in the turns, in order."""
     options: tuple[str, ...]
     answer: str | None
     """The assistant's message after the question, if there is one."""
     system: str | None
-    """The system message in the messages, empty without one; None for a row with a text."""
+    """System message in the messages, possibly empty; None if the row has a text instead."""
 
 
 class QuestionReader:
@@ -86,7 +86,7 @@ class QuestionReader:
         """Read the question of a row.
 
         Raises:
-            BadRow: it has none, its images do not fit, or the template fails.
+            BadRow: the row has no question, its images do not fit, or the template fails.
         """
         check_unfilled(row, self._unfilled, self._keys, self.columns)
         messages, has_messages = self._messages(row)
@@ -135,11 +135,11 @@ class QuestionReader:
         )
 
     def cell(self, row: Row, content: str) -> Any:
-        """The cell of a row with a content; None if no column has it."""
+        """Return a row's cell with some content; None if no column has this content."""
         return cell(row, self.columns[content]) if content in self.columns else None
 
     def _messages(self, row: Row) -> tuple[list[ChatMessage], bool]:
-        """The messages of a row, and whether it has them rather than a text."""
+        """Return a row's messages, and whether it has messages rather than a text."""
         if "messages" in self.columns:
             value = self.cell(row, "messages")
         else:
@@ -158,13 +158,13 @@ class QuestionReader:
         images: Sequence[Any],
         options: Sequence[str],
     ) -> list[ChatMessage]:
-        """The messages, with the text of the only question from the template."""
+        """Return the messages, with the text of the only question rendered by the template."""
         asked = [number for number, message in enumerate(messages) if message.role == "user"]
         if len(asked) != 1:
             raise BadRow(f"its messages have {len(asked)} questions, and the template is for one")
         (at,) = asked
         column = self.columns.get("options")
-        # A template cannot iterate over a list in text.
+        # Parse a list that is stored as text, because a template could not iterate over it.
         if isinstance(row.get(column or ""), str):
             row = {**row, str(column): list(options)}
         assert self._template is not None
@@ -176,16 +176,16 @@ class QuestionReader:
 class PromptRows:
     """The rows of a table as conversations that end with a question.
 
-    A row has messages or a text, and images beside them or inside. The assistant's message after
-    the question is the row's answer, and is left out.
+    A row has messages or a text, with images inside the messages or in a separate column. An
+    assistant message after the question is the row's answer and is left out.
 
     Args:
-        table: of rows.
-        name: of the data, for messages.
-        keys: see `find_columns`; of the `problem`, `messages`, `images`, `options` and `system`.
-        template: Jinja2 for a question in a column of text; None uses it unchanged.
-        image_root: the folder that must contain all image paths; None for the table's own.
-        system: system message of conversations that have none.
+        table: table with the rows.
+        name: name of the data, for messages.
+        keys: see `find_columns`; keys for `problem`, `messages`, `images`, `options` and `system`.
+        template: Jinja2 template for a question in a text column; None uses the text unchanged.
+        image_root: folder that must contain all image paths; None uses the table's root.
+        system: system message for conversations without one.
 
     Raises:
         ConfigError: a column is missing, the template is invalid, or all rows are bad.
@@ -209,9 +209,9 @@ class PromptRows:
         self._root = (image_root or table.root).absolute()
         self._system = system
         self.bad: dict[int, str] = {}
-        """Why rows are no questions, by index; their images are not looked at."""
+        """Why rows are not questions, by index; images are not checked."""
         self.digest = self._examine()
-        """Changes with the rows and their image files."""
+        """Hash that changes with the rows and their image files."""
         if len(self.bad) == len(table):
             listed = (f"{table.name(i)}: {self.bad[i]}" for i in list(self.bad)[:_MAX_LISTED])
             raise ConfigError(f"data={name}: no row is a question: {'; '.join(listed)}")
@@ -220,10 +220,10 @@ class PromptRows:
         return len(self.table)
 
     def load(self, index: int) -> tuple[str, ConversationRow]:
-        """The system message of a row, and its other messages with decoded images.
+        """Load a row's system message, and its other messages with decoded images.
 
         Raises:
-            BadRow: it is not a question.
+            BadRow: the row is not a question.
             ImageError: an image cannot be loaded.
         """
         system, row = self._parse(self.table.row(index))
@@ -256,15 +256,15 @@ class PromptRows:
 
 
 def _digest_text(value: Any) -> str:
-    """Return a text that stands in a row's digest for a value that JSON cannot hold."""
+    """Return a text to hash in place of a value that JSON cannot represent."""
     if isinstance(value, bytes | bytearray | memoryview):
         return hashlib.blake2b(value, digest_size=16).hexdigest()
     return str(value)
 
 
 def _render(template: Template, row: Row, problem: str, images: Sequence[Any]) -> str:
-    """A question's text, from a template with the row's columns."""
-    # `content`, `prompt` and `images` are the names in other trainers' templates.
+    """Render a question's text from a template with the row's columns."""
+    # Other trainers' templates use the names `content`, `prompt` and `images`.
     names = {"content": problem, **row, "images": images, "problem": problem}
     if not isinstance(names.get("prompt"), str):
         names["prompt"] = problem
@@ -276,7 +276,7 @@ def _render(template: Template, row: Row, problem: str, images: Sequence[Any]) -
 
 
 def as_list(value: Any) -> list[Any]:
-    """The values of a cell, as many as it has; a list may be text, in JSON or as Python's repr."""
+    """Return the values in a cell; a list may be stored as text, in JSON or as Python's repr."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return []
     if isinstance(value, str) and value.lstrip().startswith("["):
@@ -296,7 +296,7 @@ def _list_in(text: str) -> list[Any]:
 
 
 def _options(value: Any) -> tuple[str, ...]:
-    """The options in a cell, A first: a list, or a mapping from letters."""
+    """Read the options in a cell, A first: a list, or a mapping from letters."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             value = json.loads(value)
@@ -316,7 +316,7 @@ def _options(value: Any) -> tuple[str, ...]:
 
 
 def _in_order(options: Mapping[Any, Any]) -> list[Any]:
-    """The options of a mapping from letters; Parquet has null for those that a row lacks."""
+    """Order the options of a mapping from letters; Parquet stores missing options as null."""
     given = {str(key).upper(): value for key, value in options.items() if value is not None}
     letters = [chr(ord("A") + index) for index in range(len(given))]
     if sorted(given) != letters:
@@ -327,7 +327,7 @@ def _in_order(options: Mapping[Any, Any]) -> list[Any]:
 def _place_numbered(
     messages: Sequence[ChatMessage], images: Mapping[int, Any]
 ) -> tuple[list[ChatMessage], list[Any]]:
-    """Put each image where a question mentions it as `<image 2>`, and the others before the first.
+    """Put images where a question mentions them, as `<image 2>`, and the others at the start.
 
     Returns:
         The messages, and an image for each new placeholder, in order.

@@ -1,4 +1,4 @@
-"""Inputs of reward functions: an episode's replies, environment rewards, ground truth and text."""
+"""Inputs for reward functions: replies, environment rewards, ground truth and text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from agentrl.errors import ActionError
 from agentrl.types import Episode
 
 ROW, IMAGE_COLUMN = "row", "image_column"
-"""Keys of the reset's info: the columns of a data set's row, for reward functions; and the column
-that held its images, in the row as None (one image) or [] (a list)."""
+"""Keys of the reset's info: a data set row's columns, for reward functions; and the name of its
+image column, which the row holds as None (one image) or [] (a list)."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class QueryFormat:
-    """How a model's chat template writes the texts that reward functions get."""
+    """How a model's chat template writes the texts that reward functions receive."""
 
     prompt: Callable[[Sequence[Mapping[str, str]]], str]
-    """The text of a prompt of messages (`role`, `content`), up to the start of the reply."""
+    """Renders messages (`role`, `content`) as a prompt, up to the start of the reply."""
     end: str
-    """The token that ends a reply."""
+    """Text of the token that ends a reply."""
 
 
 def _chatml(messages: Sequence[Mapping[str, str]]) -> str:
@@ -29,11 +29,11 @@ def _chatml(messages: Sequence[Mapping[str, str]]) -> str:
 
 
 CHATML = QueryFormat(prompt=_chatml, end="<|im_end|>")
-"""ChatML, the format for models whose chat template is unknown."""
+"""ChatML, used for models whose chat template is unknown."""
 
 
 class MissingInfo(KeyError):
-    """An environment's info lacks a key that a reward function needs."""
+    """Raised if an environment's info lacks a key that a reward function needs."""
 
     def __init__(self, env_id: str, key: str) -> None:
         super().__init__(f"the info of {env_id} has no {key!r}, which this reward needs")
@@ -41,19 +41,19 @@ class MissingInfo(KeyError):
 
 
 def env_reward(episode: Episode) -> list[float]:
-    """The environment's own reward of each turn."""
+    """Return the environment's own reward for each turn."""
     return [turn.env_reward for turn in episode.turns]
 
 
 def last_reply(episode: Episode) -> str:
-    """The last reply; empty if there was no turn."""
+    """Return the last reply; empty if there was no turn."""
     return episode.turns[-1].reply if episode.turns else ""
 
 
 def last_answer(episode: Episode) -> str | None:
-    """The answer in the last reply: in a tag or a box, or what the translator read as the action.
+    """Return the last reply's answer: in a tag or a box, or the action that the translator read.
 
-    None if there is none.
+    None if the reply has no answer.
     """
     try:
         return extract_answer(last_reply(episode))
@@ -63,10 +63,10 @@ def last_answer(episode: Episode) -> str | None:
 
 
 def truth(episode: Episode, key: str) -> Any:
-    """A value from the last turn's info, or else from the info of reset.
+    """Return a value from the last turn's info, or else from the info of reset.
 
     Raises:
-        MissingInfo: neither has the key.
+        MissingInfo: neither info has the key.
     """
     for turn in episode.turns[-1:]:
         if key in turn.info:
@@ -75,7 +75,7 @@ def truth(episode: Episode, key: str) -> Any:
 
 
 def fact(episode: Episode, info: Mapping[str, Any], key: str) -> Any:
-    """A value from one info of an episode: of one of its turns, or of reset.
+    """Return a value from one info of an episode, from one of its turns or from reset.
 
     Raises:
         MissingInfo: the info lacks the key.
@@ -86,10 +86,10 @@ def fact(episode: Episode, info: Mapping[str, Any], key: str) -> Any:
 
 
 def accepted(episode: Episode) -> Sequence[str]:
-    """All accepted answers: the info's `accepted`, or else its `ground_truth`.
+    """Return all accepted answers: the info's `accepted`, or else its `ground_truth`.
 
     Raises:
-        MissingInfo: it has neither.
+        MissingInfo: the info has neither key.
     """
     try:
         found = truth(episode, "accepted")
@@ -100,5 +100,5 @@ def accepted(episode: Episode) -> Sequence[str]:
 
 
 def options(info: Mapping[str, Any]) -> Sequence[str]:
-    """The options of a multiple-choice question; empty for other questions."""
+    """Return the options of a multiple-choice question; empty for other questions."""
     return [str(option) for option in info.get("options") or ()]

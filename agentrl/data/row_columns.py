@@ -1,4 +1,4 @@
-"""Rows and columns of a data set: dotted names, checks, and the columns for reward functions."""
+"""Rows and columns of a data set: dotted names, checks, and columns for reward functions."""
 
 import json
 import logging
@@ -18,9 +18,9 @@ from agentrl.text import did_you_mean, known_names, list_names
 log = logging.getLogger(__name__)
 
 _NUMBERED_IMAGE = re.compile(r"image_(\d{1,3})", re.ASCII)
-# Rows that are searched for a key inside of a column.
+# Number of rows to search for a key inside a column.
 _ROWS_SEARCHED = 20
-# Bad rows that an error lists.
+# Maximum number of bad rows that an error lists.
 _MAX_LISTED = 5
 
 
@@ -38,9 +38,9 @@ def check_has_rows(table: Table, name: str) -> None:
 
 
 def cell(row: Row, column: str) -> Any:
-    """The cell of a column; `a.b` is the key b of the objects in column a.
+    """Return the cell of a column; `a.b` is the key b of the objects in column a.
 
-    A column that itself has the dotted name comes first.
+    A column whose name contains the dot takes precedence.
     """
     if column in row or "." not in column:
         return row.get(column)
@@ -52,7 +52,7 @@ def cell(row: Row, column: str) -> Any:
 
 
 def _as_object(value: Any) -> Mapping[str, Any]:
-    """An object, which may be JSON text; empty if it is something else."""
+    """Return an object, parsing JSON text; empty if the value is not an object."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
             value = json.loads(value)
@@ -62,7 +62,7 @@ def _as_object(value: Any) -> Mapping[str, Any]:
 
 
 def has_column(table: Table, column: str) -> bool:
-    """Whether a table has a column, or a key in the objects of one (`a.b`)."""
+    """Whether a table has a column, or a column of objects with a key (`a.b`)."""
     first = column.partition(".")[0]
     if column in table.columns or "." not in column or first not in table.columns:
         return column in table.columns
@@ -70,7 +70,7 @@ def has_column(table: Table, column: str) -> bool:
 
 
 def first_rows(table: Table) -> Iterator[Row]:
-    """The first rows that can be read."""
+    """Yield the first rows that can be read."""
     for index in range(min(len(table), _ROWS_SEARCHED)):
         try:
             yield table.row(index)
@@ -79,7 +79,7 @@ def first_rows(table: Table) -> Iterator[Row]:
 
 
 def numbered_image_columns(table: Table) -> dict[int, str]:
-    """The columns `image_1`, `image_2`, ... by number; empty without the first."""
+    """Map numbers to the columns `image_1`, `image_2`, ...; empty without `image_1`."""
     found = {int(m[1]): c for c in table.columns if (m := _NUMBERED_IMAGE.fullmatch(c))}
     return dict(sorted(found.items())) if 1 in found else {}
 
@@ -105,12 +105,12 @@ def check_column(table: Table, name: str, setting: str, column: str) -> None:
 
 
 def columns_for_rewards(row: Row, image_column: str | None) -> dict[str, Any]:
-    """All columns of a row as JSON values, without pictures.
+    """Return all columns of a row as JSON values, without images.
 
     Args:
-        row: of a data set.
-        image_column: holds the pictures, and becomes None for one and [] for a list: reward
-            functions get them as the model saw them.
+        row: row of a data set.
+        image_column: column with the images, replaced by None (one image) or [] (a list): reward
+            functions receive the images as the model saw them.
     """
     plain = {str(name): _plain(value) for name, value in row.items() if name != image_column}
     if image_column is not None:
@@ -131,7 +131,7 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
-    # Such as a date.
+    # Anything else, such as a date, becomes text.
     return str(value)
 
 
@@ -146,12 +146,12 @@ def report_bad_rows(
     """Refuse a data set with bad rows, or warn that they are skipped.
 
     Args:
-        name: of the data.
+        name: name of the data.
         bad: why rows cannot be used, by row name.
-        rows: number of all rows.
+        rows: total number of rows.
         on_bad: `refuse` or `skip`.
-        setting: that says so.
-        remedy: a sentence that is added to the error.
+        setting: name of the setting that `on_bad` comes from.
+        remedy: sentence to add to the error.
     """
     if on_bad not in ("refuse", "skip"):
         raise ConfigError(f"{setting}={on_bad!r}: must be refuse or skip")
@@ -164,7 +164,7 @@ def report_bad_rows(
         raise ConfigError(f"{what}. Fix them, or leave them out with {setting}=skip{remedy}")
     if len(bad) == rows:
         raise ConfigError(f"{what}{remedy}")
-    # Each rollout worker and each split opens the data set again.
+    # Warn only once, although each rollout worker and each split opens the data set.
     _warn_once(f"{what}. They are skipped ({setting}=skip)")
 
 

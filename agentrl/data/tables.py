@@ -1,4 +1,4 @@
-"""Tables of rows: read from JSONL, JSON, CSV and Parquet files, and written with more columns."""
+"""Tables of rows, read from JSONL, JSON, CSV and Parquet files and written with added columns."""
 
 import base64
 import codecs
@@ -15,10 +15,10 @@ import numpy as np
 from agentrl import extras
 from agentrl.errors import ConfigError, describe_error
 
-# Maximum characters of a CSV cell, which may hold an image in base64.
+# Maximum characters of a CSV cell, which may contain an image in base64.
 _LONGEST_CELL = 100_000_000
 _WRITTEN = (".jsonl", ".parquet")
-# Rows of a Parquet row group, which are in memory together.
+# Number of rows in a Parquet row group, all of which are in memory at once.
 _ROWS_AT_ONCE = 1000
 
 Row = Mapping[str, Any]
@@ -26,11 +26,11 @@ T = TypeVar("T")
 
 
 class BadRow(ValueError):
-    """A row that cannot be read, or has no question."""
+    """Raised for a row that cannot be read or has no question."""
 
 
 class Table(Protocol):
-    """Rows and the names of their columns."""
+    """Rows with named columns."""
 
     @property
     def columns(self) -> Sequence[str]:
@@ -38,28 +38,28 @@ class Table(Protocol):
 
     @property
     def root(self) -> Path:
-        """The folder that image paths are relative to."""
+        """Folder that image paths are relative to."""
 
     def __len__(self) -> int: ...
 
     def row(self, index: int) -> Row:
-        """One row.
+        """Return a row.
 
         Raises:
-            BadRow: it cannot be read.
+            BadRow: the row cannot be read.
         """
 
     def name(self, index: int) -> str:
-        """A row's location as a user would look for it: `line 3`, `row 7`."""
+        """Return a row's location as users would look for it, such as `line 3` or `row 7`."""
 
 
 class FileTable:
     """The rows of a JSONL, JSON or CSV file, in memory.
 
     Args:
-        path: of the file.
-        rows: each with its number, counted from 1; a string says why the row is invalid.
-        counted: what the numbers count, `line` or `row`.
+        path: path of the file.
+        rows: rows with their numbers, counted from 1; a string says why a row is invalid.
+        counted: unit that the numbers count, `line` or `row`.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class FirstRows:
 
 
 class ColumnTable:
-    """The rows of an Arrow table or a Hugging Face data set, read one at a time."""
+    """The rows of an Arrow table or Hugging Face data set, read one at a time."""
 
     def __init__(self, held: Any, columns: Sequence[str], root: Path) -> None:
         self.columns, self.root, self._held = tuple(columns), root, held
@@ -141,7 +141,7 @@ def read_file(path: Path) -> Table:
     """Read a file of rows.
 
     Raises:
-        ConfigError: its name ends in none of `FILES`, or it cannot be read.
+        ConfigError: the file has none of the suffixes in `FILES`, or cannot be read.
     """
     readers: dict[str, Callable[[Path], Table]] = dict(
         zip(FILES, (_jsonl, _jsonl, _json, _csv, _csv, _parquet), strict=True)
@@ -169,7 +169,7 @@ def _jsonl(path: Path) -> Table:
                 value = json.loads(line.removeprefix(codecs.BOM_UTF8))
                 is_row = isinstance(value, dict)
                 row = value if is_row else f"{type(value).__name__}, not an object with keys"
-            # Without the error's own line number: each line is parsed alone.
+            # Leave out the error's own line number, which is always 1: lines are parsed one by one.
             except json.JSONDecodeError as error:
                 row = f"invalid JSON: {error.msg}, at character {error.pos + 1}"
             except (ValueError, RecursionError) as error:
@@ -212,7 +212,7 @@ def _csv(path: Path) -> Table:
 
 
 def _records(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
-    """The line in which each non-empty row begins, and its cells."""
+    """Yield the line in which each non-empty row begins, and its cells."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     reader, first = csv.reader(file, delimiter=delimiter, strict=True), 1
     try:
@@ -243,16 +243,16 @@ def _parquet(path: Path) -> Table:
 
 
 class RowWriter:
-    """Writes the rows of a table, each with further columns.
+    """Writes the rows of a table with additional columns.
 
     Args:
-        out: names the format by its suffix.
-        table: of the rows.
-        types: the further columns, each with its Arrow type, such as `list<string>`.
+        out: output file, whose suffix selects the format.
+        table: table with the rows.
+        types: additional columns with their Arrow types, such as `list<string>`.
 
     Raises:
-        ConfigError: the format is unknown, pyarrow is not installed, the table has one of the
-            further columns already, or its values do not fit into Parquet's columns.
+        ConfigError: the format is unknown, pyarrow is not installed, the table already has one of
+            the additional columns, or its values do not fit into Parquet's columns.
     """
 
     def __init__(self, out: Path, table: Table, types: Mapping[str, str]) -> None:
@@ -267,7 +267,7 @@ class RowWriter:
         self._schema = self._arrow_schema(types) if out.suffix.lower() == ".parquet" else None
 
     def write(self, path: Path, columns: Iterable[Row]) -> None:
-        """Write all rows to a new file, with the further columns of each in their order."""
+        """Write all rows to a new file; `columns` gives the additional values in row order."""
         rows = ({**self._row(index), **more} for index, more in enumerate(columns))
         if self._schema is None:
             with path.open("wb") as file:
@@ -281,14 +281,14 @@ class RowWriter:
                 writer.write_table(pyarrow.Table.from_pylist(some, schema=self._schema))
 
     def _row(self, index: int) -> dict[str, Any]:
-        """A row; empty if it cannot be read."""
+        """Return a row; empty if it cannot be read."""
         try:
             return {str(name): value for name, value in self._table.row(index).items()}
         except BadRow:
             return {}
 
     def _arrow_schema(self, types: Mapping[str, str]) -> Any:
-        """The schema of all rows, which may lack columns or values."""
+        """Infer the schema of all rows, which may lack columns or values."""
         try:
             import pyarrow
         except ImportError:
@@ -326,13 +326,13 @@ def _json_line(row: Mapping[str, Any]) -> bytes:
     plain = _plain(row)
     try:
         return json.dumps(plain, ensure_ascii=False).encode() + b"\n"
-    # A lone surrogate, which JSON can only escape.
+    # The text has a lone surrogate, which JSON has to escape.
     except UnicodeEncodeError:
         return json.dumps(plain).encode() + b"\n"
 
 
 def _plain(value: Any) -> Any:
-    """A value for JSON: bytes as base64, which image columns may hold; NaN as null."""
+    """Convert a value for JSON: bytes, as in image columns, to base64, and NaN to null."""
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
     if isinstance(value, np.ndarray | np.generic):
