@@ -81,7 +81,7 @@ class Spool:
             # Whatever `deliver` raises, the spool keeps everything.
             except Exception as error:
                 if not warned:
-                    log.warning("recordings wait in %s: %s", self.folder, error)
+                    log.warning("recordings are waiting in %s: %s", self.folder, error)
                 warned = True
                 self._closed.wait(_RETRY_S)
 

@@ -25,7 +25,7 @@ _GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class EpisodeRequest:
-    """One episode to play; a refill is the same request with the next attempt."""
+    """One episode to play; a refill is the same request with the next attempt number."""
 
     split: Split
     step: int
@@ -34,7 +34,7 @@ class EpisodeRequest:
     seed: int
     """Seed of the environment, shared by the members of a group."""
     env: str = ""
-    """The name of its environment in `mixture`; empty for the job's own."""
+    """The environment's name in `mixture`; empty for the job's own."""
     attempt: int = 0
     label: str = ""
     """Distinguishes evaluations of the same step; part of the id."""
@@ -51,7 +51,7 @@ class EpisodeRequest:
         return f"{self.group_id}-m{self.member:02d}{retry}"
 
     def player_seed(self, run_seed: int) -> int:
-        """Return the seed of the player's randomness, the same for all evaluations of a step."""
+        """Return the player's random seed, which is the same for all evaluations of a step."""
         split = get_args(Split).index(self.split)
         parts = (run_seed, self.step, self.group, self.member, self.attempt, split)
         mixed = 0
@@ -61,7 +61,7 @@ class EpisodeRequest:
 
 
 ENVIRONMENT = "environment"
-"""Key of the reset's info under which episodes of a mixture record the name of theirs."""
+"""Key of the reset's info under which episodes of a mixture record their environment's name."""
 NO_ROOM = (
     "rollout.max_context cannot hold the first prompt and rollout.max_new_tokens of reply: "
     "raise it, shorten the instructions, or lower model.max_pixels"
@@ -75,8 +75,8 @@ class EpisodeLimits:
     max_turns: int
     deadline_s: float
     has_played: bool = False
-    """Whether the environment was played before, so that no setting is wrong; one that grows from
-    episode to episode, or a server that changes, does not end a job."""
+    """Whether the environment has been played before. Its settings are then known to work, so a
+    later failure, such as an observation that grew too long, does not end the job."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,15 +84,15 @@ class _History:
     """The episode so far."""
 
     instructions: str
-    """The system message of the first turn."""
+    """The first turn's system message."""
     preceding: tuple[Message, ...] = ()
-    """The messages that precede it, without images."""
+    """Messages before the first turn, without images."""
     turns: list[Turn] = field(default_factory=list)
     reset_info: Mapping[str, Any] = field(default_factory=dict)
     last: StepResult | None = None
     truncated_by: TruncatedBy | None = None
     under_way: str = ""
-    """The call that is being waited for, for messages."""
+    """Name of the call in progress, for messages."""
     answered: Observation | None = None
     """The last observation that the player replied to."""
 
@@ -108,13 +108,13 @@ async def run_episode(
     on_turn: Callable[[Turn], None] | None = None,
     on_end: Callable[[Observation], None] | None = None,
 ) -> Episode:
-    """Play one episode until it ends; failures of phone or environment become its outcome.
+    """Play one episode until it ends; a phone or environment failure becomes its outcome.
 
     With `save_model_frame`, images are stored as the model saw them, instead of full frames.
-    `on_end` gets the final observation, unless the player has replied to it.
+    `on_end` gets the final observation, unless the player has already replied to it.
 
     Raises:
-        ConfigError: a setting does not suit the environment.
+        ConfigError: a setting does not work with the environment.
     """
     history = _History(instructions=runner.instructions)
     session = policy.start_episode(runner.instructions, seed)
@@ -143,7 +143,7 @@ async def run_episode(
         is_phone = isinstance(failure, DeviceError)
         outcome = Outcome.DEVICE_ERROR if is_phone else Outcome.ENV_ERROR
         error = f"{type(failure).__name__}: {message_of(failure)}"
-        # Tracebacks would keep the frames of the episode in memory, with all of its images.
+        # Tracebacks would keep the episode's stack frames, and so its images, in memory.
         failure.__traceback__ = failure.__cause__ = failure.__context__ = None
     last = history.last
     if on_end is not None and last is not None and last.observation is not history.answered:
@@ -201,7 +201,7 @@ async def _play_turns(
         message = await runner.message(step.observation)
         history.answered = step.observation
         shows = message.images
-        # Only the first message shows those before the episode, and may have a system message.
+        # Only the first message includes earlier messages' images, or may have a system message.
         if not history.turns:
             shows = message.all_images
             if not step.hidden:
@@ -217,14 +217,14 @@ async def _play_turns(
             history.truncated_by = TruncatedBy.CONTEXT
             return Outcome.TRUNCATED
         generated = time.perf_counter()
-        # The prompt's last images are those of this turn.
+        # This turn's images are the last in the prompt.
         if save_model_frame and not step.hidden:
             new = answer.prompt.images[len(answer.prompt.images) - len(shows) :]
             step = _without_step(step, tuple(map(save_model_frame, new)))
         history.under_way = f"{runner.id}.step()"
         is_last = len(history.turns) + 1 >= limits.max_turns
         result = await runner.act(answer.text, is_last=is_last)
-        # A message that is repeated continues the turns before, not the messages before these.
+        # A repeated message follows earlier turns, so leave out frames from before the episode.
         repeated = step.frames[len(shows) - len(message.images) :]
         after = result.after or _without_step(step, repeated)
         durations = {"generate": generated - started, "act": time.perf_counter() - generated}

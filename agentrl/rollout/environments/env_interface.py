@@ -56,7 +56,7 @@ def _interface_in_thread(env: ResolvedEnv) -> dict[str, Any]:
             instance = env.make()
             found = interface_of(instance)
             if closed := reopen_closed_streams():
-                raise EnvError(f"it closed {' and '.join(closed)} of the process of the job")
+                raise EnvError(f"it closed the job's {' and '.join(closed)}")
         except ConfigError as error:
             interface.set_exception(error)
         # An environment may even raise SystemExit.

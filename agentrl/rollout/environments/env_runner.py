@@ -218,7 +218,7 @@ class EnvRunner:
         finally:
             closed = reopen_closed_streams()
         if closed:
-            raise EnvError(f"{self.id} closed {' and '.join(closed)} of the process of the job")
+            raise EnvError(f"{self.id} closed the job's {' and '.join(closed)}")
         return result
 
     def _reset(self, seed: int) -> StepResult:

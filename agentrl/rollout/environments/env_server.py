@@ -517,9 +517,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("environment", help="an id, module:Class or path/file.py:Class")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8100)
-    parser.add_argument("--most", type=int, default=256, help="maximum of open environments")
+    parser.add_argument("--most", type=int, default=256, help="maximum number of open environments")
     parser.add_argument(
-        "--idle", type=float, default=900.0, help="seconds until an idle one is closed"
+        "--idle", type=float, default=900.0, help="seconds until an idle environment is closed"
     )
     given = parser.parse_args(arguments)
     token = os.environ.get("AGENTRL_ENV_TOKEN", "")

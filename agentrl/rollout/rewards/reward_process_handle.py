@@ -361,7 +361,7 @@ class PooledProcess:
                 self._process = self._jobs = self._fields = None
             queue.changed.notify_all()
         if again:
-            log.warning("%s; %d other episodes are scored again", error, len(again))
+            log.warning("%s; scoring %d other episodes again", error, len(again))
         for job in guilty:
             job.answer.set_exception(error)
         for answer in explained.values():

@@ -1,1 +1,1 @@
-"""The workers that play episodes, in this process or as Ray actors, with their engines."""
+"""Workers that play episodes, in this process or as Ray actors, and their engines."""

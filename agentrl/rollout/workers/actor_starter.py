@@ -23,14 +23,14 @@ from agentrl.rollout.workers.rollout_actor import RolloutActor
 log = logging.getLogger(__name__)
 
 CLOSE_S = 30.0
-"""Time that an actor may take to close its engine and phones before it is killed, in seconds."""
+"""Seconds an actor may take to close its engine and phones before it is killed."""
 _PHONE_POOL = "the shared phone pool"
 
 
 class ActorStarter:
-    """Starter of a job's rollout actors, also in place of some that have died.
+    """Starts a job's rollout actors, including replacements for actors that died.
 
-    With `only_engines`, they generate, and play no episodes.
+    With `only_engines`, the actors only generate and do not play episodes.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class ActorStarter:
         self._hosts: list[PhoneHost] = []
         self._is_apart = False
         self.phones: dict[str, SharedPhones] = {}
-        """Phones by node id; empty if the only actor has phones itself, or if none are needed."""
+        """Shared phones by node id; empty if a single actor owns the phones, or none are needed."""
         self._moving = asyncio.Lock()
 
     @property
     def start_s(self) -> float:
-        """Deadline for an actor to start, and for calls that may have to start its engine."""
+        """Seconds for an actor to start, and for calls that may have to start its engine."""
         return self.plan.rollout.start_deadline_s
 
     async def open(self) -> None:
@@ -73,7 +73,7 @@ class ActorStarter:
         self._hosts, self._is_apart = [], False
         if self._only_engines:
             return
-        # The only actor opens the phones itself, without a pool in an actor of its own.
+        # A single actor opens the phones itself, without a pool in another actor.
         one_has_them = len(layout.engines) == 1 and not plan.devices.hosts
         if one_has_them or plan.tasks[""].train.app is None:
             return
@@ -88,7 +88,7 @@ class ActorStarter:
 
     @property
     def players(self) -> list[Node]:
-        """The nodes with phones if they are not exactly those with engines."""
+        """Nodes with phones, unless they are exactly the nodes with engines."""
         return [host.node for host in self._hosts] if self._is_apart else []
 
     async def start(
@@ -97,24 +97,24 @@ class ActorStarter:
         """Start an actor.
 
         Args:
-            number: of the actor's engine in the layout, or of its node in `players`.
-            engines: actors with whose engines it plays; none if no model of this machine plays.
-                None for an actor with its own engine.
+            number: index of the actor's engine in the layout, or of its node in `players`.
+            engines: actors whose engines this actor uses; empty if no local model plays. None for
+                an actor with its own engine.
 
         Returns:
-            Its handle, and the result of `RolloutActor.start`.
+            The actor's handle, and the result of `RolloutActor.start`.
 
         Raises:
             ConfigError: see Rollouts.start.
-            ClusterError: it did not get the model.
-            WorkerLost: it died, or did not start in time.
+            ClusterError: the model could not be copied to the actor's node.
+            WorkerLost: the actor died, or did not start in time.
         """
         import ray
 
         slots, players, folder = self.reservation.layout.engines, self.players, None
         node = slots[number].node if engines is None else players[number]
         if self._folder is not None:
-            # For those with other engines, only the tokenizer and the sizes of images.
+            # Actors with borrowed engines need only the tokenizer and the image sizes.
             without_weights = None if engines is None else players
             share = partial(self.reservation.share, keep=True, without_weights=without_weights)
             folder = (await asyncio.to_thread(share, self._folder)).on(node)
@@ -124,7 +124,7 @@ class ActorStarter:
             options, count = self.reservation.options(slots[number]), len(slots)
         else:
             options, count = ray_cluster.on_node(node.id), len(players)
-        # Ray lets further calls wait, and pings and weights must not wait for episodes.
+        # Ray queues calls beyond this limit, but pings and weights must not wait for episodes.
         calls = 1000 + self.plan.rollout.concurrency
         name = f"{'rollout' if plays else 'engine'}{number}"
         actor = ray.remote(RolloutActor).options(**options, max_concurrency=calls).remote(
@@ -139,7 +139,7 @@ class ActorStarter:
         return actor, room
 
     def switched(self, number: int) -> tuple[Any, ...]:
-        """Return the arguments of `RolloutActor.switch`, for the actor of an engine."""
+        """Return the arguments of `RolloutActor.switch` for an engine's actor."""
         return self._on(self.reservation.layout.engines[number].node, plays=not self.players)
 
     def _on(self, node: Node, *, plays: bool) -> tuple[Any, ...]:
@@ -149,7 +149,7 @@ class ActorStarter:
         return plays, self._files.on(node), self._run.on(node), phones
 
     async def prepare(self, old: Node, node: Node) -> None:
-        """Prepare a node for an actor in place of one that has died.
+        """Prepare a node for the replacement of an actor that died.
 
         Raises:
             ClusterError: the node's GPUs are in use.
@@ -172,7 +172,7 @@ class ActorStarter:
                     await self._start_phones(host)
 
     async def _has_phones(self, node: Node) -> bool:
-        """Whether the phone pool of a node answers."""
+        """Return whether the phone pool of a node answers."""
         import ray
 
         if (phones := self.phones.get(node.id)) is None:
@@ -186,7 +186,7 @@ class ActorStarter:
         return True
 
     async def _start_phones(self, host: PhoneHost) -> None:
-        """Start the phone pool that the workers of a node share."""
+        """Start the phone pool shared by the workers of a node."""
         import ray
 
         assert self._run is not None, "it is open"
@@ -213,7 +213,7 @@ class ActorStarter:
         )
 
     async def switch(self, plan: PlayPlan, run: Path | None) -> None:
-        """Prepare the nodes for another environment; the phones are closed already."""
+        """Prepare the nodes for another environment, after the phones have been closed."""
         if self._run is not None:
             self._run.close()
         self.plan, self._run_path = plan, run
@@ -226,7 +226,7 @@ class ActorStarter:
             await close_and_kill(phones.actor, _PHONE_POOL, self._close_s)
 
     async def close(self) -> None:
-        """Close the phones and the recordings, after the actors."""
+        """Close the phones and the recordings, after the actors have been closed."""
         with ExitStack() as last:
             if self._owns_reservation:
                 last.callback(self.reservation.release)
@@ -240,7 +240,7 @@ class ActorStarter:
 
 
 async def close_and_kill(actor: Any, who: str, deadline_s: float = CLOSE_S) -> None:
-    """Close an actor if it does so in time; it is killed either way."""
+    """Close an actor, then kill it; wait at most `deadline_s` for it to close."""
     import ray
 
     try:

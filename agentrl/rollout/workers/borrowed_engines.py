@@ -1,4 +1,4 @@
-"""Play with the engines of other processes."""
+"""Generate replies with the engines of other processes."""
 
 import asyncio
 import contextlib
@@ -16,11 +16,11 @@ _WHO = "an engine"
 
 
 class BorrowedEngines(TokenEngine):
-    """Engines of other workers, which also start them and load their weights.
+    """Engines owned by other workers, which also start them and load their weights.
 
     Only prompts and replies cross the network. A prompt goes to the engine with the fewest
-    unanswered prompts of this worker, and to another one if that dies. If all have died, it waits
-    for those that replace them.
+    unanswered prompts of this worker, and to another engine if that dies. If all engines have died,
+    prompts wait for replacements.
     """
 
     def __init__(self, actors: Sequence[Any], deadline_s: float, start_deadline_s: float) -> None:
@@ -30,7 +30,7 @@ class BorrowedEngines(TokenEngine):
         self.use(actors)
 
     def use(self, actors: Sequence[Any]) -> None:
-        """Play with these engines from now on."""
+        """Use these engines from now on."""
         self._unanswered = {actor: self._unanswered.get(actor, 0) for actor in actors}
         self._changed.set()
 
@@ -48,7 +48,7 @@ class BorrowedEngines(TokenEngine):
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
         """See TokenEngine.generate."""
         while True:
-            # The wait is no fault of the episode, whose deadline does not count it.
+            # The episode is not responsible for this wait, so its deadline does not count it.
             with off_the_clock():
                 await self._wait_for_engines()
             actor = min(self._unanswered, key=self._unanswered.__getitem__)
@@ -73,8 +73,8 @@ class BorrowedEngines(TokenEngine):
             raise EngineError("all engines have died, and none has been replaced") from None
 
     async def load_weights(self, path: Path, version: int) -> None:
-        """Always an error: see the class."""
+        """Raise an error: the owners load the weights."""
         raise EngineError("borrowed engines get their weights from the workers that have them")
 
     async def close(self) -> None:
-        """Do nothing; see the class."""
+        """Do nothing: the owners close the engines."""

@@ -1,4 +1,4 @@
-"""The engine of one process, and the weights that it plays with."""
+"""The engine of one process, and its weights."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,15 @@ from agentrl.weight_sync.weight_transport import StreamedTransport
 
 
 class EngineHost:
-    """One engine, which starts when it is first used, with the weights that came last.
+    """One engine, which starts on first use with the most recent weights.
 
     Args:
-        plan: names the model, the engine, and the transport of weights.
+        plan: defines the model, the engine, and the transport of weights.
         folder: the model's configuration, tokenizer and initial weights; None if only scripted
             players or a server's model play, and nothing is trained on their episodes here.
-        number: of the engine in the job; part of its seed.
+        number: the engine's number in the job; part of its seed.
         version: version of the weights in `folder`, in training steps.
-        borrowed: used instead of the configured engine; None opens that.
+        borrowed: engine to use instead of the configured one; None opens the configured engine.
     """
 
     count = 1
@@ -52,16 +52,16 @@ class EngineHost:
         return None if self._folder is None else open_encoder(self._plan.model, self._folder)
 
     def resize_of(self, dialect: Dialect) -> Resize:
-        """Return the resize that the model that plays applies to screens."""
+        """Return how the playing model resizes screens."""
         return resize_for(dialect, self._plan.model, self.encoder)
 
     @property
     def is_dead(self) -> bool:
-        """Whether the engine has died after it was started."""
+        """Whether the engine has died since it was started."""
         return self.engine is not None and not self.engine.is_alive
 
     async def started(self) -> Engine:
-        """Return the engine, which is started if necessary."""
+        """Return the engine, starting it if necessary."""
         async with self._lock:
             if self.engine is None:
                 plan, transport = self._plan, self._plan.transport
@@ -96,7 +96,7 @@ class EngineHost:
         await self.started()
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
-        """Reply to a worker that has no engine; see `BorrowedEngines`.
+        """Generate a reply for a worker without an engine; see `BorrowedEngines`.
 
         Raises:
             EngineError: see `TokenEngine.generate`.
@@ -104,7 +104,7 @@ class EngineHost:
         """
         await self.started()
         engine = self._model_engine
-        # Each prompt counts as an episode, because this process does not see where episodes end.
+        # Count each prompt as an episode, as this process does not know where episodes end.
         engine.begin_episode()
         try:
             return await engine.generate(prompt, sampling)
@@ -133,7 +133,7 @@ class EngineHost:
             await self._model_engine.load_weights(path, version)
 
     async def load_adapter(self, folder: Path, version: int) -> None:
-        """Use these adapters from now on, on top of the weights that were loaded last.
+        """Use these adapters from now on, on top of the most recently loaded weights.
 
         Raises:
             EngineError: the engine rejected them.
@@ -153,7 +153,7 @@ class EngineHost:
         """Start the engine if necessary; see `StreamedTransport.begin`.
 
         Raises:
-            EngineError: the weights are of another model, or generation did not pause in time.
+            EngineError: the weights belong to another model, or generation did not pause in time.
         """
         await self.started()
         await self._transport.begin(self._model_engine, version, shapes, checked)

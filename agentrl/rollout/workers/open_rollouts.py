@@ -26,16 +26,16 @@ def plan_job(
     *,
     plays: bool = True,
 ) -> Layout:
-    """Decide where the engines and ranks of a job run, by the nodes that it can use.
+    """Assign the engines and ranks of a job to the nodes that it can use.
 
     Args:
-        rollout: its engines.
-        train: its learner; None for a job without one.
+        rollout: the job's `rollout` section, which defines the engines.
+        train: the job's `train` section; None for a job without a learner.
         hosts: the nodes with phones (`devices.hosts`).
-        plays: whether a model plays, which takes engines.
+        plays: whether a model plays, which requires engines.
 
     Raises:
-        ConfigError: they do not fit.
+        ConfigError: the engines and ranks do not fit on the nodes.
         ClusterError: the cluster of RAY_ADDRESS cannot be joined.
     """
     gpus_per_engine = 0
@@ -74,15 +74,15 @@ async def open_rollouts(
     version: int = 0,
     reservation: Reservation | None = None,
 ) -> Rollouts:
-    """Start rollouts with the launcher of the configuration.
+    """Start rollouts with the configured launcher.
 
     Args:
-        plan: what is played; if GPUs are reserved for it, as `placed` returns it.
+        plan: what to play; if GPUs are reserved for it, the result of `placed`.
         folder: model folder; None if only scripted players or a server's model play, which
             happens in this process, except on the phones of `devices.hosts`.
         run: the run's folder; None records nothing.
         version: version of the weights in `folder`, in training steps.
-        reservation: where the engines run; None reserves for them alone.
+        reservation: where the engines run; None makes a reservation for the engines only.
 
     Raises:
         ConfigError: Ray is not installed, or a phone cannot be reached.
@@ -111,10 +111,10 @@ async def open_rollouts(
 
 @asynccontextmanager
 async def open_engines(plan: PlayPlan, folder: Path) -> AsyncIterator[tuple[TokenEngine, int]]:
-    """Start only the engines of a job; in Ray actors, those that die are replaced.
+    """Start only the engines of a job; engines in Ray actors are replaced if they die.
 
     Yields:
-        All engines as one, and how many there are.
+        A single engine that combines all, and their number.
 
     Raises:
         ConfigError: Ray is not installed, or an engine rejects its settings.

@@ -22,7 +22,7 @@ _WATCH_S = 1.0
 
 
 class RolloutActor:
-    """`RolloutWorker`, with its `EngineHost`, in a process of its own."""
+    """A `RolloutWorker` and its `EngineHost`, in a separate process."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class RolloutActor:
         self._engines = self._rollouts.engines
 
     def _open(self, job: JobOnNode, run: RecordedRun | None) -> tuple[PlayPlan, Path | None]:
-        """Return the plan and the folder to record into, which gets this process's output."""
+        """Return the plan and the folder to record into; redirect this process's output there."""
         if self._run is not None:
             self._run.close()
         self._run = None if run is None else run.open()
@@ -60,11 +60,11 @@ class RolloutActor:
         return plan_play(job.open()), here
 
     async def start(self) -> tuple[int, int]:
-        """See Rollouts.start; no room if it does not play."""
+        """See Rollouts.start; return no room if this worker does not play."""
         return await self._rollouts.start() if self._plays else (0, 0)
 
     async def watch(self) -> None:
-        """Run as long as this process and its engine, or until the next call.
+        """Run until the engine or this process dies, or until the next call.
 
         Raises:
             WorkerLost: the engine has died.
@@ -77,17 +77,17 @@ class RolloutActor:
             await asyncio.sleep(_WATCH_S)
 
     async def ping(self) -> None:
-        """Return at once, unless this process hangs."""
+        """Return immediately, unless this process hangs."""
 
     async def switch(
         self, plays: bool, job: JobOnNode, run: RecordedRun | None, phones: SharedPhones | None
     ) -> tuple[int, int]:
-        """See Rollouts.switch; no room if it does not play."""
+        """See Rollouts.switch; return no room if this worker does not play."""
         self._plays, opened = plays, self._open(job, run)
         return await self._rollouts.switch(*opened, phones, job.digest) if plays else (0, 0)
 
     async def borrow(self, engines: Sequence[Any]) -> None:
-        """Play with the engines of these actors from now on."""
+        """Use the engines of these actors from now on."""
         assert self._borrowed is not None, "it has no engine of its own"
         self._borrowed.use(engines)
 
@@ -100,7 +100,7 @@ class RolloutActor:
     async def play_request(
         self, request: EpisodeRequest, player: str | None, greedy: bool
     ) -> ScoredEpisode:
-        """See RolloutWorker.play_request; the episode has arrived in the run's folder."""
+        """See RolloutWorker.play_request; return once the episode is in the run's folder."""
         scored = await self._rollouts.play_request(request, player, greedy)
         # A recording in the spool would be lost with this node.
         if self._run is not None and self._run.is_spooled:

@@ -31,7 +31,7 @@ from agentrl.types import Episode, Observation, ScoredEpisode, Split, Turn
 
 
 class RolloutWorker:
-    """The `Rollouts` of one process: the k-th of n that share phones and concurrency (`share`)."""
+    """The `Rollouts` of one process: the k-th of n that share phones and concurrency."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class RolloutWorker:
         self.progress, self._failures = CollectionProgress(), FailureLog()
         self._policies: dict[tuple[str | None, bool, Split, str], Policy] = {}
         self._has_played: set[tuple[Split, str]] = set()
-        """Splits and environments that had an episode with a turn."""
+        """Splits and environments in which an episode has had a turn."""
 
     async def start(self) -> tuple[int, int]:
         """See Rollouts.start.
@@ -67,7 +67,8 @@ class RolloutWorker:
         Returns:
             The maximum and the minimum number of concurrent episodes; see `EnvPool`.
         """
-        # As many threads as episodes convert and resize screens: OpenCV's own would only contend.
+        # Each episode converts and resizes screens in its own thread: OpenCV's own threads would
+        # only compete with them.
         cv2.setNumThreads(1)
         self._open_rewards()
         keep = None
@@ -89,19 +90,19 @@ class RolloutWorker:
             self._plan, keep, self._share, self._phones, self._live, self.engines.resize_of
         )
         self._open.callback(self.env_pool.close)
-        # The state of phones that another process lends is published there.
+        # The process that owns shared phones publishes their state.
         pool = self.env_pool.pool if isinstance(self.env_pool, PhoneEnvPool) else None
         if self._live is not None and isinstance(pool, DevicePool):
             self._live.kept = partial(phone_states, pool)
         return self.env_pool.count, self.env_pool.min_count
 
     def _open_rewards(self) -> None:
-        """Load the rewards of each task; those that have the same share their process."""
+        """Load the rewards of each task; tasks with equal rewards share one process."""
         encoder, tasks = self.engines.encoder, self._plan.tasks
         form = CHATML if encoder is None else encoder.query_format
         deadline_s = self._plan.rollout.reward_deadline_s
         for name, task in tasks.items():
-            # A reward model would otherwise be in memory once for each environment of a mixture.
+            # Otherwise a reward model would be loaded once per environment of a mixture.
             same = (one for one in self._rewards if tasks[one].rewards == task.rewards)
             if (other := next(same, None)) is not None:
                 self._rewards[name] = self._rewards[other]
@@ -121,7 +122,7 @@ class RolloutWorker:
         phones: SharedPhones | None = None,
         digest: str | None = None,
     ) -> tuple[int, int]:
-        """See Rollouts.switch; the other arguments and the result are those of the class."""
+        """See Rollouts.switch; for `phones` and `digest` see the class, for the result `start`."""
         await self.finish()
         self._use(plan, run, phones, digest)
         return await self.start()
@@ -152,7 +153,7 @@ class RolloutWorker:
         Raises:
             WorldError: no phone is left.
             WorkerLost: the engine has died.
-            RewardError: it cannot be scored, with `rollout.reward_failure=error`.
+            RewardError: the episode cannot be scored, with `rollout.reward_failure=error`.
             ConfigError: see `collect`.
         """
         key = (player, greedy, request.split, request.env)
@@ -170,7 +171,7 @@ class RolloutWorker:
         return scored
 
     async def flush(self) -> None:
-        """Wait until all recorded frames are on the disk."""
+        """Wait until all recorded frames are on disk."""
         if self._recorder is not None:
             await asyncio.to_thread(self._recorder.flush)
 
@@ -180,7 +181,7 @@ class RolloutWorker:
         """Score and record an episode.
 
         Returns:
-            The episode, and why it could not be scored, which makes it void.
+            The episode, and the scoring error, if any, which makes it void.
         """
         scored, failure = await score_or_void(self._rewards[request.env].score_async, episode)
         if self._recorder is not None:
@@ -194,7 +195,7 @@ class RolloutWorker:
         on_turn: Callable[[Turn], None] | None = None,
         on_end: Callable[[Observation], None] | None = None,
     ) -> Episode:
-        """Play one episode with any policy; it is neither recorded nor refilled.
+        """Play one episode with any policy, without recording or refilling it.
 
         Raises:
             WorldError: no phone is available.
@@ -230,7 +231,7 @@ class RolloutWorker:
     def _show_live(
         self, runner: EnvRunner, request: EpisodeRequest, on_turn: Callable[[Turn], None] | None
     ) -> Iterator[Callable[[Turn], None] | None]:
-        """Show in the live view what is played on a phone, turn by turn."""
+        """Show an episode on a phone in the live view, turn by turn."""
         live, serial = self._live, runner.device
         if live is None or serial is None:
             yield on_turn
@@ -253,10 +254,10 @@ class RolloutWorker:
     async def policy(
         self, player: str | None, greedy: bool, split: Split, name: str = ""
     ) -> Policy:
-        """Open a scripted player or the model, whose engine is started if necessary.
+        """Open a scripted player or the model, starting its engine if necessary.
 
         Raises:
-            ConfigError: there is no such player, the engine cannot start, or the server does not
+            ConfigError: the player does not exist, the engine cannot start, or the server does not
                 answer.
         """
         rollout, env = self._plan.rollout, self._plan.env(split, name)

@@ -1,4 +1,4 @@
-"""Play episodes in Ray actors, with the engines that they have."""
+"""Play episodes in Ray actors with their engines."""
 
 import asyncio
 import contextlib
@@ -25,18 +25,18 @@ from agentrl.weight_sync.engine_link import EngineLink
 log = logging.getLogger(__name__)
 
 _CHECK_S = 1.0
-"""Seconds between checks that workers are left while episodes are collected."""
+"""Seconds between checks, during a collection, that workers are left."""
 
 
 class RolloutWorkerGroup:
     """The `Rollouts` of Ray actors, which take the next request when they have room.
 
-    What a worker was playing when it died is played by others, and it is replaced; see
+    If a worker dies, others play its unfinished episodes and it is replaced; see
     `WorkerSupervisor`.
 
-    Each plays with its own engine, on phones of its node if it needs any. If the nodes with phones
-    are not exactly those with engines, a worker on each node with phones plays instead, with the
-    engines of all.
+    Each worker plays with its own engine, on phones of its node if phones are needed. If the nodes
+    with phones are not exactly the nodes with engines, a worker on each node with phones plays
+    instead, using all engines.
     """
 
     def __init__(self, starter: ActorStarter) -> None:
@@ -49,7 +49,7 @@ class RolloutWorkerGroup:
         await self._workers.start(self.engines.bring_up_to_date)
 
     def borrow(self) -> TokenEngine:
-        """Return all engines as one, for prompts of this process; after they were started."""
+        """Return all started engines as one, for prompts of this process."""
         return self._workers.borrow()
 
     def worker_metrics(self) -> dict[str, float]:
@@ -67,7 +67,7 @@ class RolloutWorkerGroup:
         refills = self._starter.plan.rollout.max_refills * len(players)
         collector = Collector(requests, refills, self.progress, self._failures)
         rooms = [min(worker.room[0], len(requests)) for worker in players]
-        # In turns, so that groups that all workers could begin are divided among them.
+        # Alternate between workers, so that groups are spread evenly over them.
         slots = [
             self._play_requests(worker, collector, player, greedy)
             for slot in range(max(rooms)) for worker, room in zip(players, rooms, strict=True)
@@ -78,7 +78,7 @@ class RolloutWorkerGroup:
     async def _play_requests(
         self, worker: SupervisedWorker, collector: Collector, player: str | None, greedy: bool
     ) -> None:
-        """Play one episode at a time on a worker, also on the actor that replaces its own."""
+        """Play one episode at a time on a worker, including its replacement actors."""
 
         async def play(request: EpisodeRequest) -> ScoredEpisode:
             # The actor died while this slot had nothing to do.
@@ -92,7 +92,7 @@ class RolloutWorkerGroup:
             deadline_s = play_deadline_s(*worker.room, self._starter.plan.rollout)
             try:
                 while not (await asyncio.wait({playing}, timeout=deadline_s))[0]:
-                    # Waiting for an engine's batch does not count. An actor that hangs is killed.
+                    # Slow engine batches are fine: kill the actor only if it does not answer.
                     with contextlib.suppress(WorkerLost):
                         await self._workers.result(
                             worker, lambda one: one.actor.ping.remote(), self._starter.start_s
@@ -116,7 +116,7 @@ class RolloutWorkerGroup:
                 await collector.play_requests(play, worker.number)
 
     async def _check_left(self, collector: Collector) -> None:
-        """End a collection that no worker is left to play."""
+        """End a collection if no worker is left to play it."""
         while not collector.ended.done():
             self._workers.check_left()
             await asyncio.wait({collector.ended}, timeout=_CHECK_S)
@@ -144,14 +144,14 @@ class RolloutWorkerGroup:
 
 
 def play_deadline_s(most: int, least: int, settings: RolloutConfig) -> float:
-    """Return how long an episode may take until its actor is asked whether it hangs.
+    """Return how long an episode may take before checking whether its actor hangs.
 
-    The episode and its scoring have their own deadlines. Only what they do not count takes longer:
-    waiting for the batches of an engine. If others hold the actor's phones, the episode waits for
-    those that the actor plays itself.
+    The episode and its scoring have their own deadlines, which only exclude waiting for an engine's
+    batches. If other processes hold the actor's phones, the episode also waits for the actor's own
+    episodes.
 
     Returns:
-        Seconds, including those for the engine to start.
+        Seconds, including the engine's start.
     """
     waves = math.ceil(most / least)
     return settings.start_deadline_s + waves * (settings.deadline_s + settings.reward_deadline_s)
@@ -163,15 +163,15 @@ class EngineActors:
     def __init__(self, starter: ActorStarter, workers: WorkerSupervisor) -> None:
         self._starter, self._workers = starter, workers
         self._updating: list[tuple[SupervisedWorker, Any]] = []
-        """The workers, and their actors, that receive the weights that the learner sends."""
+        """Workers, with their actors, that are receiving weights from the learner."""
         self._weights: tuple[Path, int] | None = None
-        """The file of the current weights, and their version."""
+        """File and version of the current weights."""
         self._adapter: tuple[Path, int] | None = None
-        """The folder of the current adapters, and their version."""
+        """Folder and version of the current adapters."""
         self._streams = False
-        """Whether the learner sends weights to the engines directly, without a file."""
+        """Whether the learner sends weights directly to the engines, without a file."""
         self.are_used = False
-        """Whether an engine that is started later starts at once."""
+        """Whether the engines are in use, so that replacement actors start theirs immediately."""
         self._is_awake = asyncio.Event()
         self._is_awake.set()
 
@@ -209,7 +209,7 @@ class EngineActors:
         self._workers.check_left()
 
     async def _share(self, path: Path) -> SharedPath:
-        """Return a file that rank 0 has written on its node, on the nodes of the engines."""
+        """Make a path that rank 0 wrote on its node available on the nodes of the engines."""
         reservation = self._starter.reservation
         ranks = reservation.layout.ranks
         return await asyncio.to_thread(reservation.share, path, ranks[0].node if ranks else None)
@@ -218,7 +218,8 @@ class EngineActors:
         """Give a new actor the current weights.
 
         Returns:
-            Whether it has them: those that the learner sends come with the next update.
+            Whether the actor has the current weights; directly sent weights only come with the
+            next update.
         """
 
         async def result(call: Any) -> None:
@@ -240,7 +241,7 @@ class EngineActors:
                     await result(actor.start_engine.remote())
                 if not self._is_awake.is_set():
                     await result(actor.sleep.remote())
-            # Files of an older version may be gone, as newer ones were published meanwhile.
+            # An older version's files may be gone because a newer version was published meanwhile.
             except (EngineError, ClusterError):
                 if given == (self._weights, self._adapter):
                     raise
@@ -254,7 +255,7 @@ class EngineActors:
         self._streams = self.are_used = True
         self._is_awake.set()
         engines = self._workers.engines
-        # If no engine is left, the update waits for those that replace them.
+        # If no engine is left, wait for replacements.
         if all(worker.actor is None for worker in engines):
             await asyncio.gather(*filter(None, [worker.replacement for worker in engines]))
         asked: dict[SupervisedWorker, Any] = {}
@@ -289,7 +290,7 @@ class EngineActors:
 
 
 class RayLink(EngineLink):
-    """Link to the engines of rollout actors; those that die are left out."""
+    """Link to the engines of rollout actors, which skips actors that have died."""
 
     def __init__(self, actors: Sequence[Any], workers_per_engine: int, deadline_s: float) -> None:
         super().__init__(len(actors), workers_per_engine)
@@ -300,7 +301,7 @@ class RayLink(EngineLink):
         """See `EngineLink.send_each`.
 
         Raises:
-            WorkerLost: all of them have died.
+            WorkerLost: all actors have died.
         """
         calls = {
             number: actor.receive_weights.remote(messages[number])

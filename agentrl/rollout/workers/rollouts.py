@@ -1,4 +1,4 @@
-"""Interfaces of whatever plays the episodes of a job, in this process or in Ray actors."""
+"""Interfaces for playing a job's episodes, in this process or in Ray actors."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,23 +12,23 @@ from agentrl.weight_sync.publisher import SleepingEngines
 
 
 class Engines(SleepingEngines, Protocol):
-    """All engines of a job; those that start or are replaced later get the current weights."""
+    """All engines of a job; engines that start or are replaced later get the current weights."""
 
     @property
     def count(self) -> int:
-        """Engines of the job, also those that are being replaced."""
+        """Number of engines of the job, including those being replaced."""
 
     async def start(self) -> None:
         """Start the engines, or connect to the server, before the model first plays.
 
         Raises:
             ConfigError: see `Engine.start`.
-            EngineError: one did not start.
+            EngineError: an engine did not start.
         """
 
 
 class Rollouts(Protocol):
-    """Interface for playing, scoring and recording episodes, by the model or scripted players."""
+    """Interface for playing, scoring and recording episodes with the model or scripted players."""
 
     @property
     def engines(self) -> Engines:
@@ -36,10 +36,10 @@ class Rollouts(Protocol):
 
     @property
     def progress(self) -> CollectionProgress:
-        """Progress of the running collection."""
+        """Progress of the current collection."""
 
     def worker_metrics(self) -> dict[str, float]:
-        """Return how many workers can play now, and how many have been replaced so far."""
+        """Return metrics of how many workers can play now, and how many have been replaced."""
 
     async def start(self) -> Any:
         """Open the phones and the recorder; the engines start when the model first plays.
@@ -54,17 +54,17 @@ class Rollouts(Protocol):
         """Play these episodes concurrently, in any order.
 
         Args:
-            requests: what to play; all of one split.
+            requests: what to play; all requests must have the same split.
             player: a scripted player's name; None for the model.
-            greedy: the model always takes its most probable token.
+            greedy: whether the model always takes its most probable token.
 
         Returns:
             One scored episode per request, in the order of the requests.
 
         Raises:
             WorldError: more than half of the episodes are void, or no phone is left.
-            WorkerLost: all workers died, and could not be replaced.
-            ConfigError: there is no such player, or an engine cannot start.
+            WorkerLost: all workers died and could not be replaced.
+            ConfigError: the player does not exist, or an engine cannot start.
         """
 
     async def finish(self) -> None:
@@ -74,8 +74,8 @@ class Rollouts(Protocol):
         """Play another environment from now on, with the same engines and weights.
 
         Args:
-            plan: may have other environments, rewards, evaluation and run.
-            run: the run's folder, in which episodes are recorded; None records nothing.
+            plan: may differ in its environments, rewards, evaluation and run.
+            run: the run's folder, in which to record episodes; None records nothing.
         """
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Rollout workers in Ray actors: started, watched, and replaced when they die."""
+"""Start and watch rollout workers in Ray actors, and replace them when they die."""
 
 import asyncio
 import contextlib
@@ -17,24 +17,24 @@ from agentrl.rollout.workers.borrowed_engines import BorrowedEngines
 log = logging.getLogger(__name__)
 
 _NODE_POLL_S = 2.0
-"""Seconds between checks whether a lost node has come back."""
+"""Seconds between checks for the return of a lost node."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SupervisedWorker:
-    """One worker: its actor, or what is known about it while that is being replaced."""
+    """One worker, with its actor or, while that is being replaced, how the last actor died."""
 
     number: int
     kind: Literal["both", "engine", "player"] = "both"
-    """Whether it has an engine, plays, or both."""
+    """Whether the worker has an engine, plays, or both."""
     actor: Any = None
-    """The Ray handle; None if it has died."""
+    """The actor's Ray handle; None after the actor has died."""
     is_current: bool = False
-    """Whether it has the current weights."""
+    """Whether the actor has the current weights."""
     room: tuple[int, int] = (1, 1)
     """Maximum and minimum number of concurrent episodes."""
     attempts: int = 0
-    """How often a new actor was started in place of one that had died."""
+    """Number of attempts to replace the worker's actor."""
     lost: str = ""
     """How the last actor died."""
     watch: asyncio.Task[None] | None = None
@@ -47,40 +47,40 @@ class SupervisedWorker:
 
     @property
     def is_left(self) -> bool:
-        """Whether it can be used now, or may be soon."""
+        """Whether the worker can be used now, or may be usable soon."""
         task = self.replacement
         return self.is_current or (task is not None and not task.done())
 
 
 Call = Callable[[SupervisedWorker], Any]
-"""Calls a method of a worker's actor; returns Ray's reference to the result."""
+"""Calls a method of a worker's actor, and returns Ray's reference to the result."""
 
 
 class WorkerSupervisor:
-    """Supervisor of rollout workers' actors, which it starts and replaces when they die.
+    """Starts the actors of rollout workers, and replaces them when they die.
 
-    Each actor runs a call that lasts until it or its engine dies, so that this is noticed at once.
-    It is replaced at most `rollout.max_worker_restarts` times, on its own node; if that has died,
-    too, when the node returns.
+    Each actor runs a call that lasts until the actor or its engine dies, so that deaths are noticed
+    immediately. An actor is replaced at most `rollout.max_worker_restarts` times, on its own node;
+    if the node has died, too, when it returns.
     """
 
     def __init__(self, starter: ActorStarter) -> None:
         self._starter = starter
         count = len(starter.reservation.layout.engines)
         self.engines = [SupervisedWorker(number=number) for number in range(count)]
-        """The workers with engines."""
+        """Workers with engines."""
         self._own_players: list[SupervisedWorker] = []
         """Workers that play without an engine, one on each node with phones."""
         self._borrowers: list[BorrowedEngines] = []
-        """Borrowed engines of this process."""
+        """Handles through which this process uses the engines."""
         self.num_replaced = 0
         self._update: Callable[[SupervisedWorker, Any], Awaitable[bool]]
 
     async def start(self, update: Callable[[SupervisedWorker, Any], Awaitable[bool]]) -> None:
         """Start all workers; see Rollouts.start.
 
-        `update` gives a new actor with an engine the current weights, and returns whether it has
-        them.
+        `update` sends the current weights to a new actor with an engine, and returns whether the
+        actor has them.
         """
         self._update = update
         await self._starter.open()
@@ -89,7 +89,7 @@ class WorkerSupervisor:
         await self._start_all(self._own_players)
 
     def _find_players(self) -> None:
-        """Decide who plays, after `ActorStarter.open`."""
+        """Decide which workers play, after `ActorStarter.open`."""
         count = len(self._starter.players)
         self._own_players = [SupervisedWorker(number=n, kind="player") for n in range(count)]
         for worker in self.engines:
@@ -112,17 +112,17 @@ class WorkerSupervisor:
         return self._starter.reservation.layout.engines[worker.number].node
 
     def check_left(self) -> None:
-        """Check that there are workers to play, and engines if any are used.
+        """Check that workers that play, and engines if any are used, are left.
 
         Raises:
-            WorkerLost: there are none, and none is being replaced.
+            WorkerLost: none is left, and none is being replaced.
         """
         for needed in filter(None, (self.players, self.engines)):
             if not any(worker.is_left for worker in needed):
                 raise self.all_lost()
 
     def all_lost(self) -> WorkerLost:
-        """Return an error that says how the workers died."""
+        """Return an error with the reasons why the workers died."""
         lost = [worker for worker in self.everybody if worker.lost]
         how = "; ".join(f"{w.name} on {self.node_of(w).name}: {w.lost}" for w in lost)
         return WorkerLost(f"no rollout worker can play: {how or 'none has the current weights'}")
@@ -130,7 +130,7 @@ class WorkerSupervisor:
     # --- calls ----------------------------------------------------------------------------
 
     async def result(self, worker: SupervisedWorker, call: Call, deadline_s: float | None) -> Any:
-        """Await a call to a worker's actor; without a deadline, as long as the actor lives.
+        """Await a call to a worker's actor; without a deadline, wait as long as the actor lives.
 
         Raises:
             WorkerLost: the actor died, or did not answer in time; it is being replaced.
@@ -147,7 +147,7 @@ class WorkerSupervisor:
     async def each(
         self, workers: Iterable[SupervisedWorker], call: Call
     ) -> dict[SupervisedWorker, Any]:
-        """Call each worker, and return the results of those that do not die meanwhile."""
+        """Call each worker, and return the results from workers that survive the call."""
         results: dict[SupervisedWorker, Any] = {}
 
         async def add(worker: SupervisedWorker) -> None:
@@ -159,7 +159,7 @@ class WorkerSupervisor:
         return results
 
     async def lend(self) -> None:
-        """Let workers that play without an engine know the actors that have one."""
+        """Send the actors with engines to workers that play without one."""
         engines = self._current_engines
         for borrower in self._borrowers:
             borrower.use(engines)
@@ -180,7 +180,7 @@ class WorkerSupervisor:
     # --- replacement ----------------------------------------------------------------------
 
     async def _start_all(self, workers: Iterable[SupervisedWorker]) -> None:
-        """Start workers; if one fails, no actor of the others is left."""
+        """Start workers; if one fails, leave no actors of the others behind."""
         starts = [asyncio.create_task(self._start(worker)) for worker in workers]
         try:
             await asyncio.gather(*starts)
@@ -211,21 +211,21 @@ class WorkerSupervisor:
             await self.result(worker, lambda one: one.actor.watch.remote(), None)
 
     def _replace(self, worker: SupervisedWorker, actor: Any, error: WorkerLost) -> None:
-        """Begin to replace an actor, unless that has happened."""
+        """Begin to replace an actor, unless a replacement has already begun."""
         import ray
 
-        # Several calls to an actor fail when it dies.
+        # When an actor dies, several of its calls may fail.
         if worker.actor is not actor:
             return
         worker.actor, worker.is_current, worker.lost = None, False, str(error)
-        # The actor may only hang. Its engine and its children end with it.
+        # The actor may just hang. Its engine and child processes end with it.
         ray.kill(actor)
         hint = self._starter.plan.tasks[""].train.crash_hint()
         log.warning("%s on %s is lost: %s%s", worker.name, self.node_of(worker).name, error, hint)
         worker.replacement = asyncio.create_task(self._start_again(worker))
 
     async def _start_again(self, worker: SupervisedWorker) -> None:
-        """Start another actor in place of one that has died, when its node is there."""
+        """Replace an actor that died, once its node is available."""
         most = self._starter.plan.rollout.max_worker_restarts
         old: Node | None = None
         while worker.attempts < most:
@@ -233,27 +233,27 @@ class WorkerSupervisor:
             try:
                 node = await self._find_node(worker)
             except ClusterError as error:
-                log.warning("%s is not started again: %s", worker.name, error)
+                log.warning("giving up on %s: %s", worker.name, error)
                 return
             worker.attempts += 1
             try:
-                # From here on the layout names the new node, even if the rest fails.
+                # From here on, the layout refers to the new node even if the rest fails.
                 await self._starter.prepare(old, node)
                 old = None
                 await self._start(worker)
             except AgentRLError as error:
-                log.warning("%s could not be started again: %s", worker.name, error)
-                # A node that is lost again is not the worker's failure.
+                log.warning("restarting %s failed: %s", worker.name, error)
+                # If the node is lost again, the attempt does not count against the worker.
                 if await self._find_again(node) is not node:
                     worker.attempts -= 1
             else:
                 self.num_replaced += 1
                 log.warning(
-                    "%s was started again on %s (%d of rollout.max_worker_restarts=%d)",
+                    "%s was restarted on %s (%d of rollout.max_worker_restarts=%d)",
                     worker.name, node.name, worker.attempts, most,
                 )  # fmt: skip
                 return
-        log.warning("%s is not started again: rollout.max_worker_restarts=%d", worker.name, most)
+        log.warning("giving up on %s: reached rollout.max_worker_restarts=%d", worker.name, most)
 
     async def _find_again(self, node: Node) -> Node | None:
         return await asyncio.to_thread(self._starter.reservation.find_again, node)
@@ -262,7 +262,7 @@ class WorkerSupervisor:
         """Wait until a worker's node is part of the cluster.
 
         Raises:
-            ClusterError: no other worker of its kind is left, and the node did not return in time.
+            ClusterError: no other worker of this kind is left, and the node did not return in time.
         """
         began = time.monotonic()
         while (node := await self._find_again(self.node_of(worker))) is None:
@@ -278,12 +278,12 @@ class WorkerSupervisor:
     # --- the end --------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Close the players without engines, and neither watch nor replace workers any more."""
+        """Stop watching and replacing workers, and close the players without engines."""
         workers = self.everybody
         tasks = [
             task for w in workers for task in (w.watch, w.replacement) if task and not task.done()
         ]
-        # Cleared first, so that nothing waits for a task that is being cancelled.
+        # Clear these first, so that nothing waits for a task that is being cancelled.
         for worker in workers:
             worker.watch = worker.replacement = None
         for task in tasks:

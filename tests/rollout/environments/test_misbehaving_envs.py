@@ -226,9 +226,7 @@ async def test_standard_streams_that_an_environment_closes_are_opened_again(capf
     config.rollout.concurrency = 1
     episodes = await play(config, [1, 2, 3])
     assert [e.outcome.void for e in episodes] == [False, True, False]
-    assert episodes[1].error == (
-        f"EnvError: {ID} closed stdin and stdout and stderr of the process of the job"
-    )
+    assert episodes[1].error == (f"EnvError: {ID} closed the job's stdin and stdout and stderr")
     os.write(1, b"still there")
     assert "still there" in capfd.readouterr().out
 

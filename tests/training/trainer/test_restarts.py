@@ -189,7 +189,7 @@ def test_a_killed_rollout_worker_is_replaced_and_gets_the_next_weights(tmp_path)
         assert process.wait(60) == 143, log.read_text()[-3000:]
     finally:
         process.kill()
-    assert "was started again on" in log.read_text()
+    assert "was restarted on" in log.read_text()
     assert not [name for pid, name in below.items() if Path(f"/proc/{pid}").exists()]
     steps = steps_of(run)
     assert [one["step"] for one in steps] == [*range(1, len(steps) + 1)]
