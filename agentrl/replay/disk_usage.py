@@ -23,17 +23,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class FrameUsage:
-    """A frame that is on disk or that an episode refers to."""
+    """A frame that is on disk or referred to by an episode."""
 
     id: str
     bytes: int = 0
-    """Bytes that storing it added; 0 while it is not on disk."""
+    """Bytes added by storing the frame; 0 while it is not on disk."""
     touched: float = 0.0
-    """Last time it is known to have been seen, in seconds since 1970."""
+    """Last time the frame is known to have been seen, in seconds since 1970."""
     shown: int = 0
-    """Number of kept episodes that show it."""
+    """Number of kept episodes that show the frame."""
     packs: list[PackSweeper] = field(default_factory=list)
-    """Packs that contain it: several writers may have stored it."""
+    """Packs that contain the frame: several writers may have stored it."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True, eq=False)
@@ -44,16 +44,16 @@ class KeptEpisode:
     split: str
     step: int
     time: float
-    """Time of the recording, in seconds since 1970."""
+    """Time of recording, in seconds since 1970."""
     bytes: int
-    """Size of its own file."""
+    """Size of the episode's file."""
     frames: tuple[FrameUsage, ...]
 
 
 class DiskUsage:
-    """The kept episodes of a run, and the bytes that they and their frames take.
+    """The kept episodes of a run, and the disk space that they and their frames take.
 
-    The first `catch_up` lists the run's frames; later calls read only what was appended since.
+    The first `catch_up` lists the run's frames; later calls read only newly appended data.
     """
 
     def __init__(self, run: Path) -> None:
@@ -65,8 +65,8 @@ class DiskUsage:
         self.removals = Removals()
         self.episodes: dict[str, KeptEpisode] = {}
         self.unshown: dict[str, FrameUsage] = {}
-        """Frames on disk that no kept episode shows: they belong to removed episodes, or to
-        episodes that are still being played."""
+        """Frames on disk that no kept episode shows, from removed episodes or episodes still being
+        played."""
 
     @property
     def bytes(self) -> int:
@@ -84,11 +84,11 @@ class DiskUsage:
         return sum(pack.freed for pack in self._packs.values())
 
     def overtaken(self) -> bool:
-        """Whether another process has pruned the run since, so that this object is outdated."""
+        """Whether another process has pruned the run in the meantime, making this object stale."""
         return any(pack.overtaken() for pack in self._packs.values())
 
     def catch_up(self) -> None:
-        """Read what was recorded and removed since the last call.
+        """Read episodes and frames that were recorded or removed since the last call.
 
         Raises:
             ConfigError: the run cannot be read.
@@ -120,7 +120,7 @@ class DiskUsage:
         return held
 
     def remove(self, frames: Collection[FrameUsage], touched_until: float) -> list[FrameUsage]:
-        """Remove unshown frames from the disk, and return those that were removed."""
+        """Remove unshown frames from disk, and return the frames actually removed."""
         for pack in self._packs.values():
             old = (frame for frame in frames if frame.touched <= touched_until)
             stored = {frame.id: frame for frame in old if pack in frame.packs}
@@ -133,7 +133,7 @@ class DiskUsage:
         return gone
 
     def _take(self, entry: Mapping[str, Any]) -> None:
-        """Count one episode from its line; an invalid line is skipped."""
+        """Count one episode from its index line, skipping invalid lines."""
         try:
             id, recorded, size = str(entry["id"]), float(entry["time"]), int(entry["bytes"])
             split, step = str(entry["split"]), int(entry["step"])
@@ -143,7 +143,7 @@ class DiskUsage:
             return
         if not is_name(id) or self.removals.holds(id, recorded):
             return
-        # A resumed job may have played it again.
+        # A resumed job may have played the episode again.
         if (before := self.episodes.get(id)) is not None:
             if before.time > recorded:
                 return

@@ -13,7 +13,7 @@ from agentrl.types import Episode, Message, Outcome, TopLogprobs, TruncatedBy, T
 
 _LARGEST_BITS = 4096
 _DEEPEST = 200
-"""Maximum nesting of lists and mappings: everything that displays them recurses."""
+"""Maximum nesting of lists and mappings, as all code that displays them recurses."""
 _TOO_DEEP = "(too deep)"
 _TOP_DIGITS = 4
 """Decimal places of the log-probabilities of alternatives, which are only displayed."""
@@ -22,14 +22,14 @@ _JSON_LISTS = frozenset((list, tuple))
 
 
 def to_plain(value: Any, max_depth: int = _DEEPEST - 2) -> Any:
-    """Return the nearest JSON value: arrays become lists, what JSON cannot express becomes text.
+    """Return the nearest JSON value: arrays become lists, other unsupported values text.
 
     Args:
         value: anything.
-        max_depth: how deep lists and mappings may nest; anything deeper (endless where a value
-            contains itself) becomes `_TOO_DEEP`.
+        max_depth: how deep lists and mappings may nest; anything deeper, as in a value that
+            contains itself, becomes `_TOO_DEEP`.
     """
-    # The common types first, because this runs in every turn.
+    # Check common types first, because this runs every turn.
     kind = type(value)
     if value is None or kind in _JSON_SCALARS:
         return value
@@ -180,7 +180,7 @@ def _turn_from_json(entry: Mapping[str, Any], before: tuple[int, ...]) -> Turn:
         raise ValueError("reply_ids, reply_logprobs and reply_versions differ in length")
     _check_depth((entry["action"], entry["info"]))
     top = tuple[TopLogprobs, ...]()
-    # Recorded only with `rollout.top_logprobs`.
+    # Only recorded with `rollout.top_logprobs`.
     if ids := entry.get("reply_top_ids"):
         if not len(ids) == len(entry["reply_top_logprobs"]) == len(entry["reply_ids"]):
             raise ValueError("reply_ids, reply_top_ids and reply_top_logprobs differ in length")
@@ -233,14 +233,14 @@ _OF_LIST: Mapping[str, _Types] = {
 
 
 def _check_types(tree: Mapping[str, Any], types: Mapping[str, _Types]) -> None:
-    """Check the types that readers rely on; a missing key raises KeyError where it is read."""
+    """Check the types that readers rely on; reading a missing key raises KeyError later."""
     for name in types.keys() & tree.keys():
         value = tree[name]
         if not isinstance(value, types[name]):
             raise TypeError(f"{name} is of type {type(value).__name__}")
         if isinstance(value, list) and not all(isinstance(v, _OF_LIST[name]) for v in value):
             raise TypeError(f"{name} has an item that is not of type {_OF_LIST[name][0].__name__}")
-        # An integer may be too large for a float, which raises here.
+        # Raises here if an integer is too large for a float.
         if types[name] is _NUMBER:
             float(tree[name])
         elif _OF_LIST.get(name) is _NUMBER:
@@ -248,7 +248,7 @@ def _check_types(tree: Mapping[str, Any], types: Mapping[str, _Types]) -> None:
 
 
 def _check_depth(value: Any) -> None:
-    # Level by level, because a hostile file may nest deeper than Python recurses.
+    # Go level by level, because a hostile file may nest deeper than Python can recurse.
     level = [value]
     for _ in range(_DEEPEST):
         level = [

@@ -57,12 +57,12 @@ def parse_query(text: str, episodes: Iterable[Summary]) -> Query:
     """Compile a query over some episodes.
 
     Comparisons `name OP value` are combined by `and`, `or`, `not` and parentheses. The names are
-    those in `_FIELDS`, the environment's metrics, and `reward/NAME` for the sum of a reward
-    function. OP is one of `= != < <= > >=` or `~`, which finds a text within a text, in any case.
-    An episode without the value meets no comparison but `!=` and `= none`.
+    the keys of `_FIELDS`, the environment's metrics, and `reward/NAME` for the sum of a reward
+    function. OP is one of `= != < <= > >=` or `~`, which searches for a substring, ignoring case.
+    An episode without the value only matches `!=` and `= none`.
 
     Raises:
-        ConfigError: it is not a query, or names what none of the episodes has.
+        ConfigError: the query is invalid, or uses a name that none of the episodes has.
     """
     if len(text) > _MAX_LENGTH:
         raise ConfigError(f"a query may have {_MAX_LENGTH:,} characters, not {len(text):,}")
@@ -154,7 +154,7 @@ class _Parser:
         self.names.add(name)
         read = _reader(name)
         sign = self._peek()[1]
-        # A name alone, such as `success`, asks for what is true.
+        # A name alone, such as `success`, matches true values.
         if self._peek()[0] != "sign" or sign in "()":
             return lambda one: read(one) is True
         self._take()
@@ -162,7 +162,7 @@ class _Parser:
         if kind not in ("word", "text"):
             raise self._error(f"expected a value after {name} {sign}, not {value!r}")
         text = value[1:-1] if kind == "text" else value
-        # Evaluations are also written with spaces, such as `after greedy`.
+        # Labels of evaluations are also written with spaces, such as `after greedy`.
         if name == "label" and sign in ("=", "==", "!="):
             text = label_of(text)
         wanted = text if kind == "text" else _value(text)

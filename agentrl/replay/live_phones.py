@@ -1,7 +1,7 @@
 """Live state of the phones, published by the processes that use them and shown by the viewer.
 
-Each process atomically replaces `RUN/live/<writer>.json` up to twice a second while something
-changes. It deletes the file on a clean exit; the file of a killed process expires.
+Each process atomically replaces `RUN/live/<writer>.json` up to twice a second on changes, and
+deletes the file on a clean exit. The file of a killed process expires.
 """
 
 import json
@@ -21,7 +21,7 @@ _EVERY_S = 0.5
 _AT_LEAST_EVERY_S = 5.0
 _OUT_OF_DATE_S = 20.0
 _AHEAD_S = 300.0
-"""How far another machine's clock may be ahead; files dated later than that are ignored."""
+"""Seconds another machine's clock may be ahead; files dated later are ignored."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,20 +30,20 @@ class LivePhone:
 
     serial: str
     host: str | None = None
-    """The phone's host, if the job has phones on several ones: their serials may be equal."""
+    """The phone's host, if the job has phones on several hosts, where serials may coincide."""
     state: str | None = None
-    """State such as `free`, `leased` or `in quarantine`; None from a process without the phone
-    pool."""
+    """State such as `free`, `leased` or `in quarantine`; None if the process does not own the
+    phone pool."""
     leases: int | None = None
     failures: int | None = None
     busy_share: float | None = None
     """Fraction of the time spent in calls to the phone, in [0, 1]."""
     episode: str | None = None
-    """Id of the episode that is being played on it."""
+    """Id of the episode being played on the phone."""
     turn: int | None = None
     """Number of finished turns of that episode."""
     act_s: float | None = None
-    """Seconds that the last turn's action took on the phone."""
+    """Seconds the last turn's action took on the phone."""
     frame: str | None = None
     """Id of the last recorded screen."""
     at: float = 0.0
@@ -51,12 +51,12 @@ class LivePhone:
 
 
 class LivePhones:
-    """Publisher of the state of the phones that this process uses.
+    """Publishes the state of the phones that this process uses.
 
     Args:
         run: the run's folder.
         writer: names this process's file.
-        kept: returns the phones as their pool sees them; None if the pool is in another process.
+        kept: returns the pool's states of the phones; None if the pool is in another process.
         host: see `LivePhone`; the same for all phones of a process.
     """
 
@@ -77,19 +77,19 @@ class LivePhones:
         self._thread.start()
 
     def playing(self, serial: str, episode: str) -> None:
-        """Note that an episode begins on a phone."""
+        """Record that an episode begins on a phone."""
         self._set(serial, episode=episode, turn=0, act_s=None)
 
     def frame(self, serial: str, frame: str) -> None:
-        """Note a phone's new screen."""
+        """Record a phone's new screen."""
         self._set(serial, frame=frame)
 
     def turn(self, serial: str, number: int, act_s: float) -> None:
-        """Note the end of a turn."""
+        """Record the end of a turn."""
         self._set(serial, turn=number, act_s=act_s)
 
     def idle(self, serial: str) -> None:
-        """Note that no episode is being played on a phone."""
+        """Record that no episode is being played on a phone."""
         self._set(serial, episode=None, turn=None)
 
     def _set(self, serial: str, **changes: Any) -> None:
@@ -106,7 +106,7 @@ class LivePhones:
             self._has_changes.clear()
             try:
                 self._publish()
-            # Only the live view suffers.
+            # Only the live view is affected.
             except OSError as error:
                 log.info("live phone state was not written: %s", error)
             self._closed.wait(_EVERY_S)
@@ -135,7 +135,7 @@ class LivePhones:
 
 
 def merge_states(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Merge what two processes know about a phone: the newer value counts, None fills up."""
+    """Merge two processes' records of a phone: use newer values, filling in missing ones."""
     if a is None or b is None:
         return dict(a or b or {})
     newer, older = sorted((a, b), key=lambda phone: -phone["at"])
@@ -143,7 +143,7 @@ def merge_states(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> di
 
 
 def read_live_phones(run: Path) -> list[dict[str, Any]]:
-    """Return all phones that running processes report, sorted by host and serial.
+    """Return all phones reported by running processes, sorted by host and serial.
 
     The keys are the fields of `LivePhone`, and `reported`: the time of the latest file with
     the phone, in seconds since 1970.
@@ -164,7 +164,7 @@ def read_live_phones(run: Path) -> list[dict[str, Any]]:
                 key = (phone.host or "", phone.serial)
                 joined = merge_states(phones.get(key), asdict(phone))
                 phones[key] = joined | {"reported": report["time"]}
-        # The file is being replaced right now, or it is not ours.
+        # The file is just being replaced, or is not one of ours.
         except (
             OSError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
         ) as error:  # fmt: skip

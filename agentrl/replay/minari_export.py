@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "parquet"
 _LARGEST = 1 << 53
-"""Largest magnitude of an integer action."""
+"""Maximum magnitude of an integer action."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of written episodes and their total."""
@@ -36,15 +36,15 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class MinariEpisode:
-    """The part of a T-turn episode that goes into a Minari data set."""
+    """The contents of a T-turn episode for a Minari data set."""
 
     recorded: RecordedEpisode
     frames: tuple[str, ...]
     """[T + 1] frame ids; empty if the environment shows no images."""
     texts: tuple[str, ...]
-    """[T + 1] text that was shown."""
+    """[T + 1] texts shown."""
     actions: tuple[Any, ...]
-    """[T]"""
+    """[T] actions taken."""
 
 
 def write(
@@ -58,16 +58,16 @@ def write(
 ) -> tuple[int, Counter[str]]:
     """Write a Minari data set; `minari.MinariDataset(path / "data")` opens it.
 
-    An episode of T turns has T + 1 observations: an image, text, or both as a dictionary of
-    `image` and `text`. Rewards are the weighted sums of the reward functions; `infos` holds the
-    `reply` and the `env_reward` of the previous turn.
+    An episode of T turns has T + 1 observations, each an image, a text, or a dictionary of `image`
+    and `text`. Rewards are the weighted sums of the reward functions; `infos` has the previous
+    turn's `reply` and `env_reward`.
 
     Args:
         run: the recorded run.
         path: a new folder named like a Minari data set, such as `game-v0`.
-        where: which episodes; None for all. Void ones are skipped.
-        replies: use the text of the replies as actions instead of what the environment received
-            (integers, or number lists of one length).
+        where: which episodes; None for all. Void episodes are skipped.
+        replies: use the replies' texts as actions instead of the environment's actions (integers,
+            or number lists of equal length).
         width: scale images to this width in pixels; None keeps their size.
         progress: called after each episode.
 
@@ -75,7 +75,8 @@ def write(
         The number of written episodes, and the number of skipped episodes by reason.
 
     Raises:
-        ConfigError: Minari is not installed, the folder is not usable, or the episodes do not fit.
+        ConfigError: Minari is not installed, the folder cannot be used, or the episodes do not fit
+            into a data set.
     """
     storage_of = _open_minari(path)
     if width is not None and width < 1:
@@ -87,7 +88,7 @@ def write(
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        # Absolute, because Minari joins a relative path with itself.
+        # Make the path absolute, because Minari joins a relative path with itself.
         data = (partial / "data").absolute()
         storage = storage_of(data, observations, _action_space(plays, replies))
         storage.update_episodes(_buffers(run, plays, observations, size, progress))
@@ -110,7 +111,7 @@ def write(
 
 
 def _open_minari(path: Path) -> Callable[..., Any]:
-    """Check the folder's name, and return a function that creates the data set's storage."""
+    """Check the folder, and return a function that creates the data set's storage."""
     try:
         import minari
         from minari.dataset.minari_dataset import parse_dataset_id
@@ -129,7 +130,7 @@ def _open_minari(path: Path) -> Callable[..., Any]:
         ) from None
 
     def storage_of(data: Path, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
-        # Lossless, because JPEG would change what the policy saw.
+        # Use a lossless format: JPEG would change the images that the policy saw.
         storage = MinariStorage.new(
             data, observations, actions, data_format=_FORMAT, jpeg_encoding=False
         )
@@ -168,7 +169,7 @@ def _buffers(
                 "env_reward": [0.0, *(turn.env_reward for turn in turns)],
             },
         )
-        # Minari requests the next episode once this one is written.
+        # Minari requests the next episode once it has written the current one.
         progress(done, len(plays))
 
 
@@ -185,7 +186,7 @@ def _images(run: Run, frames: Sequence[str], size: tuple[int, int]) -> Iterator[
 def _select_episodes(
     run: Run, where: Filter | None, replies: bool
 ) -> tuple[list[MinariEpisode], Counter[str]]:
-    """Return the episodes to write, and how many valid ones are skipped, by reason."""
+    """Return the episodes to write, and the number of skipped valid episodes by reason."""
     plays, left_out = [], Counter[str]()
     valid = [summary for summary in run.episodes(where) if not summary.outcome.void]
     for recorded in run.opened(valid):
@@ -209,7 +210,7 @@ def _select_episodes(
 
 
 def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode | str:
-    """Return the data to write for an episode, or the reason why it is skipped."""
+    """Return the data to write for an episode, or the reason to skip it."""
     turns, final = recorded.episode.turns, recorded.episode.final_frames
     if not turns:
         return "without a turn"
@@ -247,7 +248,7 @@ def _common_size(
     """Return the (width, height) of all images, scaled to `width`; None without images."""
     counts = Counter[tuple[int, int]]()
     for id in {id for play in plays for id in play.frames}:
-        # Width and height follow the signature and the name of the first chunk.
+        # Width and height follow the PNG signature and the first chunk's length and name.
         header = (run.frame_bytes(id) or b"")[16:24]
         if len(header) < 8:
             raise ConfigError(f"{run.path}: frame {id} is damaged")
@@ -269,7 +270,7 @@ def _common_size(
 def _observation_space(
     plays: Sequence[MinariEpisode], size: tuple[int, int] | None
 ) -> spaces.Space[Any]:
-    """Return the space of an image of this (width, height), of text, or of both."""
+    """Return the space of images of this (width, height), of texts, or of both."""
     texts = [text for play in plays for text in play.texts]
     if size is None:
         return _text_space(texts)
@@ -299,6 +300,6 @@ def _action_space(plays: Sequence[MinariEpisode], replies: bool) -> spaces.Space
 
 
 def _text_space(texts: Sequence[str]) -> spaces.Text:
-    """Return a space over exactly the characters that occur."""
+    """Return a space over exactly the characters that occur in the texts."""
     charset = sorted(set("".join(texts))) or [" "]
     return spaces.Text(max(1, *map(len, texts)), min_length=0, charset="".join(charset))

@@ -1,7 +1,7 @@
-"""Pairs of a better and a worse answer from recorded episodes of one group.
+"""Make pairs of a better and a worse answer from recorded episodes of a group.
 
-Siblings start from the same state, so what one did better than another is a preference: between
-whole episodes, between replies at a state that both have reached, or as a person has chosen.
+Siblings start from the same state, so a better result is a preference: between whole episodes,
+between replies at a state that both reached, or by a person's choice.
 """
 
 import hashlib
@@ -31,23 +31,23 @@ _NOTHING = {
     "environments name states in info['state_key']",
     "choice": "nothing has been chosen yet: agentrl view RUN, page Preferences",
 }
-"""Why a run has no pairs, by kind."""
+"""Reasons why a run has no pairs, by kind."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PairSettings:
-    """Which pairs are made of a group's episodes."""
+    """Settings for making pairs from a group's episodes."""
 
     by: str = "episode"
-    """`episode`: a higher with a lower reward; `state`: replies at the same state, by the reward
-    that followed; `choice`: as chosen in the viewer."""
+    """`episode`: pair episodes of higher and lower reward; `state`: pair replies at the same state,
+    by the reward that followed; `choice`: use choices made in the viewer."""
     min_gap: float = 0.0
-    """Smallest difference of the rewards, which must also be above 0; not of choices."""
+    """Minimum difference of the rewards, which must also be above 0; ignored for choices."""
     per_group: int | None = None
-    """Most pairs of a group, those with the largest difference; None for all."""
+    """Maximum number of pairs per group, keeping the largest differences; None for all."""
 
     def validate(self) -> None:
-        """Raise `ConfigError` at the first invalid value."""
+        """Raise `ConfigError` for the first invalid value."""
         if self.by not in KINDS:
             raise ConfigError(f"--by {self.by}: must be one of {', '.join(KINDS)}")
         if self.min_gap < 0:
@@ -69,7 +69,7 @@ class _Pair:
 
 
 def write(run: Run, path: Path, where: Filter, history: History, settings: PairSettings) -> int:
-    """Write the pairs of a run as JSON lines, and their images into a folder beside them.
+    """Write a run's pairs as JSON lines, and their images into a folder next to the file.
 
     Rows have `prompt`, `chosen` and `rejected` as messages, `images`, `chosen_images` and
     `rejected_images` as paths, and the ids of both episodes.
@@ -78,8 +78,8 @@ def write(run: Run, path: Path, where: Filter, history: History, settings: PairS
         run: the recorded run.
         path: `FILE.jsonl`; images go to the folder `FILE-images`.
         where: which episodes.
-        history: what a prompt contained when the run was played.
-        settings: which pairs.
+        history: the contents of prompts when the run was played.
+        settings: which pairs to make.
 
     Returns:
         The number of pairs.
@@ -100,7 +100,7 @@ def write(run: Run, path: Path, where: Filter, history: History, settings: PairS
                     if (row := _row(pair, run, images)) is not None:
                         file.write(json.dumps(row, ensure_ascii=False) + "\n")
                         count += 1
-            # Raised before the file is replaced.
+            # Raise before the file is replaced.
             if not count:
                 raise ConfigError(f"{run.path}: {_NOTHING[settings.by]}")
     except OSError as error:
@@ -126,7 +126,7 @@ def _pairs(run: Run, where: Filter, history: History, settings: PairSettings) ->
 
 
 def groups(summaries: Iterable[Summary]) -> list[list[Summary]]:
-    """Return the valid episodes that are still there, by group; groups of one are left out."""
+    """Return the valid episodes not yet removed, by group; leave out groups of one."""
     found = defaultdict[str, list[Summary]](list)
     for summary in summaries:
         if not summary.outcome.void and not summary.removed and summary.turns:
@@ -146,10 +146,10 @@ def _by_total(members: Sequence[RecordedEpisode], history: History) -> Iterator[
 def _whole(
     better: RecordedEpisode, worse: RecordedEpisode, *, history: History, gap: float
 ) -> _Pair | None:
-    """Pair two episodes from where their replies begin to differ; None if they never do.
+    """Pair two episodes from their first different reply on; return None if all are equal.
 
-    Where prompts show only the last turns or screens, an episode is not one conversation: the first
-    replies that differ are compared.
+    If prompts show only the last turns or screens, an episode is not a single conversation, so only
+    the first differing replies are paired.
     """
     good, bad = better.episode, worse.episode
     if (good.instructions, good.preceding) != (bad.instructions, bad.preceding):
@@ -157,7 +157,7 @@ def _whole(
     same = 0
     for one, other in zip(good.turns, bad.turns, strict=False):
         if (one.shown, one.frames) != (other.shown, other.frames):
-            # They start differently, or the environment is random.
+            # The episodes start differently, or the environment is random.
             return None
         if one.reply != other.reply:
             break
@@ -173,7 +173,7 @@ def _whole(
 
 
 def _replies_from(episode: Episode, turn: int) -> list[EpisodeMessage]:
-    """Return the messages from the reply of a turn on."""
+    """Return the messages from a turn's reply on."""
     messages = episode.messages()
     return messages[len(messages) - 2 * (len(episode.turns) - turn) + 1 :]
 
@@ -201,7 +201,7 @@ def _at_states(members: Sequence[RecordedEpisode], history: History) -> Iterator
 
 
 def _row(pair: _Pair, run: Run, folder: Path) -> dict[str, Any] | None:
-    """Return a line of the file; None if a frame was not recorded."""
+    """Return a row of the file, or None if a frame was not recorded."""
     row: dict[str, Any] = {}
     for name, images, messages in (
         ("prompt", "images", pair.prompt),
@@ -219,7 +219,7 @@ def _row(pair: _Pair, run: Run, folder: Path) -> dict[str, Any] | None:
 
 
 def choices(run: Run) -> list[tuple[str, str]]:
-    """Return pairs of episodes, the one that a person has chosen first; the last choice counts."""
+    """Return pairs of episodes with the person's choice first; the latest choice counts."""
     found: dict[frozenset[str], tuple[str, str]] = {}
     for entry in _recorded_choices(run):
         pair = frozenset((entry["better"], entry["worse"]))
@@ -230,10 +230,10 @@ def choices(run: Run) -> list[tuple[str, str]]:
 
 
 def choose(run: Run, better: str, worse: str, *, skipped: bool = False) -> None:
-    """Record which of two episodes of a group a person finds better, durably.
+    """Durably record which of two episodes of a group a person finds better.
 
     Raises:
-        ConfigError: there are no such episodes, they are not siblings, or the disk is full.
+        ConfigError: an episode does not exist, they are not siblings, or the disk is full.
     """
     if better == worse or run.find(better).group != run.find(worse).group:
         raise ConfigError(f"{better} and {worse} are not two episodes of one group")
@@ -245,16 +245,16 @@ def choose(run: Run, better: str, worse: str, *, skipped: bool = False) -> None:
 
 
 def open_choices(run: Run) -> tuple[list[tuple[Summary, Summary]], int]:
-    """Return the pairs of siblings that have not been compared yet, and how many have been.
+    """Return the pairs of siblings not compared yet, and the number already compared.
 
-    Which of the two comes first does not depend on their rewards.
+    The order within a pair does not depend on the rewards.
     """
     seen = {frozenset((entry["better"], entry["worse"])) for entry in _recorded_choices(run)}
     found = []
     for members in groups(run.episodes()):
         for a, b in combinations(members, 2):
             if frozenset((a.id, b.id)) not in seen:
-                # The same order each time, as a page that is reloaded must not swap the two.
+                # Use a fixed order, as reloading the page must not swap the two.
                 digest = hashlib.blake2b(f"{a.id}{b.id}".encode(), digest_size=1).digest()
                 found.append((a, b) if digest[0] % 2 else (b, a))
     return found, len(seen)

@@ -1,12 +1,12 @@
 """Remove a run's oldest training episodes, and the frames that only they show.
 
-Recorders may be running meanwhile. An episode in progress may show any frame on disk, which is not
-known until it ends. But recorders touch a frame when they see it again (`REFRESH_S`), so a frame
-that was not touched for longer than that plus the longest episode cannot belong to an episode that
+Recorders may be running at the same time. An episode in progress may show any frame on disk, which
+is not known until it ends. But recorders touch a frame when they see it again (`REFRESH_S`), so a
+frame left untouched for longer than that plus the longest episode cannot belong to an episode that
 is yet to be recorded.
 
 Each removal is written durably to `removed.jsonl` before any file is deleted: after kill -9 at any
-point an episode is either complete or listed as removed, and the next pruning deletes the rest.
+point, an episode is either complete or listed as removed, and the next pruning deletes its files.
 """
 
 import logging
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 GB = 1e9
 _MARGIN_S = 300.0
-"""Allowance for the write queue and for clock differences."""
+"""Allowance for the write queue and clock differences, in seconds."""
 SETTLED_S = 60.0
-"""A resumed job may be replacing an episode recorded more recently than this."""
+"""Age in seconds below which an episode is kept, as a resumed job may be replacing it."""
 _ASIDE = ".removing"
 
 
 def grace_s(rollout: RolloutConfig) -> float:
-    """Return for how many seconds a frame must be untouched before it may be removed."""
+    """Return the seconds for which a frame must be untouched before it may be removed."""
     return REFRESH_S + rollout.deadline_s + rollout.reward_deadline_s + _MARGIN_S
 
 
@@ -47,27 +47,27 @@ class Pruned:
     """Removed episodes, oldest first."""
     frames: int
     bytes: int
-    """Bytes freed, of episodes and frames."""
+    """Bytes of episodes and frames freed."""
     recent: int
-    """Training episodes that were recorded or copied too recently to be removed; 0 if all fits."""
+    """Number of training episodes too recently recorded or copied to remove; 0 if all fits."""
     waiting: int
     waiting_bytes: int
-    """Frames that no kept episode shows, but that were touched too recently to be removed."""
+    """Bytes of frames that no kept episode shows, but were touched too recently to remove."""
     kept: int
     kept_bytes: int
-    """Remaining episodes, with their frames."""
+    """Bytes of the remaining episodes and their frames."""
     keep_bytes: float
     training_left: bool
     """Whether training episodes remain that could be removed later."""
 
     @property
     def is_short(self) -> bool:
-        """Whether the episodes that are never removed exceed the limit on their own."""
+        """Whether episodes that are never removed exceed the limit on their own."""
         return self.kept_bytes > self.keep_bytes and not self.training_left
 
 
 class Pruner:
-    """Pruner of a run's episodes and frames to a size limit; repeated calls are cheap."""
+    """Prunes a run's episodes and frames to a size limit; repeated calls are cheap."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -78,10 +78,10 @@ class Pruner:
         """Remove the oldest training episodes until the rest fits into the limit.
 
         Evaluation and demonstration episodes are never removed. Frames that no kept episode shows
-        are removed, whichever episode they came from.
+        are removed, whatever episode they came from.
 
         Args:
-            keep_bytes: limit for episodes with their frames.
+            keep_bytes: size limit for episodes with their frames.
             grace_s: keep frames touched within this many seconds; see `grace_s`. Use 0 only if
                 nothing is being recorded.
             dry_run: only report; the object cannot be used afterwards.
@@ -91,10 +91,10 @@ class Pruner:
             OSError: a file cannot be removed.
         """
         with lock_folder(episodes_folder(self._run)):
-            # Frames recorded while we read are touched after this moment.
+            # Frames recorded while this method reads are touched after this moment.
             now = time.time()
             if self._first and not dry_run:
-                # A killed process was about to remove these files: decide again.
+                # A killed process was about to remove these files: reconsider them.
                 for aside in episodes_folder(self._run).glob(f"*{_ASIDE}"):
                     _put_back(aside)
             if self._ledger.overtaken():
@@ -128,19 +128,19 @@ class Pruner:
     def _remove_all(
         self, keep_bytes: float, now: float, settled: float, untouched: float
     ) -> tuple[list[KeptEpisode], list[FrameUsage]]:
-        """Remove until the rest fits into the limit; return what was removed."""
+        """Remove episodes until the rest fits; return the removed episodes and frames."""
         going, frames = list[KeptEpisode](), list[FrameUsage]()
-        # Repeated, because frames may free less than they took: others share their bands.
+        # Repeat, because removed frames may free less than expected if others share their bands.
         while True:
             chosen = self._oldest(keep_bytes, settled)
-            # Listed durably before the first file goes; see above.
+            # List the episodes durably before removing the first file; see above.
             if chosen:
                 entries = ({"id": h.id, "recorded": h.time, "time": now} for h in chosen)
                 append_durably(removals_file(self._run), entries)
             ids = [held.id for held in chosen]
             for held in chosen:
                 self._ledger.removals.note(held.id, held.time)
-            # An earlier process may have been killed between listing episodes and removing files.
+            # An earlier process may have been killed after listing episodes, before removing files.
             if self._first:
                 noted = set(filter(is_name, self._ledger.removals))
                 ids += noted - self._ledger.episodes.keys()
@@ -153,7 +153,7 @@ class Pruner:
                 return going, frames
 
     def _oldest(self, keep_bytes: float, recorded_before: float) -> list[KeptEpisode]:
-        """Return the training episodes to remove, which the ledger no longer counts."""
+        """Drop the oldest training episodes from the ledger, and return them for removal."""
         ledger = self._ledger
         if ledger.bytes <= keep_bytes:
             return []
@@ -174,7 +174,7 @@ class Pruner:
         return sum(self._is_recent(held, recorded_before) for held in training)
 
     def _is_recent(self, held: KeptEpisode, recorded_before: float) -> bool:
-        """Whether an episode, or its file in a copied run, was written after a time."""
+        """Return whether an episode, or its file in a copied run, was written after a time."""
         written = max(held.time, _touched_at(episode_file(self._run, held.id)))
         return written > recorded_before
 
@@ -188,8 +188,8 @@ def _remove(path: Path, cutoff: float) -> None:
         path.rename(aside)
     except FileNotFoundError:
         return
-    # It may have been touched since we looked. Under the new name no recorder can touch it any
-    # more: it finds the file missing and writes it again.
+    # The file may have been touched since the check. Under its new name recorders cannot touch it
+    # any more: they find the file missing, and write it again.
     if _touched_at(aside) > cutoff:
         _put_back(aside)
     else:
@@ -205,7 +205,7 @@ def _put_back(aside: Path) -> None:
 
 
 def _touched_at(path: Path) -> float:
-    """Return a file's modification time (seconds since 1970); minus infinity without a file."""
+    """Return a file's modification time in seconds since 1970, or minus infinity if missing."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
@@ -213,14 +213,14 @@ def _touched_at(path: Path) -> float:
 
 
 class BackgroundPruner:
-    """Remover of old recordings in a background thread, one pass at a time (`run.keep_gb`).
+    """Removes old recordings in a background thread, one pass at a time (`run.keep_gb`).
 
-    A pass that fails is a warning; the next one starts from scratch.
+    If a pass fails, a warning is logged and the next pass starts from scratch.
 
     Args:
         run: the run's folder.
         keep_gb: the limit in GB (`run.keep_gb`); None removes nothing.
-        rollout: its deadlines bound how long an episode may still be in use.
+        rollout: section whose deadlines bound how long an episode may still be in use.
     """
 
     def __init__(self, run: Path, keep_gb: float | None, rollout: RolloutConfig) -> None:
@@ -232,7 +232,7 @@ class BackgroundPruner:
         self._warned = False
 
     def begin(self) -> None:
-        """Start a pass unless one is running; does not wait for it."""
+        """Start a pass unless one is running, without waiting for it."""
         if self._keep_bytes is None or (self._thread is not None and self._thread.is_alive()):
             return
         self._thread = threading.Thread(
@@ -241,7 +241,7 @@ class BackgroundPruner:
         self._thread.start()
 
     def close(self) -> None:
-        """Prune a last time, without a grace period, as recording has ended."""
+        """Prune one last time, without a grace period, as recording has ended."""
         if self._keep_bytes is None:
             return
         if self._thread is not None:
@@ -249,7 +249,7 @@ class BackgroundPruner:
         self._prune(self._keep_bytes, 0.0)
 
     def _prune(self, keep_bytes: float, grace_s: float) -> None:
-        # Kept only if the pass succeeds, as its counts are wrong after a failure.
+        # Keep the pruner only if the pass succeeds, as its counts are wrong after a failure.
         pruner, self._pruner = self._pruner, None
         try:
             pruner = pruner or Pruner(self._run)
@@ -270,7 +270,7 @@ class BackgroundPruner:
 
 
 def size_limit_warning(pruned: Pruned) -> str:
-    """Explain why a run uses more than its limit."""
+    """Return a message that explains why a run exceeds its size limit."""
     return (
         f"evaluations and demonstrations, which are never removed, use {pruned.kept_bytes / GB:.3f}"
         f" GB of {pruned.keep_bytes / GB:g} GB: no training episode is left"

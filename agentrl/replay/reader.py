@@ -1,4 +1,4 @@
-"""Read a recorded run: its episode summaries, whole episodes and frames."""
+"""Read a recorded run: episode summaries, whole episodes and frames."""
 
 import builtins
 import gzip
@@ -41,10 +41,10 @@ log = logging.getLogger(__name__)
 
 _CURVE_WIDTH = 640
 _MAX_BYTES = 256 << 20
-"""Largest accepted episode (uncompressed); real ones are far smaller."""
+"""Maximum uncompressed size of an accepted episode; real episodes are far smaller."""
 _BOMB_BYTES, _BOMB_RATIO = 32 << 20, 200
-"""An episode that unpacks to more bytes than this, and to this many times its file's size, is no
-recording: the log-probabilities of real ones do not compress that well."""
+"""A file that unpacks to more bytes than this, and to this many times its size, is not a recording:
+log-probabilities do not compress that well."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -54,9 +54,9 @@ class RecordedEpisode:
     summary: Summary
     """The episode's line in the index."""
     episode: Episode
-    """Without images; `Run.with_images` loads those that were recorded."""
+    """The episode without images; `Run.with_images` loads recorded images."""
     run: Path | None = None
-    """The folder that it was read from."""
+    """Folder of the run that the episode was read from."""
 
     def __repr__(self) -> str:
         return f"RecordedEpisode({self.episode!r}, reward {self.summary.reward:.4g})"
@@ -68,9 +68,9 @@ class RecordedEpisode:
 
 
 class Run:
-    """A recorded run; can be read while it is still being written.
+    """A recorded run, which can be read while it is still being written.
 
-    `agentrl.replay.open` also refuses a folder without recorded episodes.
+    `agentrl.replay.open` also rejects a folder without recorded episodes.
 
     Args:
         path: the run's folder.
@@ -86,11 +86,11 @@ class Run:
         self._folder = RunFolder(self.path)
         self._index = RunIndex(self.path)
         self._refused: dict[Path, tuple[tuple[int, int], str]] = {}
-        """Size and modification time of each unreadable episode file, and why it was refused."""
+        """Size and modification time of each unreadable episode file, and the error."""
 
     @property
     def name(self) -> str:
-        """Name of the folder, also if the path is `.`."""
+        """Name of the folder, even if the path is `.`."""
         return self.path.absolute().name
 
     def __repr__(self) -> str:
@@ -108,7 +108,7 @@ class Run:
         return "".join([*parts, ResultTable.of_metrics(rows).html() if rows else ""])
 
     def _result(self) -> list[str]:
-        """Describe the result as far as it is known: `["accuracy 0.56 -> 0.98", "18 steps"]`."""
+        """Describe the results known so far: `["accuracy 0.56 -> 0.98", "18 steps"]`."""
         summary = self._folder.read_summary()
         rows, parts = flatten_results(summary), []
         ends = [
@@ -129,10 +129,10 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The results in `summary.json`; empty until the job has written it.
+        """The results in `summary.json`; empty until the job has written the file.
 
         Raises:
-            ConfigError: it cannot be read.
+            ConfigError: the file cannot be read.
         """
         return self._folder.load_summary()
 
@@ -140,12 +140,12 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """The history in `metrics.jsonl`: an entry for each step of a stage, oldest first.
 
-        An entry has `stage`, `step`, `time` (seconds since 1970) and the metrics of that step by
-        name, such as `train/reward`; `pandas.DataFrame(run.metrics)` has a column for each. Empty
-        until the job has logged a step.
+        An entry has `stage`, `step`, `time` (seconds since 1970) and the step's metrics by name,
+        such as `train/reward`; `pandas.DataFrame(run.metrics)` has a column for each. Empty until
+        the job has logged a step.
 
         Raises:
-            ConfigError: it cannot be read.
+            ConfigError: the file cannot be read.
         """
         return read_metrics(self.path)
 
@@ -157,13 +157,13 @@ class Run:
         reads the file as a `Config`.
 
         Raises:
-            ConfigError: it cannot be read.
+            ConfigError: the file cannot be read.
         """
         return self._folder.load_config() if (self.path / CONFIG_FILE).is_file() else {}
 
     @property
     def model(self) -> Path:
-        """The folder of the final model, in the Hugging Face format; it exists after training."""
+        """Folder of the final model in the Hugging Face format; exists after training."""
         return self._folder.model
 
     def episodes(self, where: Filter | str | None = None) -> list[Summary]:
@@ -174,8 +174,8 @@ class Run:
                 `agentrl episodes --where` accepts it; None for all.
 
         Raises:
-            ConfigError: the run is in another format, or it cannot be read; the query is
-                invalid, or names what none of the episodes has; none has the filter's label.
+            ConfigError: the run has an unsupported format or cannot be read, the query is invalid
+                or uses a name that none of the episodes has, or no episode has the filter's label.
         """
         episodes = self._index.all()
         if isinstance(where, str):
@@ -189,21 +189,21 @@ class Run:
         """Return a counter that grows with every new episode, score or removal.
 
         Raises:
-            ConfigError: as `episodes`.
+            ConfigError: as in `episodes`.
         """
         self._index.all()
         return self._index.version
 
     def share_read(self) -> float:
-        """Return the fraction of the index that was read, also while `episodes` reads it."""
+        """Return the fraction of the index read so far, even while `episodes` is reading."""
         return self._index.share()
 
     def episode(self, episode_id: str) -> RecordedEpisode:
         """Return one whole episode.
 
         Raises:
-            EpisodeRemoved: pruning removed its file.
-            ConfigError: there is no such episode, or its file is damaged.
+            EpisodeRemoved: pruning removed the episode's file.
+            ConfigError: the episode does not exist, or its file is damaged.
         """
         return self.read(self.find(episode_id))
 
@@ -211,7 +211,7 @@ class Run:
         """Return the summary of one episode, without opening its file.
 
         Raises:
-            ConfigError: there is no such episode.
+            ConfigError: the episode does not exist.
         """
         if (summary := self._index.get(episode_id)) is None:
             raise ConfigError(
@@ -220,16 +220,16 @@ class Run:
         return summary
 
     def read(self, summary: Summary) -> RecordedEpisode:
-        """Return the whole episode of a summary, without looking for newer ones.
+        """Return a summary's whole episode, without looking for newer recordings.
 
         Raises:
-            EpisodeRemoved, ConfigError: as `episode`.
+            EpisodeRemoved, ConfigError: as in `episode`.
         """
         _refuse_removed(summary)
         try:
             episode = self._read_file(summary.id)
         except ConfigError:
-            # Pruning may have removed it a moment ago.
+            # Pruning may have just removed the episode.
             _refuse_removed(self._index.get(summary.id) or summary)
             raise
         return RecordedEpisode(summary=summary, episode=episode, run=self.path)
@@ -242,13 +242,13 @@ class Run:
             status = path.stat()
         except (OSError, ValueError) as error:
             raise ConfigError(_unreadable(path, error)) from error
-        # A page that shows a damaged episode asks for it again and again.
+        # A page that shows a damaged episode requests it repeatedly.
         stamp = status.st_size, status.st_mtime_ns
         if (known := self._refused.get(path)) is not None and known[0] == stamp:
             raise ConfigError(known[1])
         try:
             return from_json(json.loads(_unpacked(path, status.st_size)))
-        # Such as too many open files: the next attempt may succeed.
+        # The next attempt may succeed, as after too many open files.
         except OSError as error:
             raise ConfigError(_unreadable(path, error)) from error
         except (
@@ -261,7 +261,7 @@ class Run:
     def token_advantages(self, episode: Episode) -> list[list[float]] | None:
         """Return the advantage of each sampled token, turn by turn.
 
-        None if all tokens of a turn share one advantage, which the summary holds.
+        None if all tokens of a turn share one advantage; the summary then has it.
         """
         name = f'{{"id": {json.dumps(episode.id)}, '.encode()
         advantages: list[list[float]] | None = None
@@ -271,7 +271,7 @@ class Run:
                     entries = [json.loads(line) for line in file if line.startswith(name)]
                 last = entries[-1]["advantages"] if entries else []
                 by_turn = [[float(value) for value in turn] for turn in last]
-            # The line of a killed writer is cut off, and the file may not be ours.
+            # A killed writer leaves an incomplete line, and the file may not be ours.
             except (OSError, LookupError, TypeError, ValueError, OverflowError, RecursionError):
                 continue
             if [len(turn) for turn in by_turn] == [len(t.reply_ids) for t in episode.turns]:
@@ -279,9 +279,9 @@ class Run:
         return advantages
 
     def with_images(self, recorded: RecordedEpisode) -> RecordedEpisode:
-        """Load the images of an episode: the frames of each turn, and those after the last one.
+        """Load an episode's images: each turn's frames, and the frames after the last turn.
 
-        Frames that are missing or damaged are left out.
+        Missing or damaged frames are left out.
         """
 
         def images(ids: Iterable[str]) -> tuple[Image, ...]:
@@ -293,7 +293,7 @@ class Run:
         return replace(recorded, episode=replace(episode, turns=turns, final_images=final))
 
     def opened(self, summaries: Iterable[Summary]) -> Iterator[RecordedEpisode]:
-        """Yield whole episodes, one after the other.
+        """Yield whole episodes one by one.
 
         Removed and unreadable episodes are skipped, and counted in a warning at the end.
         """
@@ -313,14 +313,14 @@ class Run:
             log.warning("%s: skipped %d episodes that pruning removed", self.path, removed)
 
     def frame_bytes(self, frame_id: str) -> bytes | None:
-        """Return the PNG of one frame; None if it was not recorded or the id is not valid."""
+        """Return a frame's PNG, or None if it was not recorded or the id is invalid."""
         if not is_frame(frame_id):
             return None
         candidates = (frame_pack.read_png(path, frame_id) for path in self._packs())
         return next((png for png in candidates if png is not None), None)
 
     def has_frame(self, frame_id: str) -> bool:
-        """Whether a frame is on disk; it may be damaged."""
+        """Return whether a frame is on disk, though it may be damaged."""
         return is_frame(frame_id) and any(
             frame_pack.holds(path, frame_id) for path in self._packs()
         )
@@ -335,7 +335,7 @@ class Run:
             return None
         try:
             image = cv2.imdecode(np.frombuffer(png, np.uint8), cv2.IMREAD_COLOR_RGB)
-        # Such as a header that claims 100,000 rows.
+        # For example, the header may claim 100,000 rows.
         except cv2.error:
             return None
         return None if image is None else image.astype(np.uint8, copy=False)
@@ -349,7 +349,7 @@ def _unpacked(path: Path, size: int) -> bytes:
     most = min(_MAX_BYTES, max(_BOMB_BYTES, _BOMB_RATIO * size))
     content = bytearray()
     with builtins.open(path, "rb", opener=open_regular) as file, gzip.open(file) as unpacked:
-        # In pieces, because `read(n)` allocates n bytes at once.
+        # Read in pieces, because `read(n)` allocates n bytes upfront.
         while piece := unpacked.read(1 << 20):
             content += piece
             if len(content) > most:
@@ -370,11 +370,11 @@ def open(run: str | os.PathLike[str], *, may_be_unplayed: bool = False) -> Run:
     """Open a run's folder.
 
     Args:
-        run: its folder.
+        run: the run's folder.
         may_be_unplayed: also open runs that record no episodes, such as those of `agentrl sft`.
 
     Raises:
-        ConfigError: the folder does not exist, or it has no recorded episodes.
+        ConfigError: the folder does not exist, or has no recorded episodes.
     """
     opened = Run(run)
     path = opened.path

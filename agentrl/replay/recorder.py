@@ -29,25 +29,26 @@ from agentrl.types import Episode, Image, ScoredEpisode
 
 Frames = Literal["device", "model", "none"]
 Box = Sequence[float]
-"""Left, top, right and bottom of a region, in [0, 1] of the image."""
+"""Left, top, right and bottom of a region, as fractions of the image in [0, 1]."""
 
 _MARGIN = 0.005
-"""Fraction of a side masked around a region, because scaled images blend neighboring pixels."""
+"""Extra margin masked around a region, as a fraction of the image's side, because scaling blends
+neighboring pixels."""
 _LEAST_MARGIN = 2
 
 
 class Recorder:
-    """Recorder into a run's folder, which several with different names may share.
+    """Records into a run's folder, which recorders with different names may share.
 
     Once `episode` returns, the episode survives kill -9; only frames still queued for the disk can
     be lost.
 
     Args:
-        run: the run's folder; created if it does not exist.
+        run: the run's folder; created if missing.
         frames: which images the rollouts record; with `none`, `frame` stores nothing.
         mask: regions to black out in every stored image.
         writer: names the files that this recorder appends to.
-        config: digest of the configuration (`Config.digest`).
+        config: the configuration's digest (`Config.digest`).
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Recorder:
         self._frames = None if frames == "none" else FrameStore(run, writer)
 
     def frame(self, image: Image) -> str:
-        """Store an image in the background; its id, or "" if frames are not recorded.
+        """Store an image in the background; return its id, or "" if frames are not recorded.
 
         Args:
             image: uint8[H, W, 3], RGB; may be modified afterwards.
@@ -91,11 +92,11 @@ class Recorder:
         Args:
             scored: the episode, valid or void.
             split: `train`, `eval` or `demo`.
-            step: the training step that it was played for.
+            step: the training step that the episode was played for.
         """
         episode = scored.episode
         path = episode_file(self._run, episode.id)
-        # `time` distinguishes recordings with the same id, as a resumed job makes them.
+        # `time` distinguishes recordings with the same id, which a resumed job may make.
         tree = to_json(episode) | {"split": split, "step": step, "time": time.time()}
         with atomic_replace(path) as partial, gzip.open(partial, "wb", compresslevel=1) as file:
             file.write(json.dumps(tree).encode())
@@ -122,7 +123,7 @@ class Recorder:
         }
         with self._lock:
             assert self._index is not None, "this recorder is closed"
-            # The index comes last: an episode that it names is complete.
+            # Write the index last, so that every episode in it is complete.
             self._shown.append(shown)
             self._scores.append(score)
             self._index.append(summary)
@@ -134,16 +135,16 @@ class Recorder:
         *,
         step: int | None = None,
     ) -> None:
-        """Append the advantages of an episode that a training step used.
+        """Append the advantages with which a training step used an episode.
 
         Args:
             scored: a recorded episode; another recorder may have written it.
-            advantages: [T][R] one per sampled token.
+            advantages: [T][R] advantage of each sampled token.
             step: the training step that used it; None if unknown.
         """
         entry: dict[str, Any] = {
             "id": scored.episode.id,
-            # The mean of equal numbers may differ from them in the last bit.
+            # The mean of equal numbers may differ from the numbers in the last bit.
             "advantages": [
                 fmean(turn) if len(set(turn)) > 1 else float(sum(turn[:1])) for turn in advantages
             ],
@@ -151,7 +152,7 @@ class Recorder:
         if step is not None:
             entry["used_by"] = step
         with self._lock:
-            # With most algorithms the tokens of a turn share one advantage.
+            # With most algorithms, all tokens of a turn share one advantage.
             if any(len(set(turn)) > 1 for turn in advantages):
                 if self._by_token is None:
                     self._by_token = JsonlWriter(token_advantages_file(self._run, self._writer))
@@ -165,7 +166,7 @@ class Recorder:
             self._frames.flush()
 
     def close(self) -> None:
-        """Write everything that is queued and close the files; may be called twice."""
+        """Write everything queued and close the files; may be called twice."""
         with self._lock:
             if self._index is None:
                 return
@@ -193,7 +194,7 @@ def masked(image: Image, boxes: Sequence[Box]) -> Image:
 
     Args:
         image: uint8[H, W, 3]; not modified.
-        boxes: regions.
+        boxes: regions to black out.
 
     Returns:
         uint8[H, W, 3], a copy; the image itself if there are no regions.
@@ -214,19 +215,19 @@ def _pixels(start: float, end: float, length: int) -> slice:
 
 
 def frames_of(episode: Episode) -> list[str]:
-    """Return ids of the recorded frames of an episode, without duplicates."""
+    """Return the ids of an episode's recorded frames, without duplicates."""
     shown = [*(id for turn in episode.turns for id in turn.frames), *episode.final_frames]
     return [id for id in dict.fromkeys(shown) if id]
 
 
 def _metrics(episode: Episode) -> dict[str, float]:
-    """Return the environment's metrics after the last turn that are finite numbers."""
+    """Return the environment's finite metrics after the last turn."""
     metrics = episode.turns[-1].info.get("metrics", {}) if episode.turns else {}
     if not isinstance(metrics, Mapping):
         return {}
     found = dict[str, float]()
     for name, value in metrics.items():
-        # An integer of more than 308 digits is no float.
+        # An integer with more than 308 digits does not fit into a float.
         with suppress(OverflowError):
             is_number = isinstance(value, int | float | np.integer | np.floating)
             if is_number and math.isfinite(number := float(value)):

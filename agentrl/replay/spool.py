@@ -1,7 +1,7 @@
-"""A run recorded on a machine that does not see the run's folder.
+"""Record a run on a machine that cannot access the run's folder.
 
-There, a process records into a spool: a folder with the layout of a run. What appears in it is sent
-to the machine with the run's folder, and leaves the spool once it is written there.
+A process on such a machine records into a spool: a folder with the layout of a run. New content is
+sent to the machine with the run's folder, and leaves the spool once it is written there.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ log = logging.getLogger(__name__)
 _EVERY_S = 0.3
 _RETRY_S = 5.0
 _APPENDED = (".jsonl", ".log")
-"""Files that grow; all others are complete as soon as they have their name."""
+"""Suffixes of files that grow; all others are complete once they have their final name."""
 _PACK = ".sqlite"
 _JOURNAL = "-journal"
-"""End of the name of what SQLite writes beside a pack."""
+"""Suffix of the journal file that SQLite writes next to a pack."""
 _INDEX = "index-"
 _MAX_BYTES = 64 << 20
-"""Bytes of a parcel, unless a single file is larger."""
+"""Maximum bytes of a parcel, unless a single file is larger."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Parcel:
-    """New content of a spool; applying it twice does no harm."""
+    """New content of a spool; applying it twice is harmless."""
 
     files: list[tuple[str, bytes]] = field(default_factory=list)
-    """Path within the run, and content."""
+    """Paths within the run, and contents."""
     packs: list[tuple[str, PackRows]] = field(default_factory=list)
-    """Path within the run, and new frames."""
+    """Paths of packs within the run, and new frames."""
     lines: list[tuple[str, int, bytes]] = field(default_factory=list)
-    """Path within the run, offset in the spool's file, and what was appended there."""
+    """Paths within the run, offsets in the spool's files, and the data appended there."""
     removed: list[str] = field(default_factory=list)
-    """Paths of files that were sent and are gone."""
+    """Paths of files that were sent before, but no longer exist."""
 
     def __bool__(self) -> bool:
         return bool(self.files or self.packs or self.lines or self.removed)
@@ -56,17 +56,17 @@ class Spool:
     """A folder to record into, which a thread empties.
 
     Args:
-        deliver: sends a parcel and returns once it is written; raises an exception if that fails,
-            after which it is tried again.
+        deliver: sends a parcel and returns once it is written; if it raises an exception, the spool
+            retries.
     """
 
     def __init__(self, deliver: Callable[[Parcel], None]) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="agentrl-spool-"))
         self._deliver = deliver
         self._sent: dict[str, int] = {}
-        """Bytes of growing files that have arrived."""
+        """Bytes delivered of each growing file."""
         self._seen: dict[str, int] = {}
-        """Modification times of files about the present, which are replaced again and again."""
+        """Modification times of live state files, which are replaced repeatedly."""
         self._delivering = threading.Lock()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._deliver_all, name="spool", daemon=True)
@@ -78,7 +78,7 @@ class Spool:
             try:
                 self.flush()
                 warned = False
-            # Whatever `deliver` raises, the spool keeps everything.
+            # If `deliver` raises anything, the spool keeps everything.
             except Exception as error:
                 if not warned:
                     log.warning("recordings are waiting in %s: %s", self.folder, error)
@@ -86,11 +86,11 @@ class Spool:
                 self._closed.wait(_RETRY_S)
 
     def flush(self) -> None:
-        """Deliver everything that is in the spool now; what does not arrive stays."""
+        """Deliver everything now in the spool; undelivered content stays."""
         with self._delivering:
-            # Measured first: what a line names was complete before the line was written.
+            # Measure growing files first: the files a line names were complete before the line.
             growing = {self._name(path): path for path in self._files(growing=True)}
-            # The index names an episode last, when its file and its scores are there.
+            # The index comes last, as it names episodes whose file and scores must already exist.
             order = sorted(growing, key=lambda name: (_INDEX in name, name))
             sizes = {name: growing[name].stat().st_size for name in order}
             while self._deliver_files():
@@ -103,7 +103,7 @@ class Spool:
                 with growing[name].open("rb") as file:
                     file.seek(at)
                     data = file.read(size - at)
-                # Of JSON Lines, only whole lines; of a log, whatever is there.
+                # Send only whole lines of JSON Lines, but everything in a log.
                 if not name.endswith(".log"):
                     data = data[: data.rfind(b"\n") + 1]
                 if data:
@@ -113,7 +113,7 @@ class Spool:
                 self._sent |= {name: at + len(data) for name, at, data in lines}
 
     def _deliver_files(self) -> bool:
-        """Deliver complete files and frames; whether there may be more."""
+        """Deliver complete files and frames; return whether there may be more."""
         parcel, size = Parcel(), 0
         sent: list[tuple[Path, os.stat_result]] = []
         for path in list(self._files(growing=False)):
@@ -142,7 +142,7 @@ class Spool:
         return size > _MAX_BYTES
 
     def _forget(self, path: Path, sent: os.stat_result) -> None:
-        """Remove a file that has arrived, unless it has been replaced since, or will be."""
+        """Remove a delivered file, unless it has been or will be replaced."""
         if path.parent.name == "live":
             self._seen[self._name(path)] = sent.st_mtime_ns
             return
@@ -155,7 +155,7 @@ class Spool:
 
     def _files(self, *, growing: bool) -> Iterator[Path]:
         for path in self.folder.rglob("*"):
-            # A leading dot marks a file that is not complete yet.
+            # A leading dot marks an incomplete file.
             is_temporary = path.name[0] == "." or path.name.endswith(_JOURNAL)
             if not is_temporary and (path.suffix in _APPENDED) is growing and path.is_file():
                 yield path
@@ -164,7 +164,7 @@ class Spool:
         return str(path.relative_to(self.folder))
 
     def close(self, deadline_s: float) -> None:
-        """Deliver the rest and remove the spool; if that fails in time, the folder stays."""
+        """Deliver the rest and remove the spool; if not done in time, leave the folder."""
         self._closed.set()
         self._thread.join(deadline_s)
         ends = time.monotonic() + deadline_s
@@ -172,7 +172,7 @@ class Spool:
             try:
                 self.flush()
                 break
-            # Whatever `deliver` raises, as in `_deliver_all`.
+            # `deliver` may raise anything, as in `_deliver_all`.
             except Exception as error:
                 if time.monotonic() > ends:
                     log.error(
@@ -184,12 +184,12 @@ class Spool:
 
 
 class SpoolReceiver:
-    """Receiver of several spools, whose parcels it writes into the folder of a run."""
+    """Writes the parcels of several spools into a run's folder."""
 
     def __init__(self, run: Path) -> None:
         self._run = run.resolve()
         self._bases: dict[tuple[str, str], int] = {}
-        """Size of a growing file before the first parcel of a spool, by spool and name."""
+        """Size of each growing file before a spool's first parcel, by spool and name."""
         self._packs: dict[str, PackWriter] = {}
 
     def apply(self, spool: str, parcel: Parcel) -> None:
@@ -219,7 +219,7 @@ class SpoolReceiver:
             base = self._bases.get((spool, name))
             if base is None:
                 base = os.fstat(file).st_size
-                # A killed writer leaves a partial line.
+                # A killed writer leaves an incomplete line.
                 if base and os.pread(file, 1, base - 1) != b"\n":
                     base += os.pwrite(file, b"\n", base)
                 self._bases[spool, name] = base

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 KINDS = ("episodes", "turns", "conversations")
 _ROWS_AT_ONCE = 16
-"""Rows in memory at a time, each with its images."""
+"""Number of rows with images in memory at a time."""
 _SHARD_BYTES = 64 << 20
-"""Size of one data set file, which is held in memory while it is written."""
+"""Size in bytes of one data set file, which is held in memory while being written."""
 
 
 def rows(
@@ -45,8 +45,8 @@ def rows(
             reinforcement learning; or `conversations`, one row per episode with its messages, for
             supervised fine-tuning.
         where: which episodes; None for all.
-        history: what prompts contained; where that is less than the whole conversation, each turn
-            is a conversation of its own. None takes whole ones.
+        history: the contents of prompts; if prompts contained less than the whole conversation,
+            each turn becomes a separate conversation. None uses whole conversations.
 
     Raises:
         ConfigError: the kind does not exist, or the run cannot be read.
@@ -65,7 +65,7 @@ def rows(
 
 
 def to_arrow(run: Run, kind: str = "episodes", where: Filter | None = None) -> "pyarrow.Table":
-    """Return an Arrow table with the ids of the frames, which `Run.frame` loads.
+    """Return an Arrow table with frame ids, which `Run.frame` can load.
 
     Args:
         run: the recorded run.
@@ -73,14 +73,14 @@ def to_arrow(run: Run, kind: str = "episodes", where: Filter | None = None) -> "
         where: which episodes; None for all.
 
     Raises:
-        ConfigError: as `rows`; pyarrow is not installed, or a value does not fit into a column.
+        ConfigError: as in `rows`; pyarrow is not installed, or a value does not fit into a column.
     """
     try:
         import pyarrow
     except ImportError:
         raise ConfigError(f"tables need pyarrow, not installed: {extras.GET_DATA}") from None
     table = [_encodable(row) for row in rows(run, kind, where)]
-    # From all rows: a void episode has no metrics, and it may come first.
+    # Collect names from all rows: the first may be a void episode without metrics.
     names = dict.fromkeys(name for row in table for name in row)
     try:
         return pyarrow.table({name: [row.get(name) for row in table] for name in names})
@@ -106,10 +106,10 @@ def to_dataset(
         run: the recorded run.
         kind: `turns` or `conversations`.
         where: which episodes; None for all.
-        cache: a folder that holds the rows on disk; None holds them in memory.
+        cache: a folder in which to keep the rows on disk; None keeps them in memory.
 
     Raises:
-        ConfigError: as `rows`; `datasets` is not installed, or there is nothing to write.
+        ConfigError: as in `rows`; `datasets` is not installed, or there is nothing to write.
     """
     try:
         import datasets
@@ -130,7 +130,7 @@ def to_dataset(
             raise _nothing(run, kind)
         raise ConfigError(f"{run.path}: every matching episode has a missing frame")
     with tempfile.TemporaryDirectory(prefix="agentrl-") as folder:
-        # A fresh fingerprint, or a cached copy of a run that has grown since would be used.
+        # Use a fresh fingerprint; otherwise a cached copy of a shorter run would be used.
         try:
             return datasets.Dataset.from_generator(
                 whole, features=_features(kind), cache_dir=str(cache or folder),
@@ -159,14 +159,14 @@ def write(
         path: `.parquet`, `.csv` or `.jsonl`; without a suffix, a new folder for a Hugging Face
             data set.
         where: which episodes; None for all.
-        history: see `rows`; of JSONL only.
+        history: see `rows`; only used for JSONL.
 
     Returns:
         The number of rows by episode label.
 
     Raises:
-        ConfigError: as `to_dataset`; there is no row, the suffix is unknown, or the file cannot be
-            written.
+        ConfigError: as in `to_dataset`; there are no rows, the suffix is unknown, or the file
+            cannot be written.
     """
     if path.suffix not in ("", ".jsonl", ".parquet", ".csv"):
         raise ConfigError(f"{path}: must end in .parquet, .csv or .jsonl, or name a new folder")
@@ -178,7 +178,7 @@ def write(
             return _write_folder(run, kind, path, where)
         with atomic_replace(path) as partial:
             labels = _write_file(run, kind, partial, path, where, history)
-            # Raised here, so that an existing file stays as it is.
+            # Raise here, so that an existing file stays unchanged.
             if not labels:
                 raise _nothing(run, kind)
             return labels
@@ -201,7 +201,7 @@ def _write_file(
     where: Filter | None,
     history: History | None,
 ) -> Counter[str]:
-    """Write the file that becomes `out`."""
+    """Write the rows to the temporary file `out`."""
     if path.suffix == ".jsonl":
         labels = Counter[str]()
         folder = images_folder(out)
@@ -223,7 +223,7 @@ def _write_file(
         import pyarrow
         from pyarrow import csv
 
-        # A CSV cell holds text: lists and mappings become JSON.
+        # CSV cells contain text, so lists and mappings become JSON.
         columns = {}
         for name in table.column_names:
             column = table.column(name)
@@ -235,15 +235,15 @@ def _write_file(
 
 
 def images_folder(path: Path) -> Path:
-    """Return the folder beside a JSONL file that holds its images."""
+    """Return the folder next to a JSONL file that contains its images."""
     return path.with_name(f"{path.stem}-images")
 
 
 def store_frame(run: Run, frame: str, folder: Path) -> str | None:
-    """Write a frame into a folder, unless it is there; its path, from where the folder is.
+    """Write a frame into a folder, unless it exists there.
 
     Returns:
-        None if the frame was not recorded.
+        The frame's path relative to the folder's parent; None if the frame was not recorded.
     """
     file = folder / f"{frame}.png"
     if not file.is_file():
@@ -254,7 +254,7 @@ def store_frame(run: Run, frame: str, folder: Path) -> str | None:
             with atomic_replace(file) as partial:
                 partial.write_bytes(content)
         except OSError:
-            # Fails if the folder holds other images, which stay.
+            # Fails if the folder contains other images, which are kept.
             with suppress(OSError):
                 folder.rmdir()
             raise
@@ -295,7 +295,7 @@ def _features(kind: str) -> "datasets.Features":
 
 
 def _encodable(value: Any) -> Any:
-    """Replace characters in all texts that not every file format can encode."""
+    """Replace characters that some file formats cannot encode, in all texts."""
     if isinstance(value, dict):
         return {encodable(key): _encodable(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -304,7 +304,7 @@ def _encodable(value: Any) -> Any:
 
 
 def episode_row(summary: Summary) -> dict[str, Any]:
-    """Return the columns of an episode's row, without its turns."""
+    """Return an episode's row, without its turns."""
     return {
         "id": summary.id, "split": summary.split, "label": summary.label, "step": summary.step,
         "time": summary.time, "env_id": summary.env_id, "group": summary.group,
@@ -343,7 +343,7 @@ def _turns(recorded: RecordedEpisode) -> Iterator[dict[str, Any]]:
 
 
 def _conversations(recorded: RecordedEpisode, history: History) -> Iterator[dict[str, Any]]:
-    """Yield the whole episode, or each turn's prompt with its reply if prompts contain less."""
+    """Yield the whole episode, or each turn's prompt and reply if prompts contain less."""
     summary, episode = recorded.summary, recorded.episode
     chats = [episode.messages()]
     if history != History():
@@ -375,11 +375,11 @@ def prompt_of(episode: Episode, last: int, history: History) -> list[EpisodeMess
 
 
 def chat_of(messages: Iterable[EpisodeMessage]) -> tuple[list[dict[str, str]], list[str]]:
-    """Return messages as `{role, content}`, and their frames, one for each `<image>`."""
+    """Return messages as `{role, content}`, and one frame for each `<image>`."""
     chat, frames = [], list[str]()
     for message in messages:
         text = message.text
-        # Nothing that the model wrote may pass for an image placeholder.
+        # Text written by the model must not be mistaken for an image placeholder.
         if message.role == "assistant":
             text = text.replace(IMAGE, "<image >")
         # With run.frames=none, images were shown but not recorded.

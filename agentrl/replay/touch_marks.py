@@ -13,7 +13,7 @@ _SWIPE = re.compile(rf"\bswipe\({_NUMBER},{_NUMBER},{_NUMBER},{_NUMBER}\)")
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TouchMark:
-    """A tap, or a swipe if the end differs from the start; coordinates in [0, 1]."""
+    """A tap, or a swipe if the end differs from the start, with coordinates in [0, 1]."""
 
     x: float
     y: float
@@ -22,14 +22,14 @@ class TouchMark:
 
     @property
     def moves(self) -> bool:
-        """True for a swipe."""
+        """Whether the mark is a swipe."""
         return (self.x, self.y) != (self.to_x, self.to_y)
 
 
 def touch_of(turn: Turn) -> TouchMark | None:
-    """Find where a turn's action touched the screen; None if it did not, or if that is unknown.
+    """Find where a turn's action touched the screen; return None if it did not or is unknown.
 
-    Recognized are `[x, y]` and `[x1, y1, x2, y2]`, mappings with these keys, and `tap(x, y)` and
+    Recognizes `[x, y]` and `[x1, y1, x2, y2]`, mappings with these keys, and `tap(x, y)` and
     `swipe(x1, y1, x2, y2)` in the text of the action or the reply.
     """
     if turn.parse_error is not None:

@@ -1,4 +1,4 @@
-"""Cut screens into hashed bands, and assemble PNG files from separately compressed ones.
+"""Cut screens into hashed bands, and assemble PNG files from separately compressed bands.
 
 Unchanged bands are stored only once, and nothing is recompressed.
 """
@@ -17,7 +17,7 @@ from agentrl.types import Image
 
 try:
     from isal import isal_zlib
-# There is no wheel for this processor: zlib makes the same files, more slowly.
+# isal has no wheel for this processor: zlib makes the same files more slowly.
 except ImportError:
     _compressor: Callable[..., Any] = zlib.compressobj
     _decompressor: Callable[..., Any] = zlib.decompressobj
@@ -30,26 +30,26 @@ else:
     _DAMAGED = (zlib.error, isal_zlib.error)  # type: ignore[assignment]
 
 ROWS = 64
-"""Rows per band: a move in a game changes at most a fifth of a screen's bands."""
+"""Rows per band; a move in a game changes at most a fifth of a screen's bands."""
 _LEVEL = 1
 _TRUE_COLOR = 2
 _WITHOUT_HEADER = -15
 _STREAM, _STREAM_END = b"\x78\x01", b"\x03\x00"
 _ADLER_MODULUS = 65521
 _MAX_BYTES = 256 << 20
-"""Largest accepted band; no real screen has one as large."""
+"""Maximum size of an accepted band, far above any real screen's."""
 
 
 @dataclass(slots=True, frozen=True)
 class BandedImage:
-    """An image cut into bands from top to bottom; the last one may be shorter."""
+    """An image cut into bands from top to bottom; the last band may be shorter."""
 
     id: str
     """32 hexadecimal digits: the hash of the pixels and the shape."""
     pixels: Image
     """uint8[H, W, 3], contiguous."""
     digests: tuple[bytes, ...]
-    """[ceil(H / ROWS)] hash of the width and the pixels of each band."""
+    """[ceil(H / ROWS)] hash of each band's width and pixels."""
 
     def bands(self) -> Iterator[tuple[bytes, Image]]:
         """Yield each band with its digest."""
@@ -80,7 +80,7 @@ def cut_into_bands(image: Image) -> BandedImage:
 
 @dataclass(slots=True, frozen=True)
 class Band:
-    """Compressed rows of an image, as a PNG stores them."""
+    """Compressed rows of an image, in PNG's format."""
 
     height: int
     """Height in rows."""
@@ -109,7 +109,7 @@ class Band:
 def compress(image: Image) -> Band:
     """Compress a band of uint8[H, W, 3], RGB."""
     height, width, _ = image.shape
-    # Each row starts with its filter type, 0 (none): screens of apps are flat.
+    # Each row starts with its filter type: 0 (none), as app screens have flat colors.
     rows = np.zeros((height, 1 + 3 * width), np.uint8)
     rows[:, 1:] = image.reshape(height, 3 * width)
     compressor = _compressor(_LEVEL, zlib.DEFLATED, _WITHOUT_HEADER)
@@ -135,7 +135,7 @@ def join(width: int, bands: Sequence[Band]) -> bytes:
 
 
 def _joined(first: int, second: int, length: int) -> int:
-    """Combine the Adler-32 sums of two parts, the second of `length` bytes, as zlib does."""
+    """Combine the Adler-32 sums of two parts, the second with `length` bytes, as zlib does."""
     low = ((first & 0xFFFF) + (second & 0xFFFF) - 1) % _ADLER_MODULUS
     high = ((first >> 16) + (second >> 16) + length * ((first & 0xFFFF) - 1)) % _ADLER_MODULUS
     return high << 16 | low

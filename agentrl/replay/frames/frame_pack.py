@@ -1,7 +1,7 @@
 """A frame pack: one writer's frames in one SQLite file, which stores each distinct band once.
 
-It uses a rollback journal, not a write-ahead log, so that readers on other machines can open it
-over a network file system.
+The file uses a rollback journal instead of a write-ahead log, so that readers on other machines can
+open it over a network file system.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ CREATE TABLE IF NOT EXISTS frames (
 NUMBERS = "<i8"
 """The dtype of the band numbers in `frames.bands`."""
 ON_DISK = "length(deflated) * 6 / 5"
-"""Bytes that a band takes, in SQL: SQLite's pages add a fifth (measured on the number game with
-4096-byte pages). `_on_disk` computes the same."""
+"""SQL expression for a band's bytes on disk: SQLite's pages add a fifth (measured on the number
+game with 4096-byte pages). `_on_disk` computes the same."""
 _BUSY_TIMEOUT_S = 30.0
 _READ_TIMEOUT_S = 10.0
 _CLOCK_EVERY = 100_000
-"""SQLite virtual machine instructions between two looks at the clock."""
+"""SQLite virtual machine instructions between checks of the clock."""
 _MAX_KNOWN_BANDS = 100_000
 _ROWS_PER_STATEMENT = 150
-"""Older SQLite accepts at most 999 values per statement."""
+"""Maximum rows per statement, as older versions of SQLite accept at most 999 values."""
 _MAX_BYTES = 256 << 20
-"""Largest accepted PNG, and its pixels; no real screen is as large."""
+"""Maximum size of an accepted PNG and of its pixels, far above any real screen's."""
 
 
 def connect(path: Path, mode: Literal["rw", "rwc"] = "rw") -> sqlite3.Connection:
-    """Open a pack without trusting its schema: the file may come from somebody else.
+    """Open a pack without trusting its schema, as the file may come from an untrusted source.
 
     Raises:
         sqlite3.Error: the file does not exist or is not a database.
     """
-    # Not read-only, because a reader may have to roll back what a killed writer began.
+    # Not read-only, because a reader may have to roll back a killed writer's transaction.
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False,
@@ -70,7 +70,7 @@ def connect(path: Path, mode: Literal["rw", "rwc"] = "rw") -> sqlite3.Connection
 
 
 def has_tables(path: Path) -> bool:
-    """Whether a pack's writer, which may have created the file a moment ago, has prepared it."""
+    """Whether a pack has its tables, which its writer creates shortly after the file."""
     with disk_errors(path), closing(connect(path)) as connection:
         query = "SELECT count(*) FROM sqlite_master WHERE name IN ('bands', 'frames')"
         found: tuple[int] = connection.execute(query).fetchone()
@@ -78,7 +78,7 @@ def has_tables(path: Path) -> bool:
 
 
 class PackWriter:
-    """Writer of a pack's frames; not thread-safe."""
+    """Writes a pack's frames; not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,11 +94,11 @@ class PackWriter:
             self._connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
 
     def add(self, cuts: Iterable[BandedImage]) -> None:
-        """Add frames in one transaction; frames already in the pack are touched."""
+        """Add frames in one transaction; touch frames that are already in the pack."""
         now, by_id = time.time(), {bytes.fromhex(cut.id): cut for cut in cuts}
         try:
             with disk_errors(self._path), changing(self._connection):
-                # Another process that changed the pack may have removed bands.
+                # If another process changed the pack, it may have removed bands.
                 (version,) = self._connection.execute("PRAGMA data_version").fetchone()
                 if version != self._version:
                     self._version = version
@@ -107,12 +107,12 @@ class PackWriter:
                     del by_id[id]
                 self._insert(by_id, now)
         except BaseException:
-            # The transaction was rolled back, and with it the new bands.
+            # The rollback of the transaction also removed the new bands.
             self._numbers.clear()
             raise
 
     def add_rows(self, rows: PackRows) -> None:
-        """Add frames of another pack in one transaction; frames already in this one are touched."""
+        """Add another pack's frames in one transaction; touch frames that are already here."""
         now, by_id = time.time(), {frame[0]: frame for frame in rows.frames}
         with disk_errors(self._path), changing(self._connection):
             for id in self._touched(list(by_id), now):
@@ -129,7 +129,7 @@ class PackWriter:
 
     def close(self) -> None:
         """Close the file."""
-        # While somebody reads, the empty journal stays.
+        # While a reader is active, the empty journal cannot be removed.
         with suppress(sqlite3.Error):
             self._connection.execute("PRAGMA busy_timeout = 0")
             self._connection.execute("PRAGMA journal_mode = DELETE")
@@ -175,7 +175,7 @@ class PackWriter:
         return row[0] if row else 0
 
     def _insert_all(self, into: str, rows: Sequence[tuple[object, ...]]) -> None:
-        # Many rows per statement, because each statement waits for the GIL.
+        # Insert many rows per statement, because each statement waits for the GIL.
         for chunk in _chunks(rows):
             each = f"({', '.join('?' * len(chunk[0]))})"
             values = [value for row in chunk for value in row]
@@ -186,16 +186,16 @@ class PackWriter:
 
 @dataclass(slots=True, frozen=True)
 class PackRows:
-    """Frames on their way from one pack to another, with all of their bands."""
+    """Frames with all their bands, for transfer from one pack to another."""
 
     bands: list[tuple[int, int, int, bytes]]
-    """Number, height, checksum and deflated pixels."""
+    """Number, height, checksum and deflated pixels of each band."""
     frames: list[tuple[bytes, int, bytes, int]]
-    """Id, width, numbers of its bands, and bytes."""
+    """Id, width, band numbers and size in bytes of each frame."""
 
 
 def read_rows(path: Path) -> PackRows:
-    """Return all rows of a pack that another connection may be adding to."""
+    """Return all rows of a pack, which another connection may still be writing."""
     with disk_errors(path), closing(connect(path)) as connection:
         connection.execute("BEGIN")
         return PackRows(
@@ -205,7 +205,7 @@ def read_rows(path: Path) -> PackRows:
 
 
 def remove_rows(path: Path, rows: PackRows) -> None:
-    """Remove rows that `read_rows` found, except bands that frames added since then use."""
+    """Remove rows found by `read_rows`, except bands used by frames added since then."""
     with disk_errors(path), closing(connect(path)) as connection, changing(connection):
         connection.executemany("DELETE FROM frames WHERE id = ?", [(f[0],) for f in rows.frames])
         left = connection.execute("SELECT bands FROM frames").fetchall()
@@ -224,10 +224,10 @@ def _chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
 
 
 def read_png(path: Path, frame_id: str) -> bytes | None:
-    """Return the PNG of a frame; None if it is not in this pack, or the pack is damaged."""
+    """Return a frame's PNG, or None if the frame is not in the pack or the pack is damaged."""
     try:
         with _reading(path) as connection:
-            # A consistent view, even while frames are removed.
+            # Keep a consistent view while frames are being removed.
             connection.execute("BEGIN")
             return _png(connection, bytes.fromhex(frame_id))
     except (sqlite3.Error, struct.error, OverflowError, TypeError, ValueError):
@@ -237,7 +237,7 @@ def read_png(path: Path, frame_id: str) -> bytes | None:
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(connect(path)) as connection:
-        # The tables of a foreign file may be endless views.
+        # In an untrusted file, the tables may be endless views.
         deadline = time.monotonic() + _READ_TIMEOUT_S
         connection.set_progress_handler(lambda: time.monotonic() > deadline, _CLOCK_EVERY)
         yield connection
@@ -262,7 +262,7 @@ def _png(connection: sqlite3.Connection, id: bytes) -> bytes | None:
 
 
 def holds(path: Path, frame_id: str) -> bool:
-    """Whether a frame is in a pack; False if the pack is damaged."""
+    """Return whether a frame is in a pack; False if the pack is damaged."""
     try:
         with _reading(path) as connection:
             query = "SELECT 1 FROM frames WHERE id = ?", (bytes.fromhex(frame_id),)

@@ -18,26 +18,26 @@ log = logging.getLogger(__name__)
 _MAX_KNOWN = 100_000
 _WARN_EVERY_S = 30.0
 REFRESH_S = 300.0
-"""A frame that is seen again this long after it was last touched is touched (or written) again,
-because pruning (`agentrl.replay.pruning`) keeps recently touched frames."""
+"""Seconds after which a frame that is seen again is touched (or written) again, because pruning
+(`agentrl.replay.pruning`) keeps recently touched frames."""
 _BATCH_S = 0.25
 _BATCH_BYTES = 64 << 20
 """Frames that arrive within this time, up to this size, share one transaction and one disk wait."""
 
 
 class FrameStore:
-    """Store of images, each of which is written once to `RUN/frames/<writer>.sqlite`.
+    """Store of images, which writes each distinct image once to `RUN/frames/<writer>.sqlite`.
 
     Args:
         run: the run's folder.
         writer: names the file; only one process may write to it.
-        waiting: bytes of images that may be queued; further ones are dropped with a warning.
+        waiting: maximum bytes of queued images; beyond that, images are dropped with a warning.
     """
 
     def __init__(self, run: Path, writer: str = "main", *, waiting: int = 512 << 20) -> None:
         self._path = pack_file(run, writer)
         self._names: dict[int, tuple[weakref.ref[Image], str]] = {}
-        """Ids of images that cannot change, by `id()`: unchanged screens are the same array."""
+        """Frame ids of immutable images by their `id()`: unchanged screens reuse the same array."""
         self._known: dict[str, float] = {}
         """Monotonic time at which each frame id was last queued."""
         self._changed = threading.Condition()
@@ -47,7 +47,8 @@ class FrameStore:
         self._waiting: list[BandedImage] = []
         self._handed_over = self._settled = 0
         self._hurried = self._closing = False
-        """Write now instead of waiting for more frames; end the thread once all is written."""
+        """`_hurried`: write now without waiting for more frames; `_closing`: end the thread once
+        everything is written."""
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._write_all, name="frames", daemon=True)
         self._thread.start()
@@ -76,7 +77,7 @@ class FrameStore:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             if image.nbytes > self._room:
-                # Rollouts never wait for the disk.
+                # Drop the image rather than let rollouts wait for the disk.
                 if name not in self._known:
                     self._dropped += 1
                     if time.monotonic() - self._warned_at > _WARN_EVERY_S:
@@ -89,7 +90,7 @@ class FrameStore:
             self._room -= image.nbytes
             self._known[name] = time.monotonic()
         cut = cut or cut_into_bands(image)
-        # The caller may change an image that is writable before it is on disk.
+        # The caller may modify a writable image before it is on disk.
         if cut.pixels is image and not is_final(image):
             cut = replace(cut, pixels=image.copy())
         with self._changed:
@@ -101,7 +102,7 @@ class FrameStore:
         return name
 
     def _name_of(self, image: Image) -> str | None:
-        """Return the id of an image that came before as the same array; None if it is not known."""
+        """Return an image's id if the same array was added before, else None."""
         known = self._names.get(id(image))
         return known[1] if known and known[0]() is image and is_final(image) else None
 
@@ -117,7 +118,7 @@ class FrameStore:
                 if self._failure is None:
                     pack = pack or PackWriter(self._path)
                     pack.add(cuts)
-            # Whatever fails, callers must not wait forever.
+            # After any failure, callers must not wait forever.
             except BaseException as error:
                 self._failure = error
                 log.error("frame recording stopped: a frame could not be written: %r", error)
@@ -130,7 +131,7 @@ class FrameStore:
             pack.close()
 
     def _next_batch(self) -> list[BandedImage]:
-        """Wait for the next frames; empty once the store is closed and all is written."""
+        """Wait for the next frames; return none once the store is closed and all are written."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closing)
             self._changed.wait_for(lambda: self._hurried or self._closing, _BATCH_S)
@@ -146,7 +147,7 @@ class FrameStore:
         self._raise_failure()
 
     def close(self) -> None:
-        """Write the queued frames and end the thread; may be called twice."""
+        """Write all queued frames and end the thread; may be called twice."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Remove frames from a pack, together with the bands that no other frame uses."""
+"""Remove frames from a pack, and bands that no other frame uses."""
 
 import sqlite3
 import time
@@ -15,9 +15,9 @@ from agentrl.replay.frames.frame_pack import NUMBERS, ON_DISK, changing, connect
 _FRAMES_AT_ONCE = 1_000
 _BANDS_AT_ONCE = 20_000
 _PAGES_AT_ONCE = 5_000
-"""Rows or pages per transaction: the pack's writer waits for it, for up to 30 seconds."""
+"""Rows or pages per transaction; the pack's writer waits up to 30 seconds for each."""
 _PAUSE_S = 0.03
-"""Pause between transactions, in seconds: a waiting writer retries every 0.1 seconds."""
+"""Pause between transactions, in seconds; a waiting writer retries every 0.1 seconds."""
 _LAST = (1 << 63) - 1
 """The largest integer in SQLite."""
 
@@ -28,21 +28,21 @@ class StoredFrame:
 
     id: str
     bytes: int
-    """Bytes that storing it added; shared bands count for the frame that came first."""
+    """Bytes added by storing the frame; a shared band counts for the first frame that uses it."""
     touched: float
     """Time at which the frame was last seen, in seconds since 1970."""
 
 
 class PackSweeper:
-    """Remover of a pack's frames, which counts how many of them use each band.
+    """Removes a pack's frames, counting how many frames use each band.
 
-    The pack's writer may continue meanwhile, but only one process may sweep (see `overtaken`).
+    The pack's writer may keep writing, but only one process may sweep (see `overtaken`).
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._uses: Counter[int] = Counter()
-        """Number of frames per band number."""
+        """Number of frames that use each band, by band number."""
         self._upto = 0
         """Number of the last counted frame."""
         self._new: list[StoredFrame] = []
@@ -56,11 +56,11 @@ class PackSweeper:
                 last_frame = _value(pack, "SELECT max(number) FROM frames")
                 last_band = _value(pack, "SELECT max(number) FROM bands")
             self._count_new(pack, last_frame)
-            # Bands that came with removed frames may still be used by other frames.
+            # Bands of removed frames may still be used by other frames.
             self.bytes = sum(_bytes_of_bands(pack, last_band))
 
     def overtaken(self) -> bool:
-        """Whether another process swept since, which makes the counts here wrong."""
+        """Whether another process has swept in the meantime, making the counts here wrong."""
         with self._opened() as pack:
             return _sweeps(pack) != self._sweeps
 
@@ -72,19 +72,19 @@ class PackSweeper:
         yield from new
 
     def remove(self, ids: Sequence[str], touched_until: float) -> list[str]:
-        """Remove frames not touched after a time, in small transactions so the writer can work.
+        """Remove frames not touched after a time, in small transactions that let the writer in.
 
         Returns:
-            The ids of the frames that are no longer in the pack.
+            The ids of frames that are no longer in the pack.
         """
         gone: list[str] = []
         with self._opened() as pack:
             for first in range(0, len(ids), _FRAMES_AT_ONCE):
                 chunk = ids[first : first + _FRAMES_AT_ONCE]
-                # Most new frames are counted before the transaction, which keeps it short.
+                # Count most new frames before the transaction, to keep it short.
                 self._count_new(pack)
                 with changing(pack):
-                    # Frames that the writer added until now may use the same bands.
+                    # Frames added by the writer since then may use the same bands.
                     self._count_new(pack)
                     gone += [
                         id for id in chunk if self._remove(pack, bytes.fromhex(id), touched_until)
@@ -142,7 +142,7 @@ def _vacuum(pack: sqlite3.Connection) -> None:
     """Return free pages to the file system."""
     left = _value(pack, "PRAGMA freelist_count")
     while left:
-        # The pragma removes a page with each row that is fetched; `execute` fetches one only.
+        # The pragma frees one page per row fetched; `execute` would fetch only one row.
         pack.executescript(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})")
         before, left = left, _value(pack, "PRAGMA freelist_count")
         if left >= before:
