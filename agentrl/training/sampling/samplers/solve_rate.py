@@ -34,14 +34,14 @@ class SolveRate(TaskSampler):
 
     @dataclass(slots=True, kw_only=True)
     class Config(SamplerConfig):
-        """Which solve rates are preferred, and for how long they are remembered."""
+        """Settings of the preferred solve rates and how long episodes count."""
 
         target: Annotated[float, Gt(0), Lt(1)] = 0.5
-        """The solve rate of the tasks that are played most."""
+        """Solve rate of the tasks that are played most."""
         floor: Annotated[float, Gt(0), Le(1)] = 0.1
-        """The part of the groups that is distributed by the weights of the environments alone."""
+        """Fraction of the groups that ignores solve rates and uses only environment weights."""
         half_life: PositiveFloat = 20.0
-        """Training steps after which an episode counts half in a task's solve rate."""
+        """Number of training steps after which an episode counts half in a task's solve rate."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -35,23 +35,24 @@ class SuccessReplay(TaskSampler):
 
     @dataclass(slots=True, kw_only=True)
     class Config(SamplerConfig):
-        """The buffer, and how much of it is replayed."""
+        """Settings of the buffer and of how much is replayed."""
 
         tasks: str = "uniform"
-        """The sampler that chooses the other tasks."""
+        """Sampler that chooses the other tasks."""
         settings: dict[str, Any] = field(default_factory=dict)
         """Settings of that sampler, such as `{target: 0.5}`, besides `pool` and `success_at`."""
         per_group: PositiveInt = 1
-        """Old successes that join a group without one at most, and that are kept of a task."""
+        """Maximum number of old successes that join a group without a success, and that are kept
+        per task."""
         revisit: Fraction = 0.25
-        """The part of the groups that return to tasks of the buffer. With endless tasks nothing
-        else would be replayed."""
+        """Fraction of the groups that return to tasks in the buffer. Endless tasks do not repeat
+        otherwise, so nothing would be replayed."""
         max_age: PositiveInt = 20
-        """Training steps for which a success may be replayed."""
+        """Number of training steps for which a success may be replayed."""
         max_episodes: PositiveInt = 256
-        """Successes in the buffer."""
+        """Maximum number of successes in the buffer."""
         max_mb: PositiveFloat = 512.0
-        """Size of the buffer on disk, in units of 10^6 bytes."""
+        """Maximum size of the buffer on disk, in units of 10^6 bytes."""
 
         def validate(self) -> None:
             """Raise `ConfigError` at the first invalid value."""
@@ -60,7 +61,7 @@ class SuccessReplay(TaskSampler):
             chosen_by.validate()
 
         def chosen_by(self) -> SamplerConfig:
-            """The settings of the sampler that chooses the other tasks.
+            """Return the settings of the sampler that chooses the other tasks.
 
             Raises:
                 ConfigError: there is no such sampler or setting, or it replays episodes itself.
