@@ -1,4 +1,4 @@
-"""A logger whose failures do not end the job."""
+"""Loggers whose failures do not end the job."""
 
 import logging
 import queue
@@ -20,7 +20,8 @@ T = TypeVar("T")
 _DEADLINE_S = 120.0
 """Time limit of one call of a user's logger, in seconds."""
 _REQUIRED = ("console", "file")
-"""Built-in loggers: if these cannot write, such as on a full disk, neither can the job."""
+"""Built-in loggers whose failure ends the job: if they cannot write, for example because the disk
+is full, neither can the job."""
 
 
 def open_guarded(
@@ -29,11 +30,11 @@ def open_guarded(
     """Open a logger that may fail later without ending the job.
 
     Raises:
-        ConfigError: it cannot be opened.
+        ConfigError: the logger cannot be opened.
     """
     if config.name in _REQUIRED:
         return open_logger(cls, config, run, amounts)
-    # The libraries of built-in ones have deadlines of their own, and may need the main thread.
+    # Built-in loggers use libraries with their own deadlines, which may need the main thread.
     thread = None if cls.__module__.startswith("agentrl.") else _CallThread(config.name)
     return GuardedLogger(config.name, lambda: open_logger(cls, config, run, amounts), thread)
 
@@ -42,12 +43,12 @@ class GuardedLogger(Logger):
     """Passes all calls to a logger until one fails or hangs; the job continues without it.
 
     Args:
-        name: as in `logging`, for messages.
+        name: name in `logging`, for messages.
         make: constructs the logger.
-        thread: where it is constructed and called; None for the caller's.
+        thread: thread that constructs and calls the logger; None for the caller's thread.
 
     Raises:
-        ConfigError: `make` raised it, or does not return.
+        ConfigError: `make` raised it or did not return in time.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class GuardedLogger(Logger):
             raise ConfigError(f"logging: {name} cannot be opened: {late}") from None
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """See Logger; it gets a copy of the metrics."""
+        """See `Logger`; the logger gets a copy of the metrics."""
         copy = dict(metrics)
         self._call("log", lambda: self._logger.log(stage, step, copy))
 
@@ -93,7 +94,7 @@ class GuardedLogger(Logger):
         try:
             self._run(function)
         except BaseException as error:
-            # What ends the process, such as Ctrl-C, comes to the main thread only.
+            # Only the main thread gets errors that end the process, such as Ctrl-C.
             if self._thread is None and must_propagate(error):
                 raise
             self._has_failed = True
@@ -111,13 +112,13 @@ class GuardedLogger(Logger):
 
 
 class _Late(Exception):
-    """A call has not returned within the deadline."""
+    """A call did not return within the deadline."""
 
 
 class _CallThread:
-    """Runs calls one after the other in one daemon thread, each within the deadline.
+    """Runs calls one after the other in the same daemon thread, each within the deadline.
 
-    Always the same one, as some objects, such as a connection of sqlite3, are bound to a thread.
+    Some objects, such as sqlite3 connections, are bound to a thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -128,7 +129,7 @@ class _CallThread:
         """Return what `function` returns, or raise what it raises.
 
         Raises:
-            _Late: it takes longer than the deadline; it is not interrupted.
+            _Late: the call takes longer than the deadline; it is not interrupted.
         """
         answer: Future[T] = Future()
 
@@ -144,7 +145,7 @@ class _CallThread:
         return answer.result()
 
     def close(self) -> None:
-        """End the thread after the running call; does not wait for it."""
+        """End the thread after the running call, without waiting for the call."""
         self._calls.put(None)
 
     def _work(self) -> None:

@@ -1,4 +1,4 @@
-"""The learning curve as an image in the run's folder; the only module that uses matplotlib."""
+"""The learning curve as an image in the run's folder. Only this module uses matplotlib."""
 
 import logging
 import warnings
@@ -29,11 +29,11 @@ Points = dict[int, float]
 
 
 def read_curves(run: Path) -> dict[str, dict[str, Points]]:
-    """The curves of the main metrics, from `metrics.jsonl`.
+    """Read the curves of the main metrics from `metrics.jsonl`.
 
     Returns:
-        By metric (`success`), then by source (`train`, `sampled`, `greedy`, `expert`): value by
-        step. A step that a resumed run repeated counts once.
+        Value by step, keyed by metric (`success`), then by source (`train`, `sampled`, `greedy`,
+        `expert`). A step that a resumed run repeated counts once.
     """
     curves: dict[str, dict[str, Points]] = {}
     for entry in read_metrics(run):
@@ -67,20 +67,20 @@ def draw_curve(run: Path) -> Path | None:
 
 @contextmanager
 def _fonts_for_any_name() -> Iterator[None]:
-    """Draw Chinese, Japanese and Korean names in an installed font that has their characters."""
+    """Use installed fonts that have the characters of Chinese, Japanese and Korean names."""
     import matplotlib
     from matplotlib.font_manager import get_font_names
 
     installed = set(get_font_names())
     families = [*matplotlib.rcParams["font.family"], *(f for f in _CJK_FONTS if f in installed)]
     with matplotlib.rc_context({"font.family": families}), warnings.catch_warnings():
-        # Without such a font the character becomes a box, which is visible in the image.
+        # No warning is needed: without such a font, the image shows a box for the character.
         warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
         yield
 
 
 def plot_curves(curves: Mapping[str, Mapping[str, Points]]) -> Any:
-    """A panel for each of the first two metrics, with a common legend below.
+    """Plot a panel for each of the first two metrics, with a common legend below.
 
     Returns:
         A matplotlib figure.
@@ -90,13 +90,13 @@ def plot_curves(curves: Mapping[str, Mapping[str, Points]]) -> Any:
 
     panels = [panel for panel in _PANELS if panel in curves][:2]
     colors = _colors(label for panel in panels for label in curves[panel])
-    # Not pyplot, which has global state, and a window where there is a screen.
+    # pyplot would keep global state, and open a window if there is a screen.
     figure = Figure(figsize=(6.4 * len(panels), 4.6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     lines: dict[str, Any] = {}
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         lines |= _draw_panel(axes, panel, curves[panel], colors)
-    # Outside the axes: inside, it could cover a curve.
+    # Place the legend outside the axes, where it cannot cover a curve.
     figure.legend(
         lines.values(), lines, loc="outside lower center", ncols=5, frameon=False, fontsize=8
     )
@@ -104,7 +104,7 @@ def plot_curves(curves: Mapping[str, Mapping[str, Points]]) -> Any:
 
 
 def _colors(labels: Iterable[str]) -> dict[str, str]:
-    """One color for each label, the same in all panels; the model's labels have fixed colors."""
+    """Assign a color to each label for all panels; the model's labels have fixed colors."""
     colors = dict(zip(_MODEL, _MODEL_COLORS, strict=True))
     players = [label for label in dict.fromkeys(labels) if label not in colors]
     return colors | {
@@ -116,13 +116,13 @@ def _colors(labels: Iterable[str]) -> dict[str, str]:
 def _draw_panel(
     axes: Any, name: str, curves: Mapping[str, Points], colors: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Draw the curves of one metric; returns its lines by label."""
+    """Draw the curves of one metric, and return the lines by label."""
     from matplotlib.ticker import MaxNLocator
 
     lines = {}
     for number, (label, points) in enumerate(curves.items()):
         steps = sorted(points)
-        # A scripted player's result is constant.
+        # A scripted player's result is constant, so draw it across the panel.
         if label not in _MODEL:
             dashes = _DASHES[number % len(_DASHES)]
             lines[label] = axes.axhline(points[steps[-1]], color=colors[label], linestyle=dashes)

@@ -1,4 +1,4 @@
-"""Destinations of a job's metrics: what each implements, and how the configured ones are opened."""
+"""Destinations of a job's metrics: the base class, and functions to check and open loggers."""
 
 import inspect
 import os
@@ -20,8 +20,8 @@ _OFFLINE = ("offline", "local", "dryrun", "disabled")
 class Logger(ABC):
     """One destination of a job's metrics.
 
-    It is constructed when the job starts; a subclass may take further keyword arguments, which
-    come from the `kwargs` of its entry in `logging`. Only `log` must be implemented.
+    Loggers are constructed when the job starts. A subclass may take further keyword arguments,
+    which come from the `kwargs` of its entry in `logging`. Only `log` must be implemented.
 
     Args:
         run: the run's folder.
@@ -29,7 +29,7 @@ class Logger(ABC):
     """
 
     library: ClassVar[str | None] = None
-    """The optional library that it needs, as it is imported; imported on use."""
+    """Import name of the optional library that the logger needs; imported on use."""
     install: ClassVar[str] = ""
     """The command that installs the library; `pip install LIBRARY` if empty."""
 
@@ -38,37 +38,37 @@ class Logger(ABC):
 
     @abstractmethod
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Metrics of one step of one stage, such as `warm start` or `reinforcement`."""
+        """Log the metrics of one step of a stage, such as `warm start` or `reinforcement`."""
 
     def stage(self, name: str) -> None:
-        """A new stage of the job begins; `log` is given it as well."""
+        """Note that a new stage of the job begins; `log` also receives the stage."""
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """Progress of the current stage or step: `done` of `total`."""
+        """Report progress of the current stage or step: `done` of `total`."""
 
     def rewind(self, step: int) -> None:
-        """A resumed job repeats what came after this training step; -1: also its warm start."""
+        """Note that a resumed job repeats all after this step; -1 includes its warm start."""
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """The job is complete; `results` of all players and stages, also passed to `log`."""
+        """Note that the job is complete; `results` of all players and stages also went to `log`."""
 
     def close(self) -> None:
-        """No more metrics will come."""
+        """Close the logger: no more metrics follow."""
 
     @classmethod
     def is_installed(cls) -> bool:
-        """Whether its library is installed."""
+        """Whether the logger's library is installed."""
         return cls.library is None or find_spec(cls.library) is not None
 
     @classmethod
     def check_login(cls) -> list[str]:
-        """Check that it can log in, without contacting a server.
+        """Check that the logger can log in, without contacting a server.
 
         Returns:
-            What only a server can confirm, for the plan of a job.
+            Assumptions that only a server can confirm, for the job's plan.
 
         Raises:
-            ConfigError: it is not logged in, and what to do.
+            ConfigError: the logger is not logged in; the message says how to log in.
         """
         return []
 
@@ -80,10 +80,10 @@ def check_loggers(entries: Sequence[Any]) -> None:
     """Check that all loggers exist, are installed and accept their arguments.
 
     Args:
-        entries: as in `logging`; `NAME?` need not be installed.
+        entries: entries as in `logging`; `NAME?` need not be installed.
 
     Raises:
-        ConfigError: the first that does not, and what to do.
+        ConfigError: a check failed; the message says what to do.
     """
     for config in parse_loggers(entries):
         cls: type[Logger] = LOGGER.resolve(config.name)
@@ -105,10 +105,10 @@ def check_loggers(entries: Sequence[Any]) -> None:
 
 
 def check_logins(entries: Sequence[Any]) -> list[str]:
-    """Check that all loggers that are installed can log in; no server is contacted.
+    """Check that all installed loggers can log in, without contacting a server.
 
     Returns:
-        What only a server can confirm, one text per logger.
+        Assumptions that only a server can confirm, one text per logger.
 
     Raises:
         ConfigError: see `Logger.check_login`.
@@ -123,10 +123,10 @@ def open_loggers(
     amounts: PlannedWork,
     open_one: OpenLogger | None = None,
 ) -> list[Logger]:
-    """Open the loggers of `logging`, each once; `NAME?` only if it is installed.
+    """Open the loggers of `logging`, each once; skip `NAME?` if it is not installed.
 
     Raises:
-        ConfigError: see `check_loggers`; or one cannot be constructed.
+        ConfigError: see `check_loggers`; or a logger cannot be constructed.
     """
     open_one = open_one or open_logger
     check_loggers(entries)
@@ -136,7 +136,7 @@ def open_loggers(
             cls: type[Logger] = LOGGER.resolve(config.name)
             if cls.is_installed():
                 opened.append(open_one(cls, config, run, amounts))
-    # Those before the one that failed hold files and connections.
+    # Close the loggers that are already open: they hold files and connections.
     except BaseException:
         for logger in opened:
             logger.close()
@@ -148,8 +148,8 @@ def open_logger(cls: type[Logger], config: LoggerConfig, run: Path, amounts: Pla
     """Construct a logger.
 
     Raises:
-        ConfigError: it cannot be constructed.
-        OSError: likewise, such as on a full disk.
+        ConfigError: the logger cannot be constructed.
+        OSError: the logger cannot write, for example because the disk is full.
     """
     try:
         return cls(run, amounts, **config.kwargs)
@@ -164,7 +164,7 @@ def open_logger(cls: type[Logger], config: LoggerConfig, run: Path, amounts: Pla
 
 
 def plain_name(name: str) -> str:
-    """The name with everything but letters, digits, dots and underscores replaced."""
+    """Replace all characters of a name but letters, digits, dots and underscores."""
     return "".join(c if c.isalnum() or c in "._" else "_" for c in name)
 
 
@@ -172,15 +172,15 @@ def check_account(name: str, *, netrc_file: str, default_mode: str) -> list[str]
     """Check that a service with an account is logged in, or set to work offline.
 
     Args:
-        name: of the service, which also begins its environment variables.
-        netrc_file: where its `login` command stores the API key.
-        default_mode: without its variable `..._MODE`.
+        name: name of the service, and prefix of its environment variables.
+        netrc_file: file in which the service's `login` command stores the API key.
+        default_mode: mode if the variable `..._MODE` is not set.
 
     Returns:
-        What only its server can confirm.
+        Assumptions that only the service's server can confirm.
 
     Raises:
-        ConfigError: it is neither logged in nor offline.
+        ConfigError: the service is neither logged in nor offline.
     """
     key, mode = f"{name.upper()}_API_KEY", f"{name.upper()}_MODE"
     if os.environ.get(mode, default_mode) in _OFFLINE:
@@ -199,5 +199,5 @@ def _has_netrc_entry(name: str, file: str) -> bool:
         hosts = netrc(Path(os.environ.get("NETRC", file)).expanduser()).hosts
     except (OSError, NetrcParseError):
         return False
-    # A server of one's own has any host, but its address is in the environment.
+    # A self-hosted server may have any host name, but its address is in the environment.
     return any(name in host or host in server for host in hosts)

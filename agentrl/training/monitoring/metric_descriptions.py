@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 SECTIONS = ("Performance", "Learning", "Rewards", "Rollouts", "Time", "Resources", "Warnings")
-"""Sections in the order of the pages."""
+"""Sections in the order of docs/metrics.md and the viewer."""
 
 _UPDATE = "each step of reinforcement learning"
 _TRAINING = "each training step"
@@ -16,30 +16,30 @@ _PLAYED = "each step of reinforcement learning and each evaluation"
 _EVALUATION = "each evaluation"
 
 _RESERVED = "audit|env|learner|replay|resources|rollout|sampling|seconds|watch"
-"""Names that no player has."""
+"""Metric prefixes that are not names of players."""
 _PARTS = {
     "PLAY": f"(?:env/[^/]+|(?!(?:{_RESERVED})/)[^/]+(?:/env/[^/]+)?)",
     "ENV": "[^/]+",
 }
-"""Patterns of words in capitals; others stand for anything."""
+"""Patterns for placeholders in capitals; all other placeholders match anything."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class MetricDescription:
-    """One metric, or several of one meaning."""
+    """A metric, or several with the same meaning."""
 
     name: str
-    """One or several, separated by spaces. Words in capitals stand for a part of the name."""
+    """One or more names, separated by spaces. Words in capitals are placeholders."""
     section: str
     unit: str
-    """Unit of the number; empty without one."""
+    """Unit of the value; may be empty."""
     when: str
     """Steps at which the metric is logged."""
     meaning: str
 
 
 def describe(metric: str) -> MetricDescription | None:
-    """The description of a metric; None if it has none, as those of a user's own sampler."""
+    """Return a metric's description; None if unknown, such as a metric of a user's sampler."""
     return next((one for one in METRICS if _pattern(one.name).fullmatch(metric)), None)
 
 
@@ -206,6 +206,6 @@ METRICS: tuple[MetricDescription, ...] = (
         ("PLAY/METRIC", "", 'mean of a number in `info["metrics"]` of the last turn, as the environment defines it'),
     ),
 )  # fmt: skip
-"""The first one that matches describes a metric. PLAY is `train` for the episodes of training steps, `sampled`
-and `greedy` for evaluations of the model, the name of a scripted player for its evaluation, and
-`env/ENV` or `sampled/env/ENV` for one environment of a mixture."""
+"""Descriptions of all metrics; the first match applies. PLAY is `train` for the episodes of
+training steps, `sampled` and `greedy` for evaluations of the model, the name of a scripted player
+for its evaluation, and `env/ENV` or `sampled/env/ENV` for one environment of a mixture."""

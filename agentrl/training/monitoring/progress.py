@@ -1,4 +1,4 @@
-"""Progress of a job: of a running collection of episodes, and the estimated time left."""
+"""Progress of a job: reports from running collections of episodes, and the time left."""
 
 import asyncio
 import threading
@@ -15,8 +15,8 @@ from agentrl.text import pluralize
 _POLL_INTERVAL_S = 0.5
 _START_INTERVAL_S = 1.0
 _BASIS_SHARE, _BASIS_S = 0.25, 60.0
-"""A stage is extrapolated from this share or time on: the first episodes end long after the start,
-and then many at once."""
+"""A stage's time is extrapolated once this share or time has passed: the first episodes end long
+after the start, then many end at once."""
 _GAMES = "evaluation"
 _AFTER = "evaluation after"
 
@@ -29,9 +29,9 @@ class PlannedWork:
     """The planned work of a job."""
 
     steps: int = 0
-    """Training steps; 0 if it does not train."""
+    """Number of training steps; 0 if the job does not train."""
     games_after: int = 0
-    """Episodes of the evaluation after training."""
+    """Number of episodes of the evaluation after training."""
 
 
 class TimeEstimate:
@@ -50,38 +50,38 @@ class TimeEstimate:
         self._played_after = 0.0
 
     def stage(self, name: str) -> None:
-        """A stage begins, or continues with its next step."""
+        """Note that a stage begins, or continues with its next step."""
         now = time.monotonic()
         if name in TRAINING_STAGES and self._training_started is None:
             self._training_started = now
         if name != self._stage:
-            # The evaluation after training has a stage for each way of playing.
+            # The evaluation after training has several stages, such as sampled and greedy.
             if self._stage.startswith(_AFTER):
                 self._played_after += self._part[1]
             self._stage, self._stage_started = name, now
         self._part = (0, 0)
 
     def stepped(self, step: int) -> None:
-        """This training step is done."""
+        """Note that this training step is done."""
         self.step = step
         self._steps_seen += 1
         self._part = (0, 0)
 
     def progress(self, done: float, total: float) -> None:
-        """Progress of the current stage or step."""
+        """Note the progress of the current stage or step."""
         self._part = (done, total)
-        # The pace of an evaluation that is over; it is the estimate for those to come.
+        # The pace of a finished evaluation is the estimate for future evaluations.
         if self._stage.startswith(_GAMES) and 0 < total <= done:
             self._game_s = (time.monotonic() - self._stage_started) / total
 
     def share(self) -> float:
-        """Share of the current stage that is done, in [0, 1]."""
+        """Return the share of the current stage that is done, in [0, 1]."""
         if self._stage not in TRAINING_STAGES:
             return self._part_share()
         return min(1.0, (self.step + self._part_share()) / max(1, self._amounts.steps))
 
     def stage_left(self) -> float | None:
-        """Seconds left in the stage, from its own pace; None before the pace is known."""
+        """Return the seconds left in the stage, from its own pace; None if unknown."""
         share = self._part_share()
         if self._stage in TRAINING_STAGES:
             return self._training_left(share)
@@ -91,7 +91,7 @@ class TimeEstimate:
         return spent_s / share * (1 - share)
 
     def job_left(self) -> float | None:
-        """Seconds left in the job; None until the pace of every remaining stage is known."""
+        """Return the seconds left in the job; None until every remaining stage's pace is known."""
         games = self._amounts.games_after - self._played_after
         if self._stage.startswith(_AFTER):
             now = self.stage_left()
@@ -104,7 +104,10 @@ class TimeEstimate:
         return None if self._game_s is None else now + games * self._game_s
 
     def _training_left(self, part: float) -> float | None:
-        """From the pace of this process's steps, including the evaluations between them."""
+        """Return the seconds of training left, including evaluations between steps.
+
+        Uses the pace of the steps that this process has taken.
+        """
         if self._training_started is None or not self._steps_seen:
             return None
         done = self._steps_seen + part
@@ -118,7 +121,7 @@ class TimeEstimate:
 
 @contextmanager
 def show_engine_start(engine: str, count: int, on_progress: OnProgress) -> Iterator[None]:
-    """Report every second for how long the engines have been starting, until the block ends."""
+    """Report every second how long the engines have been starting, until the block ends."""
     what = f"starting {pluralize(count, 'engine')} ({engine})"
     over, started = threading.Event(), time.monotonic()
 
@@ -129,7 +132,7 @@ def show_engine_start(engine: str, count: int, on_progress: OnProgress) -> Itera
             if over.wait(_START_INTERVAL_S):
                 return
 
-    # Not a task: vLLM blocks the event loop of this process if it starts here.
+    # Use a thread, not a task: vLLM blocks the event loop if it starts in this process.
     reporting = threading.Thread(target=report, name="engine start", daemon=True)
     reporting.start()
     try:
@@ -149,7 +152,7 @@ async def show_progress(
     try:
         yield
     finally:
-        # Not cancelled: Python 3.11 may lose a cancellation when the wait has just finished.
+        # Do not cancel the task: Python 3.11 may lose a cancellation when the wait just finished.
         over.set()
         await watcher
 
@@ -161,7 +164,7 @@ async def _watch(
         with suppress(TimeoutError):
             async with asyncio.timeout(_POLL_INTERVAL_S):
                 await over.wait()
-        # The collection itself raises it.
+        # The collection itself raises the error.
         with suppress(WorldError):
             progress = rollouts.progress
             turns = f"{progress.turns} turns"

@@ -25,7 +25,7 @@ _LOG_WIDTH = 120
 
 
 class _LogFileDisplay(ConsoleDisplay):
-    """Appends the plain lines of the console to the log of the job."""
+    """Appends the console's plain lines to the job's log."""
 
     def __init__(self, run: Path, amounts: PlannedWork) -> None:
         (run / JOB_LOG).parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ class _LogFileDisplay(ConsoleDisplay):
         super().__init__(run, amounts, console)
 
     def close(self) -> None:
-        """Stop, and close the file."""
+        """Stop drawing and close the file."""
         with self._file:
             super().close()
 
@@ -43,7 +43,7 @@ class Reporter:
     """Reports the progress and metrics of a job.
 
     Args:
-        loggers: as in `logging`, such as `console` and `file`.
+        loggers: entries as in `logging`, such as `console` and `file`.
         compares_states: see `HealthChecks`.
 
     Raises:
@@ -61,7 +61,7 @@ class Reporter:
         run.mkdir(parents=True, exist_ok=True)
         self._run = run
         self._loggers = open_loggers(run, loggers, amounts, open_guarded)
-        # Every job keeps a log of its own, whatever `logging` says.
+        # Every job keeps its own log, regardless of `logging`.
         self._loggers.append(GuardedLogger(JOB_LOG, lambda: _LogFileDisplay(run, amounts)))
         self._stage = "start"
         self._step = 0
@@ -71,22 +71,25 @@ class Reporter:
         self._resources = ResourceUsage()
 
     def stage(self, name: str) -> None:
-        """A stage begins or continues: `warm start`, `reinforcement`, ..."""
+        """Report that a stage begins or continues: `warm start`, `reinforcement`, ..."""
         self._stage = name
         for logger in self._loggers:
             logger.stage(name)
 
     def rewind(self, step: int) -> None:
-        """A resumed job repeats what came after this training step; -1: also its warm start."""
+        """Report that a resumed job repeats all after this training step.
+
+        -1 includes its warm start.
+        """
         self._step = max(0, step)
         for logger in self._loggers:
             logger.rewind(step)
-        # Their means are over the steps that are kept.
+        # The checks average over the steps that are kept.
         self._health = HealthChecks(compares_states=self._compares_states)
         self._health.restore(read_metrics(self._run))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Metrics of one step of the current stage."""
+        """Report the metrics of one step of the current stage."""
         if self._stage in TRAINING_STAGES:
             self._step = step
             symptoms, warnings = self._health.check_step(metrics)
@@ -96,23 +99,23 @@ class Reporter:
         self._log(self._stage, step, metrics)
 
     def warm_start(self, step: int, metrics: Mapping[str, float], total: int = 0) -> None:
-        """Metrics of one step of the warm start, out of `total` steps."""
+        """Report the metrics of one step of the warm start, out of `total` steps."""
         self._log(self._stage, step, metrics)
         if total:
             self.progress(step, total, "")
 
     def evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Metrics of an evaluation during training, sampled as in rollouts."""
+        """Report the metrics of an evaluation during training, sampled as in rollouts."""
         if "reward" in metrics:
             self._health.add_evaluation(metrics["reward"])
         self._log(EVALUATION, step, {f"sampled/{key}": value for key, value in metrics.items()})
 
     def result(self, name: str, result: Mapping[str, Any]) -> None:
-        """Results of a scripted player, or of the model before or after training.
+        """Report results of a scripted player, or of the model before or after training.
 
         Args:
-            name: of a scripted player, or `before` or `after`.
-            result: its metrics, or those of `sampled` and `greedy`.
+            name: name of a scripted player, or `before` or `after`.
+            result: the player's metrics, or the model's `sampled` and `greedy` metrics.
         """
         for row, numbers in flatten_results({name: result}).items():
             label = row.rpartition(" ")[2]
@@ -120,12 +123,12 @@ class Reporter:
             self._log(EVALUATION, self._step, metrics)
 
     def progress(self, done: float, total: float, note: str = "") -> None:
-        """Progress of the current stage or step: `done` of `total`."""
+        """Report progress of the current stage or step: `done` of `total`."""
         for logger in self._loggers:
             logger.progress(done, total, note)
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """The job is complete: show all results."""
+        """Report that the job is complete, and show all results."""
         for logger in self._loggers:
             logger.finish(results)
 

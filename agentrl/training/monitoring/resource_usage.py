@@ -1,4 +1,4 @@
-"""How busy the machine of the driver is: CPU, memory, and NVIDIA's GPUs."""
+"""Resource usage of the driver's machine: CPU, memory, and NVIDIA GPUs."""
 
 import shutil
 import subprocess
@@ -15,22 +15,22 @@ _GIB_OF_MIB = 1 / 1024
 
 
 class ResourceUsage:
-    """Measures this machine, with everything that runs on it.
+    """Measures the usage of this machine by all its processes.
 
     Args:
-        gpu_command: prints a line `PERCENT, MIB` for each GPU; None for `nvidia-smi`, if there
-            is one.
+        gpu_command: command that prints a line `PERCENT, MIB` for each GPU; None for `nvidia-smi`,
+            if available.
     """
 
     def __init__(self, gpu_command: Sequence[str] | None = None) -> None:
         if gpu_command is None and (program := shutil.which("nvidia-smi")) is not None:
             gpu_command = (program, *_QUERY)
         self._gpu_command = gpu_command
-        # Each call returns the mean since the previous one.
+        # Each call returns the mean since the previous call, so start measuring now.
         psutil.cpu_percent()
 
     def measure(self) -> dict[str, float]:
-        """The use of the CPU since the last call, and of memory and GPUs now.
+        """Measure CPU usage since the last call, and current memory and GPU usage.
 
         Returns:
             `resources/cpu` and `resources/gpu`: fractions of all cores and GPUs;
@@ -53,7 +53,7 @@ class ResourceUsage:
             rows = [[float(cell) for cell in line.split(",")] for line in asked.stdout.splitlines()]
             busy, used = zip(*rows, strict=True)
         except (OSError, subprocess.SubprocessError, ValueError):
-            # It would fail at each step, maybe after the whole deadline.
+            # Do not retry: the command would fail at each step, perhaps only at its deadline.
             self._gpu_command = None
             return {}
         return {

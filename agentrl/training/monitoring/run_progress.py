@@ -1,4 +1,4 @@
-"""The stages of a run as they go on: shown, timed, and their void episodes counted."""
+"""Shows and times a run's stages, and counts their void episodes."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -10,10 +10,10 @@ from agentrl.training.monitoring.reporter import Reporter
 
 
 class RunProgress:
-    """Shows what a run does, and keeps account of it in the run's state.
+    """Shows a run's progress, and records it in the run's state.
 
     Args:
-        state: gets the seconds of each stage, and the number of void episodes by cause.
+        state: receives the seconds of each stage and the number of void episodes by cause.
         reporter: shows progress and writes metrics.
         rollouts: play the episodes.
     """
@@ -23,7 +23,7 @@ class RunProgress:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Report a stage, and add up its seconds by the name before a comma."""
+        """Report a stage, and add its seconds under the name before a comma."""
         self.reporter.stage(name)
         with self.state.timing(name.split(",")[0]):
             yield

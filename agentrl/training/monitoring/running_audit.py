@@ -1,4 +1,4 @@
-"""Compares the reward with the truth while a job trains, and stops it where a bound is broken."""
+"""Compares the reward with the truth during training, and stops a job that exceeds a bound."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ from agentrl.types import ScoredEpisode
 NAME = "training"
 """Name of the report in `RUN/audits`."""
 Counts = list[int]
-"""A step's number, and then the numbers of the three `GroupSums` of `ErrorSums`."""
+"""A step's number, followed by the numbers of the three `GroupSums` in `ErrorSums`."""
 _SUMS = len(GroupSums._fields)
 
 
 class RunningAudit:
-    """Audits the training episodes of a job, over a window of the latest ones.
+    """Audits a job's training episodes, over a window of the latest episodes.
 
     Args:
-        counts: of earlier steps; changed in place, so that the state of the run keeps them.
+        counts: counts of earlier steps; changed in place, so that the run's state keeps them.
     """
 
     def __init__(self, settings: RewardAuditConfig, counts: list[Counts], run: Path) -> None:
@@ -40,13 +40,13 @@ class RunningAudit:
             accept_at=settings.accept_at, truth=settings.truth, truth_at=settings.truth_at
         )
         self._wrong: deque[Verdict] = deque(maxlen=MAX_CASES)
-        """The latest wrong verdicts of this process."""
+        """Latest wrong verdicts in this process."""
 
     def verdicts(self, played: Sequence[Sequence[ScoredEpisode]]) -> list[Verdict]:
         """Return the verdicts about the episodes of some groups.
 
         Raises:
-            ConfigError: no episode has the configured reward, or truth.
+            ConfigError: no episode has the configured reward or truth.
         """
         settings, found = self._settings, list[Verdict]()
         valid = [one for group in played for one in group if not one.episode.outcome.void]
@@ -64,16 +64,16 @@ class RunningAudit:
         return found
 
     def add_step(self, step: int, verdicts: Sequence[Verdict]) -> dict[str, float]:
-        """Count the verdicts of a step; one that is repeated replaces what was counted.
+        """Count a step's verdicts; a repeated step replaces its earlier counts.
 
         Returns:
-            Metrics: the shares over the window, with their 95% intervals.
+            Metrics: the shares over the window, with 95% intervals.
         """
         wrong = [verdict for verdict in verdicts if verdict.kind]
         sums = error_sums(verdicts)
         counts = [step, *sums.errors, *sums.accepts, *sums.rejects]
         kept = [*(one for one in self._counts if one[0] < step), counts]
-        # Whole steps leave the window, which holds at least `window` episodes.
+        # Drop whole steps, but keep at least `window` episodes.
         while len(kept) > 1 and sum(_sums(one, 0).of for one in kept[1:]) >= self._settings.window:
             del kept[0]
         self._counts[:] = kept
@@ -87,14 +87,14 @@ class RunningAudit:
         return metrics
 
     def _shares(self) -> tuple[Share, Share, Share]:
-        """Agreement, false accepts and false rejects over the window."""
+        """Return agreement, false accepts and false rejects over the window."""
         errors, accepts, rejects = (
             GroupSums.total(_sums(one, part) for one in self._counts) for part in range(3)
         )
         return errors.share().complement(), accepts.share(), rejects.share()
 
     def broken(self) -> str | None:
-        """Why the job must not go on; None if its bounds may be kept."""
+        """Return the reason why the job must stop; None if no bound is clearly exceeded."""
         settings = self._settings
         _, accepted, rejected = self._shares()
         reward, truth = settings.reward, settings.truth
@@ -105,7 +105,8 @@ class RunningAudit:
             bound = getattr(settings, key)
             if bound is None or found.low is None or found.of < settings.min_episodes:
                 continue
-            # The whole interval, as a few unlucky episodes must not stop a job.
+            # Require the whole interval to exceed the bound: a few unlucky episodes must not stop
+            # a job.
             if found.low > bound:
                 return (
                     f"{found.count} of {found.of} episodes that {what}: {found.share:.1%}, 95% "
@@ -115,7 +116,7 @@ class RunningAudit:
         return None
 
     def stop(self, step: int, why: str) -> UnreliableReward:
-        """End the audit: save the cases, and forget the counts, so that a resumed job starts over.
+        """End the audit: save the cases and reset the counts, so that a resumed job starts over.
 
         Returns:
             The error to raise.

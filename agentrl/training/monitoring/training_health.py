@@ -1,7 +1,8 @@
-"""Health checks for failures of training that the usual curves do not show.
+"""Health checks for training failures that the usual curves do not show.
 
-Each is a metric of every step, `watch/<name>`, which is 1 while its sign is present, and a warning
-when it appears. Means over the last `WINDOW` steps are compared with those over the first.
+Each check logs a metric at every step, `watch/<name>`, which is 1 while its sign is present, and
+warns when the sign appears. Means over the last `WINDOW` steps are compared with means over the
+first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,16 +23,17 @@ _DRIFTED = 2.0
 _FORMAT = 0.9
 """Share of the reward's increase that comes from format rewards."""
 _MISMATCH = (10.0, 1e-3)
-"""Factor over the first window, and minimum in nats per token (k3)."""
+"""Factor relative to the first window, and minimum in nats per token (k3)."""
 _DEAD = 0.9
 """Share of groups with zero advantage."""
 _MATCHED = 0.3
-"""Share of turns with another one at their state, below which comparing states is of little use."""
+"""Share of turns that share their state with another turn, below which comparing turns at equal
+states is of little use."""
 _FULL = 0.1
-"""Share of episodes that are truncated by `rollout.max_context`."""
+"""Share of episodes truncated by `rollout.max_context`."""
 _MAX_MISMATCH = 0.1
-"""Nats per token: mean of the engine's log-probabilities minus the learner's. Rounding to bfloat16
-explains a hundredth of that; more means that weights or prompts differ."""
+"""Mean difference of the engine's and the learner's log-probabilities, in nats per token. Rounding
+to bfloat16 explains a hundredth of it; more means that weights or prompts differ."""
 _UNREADABLE = 0.9
 """Share of a model's turns without a valid action, beyond which little can be learned."""
 
@@ -52,7 +54,7 @@ class HealthChecks:
         self._active: set[str] = set()
 
     def add_evaluation(self, reward: float) -> None:
-        """The mean reward of the current policy on held-out seeds."""
+        """Add the current policy's mean reward on held-out seeds."""
         self._evaluations.append((len(self._steps), reward))
 
     def restore(self, lines: Iterable[Mapping[str, Any]]) -> None:
@@ -64,10 +66,10 @@ class HealthChecks:
                 self.add_evaluation(line["sampled/reward"])
 
     def check_step(self, numbers: Numbers) -> tuple[dict[str, float], list[str]]:
-        """Check one more step.
+        """Check the next step.
 
         Returns:
-            `watch/<name>` for each sign, and a warning for each that has just appeared.
+            `watch/<name>` for each sign, and a warning for each sign that has just appeared.
         """
         self._steps.append(numbers)
         warnings = {name: check(self) for name, check in _CHECKS.items()}
@@ -77,7 +79,7 @@ class HealthChecks:
         return {f"watch/{name}": float(name in active) for name in warnings}, new
 
     def _windows(self, name: str) -> tuple[float, float] | None:
-        """Means of a metric over the first and last windows; None while they would overlap."""
+        """Return a metric's means over the first and last windows; None while they overlap."""
         values = [step[name] for step in self._steps if name in step]
         if len(values) < 2 * WINDOW:
             return None
@@ -91,10 +93,10 @@ class HealthChecks:
         entropy = self._windows("learner/entropy")
         if entropy is None or entropy[1] >= _COLLAPSED * entropy[0]:
             return None
-        # Fine-tuning, which has no reward, is meant to lower it.
+        # Fine-tuning, which has no reward, is meant to lower entropy.
         if self._windows("train/reward") is None:
             return None
-        # The policy has become confident, and better.
+        # The policy has become more confident, but also better.
         if self._rise("train/reward") > 0:
             return None
         return (
@@ -114,7 +116,7 @@ class HealthChecks:
         )
 
     def _hacking(self) -> str | None:
-        """Reward hacking: rewards rise in training and fall on held-out seeds."""
+        """Detect reward hacking: rewards rise in training but fall on held-out seeds."""
         if len(self._evaluations) < 3:
             return None
         at, best = max(self._evaluations, key=lambda evaluation: evaluation[1])
@@ -123,7 +125,7 @@ class HealthChecks:
         then, now = rewards[max(0, at - WINDOW) : at], rewards[-WINDOW:]
         if len(later) < 2 or not then or fmean(now) <= fmean(then):
             return None
-        # Twice in a row: a single fall is within the noise of an evaluation.
+        # Require two falls in a row: a single fall is within the noise of an evaluation.
         if later[-1] >= later[-2] or later[-2] >= best:
             return None
         return (
@@ -142,7 +144,7 @@ class HealthChecks:
         )
 
     def _format(self) -> str | None:
-        """The reward rises almost only through its format components."""
+        """Detect a reward that rises almost only through its format components."""
         names = {
             key for step in self._steps[-1:] for key in step if key.startswith("train/reward/")
         }
@@ -214,7 +216,10 @@ _CHECKS: Mapping[str, Callable[[HealthChecks], str | None]] = {
 
 
 def repetition_share(replies: Iterable[Sequence[int]], size: int = 4) -> float:
-    """Share of the n-grams of `size` tokens that occur earlier in the same reply; 0 without any."""
+    """Return the share of n-grams of `size` tokens that occur earlier in the same reply.
+
+    0 without any n-gram.
+    """
     total = repeated = 0
     for reply in replies:
         ngrams = [tuple(reply[at : at + size]) for at in range(len(reply) - size + 1)]
@@ -227,7 +232,7 @@ def mismatch_warning(step: int, learned: Mapping[str, float]) -> str | None:
     """Warn if engine and learner assign different log-probabilities to the same tokens.
 
     Returns:
-        One sentence for the user; None if nothing was compared or the two agree.
+        A sentence for the user; None if nothing was compared, or engine and learner agree.
     """
     mean = learned.get("mismatch_k1")
     if mean is None or abs(mean) <= _MAX_MISMATCH:
@@ -244,7 +249,7 @@ def invalid_replies_warning(metrics: Mapping[str, float]) -> str | None:
     """Warn about a model whose replies hardly ever contain a valid action.
 
     Returns:
-        One sentence for the user; None if enough replies are valid.
+        A sentence for the user; None if enough replies are valid.
     """
     share = metrics.get("unreadable", 0.0)
     if share < _UNREADABLE:

@@ -1,1 +1,1 @@
-"""The built-in loggers, one file each; a file's name is the logger's in `logging`."""
+"""The built-in loggers; each file has the logger's name in `logging`."""

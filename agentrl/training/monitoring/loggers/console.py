@@ -31,11 +31,11 @@ HEADLINE = (
     "token_accuracy", "loss", "unreadable", "void",
     "mismatch_max", "entropy", "turns_per_s",
 )  # fmt: skip
-"""Metrics shown on the console, in this order; all others are only in the files."""
+"""Metrics shown on the console, in this order; other metrics are only in the files."""
 
 
 def headline(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Return name and text of the most important metrics."""
+    """Return the names and formatted values of the most important metrics."""
     values: dict[str, float] = {}
     for key, value in metrics.items():
         values.setdefault(key.rpartition("/")[2], value)
@@ -46,25 +46,25 @@ def headline(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
 
 
 def _console() -> Console:
-    """The terminal, or a log file that is wide enough for the table of results."""
+    """Return a console for the terminal, or for a log wide enough for the table of results."""
     console = Console()
     is_sized = console.is_terminal or "COLUMNS" in os.environ
     return console if is_sized else Console(width=_LOG_WIDTH)
 
 
 class _NotebookPanel:
-    """One output of a notebook's cell that is drawn again and again."""
+    """An output of a notebook cell that is redrawn repeatedly."""
 
     def __init__(self) -> None:
         output = import_module("IPython.display")
-        # From libraries that would show bars of their own beside this one.
+        # The warning comes from libraries that would show their own progress bars.
         warnings.filterwarnings("ignore", message="IProgress not found")
         self._html = output.HTML
         self._handle = output.display(output.HTML(""), display_id=True)
         self._shown = 0.0
 
     def is_due(self) -> bool:
-        """Whether the panel was drawn long enough ago."""
+        """Whether the panel should be drawn again."""
         return time.monotonic() - self._shown >= _PANEL_EVERY_S
 
     def show(self, title: str, share: float, cells: Sequence[tuple[str, str]], note: str) -> None:
@@ -82,7 +82,7 @@ class ConsoleDisplay(Logger):
 
     Args:
         run: the run's folder, for the title.
-        console: where to draw; standard output if None.
+        console: console to draw on; None for standard output.
     """
 
     def __init__(self, run: Path, amounts: PlannedWork, console: Console | None = None) -> None:
@@ -94,7 +94,7 @@ class ConsoleDisplay(Logger):
         self._stage = self._note = ""
         self._trained = self._finished = False
         self._metrics: dict[str, Mapping[str, float]] = {}
-        """The last metrics of each stage: training continues after an evaluation."""
+        """The last metrics of each stage, kept because training continues after an evaluation."""
         self._live: Live | None = None
         self._panel = _NotebookPanel() if self._console.is_jupyter else None
         if self._console.is_terminal and self._panel is None:
@@ -104,7 +104,7 @@ class ConsoleDisplay(Logger):
             self._live.start()
 
     def stage(self, name: str) -> None:
-        """A new stage of the job begins."""
+        """Show that a new stage of the job begins."""
         if name != self._stage and not (name in TRAINING_STAGES and self._trained):
             self._say(name)
         self._stage, self._note = name, ""
@@ -112,7 +112,7 @@ class ConsoleDisplay(Logger):
         self._refresh()
 
     def rewind(self, step: int) -> None:
-        """Training continues after this step."""
+        """Show that training continues after this step."""
         self._eta.step = max(0, step)
         self._say("resumed" if step < 0 else f"resumed after step {step}")
 
@@ -123,14 +123,14 @@ class ConsoleDisplay(Logger):
             self._eta.stepped(step)
             self._trained, self._note = True, ""
             self._refresh()
-        # Steps of a warm start are short: a line for each would fill the output.
+        # Warm start steps are so short that a line for each would flood the output.
         elif not self._is_due():
             return
         numbers = "  ".join(f"{name} {value}" for name, value in headline(metrics))
         self._say(f"{stage} {step}  {numbers}{self._left_text()}")
 
     def progress(self, done: float, total: float, note: str) -> None:
-        """Show the progress of the stage or step; on plain output only every 15 s."""
+        """Show the progress of the stage or step; in plain output only every 15 s."""
         self._eta.progress(done, total)
         self._note = note
         self._refresh()
@@ -138,10 +138,10 @@ class ConsoleDisplay(Logger):
             self._say(f"{self._stage} {done:g}/{total:g} {note}{self._left_text()}")
 
     def finish(self, results: Mapping[str, Any]) -> None:
-        """Show a table of all results, and how long each stage took, also before a resume."""
+        """Show a table of all results and each stage's duration, including time before a resume."""
         self._finished = True
         if self._panel is not None:
-            # The `Run` that the cell returns shows the results.
+            # The `Run` that the cell returns already shows the results.
             self._refresh(at_once=True)
             return
         if rows := flatten_results(results):
@@ -155,7 +155,7 @@ class ConsoleDisplay(Logger):
             self._console.print(Text(f"{'total':20} {format_duration(sum(spent.values())):>8}"))
 
     def close(self) -> None:
-        """Stop; the last panel stays on the screen."""
+        """Stop drawing; the last panel stays on the screen."""
         self._refresh(at_once=True)
         if self._live is not None:
             self._live.stop()
@@ -163,7 +163,7 @@ class ConsoleDisplay(Logger):
             self._say(f"elapsed {format_duration(time.monotonic() - self._started)}")
 
     def _is_due(self) -> bool:
-        """Whether the last line of plain output is long enough ago."""
+        """Whether another line of plain output may be printed."""
         return time.monotonic() - self._spoke >= _PLAIN_EVERY_S
 
     def _say(self, line: str) -> None:
@@ -173,7 +173,7 @@ class ConsoleDisplay(Logger):
             self._console.print(Text(f"[{clock:>7}] {line}"), soft_wrap=True)
 
     def _refresh(self, *, at_once: bool = False) -> None:
-        """Draw the panel of a notebook again; others are drawn by the clock."""
+        """Redraw a notebook's panel; a terminal's panel is redrawn by a timer."""
         if self._panel is not None and (at_once or self._panel.is_due()):
             self._panel.show(self._title(), self._eta.share(), self._cells(_LOG_WIDTH), self._note)
 
@@ -185,14 +185,14 @@ class ConsoleDisplay(Logger):
         return "".join(f"  {name} {left}" for name, left in self._times_left() if left != "?")
 
     def _times_left(self) -> list[tuple[str, str]]:
-        """Name and text of the time left in the stage and, when training, in the job."""
+        """Return the name and text of the time left in the stage and, when training, in the job."""
         times = [("eta", self._eta.stage_left())]
         if self._total_steps:
             times.append(("job eta", self._eta.job_left()))
         return [(name, "?" if left is None else format_duration(left)) for name, left in times]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The panel; no line is wider than the console."""
+        """Render the panel, with no line wider than the console."""
         width = options.max_width
         title = Text.assemble(
             (f" {self._stage or 'start'} ", "bold reverse"),
@@ -203,7 +203,7 @@ class ConsoleDisplay(Logger):
             line.truncate(width, overflow="ellipsis")
         yield title
         yield ProgressBar(total=1.0, completed=self._eta.share(), width=min(_BAR_WIDTH, width))
-        # A bar does not end its own line.
+        # A progress bar does not end its line.
         yield Text()
         cells = self._cells(width)
         facts = Table.grid(padding=(0, _GAP, 0, 0))
@@ -213,7 +213,7 @@ class ConsoleDisplay(Logger):
         yield note
 
     def _cells(self, width: int) -> list[tuple[str, str]]:
-        """Name and text of as many metrics as fit, the most important ones first."""
+        """Return as many names and values of metrics as fit, the most important first."""
         step = [("step", f"{self._eta.step}/{self._total_steps}")] if self._total_steps else []
         numbers = headline(self._metrics.get(self._stage, {}))
         cells = [*step, *self._times_left(), *numbers]

@@ -32,25 +32,25 @@ class FileLogger(Logger):
         self._run, self._path = run, run / METRICS_FILE
         self._stage = ""
         self._file: TextIO = self._path.open("a", encoding="utf-8")
-        # Drops the incomplete last line of a job that was killed.
+        # Drop the incomplete last line of a killed job.
         self.rewind(sys.maxsize)
 
     def rewind(self, step: int) -> None:
-        """Drop what a resumed job repeats, and an incomplete last line of a killed one."""
+        """Drop lines that a resumed job repeats, and the incomplete last line of a killed job."""
         kept = [entry for entry in read_metrics(self._run) if _is_before(entry, step)]
         write_durably(self._path, "".join(json.dumps(entry) + "\n" for entry in kept))
         self._file.close()
         self._file = self._path.open("a", encoding="utf-8")
 
     def stage(self, name: str) -> None:
-        """Write the name of the stage unless it is the current one."""
+        """Write the stage's name if it has changed."""
         if name != self._stage:
             self._stage = name
             with atomic_replace(self._run / STAGE_FILE) as partial:
                 partial.write_text(name, encoding="utf-8")
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Write one line; values that are not finite become null, as JSON cannot express them."""
+        """Write one line; non-finite values become null because JSON cannot express them."""
         numbers = {key: v if math.isfinite(v) else None for key, v in metrics.items()}
         entry = {"stage": stage, "step": step, "time": round(time.time(), 3), **numbers}
         with naming(self._path):

@@ -22,7 +22,7 @@ class MLflowLogger(Logger):
     def __init__(self, run: Path, amounts: PlannedWork) -> None:
         from mlflow import MlflowClient
 
-        # A client, since `mlflow.start_run` has one run for the whole process.
+        # Use a client, because `mlflow.start_run` supports one run per process.
         own = f"sqlite:///{(run / 'mlflow.db').absolute()}"
         self._client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI", own))
         known = run / "mlflow.run"
@@ -36,7 +36,7 @@ class MLflowLogger(Logger):
         write_durably(known, self._id)
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """One call per step, below its stage."""
+        """Log a step in one call, grouped by stage."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -49,7 +49,7 @@ class MLflowLogger(Logger):
 
     @classmethod
     def check_login(cls) -> list[str]:
-        """See Logger.check_login."""
+        """See `Logger.check_login`."""
         server = os.environ.get("MLFLOW_TRACKING_URI", "")
         if not server.startswith(("http", "databricks")):
             return []

@@ -10,7 +10,7 @@ from agentrl.training.monitoring.progress import PlannedWork
 
 
 class SwanLabLogger(Logger):
-    """Logs to SwanLab, in `RUN/swanlab`; `SWANLAB_MODE=online` sends it to an account."""
+    """Logs to SwanLab in `RUN/swanlab`; `SWANLAB_MODE=online` sends the logs to an account."""
 
     library = "swanlab"
     install = "pip install 'agentrl-screens[swanlab]'"
@@ -20,7 +20,7 @@ class SwanLabLogger(Logger):
 
         folder = run / "swanlab"
         folder.mkdir(exist_ok=True)
-        # It must neither ask on the terminal nor replace the streams that the display writes to.
+        # SwanLab must neither prompt on the terminal nor replace the display's output streams.
         self._run: Any = swanlab.init(
             project="agentrl", name=run.name, log_dir=str(folder), reinit=True,
             mode=os.environ.get("SWANLAB_MODE", "offline"), id=plain_name(run.name), resume="allow",
@@ -28,14 +28,14 @@ class SwanLabLogger(Logger):
         )  # fmt: skip
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """One call per step, below its stage."""
+        """Log a step in one call, grouped by stage."""
         self._run.log({f"{plain_name(stage)}/{key}": v for key, v in metrics.items()}, step=step)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining metrics."""
         self._run.finish()
 
     @classmethod
     def check_login(cls) -> list[str]:
-        """See Logger.check_login."""
+        """See `Logger.check_login`."""
         return check_account("swanlab", netrc_file="~/.swanlab/.netrc", default_mode="offline")

@@ -20,10 +20,10 @@ class TensorBoardLogger(Logger):
         self._writer: Any = SummaryWriter(str(run / "tensorboard"), flush_secs=10)
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """One scalar per metric, grouped by stage."""
+        """Write a scalar for each metric, grouped by stage."""
         for key, value in metrics.items():
             self._writer.add_scalar(f"{plain_name(stage)}/{key}", value, step)
 
     def close(self) -> None:
-        """Flush and close."""
+        """Flush and close the event file."""
         self._writer.close()

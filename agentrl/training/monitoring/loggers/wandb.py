@@ -23,7 +23,7 @@ class WandbLogger(Logger):
         self._stages: set[str] = set()
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """One call per step; each stage has its own step axis."""
+        """Log a step in one call; each stage has its own step axis."""
         tag = plain_name(stage)
         if tag not in self._stages:
             self._stages.add(tag)
@@ -31,10 +31,10 @@ class WandbLogger(Logger):
         self._run.log({f"{tag}/step": step, **{f"{tag}/{k}": v for k, v in metrics.items()}})
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining metrics."""
         self._run.finish()
 
     @classmethod
     def check_login(cls) -> list[str]:
-        """See Logger.check_login."""
+        """See `Logger.check_login`."""
         return check_account("wandb", netrc_file="~/.netrc", default_mode="online")
