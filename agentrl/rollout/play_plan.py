@@ -42,8 +42,6 @@ class PlayPlan:
     model: ModelConfig
     devices: DevicesConfig
     rollout: RolloutConfig
-    transport: TransportChoice
-    """How the learner's weights reach the engines."""
     message_s: float
     """Time limit for a message from the learner to an engine, in seconds."""
 
@@ -53,15 +51,24 @@ class PlayPlan:
         return task.held_out if split == "eval" else task.train
 
     def placed(self, layout: Layout) -> "PlayPlan":
-        """Return the plan with the engines and ranks of a layout."""
+        """Return the plan with what a layout decides: engines, ranks, transport and sleep."""
         rollout, train = layout.applied_to(self.rollout, self.source.train)
-        transport = TransportChoice(rollout=rollout, train=train, lora=self.model.lora)
+        choice = TransportChoice(rollout=rollout, train=train, lora=self.model.lora)
+        gpus = sum(node.gpus for node in layout.nodes)
+        # In `source`, which actors make their plan of: nothing asks for GPUs again.
+        train = replace(train, weight_transfer=choice.transport(gpus))
+        rollout = replace(rollout, sleep=choice.sleeps(gpus))
         source = replace(self.source, rollout=rollout, train=train)
-        return replace(self, source=source, rollout=rollout, transport=transport)
+        return replace(self, source=source, rollout=rollout)
 
     def only(self, name: str) -> "PlayPlan":
         """Return the plan of a job with only one of the environments."""
         return replace(self, tasks={"": self.tasks[name]})
+
+    @property
+    def transport(self) -> TransportChoice:
+        """How the learner's weights reach the engines."""
+        return TransportChoice(rollout=self.rollout, train=self.source.train, lora=self.model.lora)
 
     @property
     def trained(self) -> Mapping[str, PlayTask]:
@@ -94,9 +101,6 @@ def plan_play(config: Config) -> PlayPlan:
         model=config.model,
         devices=config.devices,
         rollout=config.rollout,
-        transport=TransportChoice(
-            rollout=config.rollout, train=config.train, lora=config.model.lora
-        ),
         message_s=config.train.deadline_s,
     )
 

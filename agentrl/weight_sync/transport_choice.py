@@ -37,9 +37,9 @@ class TransportChoice:
         if self.rollout.sleep:
             self._check_sleep(gpus)
 
-    def _gpu_counter(self) -> Callable[[], int]:
+    def _gpu_counter(self, known: int | None = None) -> Callable[[], int]:
         """Count the GPUs when first asked: counting them takes importing torch."""
-        return functools.cache(lambda: num_gpus(self.rollout))
+        return functools.cache(lambda: num_gpus(self.rollout) if known is None else known)
 
     def _problem(self, transport: type[WeightTransport], gpus: Callable[[], int]) -> str | None:
         """Why a transport does not work here, to be put after its name; None if it works."""
@@ -121,7 +121,7 @@ class TransportChoice:
         """The setting that names the transport, the same in every process of a job."""
         if not self._is_automatic:
             return self.train.weight_transfer
-        counted = self._gpu_counter() if gpus is None else lambda: gpus
+        counted = self._gpu_counter(gpus)
         possible = {
             name: one.preference for name, one in built_in().items()
             if one.preference is not None and self._problem(one, counted) is None
@@ -132,14 +132,14 @@ class TransportChoice:
         """The class of the transport; see `transport`."""
         return transport_class(self.transport(gpus))
 
-    def sleeps(self) -> bool:
+    def sleeps(self, gpus: int | None = None) -> bool:
         """Whether engines sleep while the learner computes on their GPU."""
         if self.rollout.sleep is not None:
             return self.rollout.sleep
         # Counting GPUs comes last: it takes importing torch.
         if self.train.mode != "sync" or not self._engine.capabilities.sleeps:
             return False
-        return self._share_gpus and num_gpus(self.rollout) > 0
+        return self._share_gpus and self._gpu_counter(gpus)() > 0
 
     @property
     def serves_adapters(self) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from agentrl import accelerators
 from agentrl.config import Config
 from agentrl.errors import ConfigError
+from agentrl.rollout.play_plan import plan_play
 from agentrl.rollout.workers.open_rollouts import plan_job
 from agentrl.rollout.workers.rollout_worker_group import RayLink
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
@@ -69,6 +70,8 @@ def test_the_transport_depends_on_which_gpus_are_shared(with_gpus, gpus, config,
     transport(config).check()
     assert transport(config).transport() == kind
     assert transport(config).sleeps() is sleeps
+    placed = plan_play(config).placed(plan_job(config.rollout, config.train)).source
+    assert (placed.train.weight_transfer, placed.rollout.sleep) == (kind, sleeps)
 
 
 @pytest.mark.parametrize(
