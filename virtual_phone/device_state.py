@@ -28,7 +28,7 @@ _ROTATION_SETTINGS = ("accelerometer_rotation", "user_rotation")
 
 
 class DeviceState:
-    """State of a phone that its display draws, and that its input and commands change."""
+    """State of a phone: drawn by its display, changed by its input and commands."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class DeviceState:
         self.drivers = InputDrivers(self.geometry)
         self.dialog: Dialog | None = None
         self.show_now: Callable[[], None] = lambda: None
-        """Called after a change that becomes visible without delay."""
+        """Called after a change that is visible immediately."""
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the app in front can neither be seen nor touched."""
+        """Whether the app in front can be neither seen nor touched."""
         return self.power.locked or not self.power.awake
 
     @property
@@ -74,13 +74,13 @@ class DeviceState:
         return self.tasks.component if self.dialog is None else self.dialog.title
 
     def put_setting(self, namespace: str, key: str, value: str) -> None:
-        """Change a setting and what depends on it."""
+        """Change a setting and everything that depends on it."""
         self.settings.put(namespace, key, value)
         if key in _ROTATION_SETTINGS:
             self.show_now()
 
     def reset_settings(self, namespace: str) -> None:
-        """Restore the settings of a new phone in one namespace."""
+        """Reset a namespace to the settings of a new phone."""
         self.settings.reset(namespace)
         self.show_now()
 
@@ -108,7 +108,7 @@ class DeviceState:
         self.show_now()
 
     def end_dialog(self, outcome: Outcome = "keep") -> None:
-        """Dismiss the dialog, because a button was pressed or the fault ended."""
+        """Dismiss the dialog after a button press or the end of the fault."""
         dialog, self.dialog = self.dialog, None
         self.faults.forget("dialog")
         if dialog is not None and outcome == "close":
@@ -124,7 +124,7 @@ class DeviceState:
 
 
 def _apk_files(apps: Sequence[App]) -> dict[str, Callable[[int], bytes]]:
-    """The APKs of the apps that a new phone has, by path."""
+    """Return the APKs of the apps on a new phone, by path."""
     activities = dict.fromkeys((*PACKAGES, KEYBOARD_PACKAGE), ".Main")
     activities |= ACTIVITIES | {app.package: app.activity for app in apps}
 

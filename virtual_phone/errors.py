@@ -1,19 +1,19 @@
-"""Errors of the package, and the ends of their messages."""
+"""Exceptions of the package, and suggestions for their messages."""
 
 import difflib
 from collections.abc import Collection
 
 
 class PhoneError(Exception):
-    """Base class of all errors that the package raises on purpose."""
+    """Base class of all exceptions that the package raises deliberately."""
 
 
 class SettingError(PhoneError):
-    """A user's mistake: the message names the value and what is accepted."""
+    """A user's mistake; the message names the value and what is accepted."""
 
 
 class StartError(PhoneError):
-    """The process of the phones ended before they were ready."""
+    """The phones' process ended before the phones were ready."""
 
 
 class StartTimeout(StartError):
@@ -21,6 +21,6 @@ class StartTimeout(StartError):
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """`" (did you mean 'x'?)"` for the closest known name, or an empty string."""
+    """Return `" (did you mean 'x'?)"` for the closest known name, or ''."""
     close = difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

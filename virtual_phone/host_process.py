@@ -1,4 +1,4 @@
-"""The process that hosts virtual phones: many phones, one event loop, loopback only."""
+"""The process that hosts virtual phones: many phones on one event loop, loopback only."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 async def serve(spec: PhonesSpec, report_fd: int) -> None:
-    """Run phones until standard input ends, the parent dies, or a signal asks to stop."""
+    """Run phones until standard input ends, the parent dies, or a signal requests a stop."""
     stop = asyncio.Event()
     _die_with_parent(spec.parent, stop)
     servers: list[PhoneServer] = []
@@ -47,7 +47,7 @@ async def serve(spec: PhonesSpec, report_fd: int) -> None:
 
 @contextlib.contextmanager
 def _listed(adb_server: tuple[str, int] | None, ports: Sequence[int]) -> Iterator[None]:
-    """Have the phones removed from the adb server's list at the end, however this process ends."""
+    """Ensure the phones leave the adb server's list at the end, however this process ends."""
     if adb_server is None:
         yield
         return
@@ -58,7 +58,7 @@ def _listed(adb_server: tuple[str, int] | None, ports: Sequence[int]) -> Iterato
 
 
 def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:
-    """Start one phone with its faults, listening on a port."""
+    """Start a phone with its faults, listening on a port."""
     phone = VirtualPhone(
         make_apps(spec.apps),
         size=spec.size,
@@ -77,8 +77,8 @@ def _start(spec: PhonesSpec, plan: FaultPlan, number: int) -> PhoneServer:
 def _die_with_parent(parent: int | None, stop: asyncio.Event) -> None:
     """Stop when the parent is gone, even after kill -9.
 
-    Two mechanisms, because each has a hole: the pipe stays open while another child of the
-    parent holds it, and the kernel's signal also fires when only the *thread* that started us ends.
+    Neither of the two mechanisms is enough: the pipe stays open while another child of the parent
+    holds it, and the kernel's signal also fires when only the *thread* that started us ends.
     """
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -106,12 +106,12 @@ def _report(report_fd: int, message: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run the phones that the argument describes."""
+    """Run the phones described by the argument."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     spec = PhonesSpec.from_json(sys.argv[1])
     sys.path += [entry for entry in spec.path if entry not in sys.path]
     cv2.setNumThreads(1)
-    # Whatever an app prints goes to standard error: the parent reads only one line of stdout.
+    # Redirect output of apps to standard error: the parent reads a single line of stdout.
     report_fd = os.dup(1)
     os.dup2(2, 1)
     asyncio.run(serve(spec, report_fd))

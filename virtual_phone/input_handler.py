@@ -15,9 +15,9 @@ from virtual_phone.system.phone_settings import ADB_KEYBOARD
 
 _MAX_CHARACTERS = 100_000
 _SLOP = 8.0
-"""Pixels that a finger may move during a tap."""
+"""Distance in pixels that a finger may move during a tap."""
 _LONG_PRESS_MS = 400
-"""A finger that rests this long does not tap."""
+"""Duration from which a touch is no longer a tap."""
 _KEYS = {
     3: "HOME", 4: "BACK", 5: "CALL", 6: "ENDCALL", 19: "DPAD_UP", 20: "DPAD_DOWN",
     21: "DPAD_LEFT", 22: "DPAD_RIGHT", 23: "DPAD_CENTER", 24: "VOLUME_UP", 25: "VOLUME_DOWN",
@@ -39,7 +39,7 @@ class InputHandler:
         self._phone = phone
         self._display = display
         self._down: tuple[float, float, float] | None = None
-        """Position and time of the last touch of a finger that is still down."""
+        """Position and time at which the finger went down; None while no finger is down."""
 
     def touch(self, px: float, py: float) -> None:
         """Tap a pixel of the screen."""
@@ -72,7 +72,7 @@ class InputHandler:
             self._feed("swipe", x1, y1, x2, y2, ms)
 
     def move(self, what: str, px: float, py: float) -> None:
-        """One motion event: `DOWN`, `MOVE`, `UP` or `CANCEL`."""
+        """Handle a motion event: `DOWN`, `MOVE`, `UP` or `CANCEL`."""
         if what == "DOWN":
             self._down = px, py, time.monotonic()
         elif what == "UP" and self._down is not None:
@@ -117,9 +117,9 @@ class InputHandler:
             self._feed("clear_text")
 
     def receive_broadcast(self, action: str, extras: Mapping[str, str]) -> str:
-        """Send a broadcast; returns the result that `am broadcast` prints.
+        """Deliver a broadcast; return the result that `am broadcast` prints.
 
-        As on a real phone, the result does not depend on whether anything listens: ADBKeyboard only
+        As on a real phone, the result is the same whether or not anything listens: ADBKeyboard only
         receives broadcasts while it is the selected input method.
         """
         done = "result=0"
@@ -141,7 +141,7 @@ class InputHandler:
         return done
 
     def _end_call(self) -> None:
-        """Hang up; without a call, the key turns the screen off."""
+        """Hang up; without a call, turn the screen off."""
         dialog = self._phone.dialog
         if dialog is not None and dialog.kind == "call":
             self._phone.end_dialog()
@@ -158,9 +158,9 @@ class InputHandler:
     def _go_home(self) -> None:
         phone = self._phone
         if phone.dialog is not None and phone.dialog.yields_to_home:
-            phone.dialog = None  # without a glimpse of the app below
+            phone.dialog = None  # do not show the app below
             phone.faults.forget("dialog")
-        phone.tasks.feed(("home",), phone.tasks.front)  # apps ignore it, but it counts as a touch
+        phone.tasks.feed(("home",), phone.tasks.front)  # ignored by apps, but counts as a touch
         phone.tasks.go_home()
 
     def _go_back(self) -> None:
@@ -175,7 +175,7 @@ class InputHandler:
             tasks.back()
 
     def _feed(self, *event: object) -> None:
-        """Feed the app that is visible, even if another one is about to cover it."""
+        """Feed the visible app, even if another app is about to cover it."""
         phone = self._phone
         if self._display.shown.front is not None:
             phone.tasks.feed(event, self._display.shown.front)
@@ -183,7 +183,7 @@ class InputHandler:
 
 
 def _text(action: str, extras: Mapping[str, str]) -> str:
-    """The text that a broadcast types."""
+    """Return the text that a broadcast types."""
     message = extras.get("msg", "")
     try:
         if action == "ADB_INPUT_TEXT":
@@ -198,7 +198,7 @@ def _text(action: str, extras: Mapping[str, str]) -> str:
 
 
 def key_code(key: str) -> str:
-    """The full name of a key: `KEYCODE_BACK` for `4` or `BACK`."""
+    """Return the full name of a key: `KEYCODE_BACK` for `4` or `BACK`."""
     if key.isascii() and key.isdecimal() and len(key) < 6:
         return f"KEYCODE_{_KEYS.get(int(key), key)}"
     name = key.upper().removeprefix("KEYCODE_")

@@ -1,4 +1,4 @@
-"""Display of a phone: effects become visible together, some time after their cause."""
+"""Display of a phone: all effects of an action become visible together, after a delay."""
 
 import asyncio
 import logging
@@ -17,26 +17,26 @@ from virtual_phone.types import Image
 log = logging.getLogger(__name__)
 
 DISPLAY_ID = 4619827259835644672
-"""Physical id of the display that shows apps; a second one has the next."""
+"""Physical id of the display that shows apps; the second display has the next id."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class VisibleState:
-    """A visible state of the phone: everything that becomes visible together."""
+    """Everything on the phone that becomes visible at the same time."""
 
     front: str | None
     """Package in front; None for the home screen."""
     component: str
-    """`package/activity` in front."""
+    """Component in front, as `package/activity`."""
     focus: str | None
-    """Title of the focused window: a component or a dialog's title; None if none has the focus."""
+    """Title of the focused window: a component or a dialog's title; None if nothing has focus."""
     frame: ScreenFrame
     states: Mapping[str, bytes] = field(default_factory=dict)
     """Published state of every app that is running or has crashed."""
 
 
 class PhoneDisplay:
-    """The screen of one phone, and the files in which its apps publish their states."""
+    """Screen of one phone, and the files in which its apps publish their states."""
 
     def __init__(
         self, phone: DeviceState, effect_delay_ms: tuple[float, float], source: random.Random
@@ -48,10 +48,10 @@ class PhoneDisplay:
         self._last_due_s = 0.0
         self._frame_key: tuple[object, ...] = ()
         self._frame_area: Image | None = None
-        """App image from which the frame was drawn; an app draws a new one when it changes."""
+        """App image in the last frame; a changed app draws a new image."""
         self._changed = Wakeup()
         self.on_show: Callable[[], None] = lambda: None
-        """Called when another state becomes visible."""
+        """Called when a new state becomes visible."""
         self._num_shown = self._num_published = 0
         self.shown = self._now()
 
@@ -62,13 +62,13 @@ class PhoneDisplay:
             self._show(self._now())
             return
         loop = asyncio.get_running_loop()
-        # Effects become visible in the order of their causes, whatever delays were drawn.
+        # Show effects in the order of their causes, regardless of the delays drawn.
         self._last_due_s = max(self._last_due_s, loop.time() + delay_s)
         self._pending.append(self._now())
         loop.call_at(self._last_due_s, self._show_next)
 
     def show_now(self) -> None:
-        """Show the current state now; pending effects are skipped."""
+        """Show the current state now, skipping pending effects."""
         self._pending.clear()
         self._show(self._now())
 
@@ -79,7 +79,7 @@ class PhoneDisplay:
             await asyncio.sleep(max(0.0, self._last_due_s - loop.time()))
 
     async def wait_for_change(self, shown: VisibleState) -> None:
-        """Wait until something else is shown."""
+        """Wait until a state other than `shown` is visible."""
         while self.shown is shown:
             await self._changed.wait()
 
@@ -104,7 +104,7 @@ class PhoneDisplay:
             self._publish(shown, self._num_shown)
 
     def _publish(self, shown: VisibleState, number: int) -> None:
-        if number < self._num_published:  # a later state has been published already
+        if number < self._num_published:  # a later state is already published
             return
         self._num_published = number
         files = self._phone.files
@@ -113,11 +113,11 @@ class PhoneDisplay:
                 files.make_folders(STATE_FOLDER)
             for package, state in shown.states.items():
                 files.write(state_path(package), state)
-        except OSError as error:  # the disk is full, or something else is at that path
+        except OSError as error:  # disk full, or the path is taken
             self._phone.log.add("agentrl", f"state is not published: {error.strerror}", "E")
 
     def _now(self) -> VisibleState:
-        """The current state, redrawn if something has changed."""
+        """Return the current state, redrawing the frame if anything has changed."""
         phone, tasks = self._phone, self._phone.tasks
         published = sorted(tasks.running | tasks.crashed)
         return VisibleState(
@@ -148,7 +148,7 @@ class PhoneDisplay:
         return self._drawn
 
     def _above(self, area: Image | None, time: str) -> Image:
-        """The apps' area with the lock screen or a dialog on top."""
+        """Draw the app area with the lock screen or a dialog on top."""
         phone = self._phone
         width, height = phone.geometry.area
         if phone.power.locked:

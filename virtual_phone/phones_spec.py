@@ -1,4 +1,4 @@
-"""Specification of the virtual phones that a process hosts."""
+"""Specification of the virtual phones hosted by a process."""
 
 import importlib
 import json
@@ -13,9 +13,9 @@ from virtual_phone.apps.app import App
 from virtual_phone.errors import SettingError, did_you_mean
 
 Tempo = Literal["real", "quick"]
-"""Whether gestures take their time, as on a real phone, or none."""
+"""Whether gestures take time, as on a real phone, or are instant."""
 EFFECT_DELAY_MS: Mapping[Tempo, tuple[float, float]] = {"real": (50, 300), "quick": (0, 0)}
-"""Shortest and longest delay between a touch and its visible effect."""
+"""Range of delays between a touch and its visible effect, by tempo."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -23,21 +23,21 @@ class AppSpec:
     """An app to install."""
 
     app: str
-    """`module:Class`."""
+    """`module:Class` or `path/file.py:Class`."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Keyword arguments of its constructor."""
+    """Keyword arguments for the constructor."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PhonesSpec:
-    """The phones of one process; passed to it as JSON."""
+    """Phones of one process; passed to the process as JSON."""
 
     num_phones: int
     apps: tuple[AppSpec, ...] = ()
     size: tuple[int, int] = (720, 1280)
     tempo: Tempo = "real"
     effect_delay_ms: tuple[float, float] | None = None
-    """Range of effect delays; None for the default of the tempo."""
+    """Range of effect delays; None uses the tempo's default."""
     seed: int = 0
     faults: Mapping[str, Any] = field(default_factory=dict)
     """A fault plan for `virtual_phone.faults.fault_plan.read`."""
@@ -46,16 +46,16 @@ class PhonesSpec:
     keys: tuple[str, ...] | None = None
     """Public keys that the phones trust; None trusts every key."""
     ports: tuple[int, ...] = ()
-    """Ports to listen on, one per phone; free ones if there are none."""
+    """Ports to listen on, one per phone; if empty, free ports are chosen."""
     adb_server: tuple[str, int] | None = None
-    """Host and port of the adb server that forgets the phones when they end."""
+    """Host and port of the adb server to remove the phones from when they end."""
     parent: int | None = None
-    """Process id of the parent that the phones end with; None to outlive it."""
+    """Process id of the parent; the phones end with it. None lets them outlive it."""
     path: tuple[str, ...] = ()
     """The parent's `sys.path`."""
 
     def to_json(self) -> str:
-        """Return one line of JSON."""
+        """Serialize to one line of JSON."""
         return json.dumps(asdict(self))
 
     @staticmethod
@@ -73,13 +73,13 @@ def make_apps(specs: Sequence[AppSpec], load: Callable[[str], Any] | None = None
 
     Args:
         specs: the apps.
-        load: returns the class that a reference names; None for `load_class`.
+        load: returns the class for a reference; None uses `load_class`.
     """
     return [_make_app(spec, (load or load_class)(spec.app)) for spec in specs]
 
 
 def load_class(reference: str) -> Any:
-    """Import the class that `module:Class` or `path/file.py:Class` names."""
+    """Import the class named by `module:Class` or `path/file.py:Class`."""
     module, _, name = reference.rpartition(":")
     if not module or not name:
         raise SettingError(f"{reference!r} must have the form module:Class or path/file.py:Class")
@@ -119,7 +119,7 @@ def _make_app(spec: AppSpec, cls: Any) -> App:
 
 
 def _describe(error: BaseException) -> str:
-    """Type, message and place of an error: `ValueError: too small (game.py:12)`."""
+    """Format type, message and location of an error: `ValueError: too small (game.py:12)`."""
     place = "".join(
         f" ({Path(frame.filename).name}:{frame.lineno})"
         for frame in traceback.extract_tb(error.__traceback__)[-1:]

@@ -7,7 +7,7 @@ __all__ = ["SRGB", "frame", "pixels", "png", "raw"]
 
 
 def raw(phone: VirtualPhone, known: str = "") -> bytes | memoryview | None:
-    """Output of `screencap`: a 16-byte header and RGBA pixels; None if the capture fails."""
+    """Return the output of `screencap` (16-byte header, RGBA pixels); None if the capture fails."""
     image = _secured(phone)
     fault = phone.faults.get("capture")
     if fault == "empty":
@@ -25,13 +25,13 @@ def raw(phone: VirtualPhone, known: str = "") -> bytes | memoryview | None:
 
 
 def pixels(phone: VirtualPhone) -> bytes | memoryview | None:
-    """The pixels without the header, as in the framebuffer."""
+    """Return the pixels without the header, as in the framebuffer."""
     written = raw(phone)
     return None if written is None else written[HEADER_BYTES:]
 
 
 def png(phone: VirtualPhone) -> bytes | None:
-    """Output of `screencap -p`; None if the capture fails."""
+    """Return the output of `screencap -p`; None if the capture fails."""
     fault = phone.faults.get("capture")
     if fault == "empty":
         return None
@@ -42,12 +42,12 @@ def png(phone: VirtualPhone) -> bytes | None:
 
 
 def frame(phone: VirtualPhone) -> ScreenFrame:
-    """The frame that a video shows."""
+    """Return the frame to show in a video."""
     image = _secured(phone)
     return black(*image.size) if phone.faults.get("capture") == "black" else image
 
 
 def _secured(phone: VirtualPhone) -> ScreenFrame:
-    """The current frame, blacked out below the status bar if the window forbids captures."""
+    """Return the frame, blacked out below the status bar if the window forbids captures."""
     image = phone.captured.frame
     return secure(image) if phone.faults.get("capture") == "secure" else image

@@ -1,7 +1,7 @@
 """Snapshots: the complete state of a phone as JSON, restored on the same phone or another.
 
-An app is a pure state machine, so its launch arguments and the inputs since then are its state.
-Not included is what distinguishes one phone from another: serial number, ADB keys, delays, faults
+An app is a pure state machine, so its launch arguments and subsequent inputs are its state.
+Excluded is everything that makes a phone unique: serial number, ADB keys, delays, faults
 and screen size. To copy a phone's state over adb:
 
     adb -s ONE shell cmd agentrl dump | adb -s OTHER shell cmd agentrl load
@@ -37,7 +37,7 @@ _EVENTS: dict[str, tuple[type, ...]] = {
 
 
 def take(phone: DeviceState) -> dict[str, Any]:
-    """The state of a phone, as JSON-compatible values."""
+    """Return the state of a phone as JSON-compatible values."""
     tasks, dialog = phone.tasks, phone.dialog
     return {
         "version": VERSION,
@@ -69,7 +69,7 @@ def take(phone: DeviceState) -> dict[str, Any]:
 
 
 def restore(phone: DeviceState, state: object) -> None:
-    """Restore a state from `take`, and show it at once; an invalid one changes nothing."""
+    """Restore and show a state from `take`; an invalid state changes nothing and raises."""
     before = take(phone)
     try:
         _apply(phone, state)
@@ -93,7 +93,7 @@ def _encoded(content: bytes | None) -> str | None:
 
 
 def _apply(phone: DeviceState, state: Any) -> None:
-    """Restore part by part; an invalid snapshot raises on the way."""
+    """Restore part by part; an invalid snapshot raises midway."""
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise ValueError(f"it must be a mapping with version: {VERSION}")
     tasks = phone.tasks
@@ -148,7 +148,7 @@ def _apply_app(installed: InstalledApp, state: Mapping[str, Any] | None) -> None
 
 
 def _event(stored: list[Any]) -> tuple[Any, ...]:
-    """One recorded input, validated."""
+    """Validate a recorded input."""
     name, *values = stored
     kinds = _EVENTS[name]
     if len(values) != len(kinds):

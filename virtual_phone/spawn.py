@@ -1,4 +1,4 @@
-"""Starts virtual phones in another process."""
+"""Start virtual phones in a separate process."""
 
 import json
 import logging
@@ -21,22 +21,22 @@ from virtual_phone.phones_spec import EFFECT_DELAY_MS, AppSpec, PhonesSpec, Temp
 AppLike = str | tuple[str, Mapping[str, Any]] | AppSpec
 """`module:Class`, optionally with keyword arguments for its constructor."""
 FaultsLike = FaultPlan | Mapping[str, Any] | str | Path
-"""A fault plan, the values of its file, or the path of the file."""
+"""A fault plan, the values of a plan file, or the path of such a file."""
 
 _SIDES = (64, 4096)
-"""Range of a screen's sides in pixels: the status bar needs a minimum of space."""
+"""Range of screen side lengths in pixels; the status bar needs some space."""
 _MAX_PHONES = 1000
-"""Most phones in one process."""
+"""Maximum number of phones in one process."""
 _MAX_RESTARTS = 3
-"""Times that phones are started again after their process ended."""
+"""How many times phones are restarted after their process has ended."""
 
 log = logging.getLogger(__name__)
 
 
 class VirtualPhones:
-    """Virtual phones running in their own process; closing them ends it.
+    """Virtual phones running in a separate process, which `close` ends.
 
-    They also end with this process, whatever ends it.
+    The phones also end when this process ends for any reason.
     """
 
     def __init__(
@@ -52,22 +52,22 @@ class VirtualPhones:
 
     @property
     def pid(self) -> int:
-        """Id of their process."""
+        """Id of the phones' process."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process is running."""
+        """Whether the phones' process is running."""
         return self._process.poll() is None
 
     def revive(self, deadline_s: float = 30.0) -> bool:
-        """Start the phones again, as new ones at the same ports, if their process has ended.
+        """If the phones' process has ended, start new phones on the same ports.
 
         Returns:
-            False once they have ended too often.
+            False once the process has ended too often.
         """
         with self._restarting:
-            # Another thread may have started them while this one waited for the lock.
+            # Another thread may have restarted the phones while this one waited for the lock.
             if self.alive or self._is_closed:
                 return True
             code = self._process.returncode
@@ -122,22 +122,22 @@ def spawn(
         num_phones: number of phones, all in one process.
         apps: apps to install on each phone.
         size: width and height of the screens, in pixels.
-        tempo: `real`, where gestures take their time, or `quick`, where they take none.
-        effect_delay_ms: shortest and longest delay of the visible effect of a touch; None for that
-            of the tempo, 50 to 300 ms or none.
+        tempo: `real`, where gestures take time, or `quick`, where they are instant.
+        effect_delay_ms: shortest and longest delay before a touch has a visible effect; None uses
+            the tempo's default, 50 to 300 ms for `real` and 0 for `quick`.
         seed: seed of the clocks and delays.
         faults: what goes wrong and when (`virtual_phone.faults.fault_plan`).
         auth: whether the phones require ADB authentication.
         keys: public keys that the phones trust. None accepts every key, as if a user pressed
             Allow; with a list, other keys are rejected.
-        adb_server: host and port of the adb server that they are removed from when they end, also
-            if it is because this process was killed.
+        adb_server: host and port of the adb server to remove the phones from when they end, even
+            if this process is killed.
         deadline_s: time for all phones to be ready.
 
     Raises:
         SettingError: an app does not exist, the fault plan is invalid, or a value is out of range.
         StartTimeout: the phones were not ready in time.
-        StartError: their process ended during the start.
+        StartError: the phones' process ended during the start.
     """
     _check_values(num_phones, size, tempo, effect_delay_ms)
     spec = PhonesSpec(
@@ -183,7 +183,7 @@ def _start_process(
         [sys.executable, "-m", "virtual_phone.host_process", spec.to_json()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C must reach only us: we stop the phones cleanly
+        start_new_session=True,  # Ctrl-C must not reach the phones: this process stops them
         env={**os.environ, "PYTHONPATH": os.pathsep.join(spec.path)},
     )
     try:

@@ -1,7 +1,7 @@
-"""Types of all parts of the phone."""
+"""Types shared by all parts of the phone."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
-"""One image, uint8[H, W, 3], RGB."""
+"""RGB image, uint8[H, W, 3]."""

@@ -40,12 +40,12 @@ class VirtualPhone(DeviceState):
         Args:
             apps: installed apps.
             size: width and height of the screen, in pixels.
-            tempo: whether gestures take their time (`real`) or none (`quick`).
+            tempo: whether gestures take time (`real`) or are instant (`quick`).
             effect_delay_ms: shortest and longest delay between a touch and its visible effect;
-                (0, 0) shows the effect before the command ends. None for that of the tempo.
-            seed: seed of its clock; the same seed and the same touches give the same frames.
-            number: index of this phone among others of that seed, which differ only in their
-                delays and faults.
+                (0, 0) shows the effect before the command ends. None uses the tempo's default.
+            seed: seed of the clock; the same seed and the same touches give the same frames.
+            number: index of this phone among the phones with the same seed, which differ only in
+                their delays and faults.
             serialno: value of `ro.serialno`.
         """
         super().__init__(
@@ -68,23 +68,23 @@ class VirtualPhone(DeviceState):
         self.on_power: Callable[[str, float], None] = lambda what, seconds: None
         """Called with `offline` or `reboot` and a duration in seconds; the server acts on it."""
         self.stale: VisibleState | None = None
-        """State that captures still see, if the `capture` fault is `stale`."""
+        """State shown in captures while the `capture` fault is `stale`."""
         self.sent_frame: ScreenFrame | None = None
-        """The frame that was last sent to a client that asks for changes."""
+        """Last frame sent to a client that requests changes only."""
         self._jobs: set[asyncio.Task[None]] = set()
 
     @property
     def shown(self) -> VisibleState:
-        """State that is visible now."""
+        """Currently visible state."""
         return self.display.shown
 
     @property
     def captured(self) -> VisibleState:
-        """State that a capture sees: the visible one, or the one at which captures went stale."""
+        """State shown in captures: the visible state, or the state at which captures went stale."""
         return self.shown if self.stale is None else self.stale
 
     def in_background(self, job: Coroutine[None, None, None]) -> None:
-        """Run a coroutine in the background of the phone."""
+        """Run a coroutine in the background until it ends or the phone reboots."""
         task = asyncio.get_running_loop().create_task(job)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
@@ -107,13 +107,13 @@ class VirtualPhone(DeviceState):
 
     def _on_change(self) -> None:
         if self.faults.get("front").partition("/")[0] != self.tasks.front:
-            self.faults.forget("front")  # the user has left it
+            self.faults.forget("front")  # the user has left the app
         self.display.show_later()
 
     def _apply_fault(self, name: str, old: str, value: str) -> None:
-        """Apply the immediate effect of a fault that has been set, or cleared by an empty value.
+        """Apply the immediate effect of setting a fault, or of clearing it with an empty value.
 
-        The other faults are read where they take effect: in services, captures and `input`.
+        Other faults are read where they take effect: in services, captures and `input`.
         """
         if name == "front":
             self._apply_front(old, value)
@@ -148,9 +148,9 @@ class VirtualPhone(DeviceState):
 
 
 class Ticker:
-    """Advances time in the app in front, if the app asks for ticks.
+    """Advances time in the app in front if the app requests ticks.
 
-    As on a real phone, time stops while an app is covered by a dialog or not in front, and while
+    As on a real phone, time stops while the app is covered by a dialog or not in front, and while
     the phone sleeps.
     """
 
@@ -159,19 +159,19 @@ class Ticker:
         self._is_running = False
 
     def wake(self) -> None:
-        """Start ticking if the app now shown asks for it."""
+        """Start ticking if the app now shown requests ticks."""
         if not self._is_running and self._tick_ms():
             self._is_running = True
             self._phone.in_background(self._run())
 
     async def _run(self) -> None:
-        """Send whole ticks, including overdue ones: a phone that was busy catches up."""
+        """Send whole ticks; a phone that was busy catches up on overdue ticks."""
         loop = asyncio.get_running_loop()
         last_tick_s = loop.time()
         try:
             while tick_ms := self._tick_ms():
                 await asyncio.sleep(tick_ms / 1000)
-                # The rest of a tick counts for the next one, so that the clock does not drift.
+                # Carry the remainder over to the next tick, so that the clock does not drift.
                 ticks = int((loop.time() - last_tick_s) * 1000 / tick_ms)
                 last_tick_s += ticks * tick_ms / 1000
                 if ticks and self._tick_ms():
@@ -181,11 +181,11 @@ class Ticker:
 
     def _pass(self, ms: int) -> None:
         tasks, front = self._phone.tasks, self._phone.tasks.front
-        if tasks.feed(("tick", ms), front) or tasks.front != front:  # it may have crashed
+        if tasks.feed(("tick", ms), front) or tasks.front != front:  # the app may have crashed
             self._phone.display.show_later()
 
     def _tick_ms(self) -> int:
-        """The tick interval of the app in front; 0 if it is not ticking."""
+        """Return the tick interval of the app in front; 0 if it is not ticking."""
         phone, tasks = self._phone, self._phone.tasks
         installed = tasks.installed
         if installed is None or phone.is_hidden or phone.dialog is not None:

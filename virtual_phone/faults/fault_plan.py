@@ -1,14 +1,14 @@
-"""Fault plans: YAML files that say which faults each phone has, permanently or on a schedule.
+"""Fault plans: YAML files that list each phone's faults, permanent or scheduled.
 
 ::
 
-    seed: 7                       # of all random draws
+    seed: 7                       # for all random draws
     all:                          # every phone
       always: {latency_ms: "lognormal:20:0.6", drop: 0.002}
       schedule:
         - {at_s: 30, every_s: 120, for_s: 5, fault: capture, value: black}
         - {at_s: 10-60, every_s: 90, fault: dialog, value: anr, probability: 0.5}
-    phones:                       # in addition, faults of single phones, numbered from 0
+    phones:                       # additional faults of single phones, numbered from 0
       3:
         schedule:
           - {at_s: 60, fault: offline_s, value: 5}
@@ -31,23 +31,23 @@ _MIN_INTERVAL_S = 0.1
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ScheduledFault:
-    """A scheduled fault, which may repeat."""
+    """A scheduled fault, possibly repeating."""
 
     fault: str
     value: str
     at_s: str = "0"
     """First occurrence, in seconds since the phone started: a number or a distribution."""
     every_s: str | None = None
-    """Seconds from one occurrence to the next; None for a single occurrence."""
+    """Seconds between occurrences; None for a single occurrence."""
     for_s: str | None = None
-    """Duration in seconds; None lasts until something else ends it."""
+    """Duration in seconds; with None, the fault lasts until something else ends it."""
     probability: float = 1.0
     """Probability of each occurrence."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PhoneFaults:
-    """The faults of one phone."""
+    """Permanent and scheduled faults of one phone."""
 
     always: Mapping[str, str] = field(default_factory=dict)
     schedule: tuple[ScheduledFault, ...] = ()
@@ -55,21 +55,21 @@ class PhoneFaults:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class FaultPlan:
-    """The faults of all phones of a process."""
+    """Faults of all phones of a process."""
 
     seed: int = 0
     all: PhoneFaults = field(default_factory=PhoneFaults)
     phones: Mapping[int, PhoneFaults] = field(default_factory=dict)
 
     def for_phone(self, number: int) -> PhoneFaults:
-        """The faults of one phone, including those of all phones."""
+        """Return the faults of one phone, including the faults of all phones."""
         own = self.phones.get(number, PhoneFaults())
         return PhoneFaults(
             always={**self.all.always, **own.always}, schedule=self.all.schedule + own.schedule
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for `read`."""
+        """Return plain values that `read` accepts."""
         return asdict(self)
 
 
@@ -79,7 +79,7 @@ def load(path: str | Path) -> FaultPlan:
     Raises:
         SettingError: the file cannot be read or is not a valid plan; the message names the key.
     """
-    import yaml  # only here: each phone's process imports this module
+    import yaml  # not at the top: each phone process imports this module
 
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -156,7 +156,7 @@ def _event(key: str, values: object) -> ScheduledFault:
 
 
 def _value(key: str, name: str, value: object) -> str:
-    """The validated value of a fault, as text."""
+    """Validate the value of a fault and return it as text."""
     text = "" if value is None else str(value)
     try:
         if not text:
@@ -168,7 +168,7 @@ def _value(key: str, name: str, value: object) -> str:
 
 
 def _when(key: str, value: object) -> str | None:
-    """A validated number of seconds or distribution, as text."""
+    """Validate a number of seconds or a distribution and return it as text."""
     if value is None:
         return None
     try:
@@ -179,7 +179,7 @@ def _when(key: str, value: object) -> str | None:
 
 
 def _mapping(key: str, values: object, names: tuple[str, ...] | None) -> Mapping[Any, Any]:
-    """A mapping with known keys only; None allows any key."""
+    """Check that `values` is a mapping with known keys only; `names=None` allows any key."""
     if not isinstance(values, Mapping):
         raise SettingError(f"{key} must be a mapping, not {values!r}")
     for name in values:
@@ -204,7 +204,7 @@ class FaultSchedule:
             self._wait(index, event, event.at_s)
 
     def set_permanent(self) -> None:
-        """Set the permanent faults, also after a reboot, which clears them."""
+        """Set the permanent faults. Call this again after a reboot, which clears them."""
         for name, value in self._plan.always.items():
             self._faults.set(name, value)
 
@@ -221,17 +221,17 @@ class FaultSchedule:
     def _begin(self, index: int, event: ScheduledFault) -> None:
         if event.every_s is not None:
             self._wait(index, event, event.every_s)
-        # Drawn for every occurrence, so that a run can be repeated.
+        # Draw for every occurrence, so that runs are reproducible.
         if self._random.random() >= event.probability:
             return
         self._faults.set(event.fault, event.value)
         if event.for_s is not None:
-            key = -1 - index  # next to the timer of its next occurrence
+            key = -1 - index  # distinct from the timer of the next occurrence
             delay_s = self._draw(event.for_s)
             self._timers[key] = self._loop.call_later(delay_s, self._finish_occurrence, event)
 
     def _finish_occurrence(self, event: ScheduledFault) -> None:
-        """End an occurrence, and restore the permanent value of the fault."""
+        """End an occurrence and restore the permanent value of the fault."""
         if self._faults.get(event.fault) == event.value:
             self._faults.set(event.fault, self._plan.always.get(event.fault, ""))
 

@@ -5,17 +5,17 @@
     latency_ms      delay of every command: NUMBER, LOW-HIGH or lognormal:MEDIAN:SIGMA
     drop            probability that opening a service breaks the connection
     hang            probability that a command never answers
-    offline_s       unreachable for this time, then back on the same port; happens once
-    reboot          unreachable for this time and all apps are stopped; happens once
+    offline_s       unreachable for this many seconds, then back on the same port; happens once
+    reboot          unreachable for this many seconds, with all apps stopped; happens once
     capture         truncated, black, header, empty, secure or stale
-    front           a package that comes to the front; BACK, HOME and `am start` leave it
+    front           package to bring to the front; BACK, HOME and `am start` leave it
     dialog          anr, crash, call, permission, install or update: covers the app until a button
                     is pressed
-    second_display  the window that has the focus on a second, dark display
+    second_display  the focused window of a second, dark display
     user            number of the user in front; installed apps belong to that user alone
-    rotation        0 to 3: how the phone is held
-    input           lost: touches are accepted and ignored; or the window that takes them
-    focus           the focused window in `dumpsys window`, or null, whatever is shown
+    rotation        0 to 3: orientation in which the phone is held
+    input           lost: touches are accepted but ignored; or the window that takes them
+    focus           focused window that `dumpsys window` reports, or null, whatever is shown
     slow_start_s    extra duration of `am start`
     publish_late_s  delay between an app's visible and its published state
     storage_mb      remaining space for files
@@ -46,13 +46,13 @@ Check = Callable[[str], object]
 class Distribution:
     """`5` is constant, `5-20` uniform, `lognormal:40:0.5` log-normal with median 40 and sigma 0.5.
 
-    `inf` stands for never.
+    `inf` means never.
     """
 
     low: float
     high: float
     sigma: float | None = None
-    """Standard deviation of the logarithm of a log-normal distribution with median `low`."""
+    """Sigma of a log-normal distribution with median `low`; None for other distributions."""
 
     @staticmethod
     def parse(text: str) -> "Distribution":
@@ -122,7 +122,7 @@ CHECKS: dict[str, Check] = {
     "publish_late_s": Distribution.parse,
     "storage_mb": Distribution.parse,
 }
-"""Each raises ValueError for a value that the fault does not accept."""
+"""Checks by fault name; each raises ValueError for a value the fault does not accept."""
 
 
 def check(name: str, value: str) -> None:
@@ -141,19 +141,19 @@ def check(name: str, value: str) -> None:
 
 
 def name_of(property: str) -> str | None:
-    """The name of the fault that a property sets; None for other properties."""
+    """Return the name of the fault a property sets; None for other properties."""
     return property.removeprefix(PREFIX) if property.startswith(PREFIX) else None
 
 
 class Faults:
-    """The active faults of one phone."""
+    """Active faults of one phone."""
 
     def __init__(self, source: random.Random, on_change: Callable[[str, str, str], None]) -> None:
         self.slow_services = False
-        """Whether services have to be delayed, dropped or hung."""
+        """Whether to delay, drop or hang services."""
         self._values: dict[str, str] = {}
         self._source = source
-        # Called with the name, the old and the new value; an empty one stands for no fault.
+        # Called with the name, the old value and the new value; an empty value means no fault.
         self._on_change = on_change
 
     def set(self, name: str, value: str) -> None:
@@ -177,19 +177,19 @@ class Faults:
             self.set(name, "")
 
     def get(self, name: str) -> str:
-        """The value of a fault; empty if it is not set."""
+        """Return the value of a fault, or '' if it is not set."""
         return self._values.get(name, "")
 
     def draw(self, name: str) -> float:
-        """A number drawn from the distribution of a fault; 0 if it is not set."""
+        """Draw from the distribution of a fault; return 0 if the fault is not set."""
         value = self._values.get(name)
         return 0.0 if value is None else Distribution.parse(value).draw(self._source)
 
     def occurs(self, name: str) -> bool:
-        """Whether a fault with a probability occurs now."""
+        """Draw whether a fault that has a probability occurs now."""
         value = self._values.get(name)
         return value is not None and self._source.random() < float(value)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Names and values of the active faults."""
+        """Iterate over the names and values of the active faults."""
         return iter(sorted(self._values.items()))

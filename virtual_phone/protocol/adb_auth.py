@@ -1,6 +1,6 @@
 """ADB authentication: which computers a phone accepts.
 
-A computer signs a random token with its RSA key; a phone that does not know the key asks its
+The computer signs a random token with its RSA key. If the phone does not know the key, it asks its
 user. Public keys use Android's own format:
 https://android.googlesource.com/platform/system/core/+/HEAD/libcrypto_utils/android_pubkey.cpp
 """
@@ -16,21 +16,21 @@ from virtual_phone.system.file_system import KEYS_FILE, FileSystem
 _TOKEN_BYTES = 20
 _KEY_BYTES = 256
 _PUBLIC_KEY = struct.Struct(f"<II{_KEY_BYTES}s{_KEY_BYTES}sI")
-"""Length in words, an inverse, modulus and R^2 (both little-endian), exponent."""
+"""Length in words, an inverse, modulus and R^2 (little-endian), exponent."""
 _MAX_KEY_LENGTH = 4096
 # RSASSA-PKCS1-v1_5: the token takes the place of the SHA-1 digest (RFC 8017, section 9.2).
 _DIGEST_INFO = bytes.fromhex("3021300906052b0e03021a05000414")
 
 
 class TrustedKeys:
-    """The public keys that a phone trusts, stored in a file on it as on any phone."""
+    """Public keys that a phone trusts, stored in a file on the phone as on any Android."""
 
     def __init__(self, files: FileSystem, known: Sequence[str] | None = None) -> None:
         """Write the trusted keys to the phone.
 
         Args:
             files: the phone's file system.
-            known: public keys, as in `~/.android/adbkey.pub`. None starts with no keys and
+            known: public keys, as in `~/.android/adbkey.pub`. None starts without keys and
                 accepts new ones, as if a user pressed Allow. With a list, new keys are rejected.
         """
         self._files = files
@@ -39,7 +39,7 @@ class TrustedKeys:
         files.write(KEYS_FILE, "".join(f"{key.strip()}\n" for key in known or ()).encode())
 
     def accept_new(self, key: str) -> bool:
-        """Whether the phone's user accepts an unknown key; an accepted key is stored."""
+        """Store an unknown key if the phone's user accepts it; return whether it was accepted."""
         if self._accepts_new_keys and _numbers(key) is not None:
             known = self._files.read(KEYS_FILE) + f"{key}\n".encode()
             self._files.write(KEYS_FILE, known[-16 * _MAX_KEY_LENGTH :])
@@ -47,7 +47,7 @@ class TrustedKeys:
         return False
 
     def verify_signature(self, token: bytes, signature: bytes) -> bool:
-        """Whether the token was signed with the private half of a trusted key."""
+        """Return whether the token was signed with the private half of a trusted key."""
         if self._files.find(KEYS_FILE) is None:
             return False
         lines = self._files.read(KEYS_FILE).decode("utf-8", "replace").splitlines()
@@ -68,15 +68,15 @@ class AdbAuthenticator:
         self._token = b""
 
     def challenge(self) -> bytes:
-        """A new token for the client to sign."""
+        """Create a token for the client to sign."""
         self._token = secrets.token_bytes(_TOKEN_BYTES)
         return self._token
 
     def reply(self, kind: int, payload: bytes) -> bytes | None:
-        """Check the client's answer to the last token.
+        """Check the client's reply to the last token.
 
         Returns:
-            None: accepted; non-empty bytes: the next token; empty: no answer, the client waits.
+            None if the client is accepted; otherwise the next token, or b"" to keep it waiting.
         """
         if kind == AUTH_SIGNATURE:
             known = self._keys.verify_signature(self._token, payload)
@@ -88,13 +88,13 @@ class AdbAuthenticator:
 
 
 def _numbers(key: str) -> tuple[int, int] | None:
-    """Modulus and exponent of a public key such as `QAAAA... user@host`; None if it is invalid."""
+    """Parse modulus and exponent of a public key such as `QAAAA... user@host`; None if invalid."""
     try:
         raw = base64.b64decode(key.split()[0] if key.split() else "", validate=True)
         words, _, modulus, _, exponent = _PUBLIC_KEY.unpack(raw)
     except (ValueError, struct.error):
         return None
     number = int.from_bytes(modulus, "little")
-    # ADB generates no others: a larger exponent could stall the phone, an even modulus is invalid.
+    # ADB generates only such keys; a larger exponent could stall the phone, even moduli are invalid
     usable = words * 4 == _KEY_BYTES and exponent in (3, 65537) and number % 2
     return (number, exponent) if usable else None

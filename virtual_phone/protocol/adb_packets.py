@@ -20,10 +20,10 @@ CLSE = 0x45534C43
 WRTE = 0x45545257
 
 AUTH_TOKEN, AUTH_SIGNATURE, AUTH_PUBLIC_KEY = 1, 2, 3
-"""The kinds of AUTH, its first argument."""
+"""Kinds of AUTH packets: their first argument."""
 
 VERSION = 0x01000001
-"""Since this version, checksums are zero and are not verified."""
+"""Since this version, checksums are zero and not verified."""
 OLDEST_VERSION = 0x01000000
 MAX_PAYLOAD = 0x100000
 HEADER = struct.Struct("<6I")
@@ -32,12 +32,12 @@ _COMMANDS = frozenset((CNXN, AUTH, OPEN, OKAY, CLSE, WRTE))
 
 
 class ProtocolError(Exception):
-    """The bytes received are not ADB; the connection is unusable from here on."""
+    """Received bytes are not ADB; the connection is no longer usable."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Packet:
-    """One packet."""
+    """An ADB packet."""
 
     command: int
     arg0: int
@@ -46,29 +46,29 @@ class Packet:
 
 
 def header(command: int, arg0: int, arg1: int, length: int, checksum: int = 0) -> bytes:
-    """The 24-byte header of a payload of `length` bytes."""
+    """Encode the 24-byte header of a payload of `length` bytes."""
     return HEADER.pack(command, arg0, arg1, length, checksum, command ^ 0xFFFFFFFF)
 
 
 def checksum(*payload: Buffer) -> int:
-    """The sum of all bytes, which peers older than `VERSION` verify."""
+    """Return the sum of all bytes, which peers older than `VERSION` verify."""
     return sum(int(np.frombuffer(p, np.uint8).sum(dtype=np.uint32)) for p in payload) & 0xFFFFFFFF
 
 
 def encode(packet: Packet) -> bytes:
-    """A packet as bytes."""
+    """Encode a packet as bytes."""
     return header(packet.command, packet.arg0, packet.arg1, len(packet.payload)) + packet.payload
 
 
 class PacketParser:
-    """Incremental parser: turns chunks of bytes into packets."""
+    """Incremental parser that turns chunks of bytes into packets."""
 
     def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
         self._max_payload = max_payload
         self._buffer = bytearray()
 
     def feed(self, data: bytes | memoryview) -> Iterator[Packet]:
-        """Add bytes to the buffer and yield the packets that are complete."""
+        """Add bytes to the buffer and yield the packets completed so far."""
         self._buffer += data
         while len(self._buffer) >= HEADER.size:
             command, arg0, arg1, length, _, magic = HEADER.unpack_from(self._buffer)

@@ -1,4 +1,4 @@
-"""The services that a client can open on a phone, in a table: one function per service."""
+"""Table of the services that a client can open on a phone, with a function per service."""
 
 import asyncio
 import math
@@ -14,28 +14,28 @@ from virtual_phone.virtual_phone import QUICK_REBOOT_S, VirtualPhone
 
 Job = Coroutine[None, None, None]
 Service = Callable[[VirtualPhone, Stream, Sequence[str], str], Job | None]
-"""Takes the options after the service's name and what follows the colon; None refuses."""
+"""Receives the options after the service name and the text after the colon; None refuses."""
 
 FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir"
-"""Without `abb` and `abb_exec`, with which adb installs by another protocol, and without
-`delayed_ack`, with which a client would not wait for acknowledgments."""
+"""Excludes `abb` and `abb_exec`, which would make adb install apps over another protocol, and
+`delayed_ack`, which would let clients send without waiting for acknowledgments."""
 
 _BANNER_PROPERTIES = ("ro.product.name", "ro.product.model", "ro.product.device")
 _CONTROL_COMMANDS = ("setprop debug.agentrl.", "cmd agentrl ")
-"""Commands that control the virtual phone itself are never affected by faults."""
+"""Commands that control the virtual phone itself and are never affected by faults."""
 _FRAMEBUFFER = struct.Struct("<14I")
 _ANDROID_14 = 2
 _EXEC_OUTLIVES_S = 10.0
 
 
 def banner(phone: VirtualPhone) -> str:
-    """The phone's description of itself, sent in the handshake."""
+    """Return the phone's self-description for the handshake."""
     named = (f"{key}={phone.properties[key]};" for key in _BANNER_PROPERTIES)
     return f"device::{''.join(named)}features={FEATURES}"
 
 
 def open_service(phone: VirtualPhone, stream: Stream, name: str) -> Job | None:
-    """The coroutine that serves `name`, or None if there is no such service."""
+    """Return the coroutine that serves `name`, or None if the service does not exist."""
     kind, _, rest = name.partition(":")
     service, *options = kind.split(",")
     serve = SERVICES.get(service)
@@ -50,7 +50,7 @@ def open_service(phone: VirtualPhone, stream: Stream, name: str) -> Job | None:
 async def _serve_with_faults(
     phone: VirtualPhone, stream: Stream, serve: Service, options: Sequence[str], rest: str
 ) -> None:
-    """Serve after the faults that affect services have been applied."""
+    """Serve after applying the faults that affect services."""
     faults = phone.faults
     if faults.occurs("drop"):
         stream.connection.close()
@@ -70,7 +70,7 @@ def _shell(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: st
 
 
 def _exec(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str) -> Job:
-    # `adb exec-in` closes when it has sent everything.
+    # `adb exec-in` closes the stream once it has sent everything.
     stream.outlives_client_s = _EXEC_OUTLIVES_S
     return shell_protocols.serve_v1(phone, stream, rest, is_raw=True)
 
@@ -78,12 +78,12 @@ def _exec(phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
 async def _reverse(
     phone: VirtualPhone, stream: Stream, options: Sequence[str], request: str
 ) -> None:
-    """`adb reverse`: ports of the phone that lead to the computer.
+    """`adb reverse`: forward ports of the phone to the computer.
 
     A request is `forward:[norebind:]a;b`, `killforward:a`, `killforward-all` or `list-forward`. The
-    stream acknowledges the opening of the service; what is written here is the second answer:
-    `OKAY`, or `FAIL` and a reason. As in adbd, all connections share these ports: a phone that is
-    connected twice has one list, and the last connection to reverse a port gets it.
+    stream has already acknowledged the opening of the service; this function writes the second
+    reply: `OKAY`, or `FAIL` and a reason. As in adbd, all connections share these ports: a phone
+    that is connected twice has a single list, and the last connection to reverse a port gets it.
     """
     network = phone.network
     verb, _, rest = request.partition(":")
@@ -106,7 +106,7 @@ async def _reverse(
 
 
 def _forward(network: PhoneNetwork, connection: StreamConnection, rest: str) -> str:
-    """Start listening; returns the chosen port if any port would do."""
+    """Start listening; return the chosen port if the request was for any port, else ''."""
     no_rebind = rest.startswith("norebind:")
     here, semicolon, goal = rest.removeprefix("norebind:").partition(";")
     if not (here and semicolon and goal):
@@ -125,7 +125,7 @@ def _forward(network: PhoneNetwork, connection: StreamConnection, rest: str) -> 
 
 
 def _kill(network: PhoneNetwork, here: str | None) -> None:
-    """Stop listening at one address, or at all of them."""
+    """Stop listening at one address, or at all addresses if None."""
     known = [address for address, _ in network.reversed() if here in (None, address)]
     if here is not None and not known:
         raise OSError(2, f"listener '{here[:100]}' not found")
@@ -143,7 +143,7 @@ async def _framebuffer(
 ) -> None:
     frame = phone.captured.frame
     width, height = frame.size
-    colors = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green, alpha
+    colors = (0, 8, 16, 8, 8, 8, 24, 8)  # offset and length of red, blue, green and alpha
     head = (_ANDROID_14, 32, screen_capture.SRGB, len(frame.pixels), width, height, *colors)
     image = screen_capture.pixels(phone)
     if image is not None:
@@ -152,7 +152,7 @@ async def _framebuffer(
 
 
 def _socket(kind: str) -> Service:
-    """A connection from the computer to a socket on the phone."""
+    """Create a service that connects the computer to a socket on the phone."""
 
     def service(
         phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
@@ -169,7 +169,7 @@ def _socket(kind: str) -> Service:
 def _message(
     text: str, then: Callable[[VirtualPhone, str], None] = lambda phone, rest: None
 ) -> Service:
-    """A service that replies with one sentence; {} stands for what follows the colon."""
+    """Create a service that replies with a message; {} stands for the text after the colon."""
 
     async def service(
         phone: VirtualPhone, stream: Stream, options: Sequence[str], rest: str
@@ -181,7 +181,7 @@ def _message(
 
 
 def _to_tcp(phone: VirtualPhone, rest: str) -> None:
-    # The phone always listens on TCP; the property holds the port that a real one would use.
+    # The phone always listens on TCP; the property holds the port that a real phone would use.
     phone.properties["service.adb.tcp.port"] = rest if rest.isdecimal() else "0"
 
 

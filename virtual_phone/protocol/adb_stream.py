@@ -1,4 +1,4 @@
-"""One open service of an ADB connection, as a pair of byte streams."""
+"""An open service of an ADB connection, as a pair of byte streams."""
 
 import asyncio
 import math
@@ -24,7 +24,7 @@ class StreamConnection(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether more is buffered than a well-behaved client would leave."""
+        """Whether more bytes are buffered than a well-behaved client would leave."""
 
     def close(self) -> None:
         """Drop the connection and everything open on it."""
@@ -33,7 +33,7 @@ class StreamConnection(Protocol):
         """Send one packet; the payload may be given in several pieces."""
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
-        """Schedule a callback; 0 seconds are the next iteration of the event loop."""
+        """Schedule a callback; 0 seconds means the next iteration of the event loop."""
 
     def open(self, service: str) -> "Stream":
         """Open a service on the client's side, such as a reversed port."""
@@ -43,7 +43,7 @@ class StreamConnection(Protocol):
 
 
 class Stream:
-    """A stream of an ADB connection; each side sends a packet only after the last one was acked."""
+    """A stream of an ADB connection; each side waits for an ack before it sends another packet."""
 
     def __init__(self, connection: StreamConnection, local: int, remote: int) -> None:
         self.connection = connection
@@ -52,10 +52,10 @@ class Stream:
         self.closed = False
         self.task: asyncio.Task[None] | None = None
         self.outlives_client_s = 0.0
-        """Seconds that the task has, after the client has closed, to use what is buffered."""
+        """Seconds the task may run after the client has closed, to process buffered data."""
         self.gather_s = 0.0
-        """Output that follows within these seconds goes into one packet, unless the service ends,
-        waits for input or fills a packet meanwhile."""
+        """Output within this many seconds is combined into one packet, unless the service ends,
+        waits for input or fills a packet in the meantime."""
         self._out: deque[Buffer] = deque()
         self._num_waiting = 0
         self._waiting_for_ack = not remote
@@ -65,9 +65,9 @@ class Stream:
         self._output_taken = Wakeup()
 
     async def read(self) -> bytes:
-        """The next chunk; empty once the client has closed the stream.
+        """Return the next chunk; empty once the client has closed the stream.
 
-        A packet is acknowledged only when it is read, so that a client cannot flood the phone.
+        Packets are acknowledged only when read, so that a client cannot flood the phone.
         """
         while not self._in:
             if self.closed:
@@ -81,11 +81,11 @@ class Stream:
         return data
 
     def write(self, data: Buffer) -> None:
-        """Queue bytes without copying them; the buffer must not change afterwards.
+        """Queue bytes without copying them; do not change the buffer afterwards.
 
-        Everything written before the event loop runs again, or within `gather_s`, goes into one
-        packet, because each packet costs a round trip. Unbounded writers must await `drain` in
-        between.
+        Everything written before the event loop runs again, or within `gather_s`, is combined into
+        one packet, because each packet costs a round trip. Unbounded writers must await `drain`
+        between writes.
         """
         if self.closed or not len(data):
             return
@@ -94,27 +94,27 @@ class Stream:
         self._out.append(data)
         self._num_waiting += len(data)
         self.connection.held += len(data)
-        # A client that opens streams and reads none of them would fill the memory.
+        # A client that opens streams without reading them would fill the memory.
         if self.connection.is_full:  # the client has stopped reading
             self._drop(cancel=not self._finishing)
             self.connection.close_stream(self)
 
     async def drain(self) -> None:
-        """Wait until the client has taken most of what was written."""
+        """Wait until the client has taken most of the output."""
         while self._num_waiting > _ROOM and not self.closed:
-            self._pump()  # at once: there is enough for a packet
+            self._pump()  # immediately: there is enough for a packet
             await self._output_taken.wait()
 
     def write_eof(self) -> None:
-        """Do nothing: ADB cannot close a stream in one direction only."""
+        """Do nothing: ADB cannot close just one direction of a stream."""
 
     def close(self) -> None:
-        """Close the stream once everything written has been taken."""
+        """Close the stream once the client has taken all output."""
         self._finishing = True
         self._pump()
 
     def on_data(self, data: bytes) -> None:
-        """The client sent data."""
+        """Handle data sent by the client."""
         if self._finishing:
             return
         self._in.append(data)
@@ -124,20 +124,20 @@ class Stream:
         self._data_arrived.notify()
 
     def on_ack(self, remote: int) -> None:
-        """The client took the last packet, or accepted the stream that the phone opened."""
+        """Handle that the client took the last packet, or accepted a stream opened by the phone."""
         if self._waiting_for_ack:
             self.remote = self.remote or remote
             self._waiting_for_ack = False
             self._pump()
 
     def on_close(self) -> None:
-        """The client closed the stream or is gone."""
+        """Handle that the client closed the stream or is gone."""
         self._drop(cancel=not self.outlives_client_s and not self._finishing)
         if self.task is not None and not self.task.done() and 0 < self.outlives_client_s < math.inf:
             self.connection.later(self.outlives_client_s, self.task.cancel)
 
     def _drop(self, *, cancel: bool) -> None:
-        """Drop queued output and wake everything that waits on the stream."""
+        """Drop queued output and wake everything waiting on the stream."""
         self.closed = True
         self.connection.held -= self._num_waiting
         self._out.clear()
@@ -153,7 +153,7 @@ class Stream:
         if self._waiting_for_ack or self.closed:
             return
         if self._out:
-            # One packet at a time is unacknowledged: the phone does not offer `delayed_ack`.
+            # Only one packet may be unacknowledged: the phone does not offer `delayed_ack`.
             self._waiting_for_ack = True
             self.connection.send(WRTE, self.local, self.remote, *self._next_payload())
             if self._num_waiting <= _ROOM:
@@ -168,7 +168,7 @@ class Stream:
         self._in.clear()
 
     def _next_payload(self) -> list[Buffer]:
-        """Queued bytes, up to the size of one packet."""
+        """Take queued bytes, up to the size of one packet."""
         room = self.connection.max_payload
         parts: list[Buffer] = []
         while self._out and room:

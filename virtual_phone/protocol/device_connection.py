@@ -1,7 +1,7 @@
-"""One connection from an adb server, multiplexing streams over packets.
+"""A connection from an adb server that multiplexes streams over packets.
 
-It uses non-blocking sockets instead of asyncio transports: those copy whatever the kernel does
-not accept at once, which is most of a frame.
+It uses non-blocking sockets instead of asyncio transports, which copy whatever the kernel does not
+accept immediately: most of a frame.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ _HANDSHAKE_S = 10.0
 _LOG_INTERVAL_S = 60.0
 _MAX_STREAMS = 1024
 _MAX_HELD = 128 << 20
-"""Bytes buffered on one connection, both directions: enough for eight of the largest frames."""
+"""Bytes buffered per connection in both directions: enough for eight of the largest frames."""
 _MAX_UNSENT_PIECES = 512
-"""Stop reading from a client that leaves more pieces than this unsent."""
+"""Stop reading from a client while more pieces than this are waiting to be sent to it."""
 _MIN_PAYLOAD = 4096
 
 
 class _LimitedLog:
-    """Logs one warning per minute, and how many were left out since."""
+    """Logs at most one warning per minute, with the number of warnings skipped since."""
 
     def __init__(self) -> None:
         self._next_s = 0.0
@@ -60,11 +60,11 @@ class _LimitedLog:
 
 
 _junk = _LimitedLog()
-"""One per process: port scanners reach all of its phones."""
+"""Shared by the process: port scanners reach all of its phones."""
 
 
 class SendQueue:
-    """Sends pieces in order, as fast as the other side accepts them."""
+    """Sends pieces in order, as fast as the peer accepts them."""
 
     def __init__(
         self,
@@ -80,21 +80,21 @@ class SendQueue:
         self._loop = asyncio.get_running_loop()
         self._pieces: deque[Buffer] = deque()
         self._is_scheduled = self._has_writer = False
-        """Whether the queue will be sent without further action; at once, or by a writer."""
+        """Whether a flush is pending, and whether it waits for the socket to become writable."""
 
     def __len__(self) -> int:
         """Number of queued pieces."""
         return len(self._pieces)
 
     def put(self, *pieces: Buffer) -> None:
-        """Queue pieces; those of one iteration of the event loop are sent together."""
+        """Queue pieces; all pieces from one event-loop iteration are sent together."""
         self._pieces.extend(pieces)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._flush)
 
     def close(self) -> None:
-        """Send what the socket accepts and drop the rest; the socket stays open."""
+        """Send as much as the socket accepts and drop the rest; the socket stays open."""
         self._loop.remove_writer(self._sock)
         with contextlib.suppress(OSError):
             self._send()
@@ -106,7 +106,7 @@ class SendQueue:
             self._drop(self._sock.sendmsg(list(islice(self._pieces, _PIECES_AT_ONCE))))
 
     def _flush(self) -> None:
-        if self._sock.fileno() < 0:  # closed meanwhile
+        if self._sock.fileno() < 0:  # closed in the meantime
             return
         try:
             self._send()
@@ -135,7 +135,7 @@ class SendQueue:
 
 
 class DeviceConnection:
-    """One adb server's connection to a phone."""
+    """An adb server's connection to a phone."""
 
     def __init__(
         self,
@@ -148,9 +148,9 @@ class DeviceConnection:
         """Take over a connected socket and serve it until it closes.
 
         Args:
-            sock: becomes non-blocking.
-            banner: the phone's description of itself, `device::...`.
-            open_service: serves what the client opens.
+            sock: the socket, which becomes non-blocking.
+            banner: the phone's self-description, `device::...`.
+            open_service: returns the coroutine for a service that the client opens.
             on_lost: called once, when the connection is over.
             authenticator: authenticates the client; None accepts every client.
         """
@@ -159,7 +159,7 @@ class DeviceConnection:
         self.held = 0
         """Bytes buffered in both directions."""
         self.is_online = False
-        """Whether the handshake is complete and the client is accepted."""
+        """Whether the handshake is complete and the client has been accepted."""
         self._sock = sock
         self._banner = banner
         self._open_service = open_service
@@ -180,7 +180,7 @@ class DeviceConnection:
 
     @property
     def is_full(self) -> bool:
-        """Whether more is buffered than a well-behaved client would leave."""
+        """Whether more bytes are buffered than a well-behaved client would leave."""
         return self.held > _MAX_HELD
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class DeviceConnection:
             return
         length = sum(map(len, payload))
         self.held += adb_packets.HEADER.size + length
-        # Older peers, such as adb-shell, verify checksums; newer ones expect zero.
+        # Older peers, such as adb-shell, verify checksums; newer peers expect zero.
         is_old = self._peer_version < adb_packets.VERSION
         checksum = adb_packets.checksum(*payload) if is_old else 0
         self._out.put(adb_packets.header(command, arg0, arg1, length, checksum), *payload)
@@ -211,7 +211,7 @@ class DeviceConnection:
             self._is_reading = False
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
-        """Schedule a callback; 0 seconds are the next iteration of the event loop."""
+        """Schedule a callback; 0 seconds means the next iteration of the event loop."""
         if seconds:
             self._loop.call_later(seconds, act)
         else:
@@ -239,7 +239,7 @@ class DeviceConnection:
         self.held -= num_bytes
 
     def _read_on(self) -> None:
-        """The send queue is empty: resume reading if it was paused."""
+        """Resume reading, if paused, now that the send queue is empty."""
         if not self._is_reading:
             self._loop.add_reader(self._sock, self._on_readable)
             self._is_reading = True
@@ -273,7 +273,7 @@ class DeviceConnection:
             self._answer_handshake(self._authenticator.reply(packet.arg0, packet.payload))
 
     def _on_connect(self, packet: Packet) -> None:
-        """The client introduces itself; if it does so again, the connection starts over."""
+        """Handle the client's introduction; a repeated introduction restarts the connection."""
         for stream in list(self._streams.values()):
             stream.on_close()
         self._streams.clear()
@@ -286,7 +286,7 @@ class DeviceConnection:
         )
 
     def _answer_handshake(self, challenge: bytes | None) -> None:
-        """Accept the client (None), send it a token, or send nothing (empty)."""
+        """Accept the client if `challenge` is None, send a non-empty token, or do nothing."""
         if challenge is None:
             self.is_online = True
             self.send(CNXN, adb_packets.VERSION, adb_packets.MAX_PAYLOAD, self._banner.encode())
@@ -306,21 +306,21 @@ class DeviceConnection:
             return
         self.send(OKAY, stream.local, stream.remote)
         stream.task = self._loop.create_task(self._serve(stream, service, job))
-        # If the task is cancelled before it starts, nothing else would close the coroutine.
+        # Nothing else closes the coroutine if the task is cancelled before it starts.
         stream.task.add_done_callback(lambda _: job.close())
 
     async def _serve(self, stream: Stream, service: str, job: Coroutine[None, None, None]) -> None:
         try:
             await job
         except Exception:
-            # A bug in one service must not take the phone down; it is loud in the process's log.
+            # A bug in one service must not take down the phone; log it prominently instead.
             log.exception("service %r failed", service)
         finally:
             stream.close()
 
     def _on_stream_packet(self, packet: Packet) -> None:
         stream = self._streams.get(packet.arg1)
-        # A stream that has just ended may still get packets; a stream opened here has no peer yet.
+        # A stream that just ended may still get packets; a stream opened here has no peer id yet.
         if stream is None or stream.remote not in (packet.arg0, 0):
             if packet.command == WRTE:
                 self.send(CLSE, 0, packet.arg0)

@@ -25,7 +25,7 @@ async def serve(files: FileSystem, stream: Stream) -> None:
 
 
 class _Session:
-    """One client's requests, in order."""
+    """Handles one client's requests in order."""
 
     def __init__(self, files: FileSystem, stream: Stream) -> None:
         self._files = files
@@ -56,7 +56,7 @@ class _Session:
             await self._stream.drain()
 
     async def _send(self, path: str) -> None:
-        """The client pulls a file."""
+        """Send a file that the client pulls."""
         try:
             content = memoryview(self._files.read(path))
         except OSError as error:
@@ -70,10 +70,10 @@ class _Session:
         self._stream.write(_REQUEST.pack(b"DONE", 0))
 
     async def _receive(self, path_and_mode: str) -> bool:
-        """The client pushes a file; returns whether the connection is still usable.
+        """Receive a file that the client pushes; return whether the connection is still usable.
 
-        The file is read to its end even if it cannot be stored, and takes up space on the phone
-        from its first byte on.
+        The file is read to its end even if it cannot be stored, and uses space on the phone from
+        its first byte.
         """
         path, _, mode = path_and_mode.rpartition(",")
         content = bytearray()
@@ -143,7 +143,7 @@ class _Session:
         self._stream.write(b"DONE" + bytes(_STAT_V2.size))
 
     def _entries(self, path: str) -> list[tuple[str, FileNode]]:
-        """The entries of a folder, including `.` and `..`."""
+        """Return the entries of a folder, including `.` and `..`."""
         try:
             path = self._files.resolve(path)
             names = self._files.names(path)
@@ -155,7 +155,7 @@ class _Session:
         return [(name, node) for name, node in nodes if node is not None]
 
     async def _exactly(self, count: int) -> bytes | None:
-        """The next `count` bytes; None if the client is gone."""
+        """Read exactly `count` bytes; None if the client is gone."""
         while len(self._buffer) < count:
             chunk = await self._stream.read()
             if not chunk:

@@ -1,4 +1,4 @@
-"""One phone's port, and the connections to it."""
+"""A phone's port and the connections to it."""
 
 import asyncio
 import math
@@ -12,7 +12,7 @@ from virtual_phone.virtual_phone import VirtualPhone
 
 _LOOPBACK = "127.0.0.1"
 _EMULATOR_PORTS = range(5555, 5586)
-"""The adb server adopts whatever listens here as an emulator: the phone would appear twice."""
+"""The adb server adopts any listener here as an emulator: the phone would appear twice."""
 _MAX_CONNECTIONS = 64
 _RETRY_S = 0.2
 
@@ -31,10 +31,10 @@ class PhoneServer:
         """Listen on a port of the loopback interface.
 
         Args:
-            phone: to serve.
+            phone: the phone to serve.
             auth: whether clients have to authenticate.
             keys: trusted public keys; None accepts every key.
-            port: 0 for a free one.
+            port: port to listen on; 0 chooses a free port.
         """
         self.phone = phone
         self.on_restart: Callable[[], None] = lambda: None
@@ -62,11 +62,11 @@ class PhoneServer:
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
-        except OSError:  # the client has already left, or this process is out of file descriptors
+        except OSError:  # the client has left, or no file descriptors are available
             return
         if len(self._connections) >= _MAX_CONNECTIONS:
-            # Make room at the expense of a client that never completed the handshake, but never of
-            # one that did: the oldest is the adb server.
+            # Drop a client that never completed the handshake, but never a client that did: the
+            # oldest connection is the adb server.
             silent = next((c for c in self._connections if not c.is_online), None)
             if silent is None:
                 sock.close()
@@ -86,7 +86,7 @@ class PhoneServer:
         self.phone.network.close_all(connection)
 
     def _on_power(self, what: str, seconds: float) -> None:
-        """`offline`: stop listening for some seconds. `reboot`: the same, and restart the phone."""
+        """Stop listening for some seconds (`offline`); for `reboot`, also restart the phone."""
         self.close()
         self._restarts |= what == "reboot"
         if seconds < math.inf:

@@ -1,4 +1,4 @@
-"""The two protocols in which a client talks to a shell."""
+"""The two protocols that clients use to talk to a shell."""
 
 import asyncio
 import contextlib
@@ -17,15 +17,15 @@ from virtual_phone.virtual_phone import VirtualPhone
 _V2 = struct.Struct("<BI")
 _STDIN, _STDOUT, _STDERR, _EXIT, _CLOSE_STDIN, _WINDOW_SIZE = range(6)
 _SIZE = re.compile(rb"(\d{1,4})x(\d{1,4}),")
-"""Rows and columns of the client's window; pixels follow."""
+"""Rows and columns of the client's window; the size in pixels follows."""
 _GATHER_S = 0.002
-"""Seconds in which the outputs of a script are gathered to share a packet."""
+"""Seconds of script output combined into one packet."""
 _SMALL = 4096
-"""Bytes that cost less to copy than to send as a piece of their own."""
+"""Size below which copying bytes is cheaper than sending them as a separate piece."""
 
 
 async def serve_v1(phone: VirtualPhone, stream: Stream, script: str, *, is_raw: bool) -> None:
-    """Raw output: stdout and stderr are mixed, and the exit code is not sent."""
+    """Serve with raw output: stdout and stderr are mixed, and the exit code is not sent."""
 
     def write(data: bytes | memoryview) -> None:
         if stream.closed:
@@ -40,7 +40,7 @@ async def serve_v1(phone: VirtualPhone, stream: Stream, script: str, *, is_raw: 
 async def serve_v2(
     phone: VirtualPhone, stream: Stream, script: str, options: Sequence[str]
 ) -> None:
-    """Output, errors and the exit code travel as packets: u8 id, u32 length, bytes."""
+    """Serve with output, errors and the exit code as packets: u8 id, u32 length, bytes."""
     stream.gather_s = _GATHER_S
 
     def packet(id: int, data: bytes | memoryview) -> None:
@@ -48,7 +48,7 @@ async def serve_v2(
         for piece in (header + data,) if len(data) < _SMALL else (header, data):
             stream.write(piece)
 
-    # adb asks for a terminal by `pty`; other clients open an empty shell and expect one.
+    # adb requests a terminal with `pty`; other clients expect one when the script is empty.
     has_terminal = "pty" in options or ("raw" not in options and not script)
     terminal = Terminal() if has_terminal else None
     io = CommandIO(
@@ -62,7 +62,7 @@ async def serve_v2(
 
 
 async def _run(phone: VirtualPhone, io: CommandIO, script: str, terminal: Terminal | None) -> int:
-    """Run a script, or what is typed; returns the exit code."""
+    """Run a script, or typed commands if it is empty; return the exit code."""
     if terminal is None:
         shell = ShellInterpreter(ShellState(phone=phone, io=io), COMMANDS)
         return await (shell.run(script) if script else shell.live(converse(shell, None)))
@@ -81,7 +81,7 @@ async def _run(phone: VirtualPhone, io: CommandIO, script: str, terminal: Termin
 
 
 class _StandardInput:
-    """Decodes standard input from the packets of shell v2, whatever their claimed length."""
+    """Decodes standard input from shell v2 packets, whatever their claimed length."""
 
     def __init__(self, stream: Stream, terminal: Terminal | None) -> None:
         self._stream = stream
@@ -92,7 +92,7 @@ class _StandardInput:
         self._ended = False
 
     async def read(self) -> bytes:
-        """The next chunk; empty at the end."""
+        """Return the next chunk; empty at the end."""
         while not self._ended:
             if not self._num_left and len(self._buffer) >= _V2.size:
                 self._id, self._num_left = _V2.unpack_from(self._buffer)

@@ -1,4 +1,4 @@
-"""The terminal of `adb shell`: echo, editing of the line, control characters, prompts."""
+"""The terminal of `adb shell`: echo, line editing, control characters, prompts."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -13,7 +13,7 @@ from virtual_phone.system.wakeup import Wakeup
 _INTERRUPT, _END, _KILL_LINE = 0x03, 0x04, 0x15
 _ERASE = frozenset((0x08, 0x7F))
 INTERRUPTED = 130
-"""Exit code of what Ctrl-C has ended."""
+"""Exit code of a command interrupted by Ctrl-C."""
 _ESCAPE = 0x1B
 _KEYS = {
     start + letter: name
@@ -24,11 +24,11 @@ _KEYS = {
 _MAX_HISTORY = 500
 _MAX_LINE_LENGTH = 1 << 20
 _OFTEN_PARSED = 1 << 14
-"""Up to this length, unfinished commands are parsed after each line."""
+"""Maximum length at which an unfinished command is parsed after each line."""
 
 
 class TerminalDevice:
-    """A line discipline as in Linux: what is typed comes back, and is read line by line."""
+    """A line discipline as in Linux: echoes typed characters and delivers whole lines."""
 
     def __init__(self, keyboard: Read, screen: Write, size: Terminal) -> None:
         self.size = size
@@ -36,23 +36,23 @@ class TerminalDevice:
         self._screen = screen
         self._line = bytearray()
         self._num_after = 0
-        """Bytes of the line behind the cursor."""
+        """Number of bytes after the cursor."""
         self._sequence = b""
-        """The beginning of a key's escape sequence."""
+        """Incomplete escape sequence of a key."""
         self._history: list[bytes] = []
         self._history_at = 0
         self._lines: list[bytes] = []
-        """Finished lines; an empty one is the end of the input."""
+        """Finished lines; an empty line marks the end of the input."""
         self._changed = Wakeup()
         self._foreground: asyncio.Task[object] | None = None
         self._is_interrupted = self._is_closed = False
 
     def write(self, data: bytes | memoryview) -> None:
-        """Show output, with carriage returns."""
+        """Show output, adding carriage returns."""
         self._screen(bytes(data).replace(b"\n", b"\r\n"))
 
     async def read(self) -> bytes:
-        """The next line; empty at Ctrl-D. Ctrl-C gives a line of the character alone."""
+        """Return the next line: empty for Ctrl-D, just the character for Ctrl-C."""
         while not self._lines:
             await self._changed.wait()
         line = self._lines[0]
@@ -61,7 +61,7 @@ class TerminalDevice:
         return line
 
     async def listen(self) -> None:
-        """Handle what is typed, until the client closes the input."""
+        """Handle typed characters until the client closes the input."""
         while data := await self._keyboard():
             for character in data:
                 self._type(character)
@@ -71,7 +71,7 @@ class TerminalDevice:
         self._changed.notify()
 
     async def run(self, work: Coroutine[None, None, object]) -> bool:
-        """Run in the foreground; returns whether Ctrl-C interrupted it."""
+        """Run `work` in the foreground; return whether Ctrl-C interrupted it."""
         self._is_interrupted = False
         self._foreground = task = asyncio.create_task(work)
         try:
@@ -85,7 +85,7 @@ class TerminalDevice:
         return False
 
     def _type(self, character: int) -> None:
-        # A program that reads gets the keys as they are; only the shell edits its line.
+        # A program reading input gets keys unchanged; line editing is for the shell only.
         is_edited = self._foreground is None
         if self._sequence or (is_edited and character == _ESCAPE):
             self._sequence += bytes([character])
@@ -122,7 +122,7 @@ class TerminalDevice:
             self._screen(rest + b"\b" * _width(rest) if rest else b"")
 
     def _erase(self, num_bytes: int) -> None:
-        """Erase whole characters of UTF-8 before the cursor."""
+        """Erase whole UTF-8 characters before the cursor."""
         for _ in range(num_bytes):
             if start := self._cursor:
                 start -= len(_last_character(self._line[:start]))
@@ -139,7 +139,7 @@ class TerminalDevice:
         self._num_after, self._history_at = 0, len(self._history)
 
     def _edit(self, key: str) -> None:
-        """Handle a key that moves the cursor, or takes an earlier line."""
+        """Handle a key that moves the cursor or recalls a line from the history."""
         if key in ("up", "down"):
             at = self._history_at + (1 if key == "down" else -1)
             if 0 <= at <= len(self._history):
@@ -158,7 +158,7 @@ class TerminalDevice:
 
 
 def _is_complete(sequence: bytes) -> bool:
-    """Whether the bytes that a key sends have ended."""
+    """Return whether the escape sequence of a key is complete."""
     if len(sequence) > 8:
         return True
     return len(sequence) > 1 and (
@@ -167,7 +167,7 @@ def _is_complete(sequence: bytes) -> bool:
 
 
 def _last_character(line: bytearray) -> bytes:
-    """The bytes of the last character of UTF-8."""
+    """Return the bytes of the last UTF-8 character."""
     start = len(line) - 1
     while start > 0 and line[start] & 0xC0 == 0x80:
         start -= 1
@@ -175,12 +175,12 @@ def _last_character(line: bytearray) -> bytes:
 
 
 def _width(line: bytes | bytearray) -> int:
-    """Columns that text takes."""
+    """Return the number of columns that text occupies."""
     return sum(byte & 0xC0 != 0x80 for byte in line)
 
 
 async def converse(shell: ShellInterpreter, device: TerminalDevice | None) -> None:
-    """Run commands as they are read; with a terminal, prompt for them."""
+    """Run commands as they are read; on a terminal, show prompts."""
     text, last_parsed = "", 0
     while True:
         if device is not None:
@@ -191,7 +191,7 @@ async def converse(shell: ShellInterpreter, device: TerminalDevice | None) -> No
             continue
         text += line.decode("utf-8", "surrogateescape")
         is_joined = line.endswith(b"\\\n") and not line.endswith(b"\\\\\n")
-        # Parsing a long script again after each line would take quadratic time.
+        # Reparsing a long script after each line would take quadratic time.
         is_long = len(text) > _OFTEN_PARSED and len(text) < last_parsed * 9 // 8
         if line and (is_joined or is_long):
             continue
@@ -219,7 +219,7 @@ async def converse(shell: ShellInterpreter, device: TerminalDevice | None) -> No
 
 
 def _prompt(shell: ShellInterpreter, text: str) -> bytes:
-    """The prompt of Android's shell, with the exit code of a failed command; `> ` to go on."""
+    """Return the Android shell's prompt, with any exit code; `> ` for a continuation line."""
     if text:
         return b"> "
     code = f"{shell.state.code}|" if shell.state.code else ""
@@ -229,7 +229,7 @@ def _prompt(shell: ShellInterpreter, text: str) -> bytes:
 
 
 async def _read_line(source: Input) -> bytes:
-    """One line, or what is left at the end of the input; the rest is for the next reader."""
+    """Read a line, or the remainder at the end of input; keep the rest for the next reader."""
     line = b""
     while chunk := await source():
         line += chunk

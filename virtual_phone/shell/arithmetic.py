@@ -1,4 +1,4 @@
-"""Evaluates the integer expressions of `$((...))` and `((...))`."""
+"""Evaluate the integer expressions of `$((...))` and `((...))`."""
 
 import operator
 import re
@@ -22,7 +22,7 @@ _LOGICAL = {"||": 1, "&&": 2}
 _ASSIGNING = frozenset(("=", "*=", "/=", "%=", "+=", "-=", "&=", "^=", "|="))
 _MAX_DEPTH = 30
 Thunk = Callable[[], int]
-"""A parsed operand, which is evaluated only if it counts: `0 && x++` leaves x alone."""
+"""A parsed operand, evaluated only when needed: `0 && x++` leaves x unchanged."""
 
 
 class ArithmeticFailure(Exception):
@@ -30,12 +30,13 @@ class ArithmeticFailure(Exception):
 
 
 def evaluate(expression: str, variables: MutableMapping[str, str], depth: int = 0) -> int:
-    """Evaluate an expression with 32 bits and a sign, as mksh does.
+    """Evaluate an expression with 32-bit signed integers, as mksh does.
 
-    The values of variables are expressions again, nested up to a depth; assignments change them.
+    Values of variables are themselves expressions, up to a nesting limit; assignments change
+    `variables`.
 
     Raises:
-        ArithmeticFailure: the expression is invalid, or divides by zero.
+        ArithmeticFailure: the expression is invalid or divides by zero.
     """
     if depth > _MAX_DEPTH:
         raise ArithmeticFailure(f"{expression[:100]}: expression recurses on parameter")
@@ -46,7 +47,7 @@ def evaluate(expression: str, variables: MutableMapping[str, str], depth: int = 
 
 
 def _quotient(a: int, b: int) -> int:
-    """Division that truncates towards zero."""
+    """Divide, truncating towards zero."""
     return a // b if (a < 0) == (b < 0) else -(-a // b)
 
 
@@ -55,7 +56,7 @@ def _wrap(value: int) -> int:
 
 
 class _Expression:
-    """Recursive descent over the tokens of an expression."""
+    """Recursive-descent parser over the tokens of an expression."""
 
     def __init__(self, text: str, variables: MutableMapping[str, str], depth: int) -> None:
         self._text = text
@@ -83,7 +84,7 @@ class _Expression:
         return ArithmeticFailure(f"{self._text.strip()[:200]}: {what}")
 
     def _take(self, *expected: str) -> str:
-        """Consume the next token if it is one of `expected`; returns it, or nothing."""
+        """Consume and return the next token if it is one of `expected`; otherwise return ''."""
         return self._tokens.pop() if self._tokens and self._tokens[-1] in expected else ""
 
     def _assignment(self) -> Thunk:
@@ -156,7 +157,7 @@ class _Expression:
             raise self._failure(f"unexpected '{token or 'end of expression'}'")
         if after := self._take("++", "--"):
             change = 1 if after == "++" else -1
-            # The value is the one before the change.
+            # A postfix operator returns the value before the change.
             return lambda: _wrap(self._assign(token, self._value(token) + change) - change)
         return lambda: self._value(token)
 

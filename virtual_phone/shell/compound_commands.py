@@ -24,7 +24,7 @@ RunScript = Callable[[Script], Awaitable[int]]
 
 
 class CompoundCommands:
-    """Runs compound commands, whose parts are scripts again."""
+    """Runs compound commands, whose parts are themselves scripts."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class CompoundCommands:
         self._state = state
         self._words = words
         self._run_list = run_list
-        # Runs a script in a shell of its own, for `( ... )`.
+        # Runs a script in a subshell, for `( ... )`.
         self._run_apart = run_apart
-        # Gives other phones their turn after each round of a loop.
+        # Called after each iteration of a loop.
         self._after_round = after_round
 
     async def run(self, compound: Compound) -> int:
-        """Run one; returns its exit code."""
+        """Run a compound command; return its exit code."""
         match compound:
             case Group():
                 run = self._run_apart if compound.is_subshell else self._run_list
@@ -90,7 +90,7 @@ class CompoundCommands:
                 if await self._is_broken(loop.body):
                     break
                 code = self._state.code
-        except LoopJump as jump:  # in the condition
+        except LoopJump as jump:  # raised by the condition
             self._leave(jump)
         finally:
             self._state.num_loops -= 1
@@ -112,7 +112,7 @@ class CompoundCommands:
         return state.code
 
     async def _is_broken(self, body: Script) -> bool:
-        """Run the body of a loop once; returns whether it has ended the loop."""
+        """Run the body of a loop once; return whether it ended the loop."""
         try:
             await self._run_list(body)
         except LoopJump as jump:

@@ -31,7 +31,7 @@ _OF_FILES: dict[str, Callable[[FileNode], bool]] = {
     "-x": lambda node: bool(node.mode & 0o111),
 }
 _UNARY = frozenset((*_OF_FILES, "-z", "-n", "-t"))
-"""Operators before one operand."""
+"""Operators that precede a single operand."""
 _FIRST = _UNARY | {"!", "("}
 _BINARY = frozenset((*_NUMERIC, *_TEXTUAL, "-nt", "-ot", "-ef"))
 """Operators between two operands."""
@@ -42,13 +42,13 @@ class _Token(NamedTuple):
 
     text: str
     operator: str
-    """The same if it may be an operator; in `[[` it may not if it is quoted."""
+    """`text` if the word may be an operator, else ''; a quoted word in `[[` may not."""
     field: Field | None = None
-    """In `[[`, the word that is compared as a pattern; None for `&&`, `(` and the like."""
+    """In `[[`, the word as a pattern to compare with; None for `&&`, `(` and the like."""
 
 
 class _Conditions:
-    """Evaluates conditions about the files and the variables of one shell."""
+    """Evaluates a condition on the files and variables of a shell."""
 
     def __init__(
         self, shell: ShellState, io: CommandIO, tokens: Sequence[_Token], *, is_double: bool
@@ -61,10 +61,10 @@ class _Conditions:
         self._is_double = is_double
 
     def hold(self) -> bool:
-        """Whether they hold.
+        """Return whether the condition holds.
 
         Raises:
-            ValueError: they are no condition; its text is the unexpected word.
+            ValueError: the condition is invalid; the message is the unexpected word.
             ArithmeticFailure: an operand of a numeric operator is invalid.
         """
         value = self._or()
@@ -89,7 +89,7 @@ class _Conditions:
             raise ValueError("expression expected")
         first = self._tokens.pop()
         between = self._tokens[-1].operator if len(self._tokens) > 1 else ""
-        # `[ ! = x ]` compares, as there are three words.
+        # `[ ! = x ]` is a comparison: three words with an operator in the middle.
         if between in _BINARY and not (self._is_double and first.operator in _FIRST):
             self._tokens.pop()
             return self._binary(self._operand(first), between, self._tokens.pop())
@@ -107,7 +107,7 @@ class _Conditions:
         return bool(self._operand(first))
 
     def _takes(self, operator: str) -> bool:
-        """Consume an operator if it comes next."""
+        """Consume an operator if it comes next; return whether it did."""
         is_next = bool(self._tokens) and self._tokens[-1].operator == operator
         if is_next:
             self._tokens.pop()
@@ -119,7 +119,7 @@ class _Conditions:
         return token.text
 
     def _unary(self, operator: str, operand: str) -> bool:
-        """`operator operand`, such as `-f path`."""
+        """Evaluate `operator operand`, such as `-f path`."""
         if operator in ("-z", "-n"):
             return bool(operand) == (operator == "-n")
         if operator == "-t":
@@ -129,7 +129,7 @@ class _Conditions:
         return node is not None and operator in _OF_FILES and _OF_FILES[operator](node)
 
     def _binary(self, left: str, operator: str, token: _Token) -> bool:
-        """`left operator right`, such as `1 -lt 2`."""
+        """Evaluate `left operator right`, such as `1 -lt 2`."""
         right = self._operand(token)
         if token.field is not None and operator in ("=", "==", "!="):
             found = compile_glob(token.field.pattern).match(left)
@@ -150,10 +150,10 @@ class _Conditions:
 
 
 def words_hold(shell: ShellState, io: CommandIO, words: Sequence[str]) -> bool:
-    """Whether the condition of `test` and `[` holds.
+    """Return whether the condition of `test` or `[` holds.
 
     Raises:
-        ValueError: it is invalid; its text is the unexpected word.
+        ValueError: the condition is invalid; the message is the unexpected word.
         ArithmeticFailure: an operand of a numeric operator is invalid.
     """
     tokens = [_Token(word, word) for word in words]
@@ -161,7 +161,7 @@ def words_hold(shell: ShellState, io: CommandIO, words: Sequence[str]) -> bool:
 
 
 async def tokens_hold(shell: ShellState, words: WordExpander, tokens: Sequence[Word | str]) -> bool:
-    """Whether the condition of `[[` holds, whose words are not split; raises as `words_hold`."""
+    """Return whether a `[[` condition holds; its words are not split. Raises like `words_hold`."""
     expanded: list[_Token] = []
     for token in tokens:
         if isinstance(token, str):

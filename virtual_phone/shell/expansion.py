@@ -1,4 +1,4 @@
-"""Turns the words of a script into text: parameters, splitting, file name patterns."""
+"""Turn the words of a script into text: parameters, splitting, file name patterns."""
 
 import re
 from collections.abc import Iterable
@@ -10,13 +10,13 @@ from virtual_phone.system.file_system import FileSystem, normalize_path
 PATTERN_CHARACTERS = frozenset("*?[")
 """Characters that make an unquoted word a pattern."""
 BRACES = re.compile(r"\{[^{},]*,[^{}]*\}")
-"""`{a,b}`, which mksh would expand."""
+"""`{a,b}`, which mksh would expand but this shell rejects."""
 _SPECIAL = re.compile(r"[*?\[{~]")
 DEFAULT_IFS = " \t\n"
 MAX_LENGTH = 1 << 20
-"""Longest text that a word or a variable may hold."""
+"""Maximum length of a word or of a variable's value."""
 Piece = tuple[str, bool, bool]
-"""Text, whether it is quoted, and whether it is split into fields."""
+"""Text, whether it is quoted, and whether to split it into fields."""
 _BRACKET = re.compile(r"\[(!?)(\]?(?:\[:\w+:\]|[^]])*)\]")
 _CLASS = re.compile(r"\\?\[:(\w+):\\?\]")
 CLASSES = {
@@ -32,16 +32,16 @@ CLASSES = {
     "print": r"\x20-\x7e",
     "cntrl": r"\x00-\x1f\x7f",
 }
-"""The named character classes, as parts of a bracket expression of Python."""
+"""Named character classes, as parts of a Python bracket expression."""
 
 
 def is_literal(part: WordPart) -> bool:
-    """Whether a part of a word stands for nothing but itself."""
+    """Return whether a part of a word needs no expansion."""
     return part.kind == "text" and (part.quoted or not _SPECIAL.search(part.text))
 
 
 class Field:
-    """One argument of a command, assembled from pieces."""
+    """An argument of a command, assembled from pieces."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -49,7 +49,7 @@ class Field:
         self._length = 0
 
     def add(self, piece: str, quoted: bool) -> None:
-        """Append a piece; a quoted piece is not a pattern."""
+        """Append a piece; quoted pieces are literal in patterns."""
         self._pieces.append(piece)
         self._is_quoted.append(quoted)
         self._length += len(piece)
@@ -58,11 +58,11 @@ class Field:
 
     @property
     def text(self) -> str:
-        """The concatenated pieces."""
+        """Concatenated pieces."""
         return "".join(self._pieces)
 
     def paths(self, files: FileSystem, folder: str) -> list[str]:
-        """The paths that match the field as a pattern; the text itself if none does."""
+        """Return the paths that match the field as a pattern, or its text if there are none."""
         plain = True
         for piece, quoted in zip(self._pieces, self._is_quoted, strict=True):
             plain = plain and (quoted or PATTERN_CHARACTERS.isdisjoint(piece))
@@ -70,13 +70,13 @@ class Field:
 
     @property
     def pattern(self) -> str:
-        """The text as a pattern in which quoted pieces are literal."""
+        """Text as a pattern in which quoted pieces are literal."""
         pieces = zip(self._pieces, self._is_quoted, strict=True)
         return "".join(re.sub(r"([*?\[\\])", r"\\\1", p) if quoted else p for p, quoted in pieces)
 
 
 def fields_of(pieces: Iterable[Piece | None], ifs: str) -> list[Field]:
-    """Assemble fields, splitting what is not quoted; None separates two fields."""
+    """Assemble pieces into fields, splitting as marked; None separates two fields."""
     fields: list[Field] = []
     field: Field | None = None
     for piece in pieces:
@@ -103,7 +103,7 @@ def fields_of(pieces: Iterable[Piece | None], ifs: str) -> list[Field]:
 
 
 def _split(value: str, ifs: str) -> tuple[bool, list[str], bool]:
-    """Split at the separators; also whether the value starts and ends with one."""
+    """Split at the separators; also return whether the value starts and ends with a separator."""
     if ifs == DEFAULT_IFS:
         return value[:1].isspace(), value.split(), value[-1:].isspace()
     if not ifs or not value:
@@ -141,7 +141,7 @@ def compile_glob(pattern: str, anchors: str = "^$", greedy: bool = True) -> re.P
             at += 1
             here = re.escape(pattern[at : at + 1])
         elif here == "*":
-            while pattern[at + 1 : at + 2] == "*":  # several would only backtrack
+            while pattern[at + 1 : at + 2] == "*":  # consecutive stars would only add backtracking
                 at += 1
             here = ".*" if greedy else ".*?"
         else:
@@ -151,24 +151,24 @@ def compile_glob(pattern: str, anchors: str = "^$", greedy: bool = True) -> re.P
     start, end = r"\A" if "^" in anchors else "", r"\Z" if "$" in anchors else ""
     try:
         return re.compile(f"{start}{''.join(pieces)}{end}", re.DOTALL)
-    except re.error:  # such as a range in the wrong order: a pattern that matches nothing
+    except re.error:  # such as a reversed range: the pattern matches nothing
         return re.compile("(?!)")
 
 
 def trim(value: str, operator: str, pattern: str) -> str:
-    """`${x#pattern}` and `##` at the start, `%` and `%%` at the end."""
+    """Trim as `${x#pattern}` and `##` do at the start, `%` and `%%` at the end."""
     longest = len(operator) == 2
     if operator[0] == "#":
         found = compile_glob(pattern, "^", longest).search(value)
         return value[found.end() :] if found else value
     glob = compile_glob(pattern, "$").pattern
-    # The shortest suffix is what the longest possible head leaves.
+    # A greedy head leaves the shortest suffix.
     found = re.match(f"(.*{'?' if longest else ''})(?:{glob})", value, re.DOTALL)
     return found[1] if found else value
 
 
 def _matching(pattern: str, files: FileSystem, folder: str) -> list[str]:
-    """The existing paths that match, resolved component by component."""
+    """Return the existing paths that match, resolving component by component."""
     matches = ["/"] if pattern.startswith("/") else [""]
     for part in pattern.split("/"):
         if part:

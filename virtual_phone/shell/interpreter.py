@@ -1,4 +1,4 @@
-"""The phone's shell: runs scripts, and passes each command its context."""
+"""The phone's shell: runs scripts and passes each command its context."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,41 +31,41 @@ from virtual_phone.system.process_table import Process
 from virtual_phone.virtual_phone import VirtualPhone
 
 _COMMANDS_PER_TURN = 32
-"""Commands after which other phones get their turn."""
+"""Number of commands after which other phones get a turn."""
 _MAX_CALLS = 30
-"""Deepest nesting of functions."""
+"""Maximum depth of nested function calls."""
 _MAX_IN_MEMORY = 64 << 20
-"""Largest input, in bytes, that a command may hold in memory."""
+"""Maximum input in bytes that a command may hold in memory."""
 _PROGRAM_FOLDERS = frozenset((
     "/bin", "/system/bin", "/system/xbin", "/product/bin", "/vendor/bin", "/odm/bin",
 ))  # fmt: skip
 _SPECIAL = BUILTINS - {"cd", "command", "local", "read", "source", "type", "wait"}
-"""Builtins that keep the assignments before them, as POSIX demands."""
+"""Builtins after which preceding assignments persist, as POSIX demands."""
 
 
 class UsageError(ValueError):
-    """Raised by a command whose options are wrong; the message follows its name."""
+    """Raised by a command for invalid options; the message is printed after the command name."""
 
 
 @dataclass(slots=True, kw_only=True)
 class CommandContext:
-    """One invocation of a command: arguments, streams, and the shell that runs it."""
+    """An invocation of a command: arguments, streams, and the shell that runs it."""
 
     shell: "ShellInterpreter"
     name: str
     arguments: list[str]
     io: CommandIO
     process: Process | None = None
-    """The command's entry in the phone's table of processes, while it waits."""
+    """The command's entry in the phone's process table while it waits."""
 
     @property
     def phone(self) -> VirtualPhone:
-        """The phone that the command runs on."""
+        """Phone the command runs on."""
         return self.shell.state.phone
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of its shell."""
+        """Variables of the command's shell."""
         return self.shell.state.environment
 
     def out(self, data: bytes | memoryview) -> None:
@@ -73,17 +73,17 @@ class CommandContext:
         self.io.out(data)
 
     def print(self, text: str) -> int:
-        """Write a line to standard output; returns the exit code 0."""
+        """Write a line to standard output; return the exit code 0."""
         self.io.out(f"{text}\n".encode("utf-8", "surrogateescape"))
         return 0
 
     def fail(self, text: str, code: int = 1) -> int:
-        """Write a line to standard error; returns the exit code."""
+        """Write a line to standard error; return the exit code."""
         self.io.err(f"{text}\n".encode("utf-8", "surrogateescape"))
         return code
 
     def path(self, path: str) -> str:
-        """An absolute path, resolved against the working directory."""
+        """Resolve a path against the working directory."""
         return normalize_path(path, self.environment["PWD"])
 
     async def read_all(self) -> bytes:
@@ -92,11 +92,11 @@ class CommandContext:
 
 
 CommandFunction = Callable[[CommandContext], "int | Awaitable[int]"]
-"""A command; returns its exit code."""
+"""A function that runs a command and returns its exit code."""
 
 
 async def read_to_end(read: Read) -> bytes:
-    """Read to the end."""
+    """Read until the end of input."""
     chunks, length = [], 0
     while chunk := await read():
         chunks.append(chunk)
@@ -107,7 +107,7 @@ async def read_to_end(read: Read) -> bytes:
 
 
 class ShellInterpreter:
-    """One shell; `$?` and variables live as long as it does."""
+    """A shell; `$?` and variables last for its lifetime."""
 
     def __init__(self, state: ShellState, commands: Mapping[str, CommandFunction]) -> None:
         self.state = state
@@ -120,28 +120,28 @@ class ShellInterpreter:
         self._substituted = 0
         """Exit code of the last `$(...)` of the current command."""
         self._num_commands = 0
-        """Number of commands that it has run."""
+        """Number of commands run so far."""
         self._num_calls = 0
-        """Number of functions that run inside each other."""
+        """Current depth of nested function calls."""
 
     async def run(self, script: str) -> int:
-        """Run a script and wait for what it leaves running; returns its exit code."""
+        """Run a script and wait for its background jobs; return its exit code."""
         return await self.live(self.run_text(script))
 
     async def live(self, work: Awaitable[object]) -> int:
-        """Be a process while something runs in this shell; returns the exit code."""
+        """List this shell as a process while `work` runs in it; return the exit code."""
         state, table = self.state, self.state.phone.processes
         state.process = process = table.start(("sh",), 1)
         try:
             await work
             await self._run_exit_trap()
-            # As with adbd, the connection stays open while background commands can write to it.
+            # Like adbd, keep the connection open while background commands can write to it.
             tasks = [job.task for job in state.jobs.values() if job.task is not None]
             if tasks:
                 await asyncio.wait(tasks)
             for task in tasks:
                 if not task.cancelled():
-                    task.result()  # a bug raises again
+                    task.result()  # re-raise the exception of a bug
         except asyncio.CancelledError:
             if not process.signal:
                 raise
@@ -153,7 +153,7 @@ class ShellInterpreter:
         return state.code
 
     async def run_typed(self, script: Script) -> None:
-        """Run a part of a script that is still being read; raises ShellExit if it is to end."""
+        """Run part of a script that is still being read; raise ShellExit if the script must end."""
         try:
             await self._run_list(script)
         except ShellFailure as error:
@@ -174,12 +174,12 @@ class ShellInterpreter:
         return code
 
     async def run_text(self, script: str) -> int:
-        """Run a script to its end or its `exit`; returns its exit code."""
+        """Run a script to its end or to `exit`; return its exit code."""
         parsed = self._parsed(script)
         return 1 if parsed is None else await self._run_parsed(parsed)
 
     async def run_here(self, script: str) -> int:
-        """Run a script as a part of the one that runs: `exit` and `break` go beyond it."""
+        """Run a script as part of the enclosing script, which `exit` and `break` also affect."""
         parsed = self._parsed(script)
         if parsed is None:
             raise ShellFailure(1)
@@ -191,7 +191,7 @@ class ShellInterpreter:
             self.state.depth -= 1
 
     def _parsed(self, script: str) -> Script | None:
-        """The parsed script; None, after an error message, if it is invalid."""
+        """Parse a script; if it is invalid, print an error message and return None."""
         try:
             if self.state.depth > MAX_NESTING:
                 raise ShellSyntaxError("nested too deeply")
@@ -214,7 +214,7 @@ class ShellInterpreter:
         return self.state.code
 
     def inner(self, io: CommandIO) -> "ShellInterpreter":
-        """A nested shell, which cannot change the variables of this one."""
+        """Create a nested shell, which cannot change the variables of this shell."""
         return ShellInterpreter(self.state.nested(io), self.commands)
 
     async def run_program(
@@ -224,9 +224,9 @@ class ShellInterpreter:
         words: Sequence[str],
         options: frozenset[str] | set[str] = frozenset(),
     ) -> int:
-        """Run a script as a program of its own, which sees only exported variables.
+        """Run a script as a separate program, which sees only exported variables.
 
-        The words are `$0` and the positional parameters, the options letters of `set`.
+        `words` are `$0` and the positional parameters; `options` are letters of `set`.
         """
         known = self.state
         state = ShellState(
@@ -258,7 +258,7 @@ class ShellInterpreter:
                 raise BrokenPipeError(32, "Broken pipe")
             chunks.append(bytes(data))
 
-        async def take_turns() -> None:  # nothing else limits what is written
+        async def take_turns() -> None:  # writing never blocks, so yield explicitly
             await asyncio.sleep(0)
 
         shell = self.inner(self.state.io._replace(out=write, drain=take_turns))
@@ -266,11 +266,11 @@ class ShellInterpreter:
             self._substituted = await shell._run_parsed(script)
         except BrokenPipeError:
             self._substituted = BROKEN_PIPE
-        # As with a pipe, the substitution ends when nothing can write to it any more.
+        # Like a pipe, the substitution ends once nothing can write to it.
         for pid in shell.state.own_jobs:
             if (task := self.state.jobs[pid].task) is not None:
                 await asyncio.wait([task])
-        # mksh drops null bytes, and the newlines at the end.
+        # mksh drops null bytes and trailing newlines.
         return b"".join(chunks).replace(b"\0", b"").decode("utf-8", "surrogateescape").rstrip("\n")
 
     async def _run_list(self, script: Script) -> int:
@@ -298,11 +298,11 @@ class ShellInterpreter:
         return state.code
 
     async def _end_round(self) -> None:
-        """Wait for the reader of a loop's output; other phones have had their turn in its body."""
+        """Wait for the reader of a loop's output; `_run_list` already gives other phones a turn."""
         await self.state.io.drain()
 
     async def _run_apart(self, script: Script) -> int:
-        """Run a script in a shell of its own, `( ... )`."""
+        """Run a script in a subshell, for `( ... )`."""
         shell = self.inner(self.state.io)
         await shell._run_parsed(script)
         return await shell._run_exit_trap()
@@ -335,7 +335,7 @@ class ShellInterpreter:
         state.code = 0
 
     async def _run_command(self, command: ShellCommand, io: CommandIO) -> int:
-        """Run a command with these streams; returns its exit code."""
+        """Run a command with the given streams; return its exit code."""
         state, redirects = self.state, None
         try:
             if command.redirects:
@@ -358,7 +358,7 @@ class ShellInterpreter:
                 redirects.write()
         except BrokenPipeError:
             raise
-        except OSError as error:  # in a redirection, or a value is too long
+        except OSError as error:  # from a redirection or a value that is too long
             io.err(f"sh: {error.filename}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
             return 1
         finally:
@@ -367,7 +367,7 @@ class ShellInterpreter:
         return code
 
     async def _run_words(self, command: ShellCommand, io: CommandIO) -> int:
-        """Run a simple command whose redirections have been made."""
+        """Run a simple command after its redirections have been set up."""
         state, self._substituted = self.state, 0
         texts = command.texts
         words = await self.words.expanded(command.words) if texts is None else texts
@@ -380,7 +380,7 @@ class ShellInterpreter:
             if "x" in state.options:
                 state.io.err(f"+ {' '.join(words)}\n".encode("utf-8", "surrogateescape"))
             return await self.execute(words, io)
-        # POSIX: assignments before a special builtin stay, those before other commands end with it.
+        # POSIX: assignments persist before a special builtin; before other commands they do not.
         names = [assignment.name for assignment in command.assignments]
         if not words or words[0] in _SPECIAL:
             for assignment in command.assignments:
@@ -401,12 +401,12 @@ class ShellInterpreter:
                     state.exported.discard(name)
 
     async def execute(self, words: Sequence[str], io: CommandIO) -> int:
-        """Run one command, given by its name and arguments."""
+        """Run a command, given its name and arguments."""
         spelled, *arguments = words
         if spelled in self.state.functions:
             return await self._call(self.state.functions[spelled], arguments, io)
         folder, _, name = spelled.rpartition("/")
-        # The program takes the place of the shell, so that nothing runs after it.
+        # The program replaces the shell, so nothing runs after it.
         if name == "exec" and arguments:
             raise ShellExit(await self.execute(arguments, io))
         ctx = CommandContext(shell=self, name=name, arguments=arguments, io=io)
@@ -429,7 +429,7 @@ class ShellInterpreter:
             return ctx.fail(f"{ctx.name}: {error}")
 
     async def _await(self, ctx: CommandContext, result: Awaitable[int]) -> int:
-        """Wait for a command that can be listed and killed meanwhile."""
+        """Wait for a command that can be listed and killed while it runs."""
         if ctx.name in BUILTINS:
             return await result
         table, words = ctx.phone.processes, (ctx.name, *ctx.arguments)
@@ -444,7 +444,7 @@ class ShellInterpreter:
             table.end(process)
 
     async def _run_file(self, ctx: CommandContext, spelled: str) -> int:
-        """Run a script by its path, or by its name in a folder of $PATH."""
+        """Run a script given by its path, or by its name in a folder of $PATH."""
         files, path = ctx.phone.files, ctx.path(spelled)
         if "/" not in spelled:
             folders = ctx.environment.get("PATH", "").split(":")
@@ -455,7 +455,7 @@ class ShellInterpreter:
             return ctx.fail(f"sh: {spelled}: inaccessible or not found", 127)
         if node.content is None:
             return ctx.fail(f"sh: {spelled}: can't execute: Is a directory", 126)
-        # As on a phone, where nothing on the shared storage can be executed.
+        # As on a real phone, nothing on the shared storage can be executed.
         if not node.mode & 0o111 or path.startswith("/sdcard/"):
             return ctx.fail(f"sh: {spelled}: can't execute: Permission denied", 126)
         script = node.content.decode("utf-8", "surrogateescape")
@@ -463,7 +463,7 @@ class ShellInterpreter:
         return await self._await(ctx, run)
 
     async def _call(self, body: ShellCommand, arguments: Sequence[str], io: CommandIO) -> int:
-        """Call a function; returns its exit code."""
+        """Call a function; return its exit code."""
         state = self.state
         if self._num_calls >= _MAX_CALLS:
             state.complain("functions are nested too deeply")
@@ -486,7 +486,7 @@ class ShellInterpreter:
 
 
 def _die(process: Process) -> int:
-    """The exit code of a program that a signal has ended in the current task."""
+    """Clear the current task's cancellation by a signal; return the program's exit code."""
     task = asyncio.current_task()
     assert task is not None
     task.uncancel()

@@ -1,12 +1,12 @@
-r"""Splits shell scripts into words and operators.
+r"""Split shell scripts into words and operators.
 
 ::
 
     word = { literal | '...' | $'...' | "..." | \x | $NAME | ${NAME op word} | $((...)) | $(...)
              | `...` }
 
-Every character is read once, however deeply scripts are nested, except that the end of a `((` is
-searched first.
+Every character is read once, however deeply scripts are nested, except that a `((` is first scanned
+for its end.
 """
 
 import re
@@ -42,7 +42,7 @@ _C_ESCAPE = re.compile(
 C_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"} | {
     "e": "\x1b", "E": "\x1b", "\\": "\\"
 }  # fmt: skip
-"""Meanings of the letters after a backslash."""
+"""Characters by the letter that follows a backslash."""
 
 
 class ShellLexer:
@@ -59,16 +59,16 @@ class ShellLexer:
         self._nested = nested
         self._at = 0
         self._documents: list[tuple[Redirect, str, bool]] = []
-        """Here documents whose text starts after the current line."""
+        """Here-documents whose text starts after the current line."""
         self.check_depth()
 
     def check_depth(self) -> None:
-        """Check the nesting depth."""
+        """Raise if scripts are nested too deeply."""
         if self.depth > MAX_NESTING:
             raise ShellSyntaxError("syntax error: nested too deeply")
 
     def token(self) -> Word | str | None:
-        """The next operator or word; None at the end."""
+        """Return the next operator or word; None at the end."""
         if blanks := _BLANKS.match(self._script, self._at):
             self._at = blanks.end()
         if self._at >= len(self._script):
@@ -85,20 +85,20 @@ class ShellLexer:
         return self._word()
 
     def arithmetic_command(self) -> Word | None:
-        """The expression of a `((` whose first parenthesis has been read; None if it is not one."""
+        """Read the rest of a `((` expression after its first parenthesis; None if it is not one."""
         if not (self._script.startswith("(", self._at) and self._is_arithmetic(self._at + 1)):
             return None
         self._at += 1
         return self._arithmetic()
 
     def expect_document(self, redirect: Redirect) -> None:
-        """Fill in the target of a `<<` when its text has been read: it starts after this line."""
+        """Set the target of a `<<` once its text, which starts after this line, has been read."""
         delimiter = "".join(part.text for part in redirect.target)
         is_literal = any(part.quoted for part in redirect.target)
         self._documents.append((redirect, delimiter, is_literal))
 
     def _is_arithmetic(self, start: int) -> bool:
-        """Whether a `((` before `start` is closed by a `))`, and not by two parentheses apart."""
+        """Return whether the `((` before `start` is closed by `))`, not by two separate `)`."""
         num_open = 2
         for found in _PARENTHESES.finditer(self._script, start):
             num_open += {"(": 1, ")": -1}.get(found.group(), 0)
@@ -136,7 +136,7 @@ class ShellLexer:
         return tuple(parts)
 
     def _parts(self, plain: re.Pattern[str], *, quoted: bool) -> list[WordPart]:
-        """The next parts of a word, of which `plain` matches those without quotes and so on."""
+        """Read the next parts of a word; `plain` matches text without quotes or expansions."""
         here = self._script[self._at]
         if here == '"':
             self._at += 1
@@ -164,7 +164,7 @@ class ShellLexer:
         return WordPart(kind="text", text=text, quoted=True)
 
     def _c_quoted(self) -> WordPart:
-        """`$'...'`, with the escapes of C."""
+        """Read `$'...'`, with C escapes."""
         self._at += 2
         pieces: list[str] = []
         while not self._script.startswith("'", self._at):
@@ -185,7 +185,7 @@ class ShellLexer:
         return WordPart(kind="text", text="" if text == "\n" else text or "\\", quoted=True)
 
     def _quoted(self, end: str | None) -> list[WordPart]:
-        """The rest of a string in double quotes; of a here document if `end` is None."""
+        """Read the rest of a double-quoted string, or of a here-document if `end` is None."""
         parts = [WordPart(kind="text", text="", quoted=True)]
         script = self._script
         while self._at < len(script):
@@ -209,7 +209,7 @@ class ShellLexer:
         return parts
 
     def _expansion(self, *, quoted: bool) -> WordPart:
-        """An expansion that starts with a `$` or a backtick."""
+        """Read an expansion that starts with `$` or a backtick."""
         script = self._script
         if name := _NAME.match(script, self._at):
             self._at = name.end()
@@ -235,7 +235,7 @@ class ShellLexer:
         return WordPart(kind="text", text="$", quoted=quoted)
 
     def _braced(self, *, quoted: bool) -> WordPart:
-        """`${NAME}`, `${#NAME}`, or `${NAME operator word}`."""
+        """Read `${NAME}`, `${#NAME}` or `${NAME operator word}`."""
         if found := _LENGTH.match(self._script, self._at):
             self._at = found.end()
             return WordPart(kind="name", text=found[1], quoted=quoted, operator="length")
@@ -262,7 +262,7 @@ class ShellLexer:
         )  # fmt: skip
 
     def _operand(self, *, quoted: bool, ends: str) -> Word:
-        """The word after an operator of a parameter, and the character that ends it."""
+        """Read the word after a parameter's operator, and the character that ends it."""
         parts: list[WordPart] = []
         while self._at < len(self._script):
             here = self._script[self._at]
@@ -273,7 +273,7 @@ class ShellLexer:
         raise ShellSyntaxError("no closing '}'", is_incomplete=True)
 
     def _arithmetic(self) -> Word:
-        """An expression and its `))`."""
+        """Read an expression and its closing `))`."""
         parts: list[WordPart] = []
         num_open = 0
         while self._at < len(self._script):
@@ -292,7 +292,7 @@ class ShellLexer:
         raise ShellSyntaxError("syntax error: missing ))", is_incomplete=True)
 
     def _backticks(self, *, quoted: bool) -> WordPart:
-        """A script between backticks; in it, a backslash escapes `, $ and itself."""
+        """Read a script between backticks, in which a backslash escapes `, $ and itself."""
         script, inner = self._script, []
         self._at += 1
         while self._at < len(script) and script[self._at] != "`":

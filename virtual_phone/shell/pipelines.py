@@ -1,4 +1,4 @@
-"""Pipes of the shell: commands whose outputs are the next ones' inputs."""
+"""Shell pipelines: the output of each command is the input of the next command."""
 
 import asyncio
 import inspect
@@ -16,14 +16,14 @@ from virtual_phone.shell.syntax_tree import Group, Pipeline, ShellCommand
 from virtual_phone.system.byte_channels import Pipe
 
 BROKEN_PIPE = 141
-"""Exit code of a command whose reader has ended."""
+"""Exit code of a command whose reader has exited."""
 _FILTERS = frozenset(("grep", "head", "wc"))
-"""Commands that end as soon as their input does."""
+"""Commands that end as soon as their input ends."""
 _RunCommand = Callable[[ShellCommand, CommandIO], Awaitable[int]]
 
 
 class Pipelines:
-    """Runs the commands of a pipe side by side, each in a shell of its own."""
+    """Runs the commands of a pipeline concurrently, each in a separate shell."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Pipelines:
         self._run_apart = run_apart
 
     async def run(self, pipeline: Pipeline) -> int:
-        """Run a pipeline in the foreground; returns its exit code."""
+        """Run a pipeline in the foreground; return its exit code."""
         state, commands = self._state, pipeline.commands
         was_condition = state.is_condition
         state.is_condition |= pipeline.negated
@@ -55,10 +55,10 @@ class Pipelines:
         return int(not code) if pipeline.negated else code
 
     async def _run_pipe(self, commands: Sequence[ShellCommand], *, in_turn: bool) -> list[int]:
-        """Run commands with pipes between them; returns their exit codes.
+        """Run commands connected by pipes; return their exit codes.
 
-        With `in_turn` each one runs to its end before the next: tasks cost more than most commands,
-        so that is how commands run that wait for nothing but each other.
+        With `in_turn`, each command runs to its end before the next command starts. Since tasks
+        cost more than most commands, this is how commands run that only wait for each other.
         """
         outer, pipes = self._state.io, [Pipe() for _ in commands[1:]]
 
@@ -71,7 +71,7 @@ class Pipelines:
                 others=outer.others,
                 terminal=outer.terminal if sink is None else None,
             )
-            # A program that runs alone changes nothing of this shell.
+            # A program that runs alone cannot change this shell.
             is_program = in_turn and command.texts and command.texts[0] not in BUILTINS
             try:
                 return await (self._run_here if is_program else self._run_apart)(command, io)
@@ -84,7 +84,7 @@ class Pipelines:
             finally:
                 if sink is not None:
                     sink.write_eof()
-                if source is not None:  # the command before it gets a broken pipe
+                if source is not None:  # the preceding command gets a broken pipe
                     source.close_reader()
 
         ends = zip(commands, [None, *pipes], [*pipes, None], strict=True)
@@ -98,7 +98,7 @@ class Pipelines:
                 task.cancel()
 
     def _never_waits(self, pipeline: Pipeline) -> bool:
-        """Whether the commands of a pipe surely wait for nothing but each other."""
+        """Return whether the commands of a pipeline certainly wait only for each other."""
         if pipeline.never_waits is None:
             pipeline.never_waits = not pipeline.background and all(
                 self._returns_at_once(command, is_first=not number)

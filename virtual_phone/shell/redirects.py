@@ -21,32 +21,32 @@ async def no_input() -> bytes:
 
 
 async def never_full() -> None:
-    """There is always room."""
+    """Return immediately: there is always room."""
 
 
 def _discard(data: bytes | memoryview) -> None:
-    """`/dev/null`."""
+    """Discard output, as `/dev/null` does."""
 
 
 class Input:
-    """Standard input, to which a command can return what it has read too much."""
+    """Standard input to which a command can return excess data."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
         self._returned = b""
 
     async def __call__(self) -> bytes:
-        """The next chunk; empty at the end."""
+        """Return the next chunk; empty at the end."""
         data, self._returned = self._returned, b""
         return data or await self._read()
 
     def put_back(self, data: bytes) -> None:
-        """Have the next reader read these bytes first."""
+        """Return bytes, for the next reader to read first."""
         self._returned = data + self._returned
 
 
 NO_INPUT = Input(no_input)
-"""The input of commands that have none."""
+"""Input of commands without standard input."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,13 +65,13 @@ class CommandIO(NamedTuple):
     read: Input = NO_INPUT
     drain: Drain = never_full
     others: Mapping[int, Write | Input] = {}
-    """Open streams of file descriptors above 2."""
+    """Open streams by file descriptor, above 2."""
     terminal: Terminal | None = None
-    """Terminal of the standard streams; None if they are not connected to one."""
+    """Terminal of the standard streams; None if they are not connected to a terminal."""
 
 
 class Redirects:
-    """The redirections of one command; it writes their files when the command has ended."""
+    """Redirections of one command; the files are written once the command has ended."""
 
     def __init__(self, files: FileSystem, folder: str) -> None:
         self._files = files
@@ -79,7 +79,7 @@ class Redirects:
         self._written: list[tuple[str, _Output]] = []
 
     def apply(self, redirect: Redirect, target: str, io: CommandIO) -> CommandIO:
-        """The streams after one more redirection."""
+        """Return the streams with one more redirection applied."""
         fd = redirect.fd
         if redirect.operator in (">&", "<&"):
             return self._duplicate(fd, target, io)
@@ -94,7 +94,7 @@ class Redirects:
         path = normalize_path(target, self._folder)
         old = self._files.find(path) if redirect.operator == ">>" else None
         content = (old.content or b"") if old is not None else b""
-        # A script that is overwritten stays executable.
+        # An overwritten script stays executable.
         mode = {} if (known := self._files.find(path)) is None else {"mode": known.mode}
         self._files.write(path, content, **mode)
         output = _Output(self._files.num_free, content)
@@ -102,7 +102,7 @@ class Redirects:
         return self._with(fd, output.write, io)
 
     def _duplicate(self, fd: int, target: str, io: CommandIO) -> CommandIO:
-        """`2>&1`, `<&3`, or `>&-`, which closes."""
+        """Apply `2>&1`, `<&3`, or `>&-`, which closes a stream."""
         known: dict[int, Write | Input] = {0: io.read, 1: io.out, 2: io.err, **io.others}
         if target == "-":
             return io._replace(read=NO_INPUT) if fd == 0 else self._with(fd, _discard, io)
@@ -120,7 +120,7 @@ class Redirects:
             self._files.write(path, b"".join(output.chunks))
 
     def close(self) -> None:
-        """Write the files of a command that has failed, as far as that is possible."""
+        """Write the files of a failed command, as far as possible."""
         if self._written:
             with contextlib.suppress(OSError):  # the first error message is enough
                 self.write()
@@ -134,14 +134,14 @@ class Redirects:
         return io._replace(**({"others": {**io.others, fd: source}} if fd else {"read": source}))
 
     def _reading(self, fd: int, content: bytes, io: CommandIO) -> CommandIO:
-        """Read the content once, then the end of input."""
+        """Make a descriptor read the content once, then the end of input."""
         source = Input(no_input)
         source.put_back(content)
         return self._input(fd, source, io)
 
 
 class _Output:
-    """Collects what a command writes to a file, up to the phone's free space."""
+    """Collects a command's output to a file, up to the phone's free space."""
 
     def __init__(self, num_free: int, start: bytes) -> None:
         self.chunks: list[bytes | memoryview] = [start]

@@ -1,4 +1,4 @@
-r"""Parses shell scripts into pipelines of commands.
+r"""Parse shell scripts into pipelines of commands.
 
 ::
 
@@ -8,7 +8,7 @@ r"""Parses shell scripts into pipelines of commands.
     compound = "(" script ")" | "{" script "}" | "((" expression "))" | "[[" words "]]"
              | if | while | until | for | case | name "()" command | "function" name command
 
-This is the grammar of mksh without arrays, coprocesses, `select` and patterns such as `@(a|b)`.
+This is mksh's grammar without arrays, coprocesses, `select` and patterns such as `@(a|b)`.
 """
 
 import re
@@ -46,7 +46,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @lru_cache(maxsize=256)
 def parse(script: str) -> Script:
-    """Parse a script; the same scripts come again and again."""
+    """Parse a script. Results are cached, since the same scripts recur."""
     return _Parser(ShellLexer(script, _nested)).whole_script()
 
 
@@ -59,13 +59,13 @@ def _nested(lexer: ShellLexer) -> Script:
 
 
 class _Parser:
-    """Recursive descent over the tokens of a lexer, one token ahead."""
+    """Recursive-descent parser over the tokens of a lexer, with one token of lookahead."""
 
     def __init__(self, lexer: ShellLexer) -> None:
         self._lexer = lexer
         self._token: Word | str | None = None
         self._reserved = ""
-        """The token if it is an operator or an unquoted word; empty for other tokens."""
+        """Current token if it is an operator or an unquoted word, else ''."""
         self._advance()
 
     def whole_script(self) -> Script:
@@ -76,7 +76,7 @@ class _Parser:
         return script
 
     def script(self, *ends: str) -> Script:
-        """Parse until one of the operators or reserved words `ends`, which is not consumed."""
+        """Parse up to one of the operators or reserved words `ends`, without consuming it."""
         pipelines: list[Pipeline] = []
         joint = ";"
         self._skip_newlines()
@@ -155,7 +155,7 @@ class _Parser:
         self._lexer.check_depth()
 
     def _simple(self, command: ShellCommand) -> None:
-        """Assignments, words and redirections; or the definition of a function."""
+        """Parse assignments, words and redirections, or a function definition."""
         while True:
             token = self._token
             if token is not None and not isinstance(token, str):
@@ -185,7 +185,7 @@ class _Parser:
         return isinstance(token, str) and (token == "&>" or token.lstrip("0123456789")[:1] in "<>")
 
     def _redirects(self) -> list[Redirect]:
-        """A redirection; `&>` stands for two."""
+        """Parse a redirection; `&>` yields two."""
         operator = self._token
         assert isinstance(operator, str)
         digits = operator[:1] if operator[0].isdigit() else ""
@@ -222,7 +222,7 @@ class _Parser:
         return group
 
     def _body(self, *ends: str) -> Script:
-        """A script that must contain a command."""
+        """Parse a script that must contain a command."""
         script = self.script(*ends)
         if not script or self._reserved not in ends:
             raise self._unexpected()
@@ -351,7 +351,7 @@ _COMPOUNDS: dict[str, Callable[[_Parser], Compound]] = {
     "case": _Parser._case,
     "function": _Parser._function,
 }
-"""How each compound command is parsed."""
+"""Parsers of compound commands by first word."""
 
 
 def _literal(text: str) -> Word:
@@ -363,7 +363,7 @@ def _text(word: Word) -> str:
 
 
 def _assignment(word: Word) -> Assignment | None:
-    """The assignment that a word is, if it is one."""
+    """Parse a word as an assignment; None if it is not an assignment."""
     first = word[0]
     if first.kind != "text" or first.quoted or "=" not in first.text:
         return None

@@ -29,10 +29,10 @@ BUILTINS = frozenset((
     "local", "read", "readonly", "return", "set", "shift", "source", "trap", "type", "typeset",
     "unset", "wait",
 ))  # fmt: skip
-"""Commands that belong to the shell, and are no programs."""
+"""Commands that are part of the shell rather than programs."""
 _EXPORTED = frozenset(_ENVIRONMENT) - {"IFS"}
 _MAX_VARIABLES_LENGTH = 32 * MAX_LENGTH
-"""Longest total length of a shell's variables."""
+"""Maximum total length of a shell's variables."""
 
 
 class ShellExit(Exception):
@@ -44,7 +44,7 @@ class ShellExit(Exception):
 
 
 class ShellFailure(ShellExit):
-    """Raised by an error that ends a script, but not a shell that somebody types into."""
+    """Raised by an error that ends a script but not an interactive shell."""
 
 
 class FunctionReturn(Exception):
@@ -66,7 +66,7 @@ class LoopJump(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class ShellState:
-    """Memory of a shell from one command to the next."""
+    """State that a shell keeps between commands."""
 
     phone: VirtualPhone
     io: CommandIO
@@ -74,32 +74,32 @@ class ShellState:
     exported: set[str] = field(default_factory=lambda: set(_EXPORTED))
     functions: dict[str, ShellCommand] = field(default_factory=dict)
     options: set[str] = field(default_factory=set)
-    """Letters of `set`, and `pipefail`."""
+    """Option letters of `set`, and `pipefail`."""
     positional: list[str] = field(default_factory=list)
     name: str = "sh"
     """Value of `$0`."""
     read_only: set[str] = field(default_factory=set)
-    """Variables that `readonly` protects."""
+    """Variables protected by `readonly`."""
     exit_trap: str = ""
-    """Script to run at the end."""
+    """Script to run when the shell exits."""
     frames: list[dict[str, str | None]] = field(default_factory=list)
-    """Values that the local variables of each running function hide."""
+    """Values hidden by the local variables of each running function."""
     num_loops: int = 0
-    """Number of loops that run inside each other."""
+    """Current depth of nested loops."""
     is_condition: bool = False
-    """Whether a failure is expected, so that `set -e` ignores it."""
+    """Whether a condition is being evaluated, in which `set -e` ignores failures."""
     code: int = 0
     depth: int = 0
-    """Number of shells that this one is nested in."""
+    """Number of shells that enclose this shell."""
     process: Process | None = None
     jobs: dict[int, Process] = field(default_factory=dict)
-    """Background commands of this shell and of those that share its output."""
+    """Background commands of this shell and of the shells that share its output, by process id."""
     own_jobs: list[int] = field(default_factory=list)
     started_s: float = field(default_factory=time.monotonic)
 
     def nested(self, io: CommandIO) -> Self:
-        """The state of a nested shell, which cannot change the variables of this one."""
-        # Not dataclasses.replace, which takes three times as long.
+        """Return the state of a nested shell, which cannot change the variables of this shell."""
+        # dataclasses.replace would take three times as long.
         return type(self)(
             phone=self.phone,
             io=io,
@@ -124,14 +124,14 @@ class ShellState:
         return 2000 if self.process is None else self.process.pid
 
     def complain(self, message: str) -> None:
-        """Write an error message of the shell itself."""
+        """Print an error message from the shell itself."""
         self.io.err(f"sh: {message}\n".encode("utf-8", "surrogateescape"))
 
     def assign(self, name: str, value: str) -> None:
         """Set a variable.
 
         Raises:
-            ShellFailure: it is read-only.
+            ShellFailure: the variable is read-only.
             OSError: the value is too long.
         """
         if name in self.read_only:
@@ -146,7 +146,7 @@ class ShellState:
             self.exported.add(name)
 
     def parameter(self, name: str) -> str | None:
-        """The value of a variable or a special parameter; None if it is not set."""
+        """Return the value of a variable or a special parameter; None if it is not set."""
         if name == "RANDOM":
             return str(random.randrange(1 << 15))
         if name == "SECONDS":

@@ -7,11 +7,11 @@ from typing import Literal, NamedTuple
 Kind = Literal["text", "name", "script", "arithmetic"]
 
 MAX_NESTING = 40
-"""Deepest nesting of scripts."""
+"""Maximum nesting depth of scripts."""
 
 
 class ShellSyntaxError(Exception):
-    """The script is invalid; the message is what the shell prints."""
+    """The script is invalid; the shell prints the message."""
 
     def __init__(self, message: str, *, is_incomplete: bool = False) -> None:
         super().__init__(message)
@@ -19,21 +19,21 @@ class ShellSyntaxError(Exception):
 
 
 class WordPart(NamedTuple):
-    """A piece of a word."""
+    """Part of a word."""
 
     kind: Kind
-    """`text` is literal, `name` stands for a parameter's value, `script` for a script's output and
-    `arithmetic` for the value of an expression."""
+    """`text` is literal; `name` is replaced by a parameter's value, `script` by a script's output
+    and `arithmetic` by the value of an expression."""
     text: str
     quoted: bool
-    """A quoted part is neither split at spaces nor used as a pattern."""
+    """Whether the part is quoted: neither split at spaces nor used as a pattern."""
     script: "Script" = ()
     operator: str = ""
-    """Operation on a parameter: `:-`, `##`, `length` and so on."""
+    """Operator on a parameter, such as `:-`, `##` or `length`."""
     operand: "Word" = ()
     """Word after the operator, or the expression."""
     replacement: "Word" = ()
-    """Replacement of the operators `/` and `//`."""
+    """Replacement text of the operators `/` and `//`."""
 
 
 Word = tuple[WordPart, ...]
@@ -41,7 +41,7 @@ Word = tuple[WordPart, ...]
 
 @dataclass(slots=True, kw_only=True)
 class Redirect:
-    """`fd operator target`, such as `2>/dev/null`; of `<<`, the target is the document."""
+    """`fd operator target`, such as `2>/dev/null`; the target of `<<` is the document."""
 
     fd: int
     operator: str
@@ -59,7 +59,7 @@ class Assignment:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Group:
-    """`{ body; }`, or `( body )` in a shell of its own."""
+    """`{ body; }`, or `( body )` in a subshell."""
 
     body: "Script"
     is_subshell: bool = False
@@ -67,7 +67,7 @@ class Group:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class If:
-    """`if condition; then body; elif ...; else ...; fi`; the condition of `else` is empty."""
+    """`if condition; then body; elif ...; else ...; fi`; `else` has an empty condition."""
 
     branches: "Sequence[tuple[Script, Script]]"
 
@@ -83,7 +83,7 @@ class Loop:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class For:
-    """`for name in words; do body; done`; without words, over the positional parameters."""
+    """`for name in words; do body; done`; without words, loops over the positional parameters."""
 
     name: str
     words: Sequence[Word] | None
@@ -130,21 +130,21 @@ class ShellCommand:
     assignments: list[Assignment] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)
     texts: list[str] | None = None
-    """The words as they are, unless one of them has to be expanded."""
+    """The words as text if none of them needs expansion, else None."""
     redirects: list[Redirect] = field(default_factory=list)
     compound: Compound | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Pipeline:
-    """Commands joined by `|`, and the operator that joins it to the previous pipeline."""
+    """Commands joined by `|`, and the operator that joins them to the previous pipeline."""
 
     joint: str
     commands: list[ShellCommand]
     negated: bool = False
     background: bool = False
     never_waits: bool | None = None
-    """Whether the commands wait for nothing but each other, once that has been found out."""
+    """Whether the commands wait only for each other; None until determined."""
 
 
 Script = Sequence[Pipeline]

@@ -1,4 +1,4 @@
-"""Expands the words of a script in a shell: parameters, commands, arithmetic, file names."""
+"""Expand the words of a script in a shell: parameters, commands, arithmetic, file names."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -19,7 +19,7 @@ from virtual_phone.shell.syntax_tree import Assignment, Script, Word, WordPart
 
 
 class WordExpander:
-    """Turns words into the texts that they stand for, by the state of a shell."""
+    """Expands words into text, using the state of a shell."""
 
     def __init__(self, state: ShellState, output_of: Callable[[Script], Awaitable[str]]) -> None:
         self._state = state
@@ -27,7 +27,7 @@ class WordExpander:
         self._output_of = output_of
 
     async def expanded(self, words: Sequence[Word]) -> list[str]:
-        """Expand words into the arguments that they stand for."""
+        """Expand words into arguments."""
         texts: list[str] = []
         for word in words:
             text = self._literal_text(word)
@@ -57,7 +57,7 @@ class WordExpander:
         return texts
 
     async def assign(self, assignment: Assignment) -> None:
-        """Make an assignment."""
+        """Expand and perform an assignment."""
         state, value = self._state, await self.text_of(assignment.value)
         if value[:1] == "~" and value[1:2] in ("", "/") and not assignment.value[0].quoted:
             value = state.environment.get("HOME", "") + value[1:]
@@ -65,9 +65,9 @@ class WordExpander:
         state.assign(assignment.name, old + value)
 
     def _literal_text(self, word: Word) -> str | None:
-        """The argument that a word such as `==$?` stands for; None if it takes more to expand it.
+        """Expand a simple word such as `==$?`; None if it needs full expansion.
 
-        This is only faster, and what most words are.
+        Most words are simple, and this is faster.
         """
         text, state = "", self._state
         for part in word:
@@ -83,7 +83,7 @@ class WordExpander:
         return text if len(text) <= MAX_LENGTH else None
 
     async def text_of(self, word: Word) -> str:
-        """Expand a word into one text, without splitting it."""
+        """Expand a word into a single string, without splitting it."""
         if len(word) == 1 and word[0].kind == "text":
             return word[0].text
         return (await self.field_of(word)).text
@@ -99,7 +99,7 @@ class WordExpander:
         return field
 
     async def _pieces(self, word: Word, *, splits_text: bool = False) -> list[Piece | None]:
-        """The pieces of a word; None separates fields that are not joined."""
+        """Expand a word into pieces; None separates fields that are not joined."""
         pieces: list[Piece | None] = []
         for part in word:
             if part.kind == "text":
@@ -119,7 +119,7 @@ class WordExpander:
         return pieces
 
     def number(self, expression: str) -> int:
-        """The value of an arithmetic expression."""
+        """Evaluate an arithmetic expression."""
         for name in ("RANDOM", "SECONDS"):
             if name in expression:
                 self._state.environment[name] = self._state.parameter(name) or ""
@@ -136,7 +136,7 @@ class WordExpander:
         value = self._state.parameter(name)
         if operator[-1:] in ("-", "=", "?", "+") and operator:
             return await self._default(part, value)
-        # `set -u` excepts `$@` and `$*`, as POSIX does.
+        # As in POSIX, `set -u` does not apply to `$@` and `$*`.
         if value is None and "u" in self._state.options and name not in ("@", "*"):
             self._state.complain(f"{name}: parameter not set")
             raise ShellFailure(1)
@@ -155,7 +155,7 @@ class WordExpander:
         return [(value, quoted, not quoted)]
 
     def _all_parameters(self, *, is_joined: bool, quoted: bool) -> list[Piece | None]:
-        """`$@` or `$*`."""
+        """Expand `$@` or `$*`."""
         if quoted and is_joined:
             between = self._state.environment.get("IFS", DEFAULT_IFS)[:1]
             return [(between.join(self._state.positional), True, False)]
@@ -166,7 +166,7 @@ class WordExpander:
         return pieces
 
     async def _default(self, part: WordPart, value: str | None) -> list[Piece | None]:
-        """`${x:-word}`, `${x:=word}`, `${x:?word}`, `${x:+word}`; without colon if only unset."""
+        """Expand `${x:-word}`, `:=`, `:?` or `:+`; without the colon, '' counts as set."""
         is_set = value is not None and (value != "" or part.operator[0] != ":")
         verb = part.operator[-1]
         if verb == "+":
@@ -183,7 +183,7 @@ class WordExpander:
         return [(text, part.quoted, not part.quoted)]
 
     async def _replaced(self, value: str, part: WordPart) -> str:
-        """`${x/pattern/text}`, or `//` for each occurrence."""
+        """Expand `${x/pattern/text}`, or `//`, which replaces every occurrence."""
         pattern = (await self.field_of(part.operand)).pattern
         text = await self.text_of(part.replacement)
         anchors = {"#": "^", "%": "$"}.get(pattern[:1], "")

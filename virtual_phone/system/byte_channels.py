@@ -13,7 +13,7 @@ _ROOM = 1 << 18
 
 
 class Channel(Protocol):
-    """One end of a connection: an ADB stream to the computer, or a socket inside the phone."""
+    """An end of a connection: an ADB stream to the computer, or a socket inside the phone."""
 
     async def read(self) -> bytes:
         """The next chunk; empty at the end."""
@@ -32,7 +32,7 @@ class Channel(Protocol):
 
 
 class Pipe:
-    """A one-way channel: what is written at one end is read at the other."""
+    """A one-way channel: bytes written at one end are read at the other."""
 
     def __init__(self) -> None:
         self._chunks: deque[bytes] = deque()
@@ -60,7 +60,7 @@ class Pipe:
         self._changed.notify()
 
     async def read(self) -> bytes:
-        """Everything that has been written since the last read; empty at the end."""
+        """Return everything written since the last read; empty at the end."""
         while not self._chunks and not self._ended:
             await self._changed.wait()
         if not self._chunks:
@@ -80,7 +80,7 @@ class Pipe:
 
 
 class PipeSocket:
-    """One end of a connection inside the phone; what is sent after the other has closed is lost."""
+    """An end of a connection inside the phone; data sent after the other end closes is lost."""
 
     def __init__(self, incoming: Pipe, outgoing: Pipe) -> None:
         self._incoming = incoming
@@ -110,13 +110,13 @@ class PipeSocket:
 
 
 def connected_sockets() -> tuple[PipeSocket, PipeSocket]:
-    """Both ends of a new connection."""
+    """Create a connection and return both ends."""
     one, other = Pipe(), Pipe()
     return PipeSocket(one, other), PipeSocket(other, one)
 
 
 async def relay(one: Channel, other: Channel) -> None:
-    """Copy bytes both ways until either side ends; then close both."""
+    """Copy bytes in both directions until either side ends, then close both."""
     copies = [asyncio.create_task(_copy(one, other)), asyncio.create_task(_copy(other, one))]
     try:
         await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)

@@ -3,13 +3,14 @@
 import time
 
 _UPTIME_S = 3600.0
-"""A new phone was started an hour ago: programs distrust phones that have just started."""
+"""Initial uptime of a new phone: programs distrust phones that have just booted."""
 
 
 class DeviceClock:
-    """Starts at a given time and runs, independently of this machine's date.
+    """Runs from a given start time, independently of this machine's date.
 
-    The status bar shows another time, which only touches advance: frames are reproducible.
+    The status bar shows a different time, advanced only by touches, so that frames are
+    reproducible.
     """
 
     def __init__(self, start_s: float) -> None:
@@ -18,13 +19,13 @@ class DeviceClock:
         self._booted_s = self._began_s - _UPTIME_S
 
     def now_s(self) -> float:
-        """Seconds since 1970."""
+        """Return the seconds since 1970."""
         return self._start_s + time.monotonic() - self._began_s
 
     def uptime_s(self) -> float:
-        """Seconds since the phone was started."""
+        """Return the seconds since the phone booted."""
         return time.monotonic() - self._booted_s
 
     def restart(self) -> None:
-        """Restart the phone; its date goes on."""
+        """Reset the uptime; the date continues."""
         self._booted_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""The phone's log, and the record of commands that its shell ran."""
+"""The phone's log, and the history of commands run by its shell."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
@@ -9,9 +9,9 @@ from virtual_phone.system.wakeup import Wakeup
 
 Level = Literal["V", "D", "I", "W", "E", "F"]
 LEVELS: tuple[Level, ...] = get_args(Level)
-"""Levels by increasing severity."""
+"""Levels in order of increasing severity."""
 BUFFERS = ("main", "radio", "events", "system", "crash", "stats", "security", "kernel")
-"""Buffers in the order of Android's numbers."""
+"""Buffers in the order of Android's buffer numbers."""
 _SYSTEM_TAGS = frozenset(("ActivityManager", "ActivityTaskManager", "boot"))
 
 _MAX_ENTRIES = 2000
@@ -22,10 +22,10 @@ _MAX_CHARACTERS = 2_000_000
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class LogEntry:
-    """One log entry."""
+    """An entry of the log."""
 
     time_s: float
-    """Seconds since 1970 by the phone's own clock."""
+    """Seconds since 1970, by the phone's clock."""
     level: Level
     tag: str
     pid: int
@@ -33,14 +33,14 @@ class LogEntry:
 
     @property
     def buffer(self) -> str:
-        """The buffer that holds it."""
+        """Log buffer that holds the entry."""
         if self.tag == "AndroidRuntime":
             return "crash"
         return "system" if self.tag in _SYSTEM_TAGS else "main"
 
 
 class DeviceLog:
-    """The most recent entries of the phone's log."""
+    """Most recent entries of the phone's log."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.entries: deque[LogEntry] = deque(maxlen=_MAX_ENTRIES)
@@ -57,7 +57,7 @@ class DeviceLog:
         self._written.notify()
 
     def clear(self, buffers: Collection[str]) -> None:
-        """Remove the entries of some buffers."""
+        """Remove the entries of the given buffers."""
         kept = [entry for entry in self.entries if entry.buffer not in buffers]
         self.entries.clear()
         self.entries.extend(kept)
@@ -68,7 +68,7 @@ class DeviceLog:
         return self._num_written
 
     def since(self, number: int) -> list[LogEntry]:
-        """The entries written after the first `number`, as far as they are still stored."""
+        """Return the entries written after the first `number`, as far as they are still stored."""
         num_new = min(self._num_written - number, len(self.entries))
         return list(self.entries)[len(self.entries) - num_new :] if num_new > 0 else []
 
@@ -79,14 +79,14 @@ class DeviceLog:
 
 
 class CommandHistory:
-    """The last commands that the shell ran, newest last."""
+    """Last commands run by the shell, oldest first."""
 
     def __init__(self) -> None:
         self._commands: deque[tuple[str, ...]] = deque()
         self._num_characters = 0
 
     def add(self, command: tuple[str, ...]) -> None:
-        """Record a command; the oldest are dropped when there are too many or they are too long."""
+        """Record a command, dropping the oldest commands once a limit is exceeded."""
         self._commands.append(command)
         self._num_characters += _length(command)
         while len(self._commands) > _MAX_COMMANDS or self._num_characters > _MAX_CHARACTERS:

@@ -1,4 +1,4 @@
-"""Drawings that belong to the phone itself: home screen, lock screen, pages of text."""
+"""The phone's own drawings: home screen, lock screen, pages of text."""
 
 import zlib
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ _MIN_BRIGHTNESS, _BRIGHTNESS_RANGE = 90, 150
 """Brightness range of the title bars, whose colors distinguish pages at a glance."""
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _COLUMNS, _ROWS = 4, 6
-"""Tiles on the home screen."""
+"""Columns and rows of tiles on the home screen."""
 _NAME = 0.2 / _ROWS
-"""Height of the name at the foot of a tile, relative to the screen."""
+"""Height of the name at the bottom of a tile, relative to the screen."""
 _NAME_BASE = 0.03 / _ROWS
-"""Distance from the foot of a tile to the baseline of its name, relative to the screen."""
+"""Distance from the bottom of a tile to the baseline of its name, relative to the screen."""
 
 PAGE_ROWS = 16
 """Lines of text on a page."""
 
 
 def blank(width: int, height: int, color: tuple[int, int, int]) -> Image:
-    """A single color, uint8[height, width, 3]."""
+    """Create an image of a single color, uint8[height, width, 3]."""
     row = np.full((width, 3), color, np.uint8)
-    # Copying a row is many times faster than copying a color.
+    # Broadcasting a row is many times faster than broadcasting a pixel.
     return np.broadcast_to(row, (height, width, 3)).copy()
 
 
@@ -54,10 +54,10 @@ def write(
     """Write text into an image.
 
     Args:
-        image: uint8[height, width, 3].
-        text: characters that cannot be drawn become question marks.
+        image: image to draw on, uint8[height, width, 3].
+        text: text to write; characters that cannot be drawn become question marks.
         at: start of the baseline, in [0, 1].
-        scale: size of the font.
+        scale: font scale.
         color: RGB.
     """
     height, width = image.shape[:2]
@@ -67,7 +67,7 @@ def write(
 
 
 def tile_bounds(index: int) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of a home screen tile including its name, in [0, 1]."""
+    """Return left, top, right and bottom of a home screen tile with its name, in [0, 1]."""
     row, column = divmod(index, _COLUMNS)
     return (
         (column + 0.15) / _COLUMNS,
@@ -78,7 +78,7 @@ def tile_bounds(index: int) -> tuple[float, float, float, float]:
 
 
 def tile_at(x: float, y: float, count: int) -> int | None:
-    """Index of the home screen tile at (x, y) in [0, 1], or None."""
+    """Return the index of the home screen tile at (x, y) in [0, 1], or None."""
     for index in range(count):
         left, top, right, bottom = tile_bounds(index)
         if left < x < right and top < y < bottom:
@@ -87,7 +87,7 @@ def tile_at(x: float, y: float, count: int) -> int | None:
 
 
 def home(width: int, height: int, names: Sequence[str]) -> Image:
-    """The home screen's area with one tile per app.
+    """Draw the home screen's area with one tile per app.
 
     Returns:
         uint8[height, width, 3].
@@ -102,7 +102,7 @@ def home(width: int, height: int, names: Sequence[str]) -> Image:
 
 
 def keyguard(width: int, height: int, clock: str) -> Image:
-    """The lock screen's area, uint8[height, width, 3]."""
+    """Draw the lock screen's area, uint8[height, width, 3]."""
     image = blank(width, height, _DARK)
     write(image, clock, (0.3, 0.3), width / 240, _WHITE)
     write(image, "Swipe up to unlock", (0.28, 0.9), width / 900, _WHITE)
@@ -110,7 +110,7 @@ def keyguard(width: int, height: int, clock: str) -> Image:
 
 
 def page(width: int, height: int, label: str, lines: Sequence[str]) -> Image:
-    """A page of text below a title bar colored by its label, uint8[height, width, 3]."""
+    """Draw text below a title bar colored by its label, uint8[height, width, 3]."""
     image = blank(width, height, _PAPER)
     color_bytes = zlib.crc32(label.encode("utf-8", "replace")).to_bytes(4, "big")[:3]
     image[: round(height / PAGE_ROWS)] = [

@@ -1,4 +1,4 @@
-"""The file system of a virtual phone, in memory."""
+"""The in-memory file system of a virtual phone."""
 
 import posixpath
 import stat
@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 EPOCH_S = 1_700_000_000
-"""Modification time of every file: the phone's clock is independent of the wall clock."""
+"""Default modification time of files, independent of the wall clock."""
 
 
 @dataclass(slots=True, kw_only=True)
 class FileNode:
-    """A file, a symbolic link whose content is its target, or a folder if `content` is None."""
+    """A file, a symbolic link (`content` is the target) or a folder (`content` is None)."""
 
     content: bytes | None
     mode: int
@@ -29,7 +29,7 @@ class FileNode:
 
     @property
     def target(self) -> str:
-        """The path that a link leads to."""
+        """Target path of a link."""
         return (self.content or b"").decode("utf-8", "surrogateescape")
 
 
@@ -45,17 +45,17 @@ _FOLDERS = (
 )  # fmt: skip
 _CAPACITY = 1 << 30
 _MADE_AT_ONCE = 1 << 20
-"""Bytes that reading an endless file such as /dev/zero returns, if no number is given."""
+"""Default number of bytes returned when reading an endless file such as /dev/zero."""
 _MAX_NODES = 50_000
 _MAX_LINKS = 40
-"""Links that a path may lead through."""
+"""Maximum number of links that a path may lead through."""
 _MAX_TARGET_LENGTH = 4095
 
 
 def normalize_path(path: str, folder: str = "/") -> str:
-    """The canonical absolute path: without `.`, `..`, double slashes and aliases of /sdcard."""
+    """Return the canonical absolute path: no `.`, `..`, double slashes or /sdcard aliases."""
     whole = posixpath.normpath(path if path.startswith("/") else f"{folder}/{path}")
-    whole = whole[1:] if whole.startswith("//") else whole  # which POSIX allows to be special
+    whole = whole[1:] if whole.startswith("//") else whole  # POSIX allows `//` to be special
     if whole.startswith(_SDCARD_ALIASES):
         for same in _SDCARD_ALIASES:
             if whole == same or whole.startswith(f"{same}/"):
@@ -64,7 +64,7 @@ def normalize_path(path: str, folder: str = "/") -> str:
 
 
 def is_writable(path: str) -> bool:
-    """Whether a phone can write to a path: the root folder and the system are read-only."""
+    """Return whether a path is writable: the root folder and the system are read-only."""
     return path.rfind("/") > 0 and not path.startswith((*_READ_ONLY, *_OF_KERNEL))
 
 
@@ -82,16 +82,16 @@ class FileSystem:
     """
 
     def __init__(self, made: Mapping[str, Callable[[int], bytes]] | None = None) -> None:
-        # The kernel's files: their content by number of bytes, if they are endless.
+        # Kernel files by path: functions that make the content. Endless files return `size` bytes.
         self._made = made or {}
         self._nodes: dict[str, FileNode] = {}
         self._num_used = 0
         self.capacity = _CAPACITY
-        """Largest total size of all files, in bytes."""
+        """Maximum total size of all files, in bytes."""
         self.clear()
 
     def clear(self) -> None:
-        """Remove everything that a new phone does not have."""
+        """Restore the contents of a new phone."""
         self._num_used -= sum(len(node.content or b"") for node in self._nodes.values())
         self._nodes = {"/": FileNode(content=None, mode=stat.S_IFDIR | 0o755)}
         for folder in {*_FOLDERS, *(path.rpartition("/")[0] for path in self._made)}:
@@ -123,11 +123,11 @@ class FileSystem:
         self._num_used -= num_bytes
 
     def all(self) -> list[tuple[str, FileNode]]:
-        """Every path that can be written and its node, folders before their contents."""
+        """Return all writable paths with their nodes, folders before their contents."""
         return [(path, node) for path, node in sorted(self._nodes.items()) if is_writable(path)]
 
     def resolve(self, path: str, *, follow: bool = True) -> str:
-        """The path behind all symbolic links."""
+        """Resolve all symbolic links in a path."""
         at = normalize_path(path)
         for _ in range(_MAX_LINKS):
             link = self._first_link(at, follow=follow)
@@ -137,7 +137,7 @@ class FileSystem:
         raise OSError(40, "Too many symbolic links encountered", path)
 
     def _first_link(self, path: str, *, follow: bool) -> str | None:
-        """The shortest path that leads to a link on the way to `path`."""
+        """Return the shortest prefix of `path` that is a link, if any."""
         end = path.find("/", 1)
         while end > 0:
             node = self._nodes.get(path[:end])
@@ -150,21 +150,21 @@ class FileSystem:
         return path if last is not None and last.is_link else None
 
     def stat(self, path: str, *, follow: bool = True) -> FileNode:
-        """The node at a path; without `follow`, a link itself."""
+        """Return the node at a path; without `follow`, return a link itself."""
         node = self._nodes.get(self.resolve(path, follow=follow))
         if node is None:
             raise FileNotFoundError(2, "No such file or directory", path)
         return node
 
     def find(self, path: str, *, follow: bool = True) -> FileNode | None:
-        """The node at a path, or None; without `follow`, a link itself."""
+        """Return the node at a path, or None; without `follow`, return a link itself."""
         try:
             return self.stat(path, follow=follow)
         except OSError:
             return None
 
     def read(self, path: str, size: int = _MADE_AT_ONCE) -> bytes:
-        """The content of a file; of an endless one, `size` bytes."""
+        """Read a whole file, or `size` bytes of an endless file."""
         node = self.stat(path)
         if node.content is None:
             raise IsADirectoryError(21, "Is a directory", path)
@@ -180,7 +180,7 @@ class FileSystem:
         self._put(path, FileNode(content=content, mode=permissions, mtime=mtime))
 
     def make_link(self, path: str, target: str) -> None:
-        """Create a symbolic link; the shared storage has none."""
+        """Create a symbolic link; the shared storage does not support links."""
         path = self.resolve(path, follow=False)
         content = target.encode("utf-8", "surrogateescape")
         if path in self._nodes:
@@ -194,7 +194,7 @@ class FileSystem:
         self._put(path, FileNode(content=content, mode=stat.S_IFLNK | 0o777))
 
     def make_folder(self, path: str) -> None:
-        """Create one folder; its parent must exist."""
+        """Create a folder; its parent must exist."""
         path = self.resolve(path, follow=False)
         if path in self._nodes:
             raise FileExistsError(17, "File exists", path)
@@ -202,7 +202,7 @@ class FileSystem:
         self._put(path, FileNode(content=None, mode=stat.S_IFDIR | 0o771))
 
     def _put(self, path: str, node: FileNode) -> None:
-        """Put a node at a resolved path, in place of a file that is there."""
+        """Put a node at a resolved path, replacing an existing file."""
         parent = self._nodes.get(path.rpartition("/")[0] or "/")
         if parent is None:
             raise FileNotFoundError(2, "No such file or directory", path)
@@ -232,12 +232,12 @@ class FileSystem:
         if self.stat(path, follow=False).is_folder and not recursive:
             raise IsADirectoryError(21, "Is a directory", path)
         _check_writable(path)
-        # Folders have no list of their entries: paths are few, and most commands name one.
+        # Folders keep no list of their entries: there are few paths, and most commands name one.
         for known in [p for p in self._nodes if p == path or p.startswith(f"{path}/")]:
             self._num_used -= len(self._nodes.pop(known).content or b"")
 
     def names(self, path: str) -> list[str]:
-        """Names of the entries of a folder, sorted."""
+        """Return the sorted names of the entries of a folder."""
         path = self.resolve(path)
         if not self._nodes.get(path, FileNode(content=b"", mode=0)).is_folder:
             raise FileNotFoundError(2, "No such file or directory", path)

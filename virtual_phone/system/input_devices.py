@@ -1,4 +1,4 @@
-"""The phone's input devices: its buttons and its touchscreen, as the kernel knows them."""
+"""The phone's input devices as the kernel sees them: buttons and touchscreen."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ _SYN, _KEY, _ABS = 0, 1, 3
 _SYN_REPORT = 0
 _SLOT, _POSITION_X, _POSITION_Y, _TRACKING_ID, _PRESSURE = 0x2F, 0x35, 0x36, 0x39, 0x3A
 _KEYS = {114: "VOLUME_DOWN", 115: "VOLUME_UP", 116: "POWER"}
-"""Android's keys by the codes of the buttons."""
+"""Android keys by kernel key code."""
 
 Motion = tuple[str, float, float]
-"""`DOWN`, `MOVE` or `UP`, and a pixel of the screen."""
+"""`DOWN`, `MOVE` or `UP`, and the pixel of the screen."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -25,11 +25,11 @@ class InputDevice:
     name: str
     keys: tuple[tuple[int, str], ...]
     axes: tuple[tuple[int, str, int], ...] = ()
-    """Code, name and maximum."""
+    """Code, name and maximum of each axis."""
 
 
 def input_devices(size: tuple[int, int]) -> list[InputDevice]:
-    """The buttons, and a touchscreen with one unit per pixel of the upright screen."""
+    """Return the buttons, and a touchscreen with one unit per pixel of the upright screen."""
     width, height = size
     buttons = ((114, "KEY_VOLUMEDOWN"), (115, "KEY_VOLUMEUP"), (116, "KEY_POWER"))
     axes = (
@@ -56,10 +56,10 @@ class _Contact:
 
 
 class InputDrivers:
-    """The events of both devices, which take effect with the `SYN_REPORT` that ends them.
+    """Handles events of both devices, which take effect at the next `SYN_REPORT`.
 
     The touchscreen speaks multitouch protocol B:
-    https://docs.kernel.org/input/multi-touch-protocol.html. Apps know one finger, the first one.
+    https://docs.kernel.org/input/multi-touch-protocol.html. Apps only see the first finger.
     """
 
     def __init__(self, geometry: ScreenGeometry) -> None:
@@ -67,12 +67,12 @@ class InputDrivers:
         self._slots = [_Contact() for _ in range(_LAST_SLOT + 1)]
         self._slot = 0
         self._touching: tuple[int, int] | None = None
-        """Slot and tracking id of the finger that apps know."""
+        """Slot and tracking id of the finger that apps see."""
         self._last = (0.0, 0.0)
         self._pressed: list[str] = []
 
     def press(self, kind: int, code: int, value: int) -> list[str]:
-        """Take an event of the buttons; returns the keys that it presses."""
+        """Handle an event of the buttons; return the keys it presses."""
         if kind == _KEY and code in _KEYS and value == 1:
             self._pressed.append(_KEYS[code])
         if (kind, code) != (_SYN, _SYN_REPORT):
@@ -81,7 +81,7 @@ class InputDrivers:
         return pressed
 
     def touch(self, kind: int, code: int, value: int) -> list[Motion]:
-        """Take an event of the touchscreen; returns the motions that it completes."""
+        """Handle an event of the touchscreen; return the motions it completes."""
         if (kind, code) == (_SYN, _SYN_REPORT):
             return self._report()
         contact = self._slots[self._slot]

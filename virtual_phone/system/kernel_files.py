@@ -1,4 +1,4 @@
-"""Files of `/dev`, `/proc` and `/sys`, whose content is made when they are read."""
+"""Files in `/dev`, `/proc` and `/sys`, whose content is generated on reading."""
 
 import random
 import uuid
@@ -14,11 +14,11 @@ _TICKS_PER_S = 100
 """The kernel's `USER_HZ`."""
 
 Make = Callable[[int], bytes]
-"""Makes a file's content; of an endless one, as many bytes as asked for."""
+"""Makes a file's content; for an endless file, as many bytes as requested."""
 
 
 def kernel_files(clock: DeviceClock, source: random.Random) -> Mapping[str, Make]:
-    """The files by path."""
+    """Return the kernel files by path."""
     boot_id = _uuid(source)
     texts: dict[str, Callable[[], str]] = {
         "/proc/cpuinfo": _cpuinfo,
@@ -52,7 +52,7 @@ def _uuid(source: random.Random) -> str:
 
 
 def _stat(clock: DeviceClock) -> str:
-    """Times of the processors since the start, nine tenths of it idle."""
+    """Return the processor times since boot, nine tenths of them idle."""
     ticks = int(clock.uptime_s() * _TICKS_PER_S)
     times = (ticks * 6 // 100, 0, ticks * 4 // 100, ticks * 90 // 100, 0, 0, 0, 0, 0, 0)
     cores = [f"cpu{n} {' '.join(map(str, times))}" for n in range(_NUM_CPUS)]

@@ -1,6 +1,6 @@
-"""The ports inside one phone: listeners and connections.
+"""Ports inside one phone: listeners and connections.
 
-None of them is a port of this machine: a phone's port 8080 is its own, as on a real phone.
+They are not ports of this machine: as on a real phone, a phone's port 8080 is its own.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ _ADDRESS = re.compile(r"tcp:(\d{1,5})|(?:localabstract|localreserved|localfilesy
 _FREE_PORTS = range(40_000, 50_000)
 _MAX_LISTENERS = 200
 _DEADLINE_S = 5.0
-"""Time limit for loading a page of the browser, in seconds."""
+"""Time limit in seconds for loading a page in the browser."""
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
-"""Names of the phone itself."""
+"""Host names that stand for the phone itself."""
 _TITLE = re.compile(rb"<title>([^<]{0,200})", re.IGNORECASE)
 _LOCATION = re.compile(rb"^location: *(\S+)", re.IGNORECASE | re.MULTILINE)
 _MOVED = (301, 302, 303, 307, 308)
@@ -29,7 +29,7 @@ class PortListener:
     """A listening socket on the phone."""
 
     owner: object
-    """Owner of the socket; the socket closes with it."""
+    """Owner of the socket; closing the owner closes the socket."""
     accept: Callable[[], Channel]
     """Returns the client's end of a new connection."""
     goal: str = ""
@@ -46,7 +46,7 @@ class PhoneNetwork:
         """Listen at an address such as `tcp:8080` or `localabstract:name`.
 
         Returns:
-            The address; with a free port if `tcp:0` was requested.
+            The address, with a free port if `tcp:0` was requested.
         """
         match = _ADDRESS.fullmatch(address)
         if match is None or int(match[1] or 1) > 65_535:
@@ -59,7 +59,7 @@ class PhoneNetwork:
         return address
 
     def find(self, address: str) -> PortListener | None:
-        """The listener at an address, or None."""
+        """Return the listener at an address, or None."""
         return self._listeners.get(address)
 
     def close(self, address: str) -> None:
@@ -72,11 +72,11 @@ class PhoneNetwork:
             del self._listeners[address]
 
     def reversed(self) -> list[tuple[str, str]]:
-        """The reversed ports and where they lead."""
+        """Return the reversed ports and their targets."""
         return sorted((address, one.goal) for address, one in self._listeners.items() if one.goal)
 
     def connect(self, address: str) -> Channel | None:
-        """The client's end of a new connection; None if nothing listens."""
+        """Connect to an address; return the client's end, or None if nothing listens."""
         listener = self._listeners.get(address)
         return None if listener is None else listener.accept()
 
@@ -92,11 +92,11 @@ class Request:
     url: str
     method: str = "GET"
     num_redirects: int = 0
-    """Redirections to follow."""
+    """Maximum number of redirects to follow."""
     max_bytes: int = 16 << 20
-    """Longest response."""
+    """Maximum size of the response."""
     deadline_s: float = 30.0
-    """Longest time without data."""
+    """Maximum time without data, in seconds."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -110,7 +110,7 @@ class Response:
 
 
 async def fetch(network: PhoneNetwork, request: Request) -> Response:
-    """Load a page from a port of the phone, for example a reversed one."""
+    """Load a page from a port of the phone, such as a reversed port."""
     url = request.url
     for _ in range(request.num_redirects + 1):
         try:
@@ -123,7 +123,7 @@ async def fetch(network: PhoneNetwork, request: Request) -> Response:
             raise PageUnreachable(f"Failed to connect to {host} port {port}: Connection refused")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         lines = [f"{request.method} {path} HTTP/1.0", f"Host: {host}:{port}", "Connection: close"]
-        # HTTP/1.0, so that the end of the body is the end of the connection.
+        # With HTTP/1.0, the body ends when the connection closes.
         channel.write("\r\n".join([*lines, "", ""]).encode("ascii", "replace"))
         response = await _read_response(channel, request)
         moved = _LOCATION.search(response.head)
@@ -152,7 +152,7 @@ async def _read_response(channel: Channel, request: Request) -> Response:
 
 
 async def fetch_title(network: PhoneNetwork, url: str) -> str:
-    """Status and title of a page, or the reason why it cannot be loaded."""
+    """Return a page's status and title, or the reason why it cannot be loaded."""
     try:
         page = await fetch(network, Request(url=url, deadline_s=_DEADLINE_S))
     except PageUnreachable as error:

@@ -12,7 +12,7 @@ _MAX_LENGTH = 20_000
 
 
 def properties(serialno: str) -> dict[str, str]:
-    """Properties of every virtual phone."""
+    """Return the initial properties of a virtual phone."""
     return {
         "ro.product.model": "Virtual Phone",
         "ro.product.name": "virtual",
@@ -48,7 +48,7 @@ def properties(serialno: str) -> dict[str, str]:
 
 
 class PhoneSettings:
-    """Values by namespace and key, as in the command `settings`."""
+    """Settings by namespace and key, as in the `settings` command."""
 
     def __init__(self, serialno: str) -> None:
         self._initial = {
@@ -75,7 +75,7 @@ class PhoneSettings:
         self._stored = dict(self._initial)
 
     def get(self, namespace: str, key: str) -> str | None:
-        """The value of a setting; None if it is not set."""
+        """Return the value of a setting; None if it is not set."""
         return self._stored.get((namespace, key))
 
     def put(self, namespace: str, key: str, value: str) -> None:
@@ -87,23 +87,23 @@ class PhoneSettings:
         self._stored[namespace, key] = value
 
     def delete(self, namespace: str, key: str) -> bool:
-        """Delete a setting; returns whether it existed."""
+        """Delete a setting; return whether it existed."""
         return self._stored.pop((namespace, key), None) is not None
 
     def reset(self, namespace: str) -> None:
-        """Restore the settings of a new phone in one namespace."""
+        """Reset a namespace to the settings of a new phone."""
         kept = {key: value for key, value in self._stored.items() if key[0] != namespace}
         initial = {key: value for key, value in self._initial.items() if key[0] == namespace}
         self._stored = {**kept, **initial}
 
     def in_namespace(self, namespace: str) -> list[tuple[str, str]]:
-        """Keys and values of a namespace, sorted."""
+        """Return the sorted keys and values of a namespace."""
         return sorted((key, value) for (n, key), value in self._stored.items() if n == namespace)
 
     def as_rows(self) -> list[list[str]]:
-        """All settings as plain values."""
+        """Return all settings as plain values."""
         return [[namespace, key, value] for (namespace, key), value in self._stored.items()]
 
     def set_rows(self, rows: list[list[str]]) -> None:
-        """Replace all settings by the result of `as_rows`."""
+        """Replace all settings with a result of `as_rows`."""
         self._stored = {(namespace, key): value for namespace, key, value in rows}

@@ -18,7 +18,7 @@ class Power:
         self.locked = self.has_lock
 
     def wake(self) -> None:
-        """Turn the screen on; the lock screen stays."""
+        """Turn the screen on, keeping the lock screen."""
         self.awake = True
 
     def unlock(self) -> None:
@@ -52,7 +52,7 @@ _TEMPERATURE = "temp"
 
 @dataclass(slots=True, kw_only=True)
 class Battery:
-    """Values of `dumpsys battery`, which can be overridden as on a real phone."""
+    """Values shown by `dumpsys battery`, which can be overridden as on a real phone."""
 
     values: dict[str, str] = field(default_factory=_full_battery)
 

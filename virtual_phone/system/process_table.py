@@ -1,4 +1,4 @@
-"""The programs that run on a phone's shells, as `ps` lists them."""
+"""Programs running in a phone's shells, as listed by `ps`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,41 +9,41 @@ SIGNALS = {
     "HUP": 1, "INT": 2, "QUIT": 3, "KILL": 9, "USR1": 10, "USR2": 12, "PIPE": 13, "ALRM": 14,
     "TERM": 15, "CHLD": 17, "CONT": 18, "STOP": 19, "TSTP": 20,
 }  # fmt: skip
-"""Number of each signal that the shell knows."""
+"""Numbers of the signals that the shell supports."""
 _HARMLESS = frozenset((0, 17, 18, 19, 20))
-"""Signals that end no program."""
+"""Signals that do not end programs."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Process:
-    """A running program, or a shell."""
+    """A running program or shell."""
 
     pid: int
     parent: int
     words: Sequence[str]
-    """The name and the arguments."""
+    """Name and arguments of the program."""
     task: "asyncio.Task[object] | None" = None
-    """Runs the program, perhaps among others."""
+    """Task that runs the program and possibly others."""
     signal: int = 0
     """Signal that ends the program."""
     code: int = 0
-    """Exit code of a job in the background, once it has ended."""
+    """Exit code of a background job, once it has ended."""
 
 
 @dataclass(slots=True)
 class ProcessTable:
-    """The programs of one phone by process id."""
+    """Running programs of one phone, by process id."""
 
     running: dict[int, Process] = field(default_factory=dict)
     _next: int = _FIRST_PID
 
     def new_pid(self) -> int:
-        """A process id that no other program has."""
+        """Return an unused process id."""
         pid, self._next = self._next, self._next + 1
         return pid
 
     def start(self, words: Sequence[str], parent: int) -> Process:
-        """Add a program that the current task runs."""
+        """Add a program run by the current task."""
         pid, self._next = self._next, self._next + 1
         task = asyncio.current_task()
         process = Process(pid=pid, parent=parent, words=words, task=task)
@@ -55,7 +55,7 @@ class ProcessTable:
         self.running.pop(process.pid, None)
 
     def kill(self, pid: int, signal: int) -> bool:
-        """Send a signal; returns whether there is such a program."""
+        """Send a signal; return whether the program exists."""
         process = self.running.get(pid)
         if process is None:
             return False
@@ -66,7 +66,7 @@ class ProcessTable:
 
 
 def signal_number(text: str) -> int | None:
-    """The number of a signal such as `9`, `KILL` or `SIGKILL`."""
+    """Return the number of a signal such as `9`, `KILL` or `SIGKILL`."""
     if text.isascii() and text.isdecimal():
         return int(text[:4])
     return SIGNALS.get(text.upper().removeprefix("SIG"))

@@ -15,23 +15,23 @@ from virtual_phone.types import Image
 
 RGBA_8888 = 1
 CHANGES = 0
-"""In place of a pixel format: only what differs from the client's last frame follows. Android has
-no such format."""
+"""Takes the place of a pixel format if only the differences from the client's last frame follow.
+Not an Android format."""
 SRGB = 1
 KNOWN_SCREEN = "AGENTRL_KNOWN_SCREEN"
-"""Variable by which a client of `screencap` asks for changes: the token of its last frame, `none`,
-or `SENT`. Real phones ignore it."""
+"""Variable with which a `screencap` client requests changes only: the token of its last frame,
+`none` or `SENT`. Real phones ignore it."""
 SENT = "sent"
-"""In place of a token: the last frame that the same shell has sent."""
+"""Takes the place of a token: the last frame sent by the same shell."""
 _HEADER = struct.Struct("<4I")
 HEADER_BYTES = _HEADER.size
 CHANGES_HEADER = struct.Struct("<16s16sI")
-"""After the header of a frame: its token, that of the frame that it differs from, or zeros, and the
-number of boxes; then the boxes, then their pixels, RGB, box by box."""
+"""Follows the header of a frame: its token, the token of the base frame (or zeros) and the number
+of boxes. After it come the boxes, then their RGB pixels, box by box."""
 BOX = struct.Struct("<4I")
-"""Left, top, right and bottom, in pixels."""
+"""Left, top, right and bottom of a box, in pixels."""
 _ROWS_BETWEEN = 8
-"""Unchanged rows that separate two boxes."""
+"""Maximum number of unchanged rows within a box."""
 _PROCESS, _numbers = secrets.token_bytes(8), itertools.count()
 _BAR = (24, 26, 32)
 _WHITE = (255, 255, 255)
@@ -40,25 +40,25 @@ _FONT = cv2.FONT_HERSHEY_SIMPLEX
 
 
 def bar_height(height: int) -> int:
-    """Height of the status bar on a screen of this height, in pixels."""
+    """Return the height in pixels of the status bar on a screen of this height."""
     return max(1, round(height / 26))
 
 
 class ScreenFrame:
-    """One image of the whole screen: the status bar above the app's area."""
+    """An image of the whole screen: the status bar above the app's area."""
 
     def __init__(self, bar: Image, area: Image) -> None:
-        """Keep both parts, which must not change afterwards.
+        """Keep references to both parts, which must not change afterwards.
 
         Args:
             bar: status bar, uint8[h, W, 3], RGB.
-            area: area of the app below it, uint8[H - h, W, 3], RGB.
+            area: the app's area below the status bar, uint8[H - h, W, 3], RGB.
         """
         self.split, width = bar.shape[:2]
         """Height of the status bar, in pixels."""
         self.size = (width, self.split + len(area))
         self.token = _PROCESS + next(_numbers).to_bytes(8, "little")
-        """16 bytes that no other frame has."""
+        """Unique id of the frame, 16 bytes."""
         self._parts = (np.ascontiguousarray(bar), np.ascontiguousarray(area))
         self._png: bytes | None = None
 
@@ -84,10 +84,10 @@ class ScreenFrame:
         return self._png
 
     def changes(self, known: "ScreenFrame | None") -> bytes:
-        """Output of `screencap` for a client that asks for changes.
+        """Return the output of `screencap` for a client that requests changes only.
 
         Args:
-            known: the frame that the client has; None if it has none.
+            known: the client's last frame; None if it does not have any.
         """
         if known is not None and known.size != self.size:
             known = None
@@ -105,22 +105,22 @@ class ScreenFrame:
 
     @property
     def pixels(self) -> memoryview:
-        """The RGBA pixels without the header, row by row."""
+        """RGBA pixels without the header, row by row."""
         return self.raw[_HEADER.size :]
 
     @cached_property
     def rgba(self) -> Image:
-        """The pixels, uint8[H, W, 4]; read-only."""
+        """RGBA pixels, uint8[H, W, 4], read-only."""
         width, height = self.size
         return np.frombuffer(self.raw, np.uint8, offset=HEADER_BYTES).reshape(height, width, 4)
 
 
 def _changed_boxes(new: Image, old: Image | None) -> Iterator[tuple[int, int, int, int]]:
-    """Boxes (left, top, right, bottom) in pixels that contain all differences of two images.
+    """Yield boxes (left, top, right, bottom) in pixels that cover all differences of two images.
 
     Args:
-        new: uint8[H, W, 3].
-        old: of the same shape; None if there is nothing to compare with.
+        new: the new image, uint8[H, W, 3].
+        old: the old image, of the same shape; None yields a single box with the whole image.
     """
     height, width = new.shape[:2]
     if old is None:
@@ -128,7 +128,7 @@ def _changed_boxes(new: Image, old: Image | None) -> Iterator[tuple[int, int, in
         return
     if new is old:
         return
-    cell = math.gcd(3 * width, 8)  # several bytes are compared at once
+    cell = math.gcd(3 * width, 8)  # compare several bytes at a time
     differs = new.reshape(height, -1).view(f"u{cell}") != old.reshape(height, -1).view(f"u{cell}")
     rows = np.flatnonzero(differs.any(axis=1))
     for run in np.split(rows, np.flatnonzero(np.diff(rows) > _ROWS_BETWEEN) + 1):
@@ -140,13 +140,13 @@ def _changed_boxes(new: Image, old: Image | None) -> Iterator[tuple[int, int, in
 
 
 def black(width: int, height: int) -> ScreenFrame:
-    """A black frame, as captured while the phone sleeps."""
+    """Create a black frame, as captured while the phone sleeps."""
     bar = bar_height(height)
     return ScreenFrame(blank(width, bar, _BLACK), blank(width, height - bar, _BLACK))
 
 
 def secure(frame: ScreenFrame) -> ScreenFrame:
-    """The frame of an app that forbids captures: only the status bar is visible."""
+    """Black out all but the status bar, as for an app that forbids captures."""
     bar = np.ascontiguousarray(frame.rgba[: frame.split, :, :3])
     width, height = frame.size
     return ScreenFrame(bar, blank(width, height - frame.split, _BLACK))
@@ -156,9 +156,9 @@ def compose(area: Image, width: int, height: int, clock: str) -> ScreenFrame:
     """Draw the status bar above an app's area.
 
     Args:
-        area: uint8[height - bar_height(height), width, 3].
-        width: of the screen, in pixels.
-        height: of the screen, in pixels.
+        area: the app's area, uint8[height - bar_height(height), width, 3].
+        width: width of the screen, in pixels.
+        height: height of the screen, in pixels.
         clock: time to show.
     """
     bar = bar_height(height)
@@ -171,7 +171,7 @@ def compose(area: Image, width: int, height: int, clock: str) -> ScreenFrame:
 
 @lru_cache(maxsize=256)
 def _status_bar(width: int, bar: int, clock: str) -> Image:
-    """Clock and battery, uint8[bar, width, 3]."""
+    """Draw the clock and the battery, uint8[bar, width, 3]."""
     image = blank(width, bar, _BAR)
     scale, baseline = bar / 48, round(bar * 0.7)
     cv2.putText(image, clock, (bar // 2, baseline), _FONT, scale, _WHITE, 1, cv2.LINE_AA)

@@ -15,12 +15,12 @@ class ScreenGeometry:
         self.override: tuple[int, int] | None = None
         self.density_override: int | None = None
         self.sensor = 0
-        """How the phone is held: number of quarter turns to the left."""
+        """Orientation in which the phone is held: number of quarter turns to the left."""
         self._settings = settings
 
     @property
     def rotation(self) -> int:
-        """Rotation of the image: as the phone is held, or as the settings lock it."""
+        """Rotation of the image: as the phone is held, or as locked by the settings."""
         if self._settings.get("system", "accelerometer_rotation") != "0":
             return self.sensor
         locked = self._settings.get("system", "user_rotation") or "0"
@@ -34,7 +34,7 @@ class ScreenGeometry:
 
     @property
     def area(self) -> tuple[int, int]:
-        """Width and height of the apps' area below the status bar, in pixels."""
+        """Width and height of the app area below the status bar, in pixels."""
         width, height = self.size
         return width, height - screen_frame.bar_height(height)
 
@@ -44,14 +44,14 @@ class ScreenGeometry:
         return min(self.physical) * _DENSITY_OF_720 // 720
 
     def in_area(self, px: float, py: float) -> tuple[float, float]:
-        """A pixel as (x, y) in [0, 1] of the apps' area; y is negative in the status bar."""
+        """Convert a pixel to fractions of the app area; y is negative in the status bar."""
         (width, height), (_, area_height) = self.size, self.area
         x = (min(max(px, 0), width - 1) + 0.5) / width
         y = (min(py, height - 1) - (height - area_height) + 0.5) / area_height
         return x, y
 
     def from_panel(self, x: float, y: float) -> tuple[float, float]:
-        """The pixel of the image above a point of the touchscreen, which does not turn with it."""
+        """Convert a point of the touchscreen, which does not rotate, to a pixel of the image."""
         width, height = self.physical
         right, below = width - 1 - x, height - 1 - y
         turned = ((x, y), (y, right), (right, below), (below, x))[self.rotation]

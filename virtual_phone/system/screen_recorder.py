@@ -1,4 +1,4 @@
-"""Encodes the screen as H.264 video: one frame for every change, each in its own packet.
+"""Encode the screen as H.264 video: one frame for every change, each in its own packet.
 
 PyAV is imported only here and only when recording.
 """
@@ -18,11 +18,11 @@ _CLOCK_HZ = 90_000
 _RATE = 60
 _KEY_FRAME_EVERY = 10 * _RATE
 _DELIMITER = b"\x00\x00\x00\x01\x09\xf0"
-"""An access unit delimiter (ITU-T H.264, section 7.3.2.4), which marks the end of a frame."""
+"""Access unit delimiter (ITU-T H.264, section 7.3.2.4); marks the end of a frame."""
 
 
 class EncoderMissing(Exception):
-    """No H.264 encoder is installed; the message says what to install."""
+    """H.264 encoder is not installed; the message says what to install."""
 
 
 def load_av() -> ModuleType:
@@ -35,7 +35,7 @@ def load_av() -> ModuleType:
 
 
 class ScreenRecorder:
-    """Encodes frames one at a time and without buffering."""
+    """Encodes frames one at a time, without buffering."""
 
     def __init__(self, size: tuple[int, int], bit_rate: int, *, container: bool) -> None:
         self._av = load_av()
@@ -62,15 +62,15 @@ class ScreenRecorder:
         self._lock = threading.Lock()
 
     async def encode(self, frame: ScreenFrame, seconds: float) -> bytes:
-        """Encode one frame; returns its bytes, or nothing when writing an MP4 file.
+        """Encode a frame; return its bytes, or b"" when writing an MP4 file.
 
-        Encoding runs in a thread and does not block other phones.
+        Encoding runs in a thread, so it does not block other phones.
         """
         return await asyncio.to_thread(self._encode, frame, seconds)
 
     def close(self) -> bytes:
-        """Finish the video; returns the MP4 file, if one is written."""
-        with self._lock:  # the caller may have been cancelled while a frame is still being encoded
+        """Finish the video; return the MP4 file, if any."""
+        with self._lock:  # a frame may still be encoding after its caller was cancelled
             self._written(self._codec.encode(None))
             if self._container is not None:
                 self._container.close()
@@ -81,7 +81,7 @@ class ScreenRecorder:
         if frame.size != self._size:
             rgb = cv2.resize(rgb, self._size, interpolation=cv2.INTER_AREA)
         image = self._av.VideoFrame.from_ndarray(rgb, format="rgb24")
-        # Two frames within one tick of the clock would have the same time, which encoders refuse.
+        # Encoders reject two frames with the same time, as within one clock tick.
         self._last_pts = max(self._last_pts + 1, round(seconds * _CLOCK_HZ))
         image.pts, image.time_base = self._last_pts, Fraction(1, _CLOCK_HZ)
         with self._lock:
@@ -91,7 +91,7 @@ class ScreenRecorder:
         return data + _DELIMITER if data else b""
 
     def _written(self, packets: Any) -> bytes:
-        """The encoded packets as bytes; empty if they were written to the MP4 file."""
+        """Return the encoded packets as bytes, or b"" after writing them to the MP4 file."""
         if self._container is None:
             return b"".join(map(bytes, packets))
         self._container.mux(packets)

@@ -4,7 +4,7 @@ import asyncio
 
 
 class Wakeup:
-    """Wakes all current waiters on each notification; later waiters wait for the next time."""
+    """Wakes all current waiters on each notification; later waiters wait for the next."""
 
     def __init__(self) -> None:
         self._waiting: list[asyncio.Future[None]] = []
