@@ -1,1 +1,1 @@
-"""Folders of runs: one reader and one writer for each file that a job writes."""
+"""Run folders: one reader and one writer for each file that a job writes."""

@@ -1,4 +1,4 @@
-"""Tags of a run, and stars and notes of its episodes, as people leave them."""
+"""Tags that people give runs, and stars and notes that they give episodes."""
 
 import time
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from agentrl.text import printable, quoted
 
 TAGS_FILE = "tags.json"
 MAX_NOTE = 2000
-"""Characters of a note."""
+"""Maximum length of a note, in characters."""
 _LONGEST_TAG = 40
 _MOST_TAGS = 20
 
 
 def read_tags(run: Path) -> list[str]:
-    """Return the tags of a run; without what is damaged."""
+    """Return the tags of a run, ignoring damaged content."""
     try:
         found = load_json(run / TAGS_FILE)
     except (OSError, ValueError):
@@ -35,7 +35,7 @@ def write_tags(run: Path, tags: Sequence[str]) -> None:
     """Replace the tags of a run.
 
     Raises:
-        ConfigError: there are too many, one is not a short printable text, or the run is not
+        ConfigError: there are too many tags, a tag is not a short printable text, or the run is not
             writable.
     """
     chosen = list(dict.fromkeys(tag.strip() for tag in tags))
@@ -53,7 +53,7 @@ def write_tags(run: Path, tags: Sequence[str]) -> None:
 
 
 def star(run: Path, episode: Summary, *, starred: bool) -> None:
-    """Star an episode, or remove its star, durably.
+    """Durably star an episode or remove its star.
 
     Raises:
         ConfigError: the run's folder cannot be written.
@@ -62,18 +62,18 @@ def star(run: Path, episode: Summary, *, starred: bool) -> None:
 
 
 def write_note(run: Path, episode: Summary, note: str, *, seen: str) -> None:
-    """Replace an episode's note, durably; an empty one removes it.
+    """Durably replace an episode's note; an empty note removes it.
 
     Args:
         run: the run's folder.
-        episode: as it is now.
-        note: its new note.
-        seen: the note that it replaces. If another page has changed that one meanwhile, nothing
-            is written.
+        episode: the episode's current summary.
+        note: the new note.
+        seen: the note to replace. If another page has changed it in the meantime, nothing is
+            written.
 
     Raises:
-        ConfigError: the note is too long, it was changed meanwhile, or the run's folder cannot be
-            written.
+        ConfigError: the note is too long, another page has changed it, or the run's folder cannot
+            be written.
     """
     if len(note) > MAX_NOTE:
         raise ConfigError(f"a note may have {MAX_NOTE:,} characters, not {len(note):,}")
@@ -86,7 +86,7 @@ def write_note(run: Path, episode: Summary, note: str, *, seen: str) -> None:
 
 
 def _append(run: Path, entry: dict[str, Any]) -> None:
-    # Appended, because two servers that rewrote the file would overwrite each other's entries.
+    # Append, because two servers that rewrote the file would overwrite each other's entries.
     path = notes_file(run)
     try:
         append_durably(path, [{**entry, "time": time.time()}])

@@ -1,4 +1,4 @@
-"""Summary of an episode: everything known without opening its file, and filters over it."""
+"""Summaries of episodes, known without opening their files, and filters over summaries."""
 
 import re
 from collections import Counter
@@ -12,42 +12,42 @@ from agentrl.text import did_you_mean, known_names
 from agentrl.types import Outcome, Split, TruncatedBy
 
 _SUCCESS = ("success", "won", "accuracy")
-"""Metrics that are 1 if the episode was a success; the first one present counts."""
+"""Metrics that are 1 if the episode was a success; the first metric present counts."""
 HELD_OUT = "eval"
 SPLITS = get_args(Split)
 VOID = "void"
-"""Matches every outcome that voids an episode."""
+"""Outcome filter that matches every void outcome."""
 OUTCOMES = (*(outcome.value for outcome in Outcome), VOID)
 _LONGEST_S = 1e11
-"""About 3,000 years: larger values have no date and are invalid."""
+"""Maximum time in seconds, about 3,000 years; larger values are invalid as no date has them."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Summary:
-    """One line of the index, joined with the scores that were appended later."""
+    """One line of the index, joined with its scores, which are appended later."""
 
     id: str
     """The episode's id."""
     split: str
     """`train`, `eval` or `demo`."""
     step: int
-    """The training step in which it was played."""
+    """The training step in which the episode was played."""
     time: float
     """Time at which the episode ended, in seconds since 1970."""
     env_id: str
-    """The environment, as `env.id` names it."""
+    """The environment's name in `env.id`."""
     group: str
-    """The group whose members it is compared with."""
+    """The group of siblings that the episode is compared with."""
     member: int
     """Position in the group, from 0."""
     seed: int
-    """The seed of the reset."""
+    """The reset's seed."""
     outcome: Outcome
-    """How it ended."""
+    """How the episode ended."""
     error: str | None
-    """Why it is void; None if it is valid."""
+    """Why the episode is void; None if it is valid."""
     truncated_by: TruncatedBy | None
-    """The limit that it reached; None if it was not truncated."""
+    """The limit that the episode reached; None if it was not truncated."""
     device: str | None
     """The phone's name; None without a phone."""
     turns: int
@@ -55,29 +55,29 @@ class Summary:
     tokens: int
     """Number of sampled tokens."""
     seconds: float
-    """Duration of its turns."""
+    """Duration of the turns, in seconds."""
     env_reward: float
-    """The sum of the environment's own rewards."""
+    """Sum of the environment's own rewards."""
     reward: float
-    """The weighted sum of all rewards."""
+    """Weighted sum of all rewards."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The environment's metrics after the last turn."""
     config: str | None = None
-    """Digest of the configuration that it was played with."""
+    """Digest of the configuration that the episode was played with."""
     rewards: tuple[float, ...] = ()
     """Reward of each turn."""
     components: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Unweighted rewards of each function, per turn."""
+    """Unweighted per-turn rewards of each function."""
     advantages: tuple[float, ...] | None = None
     """Advantage of each turn; None if no training step used the episode."""
     used_by: int | None = None
-    """The training step that used it, if known."""
+    """The training step that used the episode, if known."""
     removed: bool = False
-    """Whether pruning removed its file: only this line and the scores remain."""
+    """Whether pruning removed the episode's file, leaving only this line and the scores."""
     starred: bool = False
-    """Whether a person marked it with a star."""
+    """Whether a person starred the episode."""
     note: str = ""
-    """Note that a person wrote about the episode."""
+    """A person's note about the episode."""
 
     def __repr__(self) -> str:
         return (
@@ -87,10 +87,10 @@ class Summary:
 
     @property
     def cause(self) -> str | None:
-        """Cause that made the episode void; None if it is valid.
+        """What made the episode void; None if it is valid.
 
-        An error is recorded as its type and message, and so is what covered the app at the start of
-        the message of an `AppLeft`.
+        This is the type of the recorded error, or for an `AppLeft`, the start of its message, which
+        names what covered the app.
         """
         if not self.outcome.void:
             return None
@@ -101,23 +101,23 @@ class Summary:
 
     @property
     def success(self) -> bool | None:
-        """Whether it ended in success; None if it is void or the environment has no such metric."""
+        """Whether the episode succeeded; None if it is void or no metric of success exists."""
         return None if self.outcome.void else is_success(self.metrics)
 
     @property
     def label(self) -> str:
-        """Purpose of the episode, such as `train`, `random` or `after-greedy`."""
+        """The episode's purpose, such as `train`, `random` or `after-greedy`."""
         return self.group.rsplit("-", 2)[0]
 
 
 def is_success(metrics: Mapping[str, float]) -> bool | None:
-    """Whether an environment's metrics report success; None if none of them does."""
+    """Return whether an environment's metrics report success; None if no metric does."""
     value = next((metrics[name] for name in _SUCCESS if name in metrics), None)
     return None if value is None else value >= 1
 
 
 def label_of(name: str) -> str:
-    """Return the spelling of a label, such as `after sampled`, in episode ids: `after-sampled`."""
+    """Return a label, such as `after sampled`, as spelled in episode ids: `after-sampled`."""
     return re.sub(r"[^A-Za-z0-9-]", "-", name)
 
 
@@ -131,12 +131,12 @@ def summary_of(
     """Join an index line with its scores.
 
     Raises:
-        AttributeError, KeyError, OverflowError, TypeError, ValueError: a line is not valid.
+        AttributeError, KeyError, OverflowError, TypeError, ValueError: a line is invalid.
     """
     components = score.get("components", {})
     turns = _count(entry["turns"])
     advantages, used_by = score.get("advantages"), score.get("used_by")
-    # They may belong to an earlier recording, which a resumed job has replaced.
+    # The advantages may belong to an earlier recording that a resumed job has replaced.
     if advantages is not None and len(advantages) != turns:
         advantages = used_by = None
     return Summary(
@@ -177,7 +177,7 @@ def _seconds(value: Any) -> float:
 
 def _count(value: Any) -> int:
     count = int(value)
-    # Raises for an integer that is too large to divide by.
+    # Raises if the integer is too large to convert.
     float(count)
     return count
 
@@ -191,7 +191,7 @@ def _floats(values: Any) -> tuple[float, ...]:
 
 
 def at(values: Sequence[float] | None, turn: int) -> float | None:
-    """Return the value of one turn, counted from 0; None if there is none."""
+    """Return the value of a turn, counted from 0, or None if it has none."""
     return values[turn] if values is not None and turn < len(values) else None
 
 
@@ -206,31 +206,31 @@ class Filter:
     split: str | None = None
     """`train`, `eval` or `demo`."""
     held_out: bool | None = None
-    """Whether it was played for an evaluation, on seeds that training must not see."""
+    """Whether the episode was played for an evaluation, on seeds that training must not see."""
     label: str | None = None
     """Purpose such as `train`, `random` or `after-greedy` (also spelled `after greedy`)."""
     outcome: str | None = None
     """One of `Outcome`, or `void` for all void outcomes."""
     cause: str | None = None
-    """Cause that made the episode void."""
+    """What made the episode void."""
     step: int | None = None
-    """The training step in which it was played."""
+    """The training step in which the episode was played."""
     seed: int | None = None
-    """The seed of the reset."""
+    """The reset's seed."""
     group: str | None = None
-    """The group whose members it is compared with."""
+    """The episode's group."""
     device: str | None = None
     """The phone's name."""
     id: str | None = None
     """The episode's id."""
     success: bool | None = None
-    """Success by the environment's own metric; episodes without one match neither value."""
+    """Success by the environment's metric; episodes without such a metric match neither value."""
     min_reward: float | None = None
-    """Smallest reward."""
+    """Minimum reward."""
     max_reward: float | None = None
-    """Largest reward."""
+    """Maximum reward."""
     starred: bool | None = None
-    """Whether a person starred it."""
+    """Whether the episode is starred."""
     among: Collection[str] | None = None
     """Episode ids, such as the results of a search."""
     query: Callable[[Summary], bool] | None = None
@@ -247,7 +247,7 @@ class Filter:
                 )
 
     def admits(self, summary: Summary) -> bool:
-        """Whether an episode meets all conditions."""
+        """Return whether an episode meets all conditions."""
         if self.label is not None and summary.label not in (self.label, label_of(self.label)):
             return False
         for name in ("split", "cause", "step", "seed", "group", "device", "id", "starred"):
@@ -279,12 +279,12 @@ class Filter:
 
 
 def void_causes(episodes: Collection[Summary]) -> Counter[str]:
-    """Return number of void episodes by cause."""
+    """Return the number of void episodes by cause."""
     return Counter(s.cause for s in episodes if s.cause is not None)
 
 
 def unknown_label(label: str | None, episodes: Iterable[Summary]) -> str | None:
-    """Return an error message if no episode has this label; None if one does."""
+    """Return an error message if no episode has this label, else None."""
     known = list(dict.fromkeys(summary.label for summary in episodes))
     if label is None or not known or {label, label_of(label)} & set(known):
         return None
@@ -293,7 +293,7 @@ def unknown_label(label: str | None, episodes: Iterable[Summary]) -> str | None:
 
 
 def check_label(label: str | None, episodes: Iterable[Summary]) -> None:
-    """Refuse a label that no episode has.
+    """Check that an episode with this label exists.
 
     Raises:
         ConfigError: no episode has this label.

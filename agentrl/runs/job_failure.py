@@ -1,4 +1,4 @@
-"""The error that ended a job, and what the job logged, in the run's folder."""
+"""Record a job's log and the error that ended it in the run's folder."""
 
 import logging
 import time
@@ -25,7 +25,7 @@ from agentrl.text import printable
 
 ERROR_FILE = "error.json"
 JOB_LOG = "logs/job.log"
-"""The file with a job's console output."""
+"""File with the job's console output."""
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _LONGEST_TRACEBACK = 20_000
 
@@ -35,37 +35,37 @@ class JobFailure:
     """Why a job failed."""
 
     type: str
-    """The class of the error."""
+    """The error's class."""
     message: str
     traceback: str
     may_pass: bool
-    """Whether the same job may succeed if it is resumed as it is."""
+    """Whether the job may succeed if resumed unchanged."""
     time: float
-    """Seconds since 1970."""
+    """Time of the failure, in seconds since 1970."""
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether a job that ended with this error may succeed if it is resumed as it is.
+    """Return whether a job that ended with this error may succeed if resumed unchanged.
 
-    It may after an interruption, and after a failure of machines, phones or disks; an error in the
+    It may after an interruption or a failure of machines, phones or disks; an error in the
     configuration or in code would recur.
     """
     if isinstance(error, RewardError | EnvError):
         return isinstance(error, EnvCrashed | EnvLost)
     if isinstance(error, WorldError | LearnerLost | ClusterError | OSError):
         return True
-    # Ctrl-C and signals are no `Exception`.
+    # Ctrl-C and signals do not raise an `Exception`.
     return not isinstance(error, Exception)
 
 
 @contextmanager
 def recorded_failure(run: Path) -> Iterator[None]:
-    """Record the error that ends a job, unless it is an interruption, in the run's folder.
+    """Record the error that ends a job in the run's folder, unless it is an interruption.
 
-    What is logged meanwhile goes into the job's log. The error of an earlier attempt is removed.
+    Messages logged in the block also go to the job's log. An earlier attempt's error is removed.
     """
     (run / ERROR_FILE).unlink(missing_ok=True)
     with _logged_to(run / JOB_LOG):
@@ -78,11 +78,11 @@ def recorded_failure(run: Path) -> Iterator[None]:
 
 @contextmanager
 def _logged_to(file: Path) -> Iterator[None]:
-    """Append to a file what agentrl logs; what is shown elsewhere is still shown there."""
+    """Append agentrl's log to a file, in addition to showing it elsewhere."""
     logger = logging.getLogger("agentrl")
     file.parent.mkdir(parents=True, exist_ok=True)
     handlers: list[logging.Handler] = [_LogFile(file)]
-    # Python prints warnings to stderr only as long as there is no handler at all.
+    # Python stops printing warnings to stderr once any handler exists.
     if not logger.hasHandlers() and logging.lastResort is not None:
         handlers.append(logging.lastResort)
     for handler in handlers:
@@ -96,7 +96,7 @@ def _logged_to(file: Path) -> Iterator[None]:
 
 
 class _LogFile(logging.FileHandler):
-    """Log file that loses records, such as on a full disk, rather than fail the job."""
+    """Log file that drops records, for example on a full disk, rather than fail the job."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(file, encoding="utf-8", delay=True)
@@ -104,7 +104,7 @@ class _LogFile(logging.FileHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
-        # The file is opened at the first record, when the run's folder may be gone.
+        # The file opens with the first record, when the run's folder may already be gone.
         with suppress(OSError):
             super().emit(record)
 
@@ -121,7 +121,7 @@ def _write(run: Path, error: Exception) -> None:
         may_pass=may_pass(error),
         time=time.time(),
     )
-    # The disk may be full, which may be the error itself, or the folder of an empty run be gone.
+    # The disk may be full, possibly the error itself, or an empty run's folder already removed.
     with suppress(OSError):
         write_json(run / ERROR_FILE, asdict(failure))
         with (run / JOB_LOG).open("a", encoding="utf-8") as log:
@@ -129,7 +129,7 @@ def _write(run: Path, error: Exception) -> None:
 
 
 def read_failure(run: Path) -> JobFailure | None:
-    """Return the error that ended a run's last job; None if none did, or its file is damaged."""
+    """Return the error that ended a run's last job, or None if unknown or damaged."""
     found = read_object(run / ERROR_FILE)
     try:
         return JobFailure(

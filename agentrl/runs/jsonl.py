@@ -1,4 +1,4 @@
-"""Append to JSON Lines files, and read files that another process is still appending to."""
+"""Append to JSON Lines files, and read files that other processes are still appending to."""
 
 import errno
 import json
@@ -15,19 +15,19 @@ from agentrl.errors import ConfigError
 from agentrl.files import open_regular
 
 _HEAD = 512
-"""First bytes by which a replaced file is noticed: index lines contain the time."""
+"""Number of first bytes to compare to detect a replaced file: index lines contain the time."""
 _SETTLED_NS = 2_000_000_000
-"""Coarser than the modification times of any file system."""
+"""Age after which a modification time is reliable, above any file system's resolution."""
 
 
 class JsonlWriter:
-    """Writer that appends each line at once, so that others can read the file meanwhile."""
+    """Writer that appends each line immediately, so that other processes can read it."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         size = os.fstat(self._file).st_size
         self._is_torn = size > 0 and os.pread(self._file, 1, size - 1) != b"\n"
-        """Whether the file ends with a partial line from a killed writer; readers skip it."""
+        """Whether the file ends with a killed writer's incomplete line, which readers skip."""
 
     def append(self, entry: dict[str, Any]) -> None:
         """Append one line."""
@@ -47,7 +47,7 @@ class JsonlWriter:
 
 
 def append_durably(path: Path, entries: Iterable[dict[str, Any]]) -> None:
-    """Append lines to a file, which is created if it does not exist, and flush them to disk."""
+    """Append lines to a file, creating it if missing, and flush them to disk."""
     with closing(JsonlWriter(path)) as writer:
         for entry in entries:
             writer.append(entry)
@@ -56,7 +56,7 @@ def append_durably(path: Path, entries: Iterable[dict[str, Any]]) -> None:
 
 @dataclass(slots=True)
 class JsonlTail:
-    """A JSON Lines file of which only new lines are read."""
+    """Reader of a growing JSON Lines file, which reads only new lines."""
 
     path: Path
     read: int = 0
@@ -70,7 +70,7 @@ class JsonlTail:
             return False
         try:
             status = self.path.stat()
-            # An inode number is soon reused, and the new file may be as long as the old one.
+            # Inode numbers are soon reused, and the new file may be as long as the old file.
             seen = status.st_ino, status.st_size, status.st_mtime_ns
             if seen == self._seen:
                 return False
@@ -88,7 +88,7 @@ class JsonlTail:
         """Parse the complete lines appended since the last call.
 
         Raises:
-            ConfigError: it is not a regular file, or cannot be read.
+            ConfigError: the file is not a regular file, or cannot be read.
         """
         try:
             if self.path.is_file() and self.path.stat().st_size == self.read:
@@ -96,10 +96,10 @@ class JsonlTail:
             with open(self.path, "rb", opener=open_regular) as file:
                 file.seek(self.read)
                 while (line := file.readline()).endswith(b"\n"):
-                    # Counted line by line, because `share` reports how far a long file was read.
+                    # Count after each line, so that `share` reports the progress in long files.
                     self.read += len(line)
                     self._head += line[: _HEAD - len(self._head)]
-                    # A killed writer leaves a partial line, which the next one ends.
+                    # A killed writer leaves an incomplete line, which the next writer ends.
                     with suppress(ValueError, RecursionError):
                         if isinstance(entry := json.loads(line), dict):
                             yield entry
@@ -108,10 +108,10 @@ class JsonlTail:
 
 
 def read_lines(path: Path, label: str) -> list[dict[str, Any]]:
-    """Read the lines of a file that have a step and this label; none if there is no file.
+    """Return a file's lines with a step and this label; none if the file does not exist.
 
     Raises:
-        ConfigError: it is not a regular file, or cannot be read.
+        ConfigError: the file is not a regular file, or cannot be read.
     """
     entries = JsonlTail(path).new() if path.is_file() else ()
     return [
@@ -129,14 +129,14 @@ class JsonlTails:
         self._tails: dict[Path, JsonlTail] = {}
         self._files: list[Path] = []
         self._listed_at_ns: int | None = None
-        """Modification time of the folder when it was listed; None if it must be listed again."""
+        """The folder's modification time when last listed; None if it must be listed again."""
 
     def are_replaced(self) -> bool:
-        """Whether one of the files that were read has been removed or replaced."""
+        """Return whether a file that was read has been removed or replaced."""
         return any(tail.is_replaced() for tail in self._tails.values())
 
     def share(self, patterns: Sequence[str]) -> float:
-        """Return the fraction of the matching files that was read, also while they are read."""
+        """Return the fraction of the matching files read so far, even while being read."""
         read = size = 0
         for path in self._listed():
             if any(fnmatchcase(path.name, pattern) for pattern in patterns):
@@ -146,7 +146,7 @@ class JsonlTails:
         return read / max(1, size)
 
     def clear(self) -> None:
-        """Read all files from the beginning again."""
+        """Start over, reading all files from the beginning."""
         self._tails.clear()
 
     def new(self, pattern: str) -> Iterator[dict[str, Any]]:
@@ -157,15 +157,15 @@ class JsonlTails:
 
     def _listed(self) -> list[Path]:
         """Return the files in order."""
-        # The folder may hold thousands of files, so it is listed only if it has changed.
+        # The folder may contain thousands of files, so list it only if it has changed.
         try:
             modified = self._folder.stat().st_mtime_ns
         except OSError:
             return []
         if modified != self._listed_at_ns:
-            # Broken links are listed, too, but cannot be read.
+            # `glob` also lists broken links, which cannot be read.
             self._files = sorted(path for path in self._folder.glob("*.jsonl") if path.exists())
-            # A file created within the resolution of this time may leave it unchanged.
+            # A file created within the time's resolution may leave it unchanged.
             settled = time.time_ns() - modified > _SETTLED_NS
             self._listed_at_ns = modified if settled else None
         return self._files

@@ -1,4 +1,4 @@
-"""Metrics of a run in `metrics.jsonl`, one JSON object per step of a stage, and its `stage` file."""
+"""Read a run's `metrics.jsonl`, with one JSON object per step of a stage, and `stage` file."""
 
 import json
 import os
@@ -12,27 +12,27 @@ from agentrl.runs.run_files import as_integer, as_object
 
 METRICS_FILE = "metrics.jsonl"
 STAGE_FILE = "stage"
-"""The file with the name of a running job's current stage."""
+"""File with the name of a running job's current stage."""
 TRAINING = "reinforcement"
 TRAINING_STAGES = (TRAINING, "fine-tuning", "preference training", "reward model training")
-"""The stages whose steps count toward a job's."""
+"""Stages whose steps count as the job's training steps."""
 EVALUATION = "evaluation"
-"""The stage of evaluations during training."""
+"""Stage of evaluations during training."""
 _TAIL = 1 << 16
-"""Bytes at the end of the file in which the last training step is looked for."""
+"""Number of bytes at the end of the file to search for the last training step."""
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
     """Return the logged entries, each with its `stage` and `step`; skip damaged lines.
 
     Raises:
-        ConfigError: the file is not a regular one, or cannot be read.
+        ConfigError: the file is not a regular file, or cannot be read.
     """
     return read_lines(run / METRICS_FILE, "stage")
 
 
 def first_entry(run: Path) -> dict[str, Any]:
-    """Return the entry that was logged first; empty if there is none, or the file is damaged."""
+    """Return the first logged entry; empty if missing or damaged."""
     try:
         return next(JsonlTail(run / METRICS_FILE).new(), {})
     except ConfigError:
@@ -40,7 +40,7 @@ def first_entry(run: Path) -> dict[str, Any]:
 
 
 def last_training_step(run: Path) -> int:
-    """Return the last logged training step, which a killed job has not saved; 0 without one."""
+    """Return the last logged training step, or 0; a killed job may not have saved it."""
     try:
         with open(run / METRICS_FILE, "rb", opener=open_regular) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
@@ -50,7 +50,7 @@ def last_training_step(run: Path) -> int:
     for line in reversed(lines):
         try:
             entry = as_object(json.loads(line))
-        # The first line is cut off at the start, and that of a killed writer at the end.
+        # The first line may be cut off at its start, and a killed writer's last line at its end.
         except (ValueError, RecursionError):
             continue
         if entry.get("stage") in TRAINING_STAGES:

@@ -1,4 +1,4 @@
-"""Read text and JSON files of a run, which may be damaged or have been written by a stranger."""
+"""Read text and JSON files of a run, which may be damaged or from an untrusted source."""
 
 import json
 import sys
@@ -8,11 +8,11 @@ from typing import Any, TypeGuard
 from agentrl.files import open_regular
 
 _LARGEST = 64 << 20
-"""Bytes of a file that are read; real ones have a few thousand."""
+"""Maximum number of bytes to read of a file; real files have a few thousand."""
 
 
 def read_text(file: Path) -> str | None:
-    """Return the text of a file; None if it is no regular file, or cannot be read."""
+    """Return the text of a file, or None if it is not a regular file or cannot be read."""
     try:
         with open(file, "rb", opener=open_regular) as opened:
             return opened.read(_LARGEST).decode(errors="replace")
@@ -24,8 +24,8 @@ def load_json(file: Path) -> Any:
     """Return the value in a JSON file.
 
     Raises:
-        OSError: it is no regular file, or cannot be read.
-        ValueError: it is damaged.
+        OSError: the file is not a regular file, or cannot be read.
+        ValueError: the file is damaged.
     """
     with open(file, "rb", opener=open_regular) as opened:
         text = opened.read(_LARGEST)
@@ -36,7 +36,7 @@ def load_json(file: Path) -> Any:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; empty if there is none, or the file is damaged."""
+    """Return the object in a JSON file; empty if the file is missing or damaged."""
     try:
         return as_object(load_json(file))
     except (OSError, ValueError):
@@ -44,20 +44,20 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def as_object(value: object) -> dict[str, Any]:
-    """Return a JSON object; empty if the value is something else."""
+    """Return a value if it is a JSON object, else an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def as_integer(value: object) -> int | None:
-    """Return an integer; None if the value is something else."""
+    """Return a value if it is an integer, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a finite number."""
+    """Return whether a value is a finite number."""
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        # Excludes NaN, infinity, and integers that no float can hold.
+        # Excludes NaN, infinity, and integers too large for a float.
         and abs(value) <= sys.float_info.max
     )

@@ -1,4 +1,4 @@
-"""The folder of a run: its creation, and the files that its job writes."""
+"""Create a run's folder, and read and write its job's files."""
 
 import json
 import logging
@@ -34,22 +34,22 @@ SUMMARY_FILE = "summary.json"
 EVALUATIONS_FILE = "evaluations.jsonl"
 _EVAL = "agentrl eval"
 PLAY_COMMAND = "agentrl play"
-"""Written by recordings of games, whose other files could be those of a training."""
+"""Command stored with recorded games, to distinguish them from training runs."""
 TIME_SUFFIX = r"-[0-9]{4}-[0-9]{6}(-[0-9]+)?"
-"""Suffix of a derived run name."""
+"""Pattern of the time at the end of a generated run name."""
 MODEL_STEP = "model_step"
-"""Key of a run's summary: the step of the exported model, if it is not the last one."""
+"""Key of a run's summary for the exported model's step, if it is not the last step."""
 SAVING = "saving"
-"""The stage of checkpoints and of the exported model, in the times of a summary."""
+"""Name in a summary's times for saving checkpoints and exporting the model."""
 
 
 def known_runs() -> list[str]:
-    """Return the runs in the folder `runs`, as commands accept them, such as `runs/NAME`."""
+    """Return the paths of runs in the folder `runs`, such as `runs/NAME`."""
     return [str(file.parent) for file in sorted(Path("runs").glob(f"*/{CONFIG_FILE}"))]
 
 
 def missing_run(path: Path | str) -> ConfigError:
-    """Return the error for the folder of a run that does not exist."""
+    """Return the error for a run folder that does not exist."""
     hint = did_you_mean(str(path), known_runs()) or "; expected a folder such as runs/NAME"
     return ConfigError(f"{path}: no such run{hint}; agentrl runs lists them")
 
@@ -73,7 +73,7 @@ def _is_writable(path: Path) -> bool:
 
 
 def runs_of(config: RunConfig, name: str) -> list[Path]:
-    """Return the folders of all runs that `RunFolder.create` has made with the same arguments."""
+    """Return the folders of all runs created by `RunFolder.create` with these arguments."""
     with_time = re.escape(name) + TIME_SUFFIX
     own = re.compile(with_time if config.name is None else re.escape(config.name))
     folders = (file.parent for file in Path(config.dir).glob("*/config.yaml"))
@@ -81,7 +81,7 @@ def runs_of(config: RunConfig, name: str) -> list[Path]:
 
 
 def _fresh(parent: Path, name: str) -> Path:
-    """Create a folder with the time in its name, numbered if another job has just taken that."""
+    """Create a folder with the time in its name, numbered if that name was just taken."""
     stem = f"{name}-{time.strftime('%m%d-%H%M%S')}"
     path, number = parent / stem, 1
     while True:
@@ -106,11 +106,11 @@ class RunFolder:
         """Create a folder below `run.dir`; `save_config` makes it a run.
 
         Args:
-            config: where runs are stored.
-            name: the first part of the folder's name, if `run.name` is None.
+            config: the section `run`, which defines where runs are stored.
+            name: the first part of the folder's name if `run.name` is None.
 
         Raises:
-            ConfigError: it exists already, or cannot be created.
+            ConfigError: the folder already exists, or cannot be created.
         """
         path = Path(config.dir)
         try:
@@ -130,12 +130,12 @@ class RunFolder:
         """Check, without creating anything, that a run's folder can be created.
 
         Raises:
-            ConfigError: it exists already, or `run.dir` is not a writable folder.
+            ConfigError: the folder already exists, or `run.dir` is not a writable folder.
         """
         path = Path(config.dir)
         if config.name is not None and (path / config.name).exists():
             raise _already_exists(path / config.name)
-        # Folders that do not exist are created, so the nearest one that does must be writable.
+        # Missing folders are created later, so the nearest existing folder must be writable.
         path = path.absolute()
         while not path.exists():
             path = path.parent
@@ -147,14 +147,14 @@ class RunFolder:
         """Return the folder of an earlier run.
 
         Raises:
-            ConfigError: it is not a run, or its configuration is incomplete.
+            ConfigError: the folder is not a run, or its configuration is incomplete.
         """
         if not path.is_dir():
             raise missing_run(path)
         file = path / CONFIG_FILE
         if not file.is_file():
             raise ConfigError(f"{path} is not a run: it has no config.yaml")
-        # A run stores every section: filling a missing one with defaults would change the job.
+        # A run stores every section: replacing a missing section by defaults would change the job.
         stored = cls(path).load_config()
         lost = [one.name for one in fields(Config) if one.name not in stored]
         if lost:
@@ -162,10 +162,10 @@ class RunFolder:
         return cls(path)
 
     def check_writable(self) -> None:
-        """Check that a run can be resumed where it is.
+        """Check that a run can be resumed in its folder.
 
         Raises:
-            ConfigError: the folder, or one in it, is not writable.
+            ConfigError: the folder or a folder in it is not writable.
         """
         for path in (self.path, *filter(Path.is_dir, self.path.iterdir())):
             if not _is_writable(path):
@@ -178,7 +178,7 @@ class RunFolder:
         """Remove the folder of a job that failed before it recorded, logged or kept anything."""
         kept = ("episodes", "checkpoints", "logs", "model")
         files = {file for name in kept for file in (self.path / name).rglob("*") if file.is_file()}
-        # What the job logged is the error, which was printed.
+        # The job's log contains only the error, which was also printed.
         files.discard(self.path / JOB_LOG)
         if not self.has_begun and not any(file.stat().st_size for file in files):
             shutil.rmtree(self.path, ignore_errors=True)
@@ -200,16 +200,16 @@ class RunFolder:
 
     @property
     def plays(self) -> str | None:
-        """`agentrl eval` or `agentrl play` if it recorded the run, which then cannot be resumed."""
+        """The command if it is `agentrl eval` or `agentrl play`, whose runs cannot be resumed."""
         if (command := self.command) is not None:
             return command if command == PLAY_COMMAND else None
         return _EVAL if "policy" in self.read_summary() else None
 
     def check_trains(self) -> None:
-        """Check that the run is of a command that trains.
+        """Check that the run was started by a command that trains.
 
         Raises:
-            ConfigError: it is a recording of `agentrl eval` or `agentrl play`.
+            ConfigError: the run is a recording of `agentrl eval` or `agentrl play`.
         """
         if (plays := self.plays) is not None:
             raise ConfigError(
@@ -218,21 +218,21 @@ class RunFolder:
             )
 
     def save_command(self, command: str) -> None:
-        """Write what starts and resumes the run."""
+        """Write the command that starts and resumes the run."""
         write_durably(self.path / COMMAND_FILE, f"{command}\n")
 
     @property
     def start(self) -> Path:
-        """The folder of the model that the run started from."""
+        """Folder of the model that the run started from."""
         return self.path / "start"
 
     @property
     def model(self) -> Path:
-        """The final model, an ordinary Hugging Face folder."""
+        """Folder of the final model in the Hugging Face format."""
         return self.path / "model"
 
     def save_config(self, config: Mapping[str, Any]) -> None:
-        """Write the whole configuration to `config.yaml`, with a copy of its prompt template."""
+        """Write the whole configuration to `config.yaml`, and copy its prompt template."""
         if (prompt := config["env"]["prompt"]) is not None:
             template, own = find_template(prompt), self.path.absolute() / RUN_PROMPT
             if not own.exists() or not own.samefile(template):
@@ -249,7 +249,7 @@ class RunFolder:
         return as_object(read_yaml(self.path / CONFIG_FILE, RESTORE))
 
     def read_config(self) -> dict[str, Any]:
-        """Return the settings in `config.yaml`; empty if there are none, or they are damaged."""
+        """Return the settings in `config.yaml`; empty if missing or damaged."""
         with suppress(ConfigError):
             if (self.path / CONFIG_FILE).is_file():
                 return self.load_config()
@@ -257,7 +257,7 @@ class RunFolder:
 
     @property
     def has_begun(self) -> bool:
-        """Whether a stage of this run has been finished, or a step been logged."""
+        """Whether this run has finished a stage or logged a step."""
         logged = self.path / METRICS_FILE
         is_logged = logged.is_file() and logged.stat().st_size > 0
         return is_logged or (self.path / STATE_FILE).is_file()
@@ -267,10 +267,10 @@ class RunFolder:
         write_json(self.path / STATE_FILE, asdict(state))
 
     def load_state(self) -> RunState:
-        """Return the state as last saved; a new one if nothing was saved yet.
+        """Return the last saved state, or a new state if none was saved yet.
 
         Raises:
-            ConfigError: the file is damaged, or of another version.
+            ConfigError: the file is damaged, or belongs to another version.
         """
         file = self.path / STATE_FILE
         if not file.is_file():
@@ -283,21 +283,21 @@ class RunFolder:
             ) from error
 
     def read_state(self) -> dict[str, Any]:
-        """Return the object in `state.json`; empty if there is none, or it is damaged."""
+        """Return the object in `state.json`; empty if missing or damaged."""
         return read_object(self.path / STATE_FILE)
 
     def add_evaluation(self, record: dict[str, Any]) -> None:
-        """Append an evaluation with its results per seed; replace one of the same name and step."""
+        """Append an evaluation with its results per seed, replacing any with its name and step."""
         key = record["name"], record["step"]
         kept = [entry for entry in self.evaluations() if (entry["name"], entry["step"]) != key]
         self._write_evaluations([*kept, record])
 
     def has_evaluation(self, name: str, step: int) -> bool:
-        """Whether an evaluation of this name is recorded for a step."""
+        """Return whether an evaluation with this name is recorded for a step."""
         return any((e["name"], e["step"]) == (name, step) for e in self.evaluations())
 
     def rewind(self, step: int) -> None:
-        """Drop the evaluations after this step, which a resumed run repeats."""
+        """Drop evaluations after this step, as a resumed run repeats them."""
         self._write_evaluations([entry for entry in self.evaluations() if entry["step"] <= step])
 
     def evaluations(self) -> list[dict[str, Any]]:
@@ -325,11 +325,11 @@ class RunFolder:
             raise ConfigError(f"{file} cannot be read: {error}") from error
 
     def read_summary(self) -> dict[str, Any]:
-        """Return the results in `summary.json`; empty if there are none, or they are damaged."""
+        """Return the results in `summary.json`; empty if missing or damaged."""
         return read_object(self.path / SUMMARY_FILE)
 
     def final_summary(self) -> dict[str, Any] | None:
-        """Return the summary of a run that has exported its model; None if there is none."""
+        """Return the summary if the run has exported its model, else None."""
         file = self.path / SUMMARY_FILE
         if not (file.is_file() and self.model.is_dir()):
             return None

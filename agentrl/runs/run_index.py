@@ -1,4 +1,4 @@
-"""Index of a run's episodes in memory, updated as the files on disk grow."""
+"""In-memory index of a run's episodes, updated as the files on disk grow."""
 
 import logging
 import math
@@ -19,7 +19,7 @@ _SCORES, _INDEX = "scores-*.jsonl", "index-*.jsonl"
 
 
 class RunIndex:
-    """Summaries of all episodes, ordered by the time at which they ended.
+    """Summaries of all episodes, ordered by end time.
 
     Each call reads only the lines appended since the previous one.
     """
@@ -42,24 +42,24 @@ class RunIndex:
         """Return all episodes recorded so far; callers must not modify the list.
 
         Raises:
-            ConfigError: the run is in another format, or it cannot be read.
+            ConfigError: the run has an unsupported format, or cannot be read.
         """
         with self._lock:
             self._catch_up()
             return self._in_order
 
     def get(self, episode_id: str) -> Summary | None:
-        """Return the episode with this id; None if there is no such episode."""
+        """Return the episode with this id, or None if it does not exist."""
         with self._lock:
             self._catch_up()
             return self._by_id.get(episode_id)
 
     def share(self) -> float:
-        """Return the fraction of the files that was read; may be called while they are read."""
+        """Return the fraction of the files read so far, even while being read."""
         return self._tails.share((_SCORES, _INDEX))
 
     def _start_over(self) -> None:
-        """Forget everything: the run was deleted or replaced by another one."""
+        """Forget everything, because the run was deleted or replaced."""
         self._tails.clear()
         for known in (self._entries, self._scores, self._notes, self._removals, self._by_id):
             known.clear()
@@ -72,7 +72,7 @@ class RunIndex:
             self._start_over()
         if self._refused is not None:
             raise self._refused
-        # Scores come first, as a writer appends them before the episode's line in the index.
+        # Read scores first, as a writer appends them before the episode's line in the index.
         changed: set[str] = set()
         for entry in self._tails.new(_SCORES):
             if isinstance(id := entry.get("id"), str) and not _is_older(entry, self._scores):
@@ -80,7 +80,7 @@ class RunIndex:
                 changed.add(id)
         for entry in self._tails.new(_INDEX):
             if (refused := _other_format(self._run, entry)) is not None:
-                # The line is not read again, but every later call fails alike.
+                # The line is not read again, but every later call must raise the same error.
                 self._refused = refused
                 raise refused
             if isinstance(id := entry.get("id"), str) and not _is_older(entry, self._entries):
@@ -96,12 +96,12 @@ class RunIndex:
         if not updated:
             return
         self._by_id |= {id: summary for id, summary in updated.items() if summary is not None}
-        # A new list, because a caller may still be iterating over the old one.
+        # Make a new list, because a caller may still be iterating over the old list.
         self._in_order = sorted(self._by_id.values(), key=lambda s: (s.time, s.id))
         self.version += 1
 
     def _joined(self, id: str) -> Summary | None:
-        """Return the summary of an episode; without its scores if their line is broken."""
+        """Return the summary of an episode, without its scores if their line is invalid."""
         entry, score = self._entries[id], self._scores.get(id, {})
         for usable_score in (score, {}) if score else ({},):
             try:
@@ -117,7 +117,7 @@ class RunIndex:
 class Removals:
     """Removed recordings by episode id.
 
-    A resumed job may have recorded the same id again since, which `holds` takes into account.
+    A resumed job may later have recorded the same id again, which `holds` takes into account.
     """
 
     def __init__(self) -> None:
@@ -127,9 +127,9 @@ class Removals:
         return iter(self._recorded)
 
     def take(self, entry: Mapping[str, Any]) -> tuple[str, float]:
-        """Add one line; return the episode id and the recording time of what was removed.
+        """Add one line; return the episode id and recording time of the removed recording.
 
-        An invalid line removes nothing: its time is minus infinity.
+        An invalid line removes nothing, as its time becomes minus infinity.
         """
         id, recorded = str(entry.get("id")), -math.inf
         with suppress(OverflowError):
@@ -139,11 +139,11 @@ class Removals:
         return id, recorded
 
     def note(self, id: str, recorded: float) -> None:
-        """Add the removal of the recording made at a time, in seconds since 1970."""
+        """Add the removal of a recording made at this time, in seconds since 1970."""
         self._recorded[id] = max(recorded, self._recorded.get(id, recorded))
 
     def holds(self, id: str, recorded: float) -> bool:
-        """Whether the recording made at this time was removed."""
+        """Return whether the recording made at this time was removed."""
         return recorded <= self._recorded.get(id, -math.inf)
 
     def clear(self) -> None:
@@ -152,16 +152,17 @@ class Removals:
 
 
 def _is_older(entry: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether a line belongs to an earlier recording of an episode that a resumed job played again.
+    """Return whether a line belongs to an earlier recording than the known recording of its episode.
 
-    The second recording may come from another writer, so the order of the lines says nothing.
+    A resumed job may play an episode again. The second recording may come from another writer, so
+    the order of the lines does not matter.
     """
     time, last = entry.get("time"), known.get(entry["id"], {}).get("time")
     return isinstance(time, int | float) and isinstance(last, int | float) and time < last
 
 
 def _other_format(run: Path, entry: Mapping[str, Any]) -> ConfigError | None:
-    """Return the error of an index line that is not in this version's format."""
+    """Return the error for an index line in another version's format."""
     written = entry.get("format")
     if not isinstance(written, int) or written == FORMAT:
         return None

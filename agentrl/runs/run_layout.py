@@ -19,7 +19,7 @@ import re
 from pathlib import Path
 
 FORMAT = 4
-"""Version of the episode file; a reader refuses all others."""
+"""Version of the episode file's format; readers reject all other versions."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 _FRAME = re.compile(r"[0-9a-f]{32}")
@@ -27,27 +27,27 @@ _LONGEST = 120
 
 
 def is_name(name: str) -> bool:
-    """Whether this is a valid episode or writer name: no separators, no leading dot, no `..`."""
+    """Return whether an episode or writer name is valid: no separators, leading dot or `..`."""
     return len(name) <= _LONGEST and _NAME.fullmatch(name) is not None
 
 
 def is_frame(frame_id: str) -> bool:
-    """Whether this is a valid frame id: 32 hexadecimal digits."""
+    """Return whether a frame id is valid: 32 hexadecimal digits."""
     return _FRAME.fullmatch(frame_id) is not None
 
 
 def episodes_folder(run: Path) -> Path:
-    """Return the folder of the index, the scores and the episode files."""
+    """Return the folder with the index, the scores and the episode files."""
     return run / "episodes"
 
 
 def removals_file(run: Path) -> Path:
-    """Return the file that lists the episodes that pruning removed."""
+    """Return the file that lists episodes removed by pruning."""
     return episodes_folder(run) / "removed.jsonl"
 
 
 def notes_file(run: Path) -> Path:
-    """Return the file of the stars and notes that people left on episodes."""
+    """Return the file with people's stars and notes on episodes."""
     return episodes_folder(run) / "notes.jsonl"
 
 
@@ -63,7 +63,7 @@ def episode_file(run: Path, episode_id: str) -> Path:
 
 
 def audit_file(run: Path, name: str) -> Path:
-    """Return the report of one audit; `*` for all of them.
+    """Return the file of an audit's report; the name `*` makes a pattern for all.
 
     Raises:
         ValueError: the name is not a valid file name.
@@ -74,12 +74,12 @@ def audit_file(run: Path, name: str) -> Path:
 
 
 def token_advantages_file(run: Path, writer: str) -> Path:
-    """Return a writer's token-level advantages."""
+    """Return the file with a writer's token-level advantages."""
     return episodes_folder(run) / f"token-advantages-{writer}.jsonl"
 
 
 def token_advantages_files(run: Path) -> list[Path]:
-    """Return the token-level advantages of all writers."""
+    """Return the files with all writers' token-level advantages."""
     return sorted(episodes_folder(run).glob("token-advantages-*"))
 
 
@@ -89,10 +89,10 @@ def frames_folder(run: Path) -> Path:
 
 
 def pack_file(run: Path, writer: str) -> Path:
-    """Return the frame pack of one writer.
+    """Return the file of one writer's frame pack.
 
     Raises:
-        ValueError: the writer's name is not valid.
+        ValueError: the writer's name is invalid.
     """
     if not is_name(writer):
         raise ValueError(f"{writer!r} is not a valid writer name")

@@ -1,4 +1,4 @@
-"""Host, time and code of each start of a run, as lines of `starts.jsonl`."""
+"""Record the host, time and code of each start of a run in `starts.jsonl`."""
 
 import platform
 import subprocess
@@ -15,10 +15,10 @@ from agentrl.text import printable
 STARTS_FILE = "starts.jsonl"
 _GIT = ("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 _GIT_S = 5.0
-"""How long git may take; in a huge repository on a slow disk it takes minutes."""
+"""Seconds to wait for git, which takes minutes in a huge repository on a slow disk."""
 _DIRTY = "-dirty"
 _LONGEST = 120
-"""Characters of a value; real ones have at most 41."""
+"""Maximum length of a value in characters; real values have at most 41."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -26,15 +26,15 @@ class RunStart:
     """One start of a run."""
 
     time: float
-    """Seconds since 1970."""
+    """Time of the start, in seconds since 1970."""
     host: str
-    """Name of the machine."""
+    """The machine's name."""
     commit: str | None
-    """The commit of the working folder's git repository; None if it is in none."""
+    """Commit of the working folder's git repository; None outside a repository."""
     changed: bool
-    """Whether files under version control differed from that commit."""
+    """Whether tracked files differed from the commit."""
     version: str
-    """The version of agentrl."""
+    """Version of agentrl."""
 
     @property
     def code(self) -> str:
@@ -45,7 +45,7 @@ class RunStart:
 
 
 def record_start(run: Path) -> None:
-    """Record that a run is started or resumed now, by this process."""
+    """Record that this process is starting or resuming a run now."""
     described = _described_commit()
     commit = described.removesuffix(_DIRTY)
     start = RunStart(
@@ -59,7 +59,7 @@ def record_start(run: Path) -> None:
 
 
 def _described_commit() -> str:
-    """Return the working folder's commit, with `-dirty` if files differ; empty without one."""
+    """Return the working folder's commit, with `-dirty` if files differ, or ''."""
     try:
         found = subprocess.run(
             _GIT, capture_output=True, text=True, timeout=_GIT_S, stdin=subprocess.DEVNULL
@@ -70,7 +70,7 @@ def _described_commit() -> str:
 
 
 def last_start(run: Path) -> RunStart | None:
-    """Return the latest start of a run; None if none is recorded."""
+    """Return the latest start of a run, or None if no start is recorded."""
     file = run / STARTS_FILE
     try:
         entries = [*JsonlTail(file).new()] if file.is_file() else []
@@ -78,7 +78,7 @@ def last_start(run: Path) -> RunStart | None:
         return None
     if not entries:
         return None
-    # The run may be a stranger's: texts are shortened, and shown without control characters.
+    # The run may be untrusted, so shorten texts and remove control characters.
     last = entries[-1]
     texts = {
         name: printable(value[:_LONGEST])

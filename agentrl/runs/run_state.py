@@ -1,4 +1,4 @@
-"""State that a resumed run continues from, in its `state.json`."""
+"""State in `state.json` from which a resumed run continues."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -9,60 +9,61 @@ from typing import Any
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
-    """State that a resumed run needs besides the learner's checkpoint."""
+    """State that a resumed run needs in addition to the learner's checkpoint."""
 
     step: int = 0
     """The last finished training step."""
     warm: bool = False
-    """Whether the warm start is done, or not configured."""
+    """Whether the warm start is done or not configured."""
     results: dict[str, Any] = field(default_factory=dict)
-    """The results for `summary.json` so far."""
+    """Results for `summary.json` so far."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall-clock time by stage."""
     void: dict[str, int] = field(default_factory=dict)
-    """Number of void episodes of the whole run, by cause."""
+    """Number of void episodes in the whole run, by cause."""
     best: float | None = None
-    """The best result of an evaluation during training: its mean reward, or its loss."""
+    """Best result of an evaluation during training: mean reward or loss."""
     stale: int = 0
-    """Evaluations since the best one (`sft.patience`)."""
+    """Number of evaluations since the best result (`sft.patience`)."""
     skipped: int = 0
-    """Steps of training on a data set whose loss or gradient was not finite."""
+    """Number of skipped steps on a data set, whose loss or gradient was not finite."""
     kl_coefficient: float | None = None
     """The adapted KL coefficient; None without `algorithm.kl.target`."""
     audit: list[list[int]] = field(default_factory=list)
-    """Counts of the running audit of the reward; see `RunningAudit`."""
+    """Counts of the running reward audit; see `RunningAudit`."""
     restarts: list[dict[str, Any]] = field(default_factory=list)
-    """Restarts after a failure, each with its `time` (seconds since 1970), the last finished
-    `step`, the step that it was `resumed_from`, and the `error`."""
+    """Restarts after failures, each with its `time` (seconds since 1970), the last finished `step`,
+    the step `resumed_from`, and the `error`."""
     sampler: dict[str, Any] = field(default_factory=dict)
-    """State of the task sampler at the last checkpoint."""
+    """The task sampler's state at the last checkpoint."""
     tasks_taken: dict[str, int] = field(default_factory=dict)
-    """Groups that each environment gave a new task or row until then (`TaskPool.state`)."""
+    """Number of groups that got a new task or row, by environment, at the last checkpoint
+    (`TaskPool.state`)."""
     files: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
-    """Versions of each file of the user's code, by its path: the last step before its first use,
-    and its digest."""
+    """Versions of each file of the user's code, by path: the last step before the version's first
+    use, and its digest."""
 
     def add_seconds(self, stage: str, seconds: float) -> None:
-        """Add to the time of a stage."""
+        """Add to a stage's time."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     @contextmanager
     def timing(self, stage: str) -> Iterator[None]:
-        """Add the time of a block that succeeds to that of a stage."""
+        """Add the duration of the block to a stage's time, if the block succeeds."""
         started = time.perf_counter()
         yield
         self.add_seconds(stage, time.perf_counter() - started)
 
     def record_files(self, digests: Mapping[str, str]) -> list[str]:
-        """Record the user's files as they are used from now on.
+        """Record the versions of the user's files in use from now on.
 
         Returns:
-            those whose content has changed.
+            The files whose content has changed.
         """
         edited = []
         for file, digest in digests.items():
             versions = self.files.setdefault(file, [])
-            # A file that is used for the first time has not been edited.
+            # A file used for the first time does not count as changed.
             if versions and versions[-1][1] != digest:
                 edited.append(file)
             if not versions or file in edited:
@@ -71,7 +72,7 @@ class RunState:
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "RunState":
-        """Return the state from the object of a JSON file.
+        """Return the state from a JSON file's object.
 
         Raises:
             AttributeError, TypeError, ValueError: a field is unknown or has an invalid value.

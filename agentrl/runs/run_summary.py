@@ -1,4 +1,4 @@
-"""Summaries of runs: the rows of `agentrl runs`."""
+"""Summarize runs, for the rows of `agentrl runs`."""
 
 import math
 import time
@@ -26,46 +26,46 @@ State = Literal["running", "finished", "failed", "stopped"]
 ENDS = ("before", "after")
 _COMPARED = ("reward", "success", "accuracy", "score", "loss", "token_accuracy", "unscored")
 RESULT_METRICS = ("success", "accuracy", "score", "reward", "token_accuracy", "loss")
-"""The first of these metrics that was measured is the result of a run."""
+"""Candidates for a run's result; the first metric that was measured counts."""
 ARCHIVE = "archive"
-"""The folder of archived runs, beside the others."""
+"""Name of the folder of archived runs, next to the other runs."""
 _LONGEST_STAGE = 200
-"""Characters of the stage; real ones have about ten."""
+"""Maximum length of a stage's name in characters; real names have about ten."""
 _ON_DATA = {
     "agentrl sft": "sft",
     "agentrl dpo": "dpo",
     "agentrl train-reward-model": "reward_model",
 }
-"""The section of the configuration by the command that trains on data."""
+"""Configuration section of each command that trains on data."""
 _BySeed = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class RunSummary:
-    """One run."""
+    """Summary of one run."""
 
     path: Path
     name: str
-    """Path of the run below the folder of runs."""
+    """The run's path relative to the folder of runs."""
     command: str
     """Command that started the run, such as `agentrl train`."""
     environment: str
-    """Environment that is played, or the data that is learned from."""
+    """The environment played or the data trained on."""
     algorithm: str
     """Name of the algorithm; empty if the run only plays."""
     seed: int
     step: int
     """The last finished training step."""
     steps: int | None
-    """The planned training steps; None if it only plays."""
+    """Number of planned training steps; None if the run only plays."""
     state: State | None
-    """State of the job; None if none has worked in the folder, such as in a recording."""
+    """The job's state; None if no job has worked in the folder, as in a recording."""
     stage: str | None
-    """The stage that a running job is in, such as `warm start`; None for other runs."""
+    """A running job's current stage, such as `warm start`; None for other runs."""
     started: float
-    """Time of the start, in seconds since 1970."""
+    """Time of the first start, in seconds since 1970."""
     start: RunStart | None
-    """The run's latest start; None if none is recorded."""
+    """The run's latest start; None if no start is recorded."""
     tags: Sequence[str]
     """Tags that people gave the run."""
     failure: JobFailure | None
@@ -73,19 +73,19 @@ class RunSummary:
     seconds: float
     """Wall-clock time of the finished stages."""
     metric: str | None
-    """The metric of the result; None as long as nothing was evaluated."""
+    """The result's metric; None until something has been evaluated."""
     before: Estimate | None
     """The result before training."""
     after: Estimate | None
-    """The result after training, or of the latest evaluation."""
+    """The result after training, or in the latest evaluation."""
     best_player: tuple[str, float] | None = None
     """The best scripted player and its result."""
     config: Mapping[str, Any]
-    """The tree of its `config.yaml`; empty if that cannot be read."""
+    """Contents of `config.yaml`; empty if the file cannot be read."""
 
     @property
     def result(self) -> str:
-        """Result such as `accuracy 0.56 -> 0.98 (0.95 to 1.00)`; empty as long as there is none."""
+        """The result, such as `accuracy 0.56 -> 0.98 (0.95 to 1.00)`; empty if none is known yet."""
         ends = [f"{one.mean:.3g}" for one in (self.before, self.after) if one is not None]
         if self.metric is None or not ends:
             return ""
@@ -97,14 +97,14 @@ class RunSummary:
 
     @property
     def headline(self) -> str:
-        """The result in one sentence, with its interval, the best scripted player and the time."""
+        """The result with its interval, the best scripted player and the time, in one sentence."""
         parts = [self.result.replace(" (", " (95% interval ")] if self.result else []
         if self.best_player is not None and self.result:
             parts.append(f"{self.best_player[0]} {self.best_player[1]:.3g}")
         return ", ".join([*parts, f"in {duration_in_words(self.seconds)}"]) if parts else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values, with the intervals as [low, high]."""
+        """Return JSON values, with intervals as [low, high]."""
         return {
             "name": self.name, "path": str(self.path), "command": self.command,
             "environment": self.environment, "algorithm": self.algorithm, "seed": self.seed,
@@ -128,14 +128,14 @@ def find_runs(folder: Path) -> list[Path]:
     """Return the runs in a folder and in the folders of its sweeps and pipelines, newest first.
 
     Raises:
-        ConfigError: there is no such folder.
+        ConfigError: the folder does not exist.
     """
     if not folder.is_dir():
         raise ConfigError(
             f"{folder}: no such folder of runs. Start a job here, such as agentrl train sokoban, "
             "or name the folder that holds your runs"
         )
-    # Sweeps and pipelines keep their runs one folder below.
+    # Sweeps and pipelines keep their runs one folder level deeper.
     runs, groups = list[Path](), [folder]
     while groups:
         for file in (place := groups.pop()).glob("[!.]*"):
@@ -148,7 +148,7 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def is_folder_of_runs(path: str | Path) -> bool:
-    """Whether a folder is no run itself, but holds runs, or nothing yet."""
+    """Return whether a folder is not a run itself, but contains runs or nothing yet."""
     folder = Path(path)
     is_run = (folder / CONFIG_FILE).is_file() or (folder / "episodes").is_dir()
     if is_run or not folder.is_dir():
@@ -159,26 +159,26 @@ def is_folder_of_runs(path: str | Path) -> bool:
 def summarize(
     run: Path, folder: Path | None = None, episodes: Sequence[Summary] | None = None
 ) -> RunSummary:
-    """Read a run's files; what is missing or damaged counts as absent.
+    """Summarize a run from its files, treating damaged files as missing.
 
     Args:
-        run: its folder.
-        folder: the folder that its name is relative to; None for the one above it.
-        episodes: those of the run, where they have been read.
+        run: the run's folder.
+        folder: the folder that the run's name is relative to; None for the parent folder.
+        episodes: the run's episodes if already read.
     """
     files = RunFolder(run)
     config, summary, state = files.read_config(), files.read_summary(), files.read_state()
     results = {**as_object(state.get("results")), **summary}
     job = job_state(run)
     plays = "agentrl eval" if "policy" in summary else None
-    # A recorded game has neither results nor state, and no job has locked its folder.
+    # A recorded game has no results or state, and no job has locked its folder.
     if not summary and not state and job is None:
         plays = "agentrl play"
     command = files.command or plays or "agentrl train"
     on_data = _ON_DATA.get(command)
     section = as_object(config.get(on_data or "train"))
     algorithm = on_data or str(as_object(config.get("algorithm")).get("name", ""))
-    # Evaluations and games have no results of their own until they end: their episodes say.
+    # Evaluations and games have no results of their own until they end, so use their episodes.
     played = list[Summary]()
     if plays:
         with suppress(ConfigError):
@@ -214,7 +214,7 @@ def summarize(
 def job_state(run: Path) -> State | None:
     """Return the state of a run's job, `failed` if an error ended it; None without a job.
 
-    A job writes `summary.json` when it ends; if it was resumed since, `state.json` is ahead of it.
+    A job writes `summary.json` when it ends; if the job was resumed later, `state.json` is ahead.
     """
     worked_in = is_locked(run)
     if worked_in is None or worked_in:
@@ -230,14 +230,14 @@ def job_state(run: Path) -> State | None:
 
 
 def job_stage(run: Path) -> str | None:
-    """Return the stage that a running job is in, such as `warm start`; None if it is not known."""
+    """Return a running job's stage, such as `warm start`, or None if unknown."""
     if not is_locked(run):
         return None
     return printable((read_text(run / STAGE_FILE) or "").strip()[:_LONGEST_STAGE]) or None
 
 
 def results_of(found: Any) -> dict[str, float]:
-    """Return the compared metrics of an evaluation: those of sampled play, or of examples."""
+    """Return an evaluation's compared metrics, of sampled play or of examples."""
     numbers = as_object(as_object(found).get("sampled", found))
     return {name: numbers[name] for name in _COMPARED if is_number(numbers.get(name))}
 
@@ -251,7 +251,7 @@ def estimates_of(
     for metric in results["after"]:
         values = {end: _values(played.get(end, {}), metric) for end in ENDS}
         estimates = {end: estimate([*own.values()]) for end, own in values.items() if own}
-        # The result of a mixture is weighted, so the seeds say nothing about its precision.
+        # A mixture's result is weighted, so results by seed do not show its precision.
         if any(
             not math.isclose(one.mean, results[end].get(metric, math.nan), abs_tol=1e-3)
             for end, one in estimates.items()
@@ -265,7 +265,7 @@ def estimates_of(
 
 
 def _evaluated(run: Path) -> dict[str, _BySeed]:
-    """Return the metrics by seed of sampled play: `before`, `after`, and of the `latest` step."""
+    """Return metrics of sampled play by seed: `before`, `after`, and at the `latest` step."""
     played = dict[str, _BySeed]()
     for line in RunFolder(run).evaluations():
         end, _, decoding = line["name"].partition(" ")
@@ -278,7 +278,7 @@ def _evaluated(run: Path) -> dict[str, _BySeed]:
 
 
 def _metrics(episodes: Sequence[Summary]) -> dict[str, list[float]]:
-    """Return the compared metrics of episodes."""
+    """Return the episodes' compared metrics."""
     found = dict[str, list[float]]()
     for one in episodes:
         success = {} if one.success is None else {"success": float(one.success)}
@@ -293,7 +293,7 @@ def _result(
     evaluated: Mapping[str, _BySeed],
     played: Mapping[str, Sequence[float]],
 ) -> tuple[str | None, Estimate | None, Estimate | None]:
-    """Return the metric of a run's result, and its estimates before and after training."""
+    """Return a run's result: the metric, and its estimates before and after training."""
     if "policy" in results:
         ends = {"after": results_of(results)}
     elif played:
@@ -334,7 +334,7 @@ def _values(by_seed: _BySeed, metric: str) -> dict[str, float]:
 
 
 def _environment(config: Mapping[str, Any], on_data: str | None) -> str:
-    """Return the name of what is played, or of the data."""
+    """Return the name of the environment or the data."""
     if on_data is not None:
         return Path(
             str(as_object(as_object(config.get(on_data)).get("train")).get("data", "?"))
@@ -347,7 +347,7 @@ def _environment(config: Mapping[str, Any], on_data: str | None) -> str:
 
 def _started(run: Path) -> float:
     """Return the time of a run's first file or metric."""
-    # A resume rewrites `config.yaml`, and a copy has new times for all files.
+    # Resuming rewrites `config.yaml`, and in a copy of a run all files have new times.
     files = [file for file in (run / COMMAND_FILE, run / CONFIG_FILE) if file.is_file()]
     times = [file.stat().st_mtime for file in files]
     first = first_entry(run).get("time")
