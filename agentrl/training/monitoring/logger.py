@@ -76,15 +76,19 @@ class Logger(ABC):
 OpenLogger = Callable[[type[Logger], LoggerConfig, Path, PlannedWork], Logger]
 
 
-def check_loggers(entries: Sequence[Any]) -> None:
+def check_loggers(entries: Sequence[Any]) -> list[tuple[type[Logger], LoggerConfig]]:
     """Check that all loggers exist, are installed and accept their arguments.
 
     Args:
         entries: entries as in `logging`; `NAME?` need not be installed.
 
+    Returns:
+        The installed ones.
+
     Raises:
         ConfigError: a check failed; the message says what to do.
     """
+    found = []
     for config in parse_loggers(entries):
         cls: type[Logger] = LOGGER.resolve(config.name)
         if not cls.is_installed():
@@ -102,6 +106,8 @@ def check_loggers(entries: Sequence[Any]) -> None:
                 f"logging: {config.name} does not accept kwargs={config.kwargs}: {error}. Its "
                 "constructor takes `run` and `amounts`, then the names in kwargs"
             ) from None
+        found.append((cls, config))
+    return found
 
 
 def check_logins(entries: Sequence[Any]) -> list[str]:
@@ -129,13 +135,10 @@ def open_loggers(
         ConfigError: see `check_loggers`; or a logger cannot be constructed.
     """
     open_one = open_one or open_logger
-    check_loggers(entries)
     opened: list[Logger] = []
     try:
-        for config in parse_loggers(entries):
-            cls: type[Logger] = LOGGER.resolve(config.name)
-            if cls.is_installed():
-                opened.append(open_one(cls, config, run, amounts))
+        for cls, config in check_loggers(entries):
+            opened.append(open_one(cls, config, run, amounts))
     # Close the loggers that are already open: they hold files and connections.
     except BaseException:
         for logger in opened:

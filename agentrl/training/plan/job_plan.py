@@ -202,6 +202,7 @@ def _check_episodes(
     )
     env = play.tasks[""].train
     sets = task_sets(config.sampling, play.trained, config.mixture_weights())
+    # Its constructor may refuse; the trainer makes its own, whose folder is that of the run.
     sampler = load_sampler(
         config.sampling, sets, config.rollout, run_seed=config.seed, folder=Path(config.run.dir)
     )
