@@ -1,1 +1,1 @@
-"""The algorithms, one file each: advantages, policy loss, defaults and what each requires."""
+"""Algorithms, one file each, with advantages, policy loss, defaults and requirements."""

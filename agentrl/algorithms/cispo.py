@@ -12,7 +12,7 @@ from agentrl.config.bounds import NonNegativeFloat
 
 
 class CISPOLoss(PolicyLoss):
-    """-sg[clip(r, 1 - low, 1 + high)] A logp: clips the ratio; every token keeps a gradient."""
+    """-sg[clip(r, 1 - low, 1 + high)] A logp: clips the ratio but keeps every token's gradient."""
 
     about = "clips the importance weight of a token, never its gradient"
     source = "arXiv:2506.13585"
@@ -31,7 +31,7 @@ class CISPOLoss(PolicyLoss):
     config: Config
 
     def __call__(self, inputs: LossInputs) -> TokenLoss:
-        # Detached: the weight scales the gradient of log pi, and has none itself.
+        # Detach: the weight scales the gradient of log pi but has no gradient of its own.
         ratio = log_ratio(inputs.logprobs, inputs.old_logprobs).exp().detach()
         weight = ratio.clamp(1 - self.config.clip_low, 1 + self.config.clip_high)
         return TokenLoss(

@@ -10,7 +10,7 @@ from agentrl.config import AlgorithmConfig, LossConfig, OverlongConfig, Sampling
 
 
 class DAPOAlgorithm(GRPO):
-    """GRPO's advantages with DAPO's loss, dynamic sampling and soft penalty on long replies."""
+    """GRPO's advantages with DAPO's loss, dynamic sampling and soft penalty for long replies."""
 
     about = "GRPO with a higher upper clip, dynamic sampling, a token mean and a length penalty"
     source = "arXiv:2503.14476"

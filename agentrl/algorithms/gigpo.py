@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class GiGPO(Algorithm):
     """A weighted sum of the episode's advantage and the turn's advantage at its state.
 
-    The turn's advantage is its discounted return to go, normalized among the turns of the group
-    that start from the same state; 0 if no other turn does. An episode's return counts once,
-    however many turns it has.
+    The turn's advantage is its discounted return to go, normalized over the group's turns that
+    start from the same state; 0 if no other turn starts there. In the episode's advantage, each
+    return counts once, however many turns the episode has.
     """
 
     about = "GRPO over whole episodes plus GRPO over turns that start from the same state"
@@ -51,6 +51,6 @@ class GiGPO(Algorithm):
     def advantages(self, played: Trajectories) -> Tensor:
         episodes = per_group(standardize, played.returns, played.group, played.valid)
         states = state_advantages(played, self.config.discount)
-        # The episode's advantage counts in each of its turns.
+        # Every turn of an episode gets the episode's advantage.
         both = self.config.episode_weight * episodes[:, None] + self.config.state_weight * states
         return played.to_tokens(both * played.turn_mask)

@@ -15,8 +15,8 @@ from agentrl.config import LossConfig
 class GSPOLoss(PPOLoss):
     """The clipped objective with one ratio per reply: the geometric mean of its tokens' ratios.
 
-    s = exp(mean(log r)) over the reply, in the form sg[s] pi / sg[pi], so that each token may have
-    its own advantage. The sequence is one turn's reply, so that the loss does not depend on how an
+    s = exp(mean(log r)) over the reply, in the form sg[s] pi / sg[pi], so that each token can have
+    its own advantage. A sequence is one turn's reply, so that the loss does not depend on how an
     episode is split into samples.
     """
 
@@ -42,7 +42,7 @@ class GSPOLoss(PPOLoss):
     def __call__(self, inputs: LossInputs) -> TokenLoss:
         difference = (inputs.logprobs - inputs.old_logprobs).detach()
         mean = bounded(turn_means(difference, inputs.turn))
-        # Its value is s, its gradient that of the token's own log-probability.
+        # The value is s; the gradient is that of the token's own log-probability.
         ratio = (mean + inputs.logprobs - inputs.logprobs.detach()).exp()
         return clipped(ratio, inputs.advantages, self.config)
 

@@ -35,11 +35,11 @@ class PFPPO(PPO):
     def resample(
         self, returns: Sequence[float], valid: Sequence[bool], seed: int
     ) -> list[int] | None:
-        """Draw one index per valid episode; each once if all their returns are 0."""
+        """Draw one index per valid episode; if all returns are 0, use each episode once."""
         candidates = np.flatnonzero(np.array(valid, dtype=bool))
         weights = np.abs(np.array(returns, dtype=np.float64)[candidates])
         weights **= self.config.resample_power
-        # Returns of 0 alone make no distribution, nor do NaNs.
+        # If all returns are 0, or any is NaN, they do not define a distribution.
         if not weights.sum() > 0:
             return list(map(int, candidates))
         drawn = np.random.default_rng(seed).choice(

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class PPO(Algorithm):
     """Generalized advantage estimation over the sampled tokens, then whitened.
 
-    The critic's value stands for what follows an episode that was truncated, not for one that
-    terminated.
+    After a truncated episode, the critic's value stands for the missing rewards; after a terminated
+    episode, it is not used.
     """
 
     about = "generalized advantage estimation over tokens, with a critic"
@@ -67,29 +67,29 @@ def gae(
 ) -> tuple[Tensor, Tensor]:
     """Generalized advantage estimation over the sampled tokens.
 
-    delta_t = r_t + discount V_(t+1) - V_t and A_t = delta_t + discount lam A_(t+1), where both
-    V and A are carried across positions outside the mask.
+    delta_t = r_t + discount V_(t+1) - V_t and A_t = delta_t + discount lam A_(t+1). Both V and A
+    are carried across positions outside the mask.
 
     Source: arXiv:1506.02438.
 
     Args:
-        rewards: [E, N], of tokens.
-        values: [E, N], of the state before each token.
+        rewards: [E, N], reward of each token.
+        values: [E, N], value of the state before each token.
         mask: bool[E, N]
-        last_values: [E], of the state after the last token: 0 if the episode terminated, the
+        last_values: [E], value of the state after the last token: 0 if the episode terminated, the
             critic's value if it was truncated.
-        discount: a number, or one for each token.
+        discount: a number, or a tensor with one number per token.
         lam: lambda.
 
     Returns:
-        Advantages, not whitened, and the critic's targets, A + V; [E, N] each.
+        Unwhitened advantages and the critic's targets, A + V, both [E, N].
     """
     discount = rewards.new_ones(rewards.shape) * discount
     advantages = rewards.new_zeros(rewards.shape)
     following, carried = last_values, last_values.new_zeros(last_values.shape)
     for t in reversed(range(rewards.shape[1])):
         here = mask[:, t]
-        # Both are carried across tokens that were not sampled, such as the next screen.
+        # Carry both across tokens that were not sampled, such as the next screen.
         delta = rewards[:, t] + discount[:, t] * following - values[:, t]
         carried = (delta + discount[:, t] * lam * carried).where(here, carried)
         following = values[:, t].where(here, following)
@@ -124,7 +124,7 @@ class PPOLoss(PolicyLoss):
         advantage's magnitude; None for no bound."""
 
         def validate(self) -> None:
-            """Raise `ConfigError` at the first invalid value."""
+            """Raise `ConfigError` for the first invalid value."""
             if self.clip_dual is not None and self.clip_dual < 1:
                 raise ConfigError(
                     f"algorithm.loss.clip_dual={self.clip_dual}: must be at least 1, or null: "
@@ -139,11 +139,11 @@ class PPOLoss(PolicyLoss):
 
 
 def clipped(ratio: Tensor, advantages: Tensor, config: PPOLoss.Config) -> TokenLoss:
-    """[N] the clipped objective of ratios."""
+    """Return [N] the clipped objective of ratios."""
     free = -advantages * ratio
     bounded = -advantages * ratio.clamp(1 - config.clip_low, 1 + config.clip_high)
     loss, is_clipped = free.maximum(bounded), bounded > free
-    # Where A < 0, the first bound leaves large ratios alone: one token could dominate a batch.
+    # Where A < 0, the first bound does not limit large ratios: one token could dominate a batch.
     if config.clip_dual is not None:
         ceiling = -config.clip_dual * advantages
         dual = (advantages < 0) & (loss > ceiling)

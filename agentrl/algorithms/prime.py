@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class PRIME(Algorithm):
-    """Leave-one-out advantages of the outcome plus those of an implicit process reward (eq. 5).
+    """Leave-one-out advantages of the outcome and of an implicit process reward, added (eq. 5).
 
-    The implicit reward of a token is beta log(pi_rm / pi_ref) under a reward model trained on
-    outcomes alone. The mean of the other group members, averaged per episode first, is subtracted
-    from each token's reward; the rest is summed from each token to the end.
+    A token's implicit reward is beta log(pi_rm / pi_ref), with a reward model trained only on
+    outcomes. The mean over the other group members, averaged per episode first, is subtracted from
+    each token's reward, and the differences are summed from each token to the end.
     """
 
     about = "leave-one-out returns plus an implicit process reward that is trained online"
@@ -48,7 +48,7 @@ class PRIME(Algorithm):
         mask, group, valid = played.token_mask, played.group, played.valid
         outcome = per_group(leave_one_out, (played.rewards * mask).sum(-1), group, valid)
         means = (played.implicit * mask).sum(-1) / mask.sum(-1).clamp(min=1)
-        # An episode's own mean minus its leave-one-out advantage is the mean of the others.
+        # An episode's mean minus its leave-one-out advantage is the mean of the other episodes.
         others = means - per_group(leave_one_out, means, group, valid)
         alone = per_group(lambda own: own.new_full(own.shape, len(own) < 2), means, group, valid)
         process = (played.implicit - others[:, None]).where(alone[:, None] == 0, 0.0)

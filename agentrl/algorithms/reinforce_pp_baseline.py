@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ReinforcePPBaseline(Algorithm):
-    """A token's advantage is its episode's R - mean within the group, whitened over the batch."""
+    """A token's advantage is its episode's return minus the group mean, whitened over the batch."""
 
     about = "returns minus the group's mean, then whitened over the whole batch"
     source = "arXiv:2501.03262"

@@ -1,4 +1,4 @@
-"""GRPO over states: turns are compared with those that start from the same state."""
+"""GRPO over states, which compares turns that start from the same state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class StateGRPO(Algorithm):
     """A turn's advantage is its return to go, normalized over the group's turns at its state.
 
-    Whole episodes are compared where a turn of the group has no state key.
+    If any turn of the group has no state key, whole episodes are compared instead.
     """
 
     about = (
@@ -47,19 +47,19 @@ class StateGRPO(Algorithm):
 
 
 def state_advantages(played: Trajectories, discount: float) -> Tensor:
-    """[E, T] each turn's return to go, normalized over the turns of its group at its state.
+    """Return [E, T], each turn's return to go, normalized over its group's turns at its state.
 
-    0 for the only turn at a state, and without a state key.
+    The only turn at a state, and turns without a state key, get 0.
 
     Args:
         played: the episodes of a step.
-        discount: per turn.
+        discount: discount per turn.
     """
     mask, states = played.turn_mask, played.states
     to_go = returns_to_go(played.turn_rewards, mask, discount)
     has_state = mask & played.valid[:, None] & (states >= 0)
     if not has_state.any():
         return to_go.new_zeros(to_go.shape)
-    # State numbers are unique within a group only: combine them with the group's.
+    # State numbers are unique only within a group: combine them with the group number.
     state = played.group[:, None] * (states.max() + 1) + states
     return per_group(standardize, to_go, state, has_state)

@@ -1,4 +1,4 @@
-"""GRPO over turns: every turn is compared with all turns of its group."""
+"""GRPO over turns, which compares every turn with all turns of its group."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class TurnGRPO(Algorithm):
     """A turn's advantage is its return to go, normalized over all turns of the group.
 
-    It needs no matching states, and so mistakes a more promising state for a better action; with a
-    discount well below 1 and immediate rewards that hardly matters. Turns are also compared with
-    other turns of their own episode, so that a single episode suffices.
+    This needs no matching states, but it mistakes a more promising state for a better action. With
+    immediate rewards and a discount well below 1, that hardly matters. Turns are also compared with
+    other turns of their own episode, so a single episode suffices.
     """
 
     about = "compares the return from every turn with all turns of its group"
@@ -39,6 +39,6 @@ class TurnGRPO(Algorithm):
     def advantages(self, played: Trajectories) -> Tensor:
         mask, valid = played.turn_mask, played.valid[:, None]
         to_go = returns_to_go(played.turn_rewards, mask, self.config.discount)
-        # Turns are members of the group themselves, whatever their episode.
+        # The group's members are turns, regardless of their episode.
         group = played.group[:, None].expand_as(mask)
         return played.to_tokens(per_group(standardize, to_go, group, mask & valid))

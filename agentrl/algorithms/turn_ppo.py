@@ -1,4 +1,4 @@
-"""PPO with bi-level generalized advantage estimation: over turns, then within each."""
+"""PPO with bi-level generalized advantage estimation: over turns, then within each turn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 class TurnPPO(PPO):
     """Generalized advantage estimation over turns first, then over the tokens of each turn.
 
-    The first pass runs over the last tokens of the turns, with `discount` and `turn_gae_lambda`.
-    The last token of each turn takes its advantage from it; the second pass goes backwards from
-    there to the turn's first token with `token_discount` and `gae_lambda`, and never crosses a
-    turn's end.
+    The first pass runs over the turns' last tokens, with `discount` and `turn_gae_lambda`, and
+    gives these tokens their advantages. The second pass runs backwards from each turn's last token
+    to its first token, with `token_discount` and `gae_lambda`, and never crosses into another turn.
     """
 
     about = "generalized advantage estimation over turns, then over the tokens of each"
@@ -44,7 +43,7 @@ class TurnPPO(PPO):
     def advantages(self, played: Trajectories) -> AdvantageResult:
         rewards, values, mask = played.rewards, played.values, played.token_mask
         ends = last_of_turns(mask, played.turn_index)
-        # Rewards before a turn's last token belong to the return of the turn before it.
+        # Rewards before a turn's last token belong to the previous turn's return.
         ahead, totals = rewards.new_zeros(len(rewards)), rewards.new_zeros(rewards.shape)
         for t in reversed(range(rewards.shape[1])):
             end = ends[:, t]
@@ -54,7 +53,7 @@ class TurnPPO(PPO):
             totals, values, ends, played.last_values, self.config.discount,
             self.config.turn_gae_lambda,
         )  # fmt: skip
-        # The last token of a turn has the turn's advantage; GAE goes backwards from there.
+        # The last token of a turn has the turn's advantage; GAE runs backwards from there.
         discount, lam = self.config.token_discount, self.config.gae_lambda
         advantages = rewards.new_zeros(rewards.shape)
         following = carried = rewards.new_zeros(len(rewards))

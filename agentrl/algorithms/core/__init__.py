@@ -1,1 +1,1 @@
-"""The base class of algorithms, and the mathematics that several of them share."""
+"""The base class of algorithms, and the mathematics they share."""

@@ -1,4 +1,4 @@
-"""The advantages of a training step, and what is measured of them."""
+"""The advantages of a training step, and metrics of them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def compute_advantages(played: Trajectories, algorithm: Algorithm) -> AdvantageResult:
-    """The algorithm's advantages, whitened if `algorithm.whiten`."""
+    """Compute the algorithm's advantages, whitened if `algorithm.whiten`."""
     with method_boundary(algorithm, "advantages"):
         result = algorithm.advantages(played)
-    # The method may be a user's, and return anything.
+    # The method may be user code that returns anything.
     if not isinstance(result, AdvantageResult):
         result = AdvantageResult(advantages=result)
     if not hasattr(result.advantages, "shape"):
@@ -43,7 +43,7 @@ def compute_advantages(played: Trajectories, algorithm: Algorithm) -> AdvantageR
 
 
 def method_boundary(algorithm: Algorithm, method: str) -> AbstractContextManager[None]:
-    """Convert what a method of an algorithm raises into a LearnerError that names both."""
+    """Convert exceptions in an algorithm's method to a LearnerError that names the method."""
     return boundary(LearnerError, f"algorithm.name={algorithm.config.name}: {method}() fails")
 
 
@@ -61,19 +61,19 @@ def check_state_keys(groups: Sequence[Sequence[ScoredEpisode]], algorithm: Algor
 
 
 def state_match_fraction(played: Trajectories) -> float | None:
-    """Fraction of valid turns whose state another turn of the group has; None without states."""
+    """Return the fraction of valid turns whose state another turn of the group shares, or None."""
     valid = played.turn_mask & played.valid[:, None]
     has_state = valid & (played.states >= 0)
     if not has_state.any():
         return None
-    # State numbers are unique within a group only.
+    # State numbers are unique only within a group.
     state = played.group[:, None] * (played.states.max() + 1) + played.states
     _, counts = state[has_state].unique(return_counts=True)  # type: ignore[no-untyped-call]
     return float(counts[counts > 1].sum() / valid.sum())
 
 
 def zero_advantage_groups(advantages: Tensor, group: Tensor) -> float:
-    """Fraction of the groups in which all advantages are 0."""
+    """Return the fraction of groups whose advantages are all 0."""
     names = distinct(group)
     zero = sum(not bool(advantages[group == name].any()) for name in names)
     return zero / max(1, len(names))

@@ -1,4 +1,4 @@
-"""The base class of algorithms, what one can require of the trainer, and which groups it uses."""
+"""The base class of algorithms, their requirements, and the selection of groups."""
 
 from __future__ import annotations
 
@@ -27,35 +27,36 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Requires:
-    """Inputs that an algorithm needs besides the episodes themselves."""
+    """Inputs that an algorithm needs in addition to the episodes."""
 
     siblings: bool = False
-    """Whether each group needs at least two episodes, without which nothing can be learned."""
+    """Whether nothing can be learned from groups with fewer than two episodes."""
     critic: CriticConfig | None = None
-    """A critic: `Trajectories.values` and `last_values`; `advantages` returns its targets."""
+    """A critic, which provides `Trajectories.values` and `last_values`; `advantages` returns its
+    targets."""
     implicit_reward: ImplicitRewardConfig | None = None
-    """A reward model that is trained online on outcomes: `Trajectories.implicit`."""
+    """A reward model trained online on outcomes, which provides `Trajectories.implicit`."""
     reference: bool = False
-    """A frozen copy of the policy, as it was when reinforcement began."""
+    """A frozen copy of the policy from the start of reinforcement."""
     old_logprobs: bool = False
     """The learner's log-probabilities before the update."""
     all_tokens: bool = False
-    """Updates on all samples: the loss has a gradient where advantages are 0. Otherwise samples in
-    which all are 0 are not computed."""
+    """Whether the loss has a gradient where advantages are 0. Otherwise, samples whose advantages
+    are all 0 are skipped."""
     greedy: bool = False
-    """The greedy policy's return on each group's seed: `Trajectories.greedy`."""
+    """The greedy policy's return on each group's seed, in `Trajectories.greedy`."""
     state_keys: bool = False
-    """State keys from the environment: `Trajectories.states`."""
+    """State keys from the environment, in `Trajectories.states`."""
 
     @property
     def token_scores(self) -> bool:
-        """Whether any model has to score the sampled tokens before the update."""
+        """Whether a model has to score the sampled tokens before the update."""
         return bool(self.critic or self.implicit_reward or self.reference or self.old_logprobs)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class AdvantageResult:
-    """Advantages, and the targets of the critic."""
+    """Advantages, and targets for the critic."""
 
     advantages: Tensor
     """float64[E, N]"""
@@ -64,7 +65,7 @@ class AdvantageResult:
 
 
 class Algorithm(ABC):
-    """One algorithm: its settings, its advantages, its loss, and what both require.
+    """An algorithm: its settings, advantages, loss and requirements.
 
     Example:
         ```python
@@ -80,7 +81,7 @@ class Algorithm(ABC):
         ```
 
     Args:
-        config: the settings of this algorithm.
+        config: settings of this algorithm.
     """
 
     about: ClassVar[str]
@@ -93,10 +94,10 @@ class Algorithm(ABC):
     """How other implementations differ."""
     compares: ClassVar[Literal["episodes", "turns", "states"] | None] = None
     """The unit that is compared with siblings: whole episodes, turns, or turns that start from the
-    same state. Then adding a constant to the last reward of every episode of a group changes no
-    advantage (except for `episodes`: at `discount` 1)."""
+    same state. If set, adding a constant to the last reward of every episode in a group changes no
+    advantage (for `turns` and `states`, at `discount` 1)."""
     Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
-    """A dataclass of its settings, each with a default; those of `AlgorithmConfig` come first."""
+    """Dataclass of the algorithm's settings, all with defaults; extends `AlgorithmConfig`."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -104,66 +105,66 @@ class Algorithm(ABC):
 
     @property
     def requires(self) -> Requires:
-        """Inputs that the algorithm needs; a class attribute unless they depend on the settings."""
+        """Inputs that the algorithm needs; override it as a class attribute or a property."""
         return Requires()
 
     @abstractmethod
     def advantages(self, played: Trajectories) -> Tensor | AdvantageResult:
-        """The advantage of every sampled token, float64[E, N]; 0 outside `played.token_mask`.
+        """Compute every sampled token's advantage, float64[E, N]; 0 outside `played.token_mask`.
 
-        Void episodes (False in `played.valid`) must not influence others and get 0. The layout of
-        prompts is not visible here, so that it cannot matter. `algorithm.whiten` is applied
-        afterwards.
+        Void episodes (False in `played.valid`) get 0 and must not influence other episodes. The
+        layout of prompts is deliberately not visible here, so it cannot matter. `algorithm.whiten`
+        is applied afterwards.
 
         Args:
             played: the episodes of a step, group after group.
 
         Returns:
-            The advantages alone, or with the critic's targets if `requires` has a critic.
+            The advantages, together with the critic's targets if `requires` has a critic.
         """
 
     def loss(self, inputs: LossInputs) -> TokenLoss:
-        """The policy loss of every token: that of `algorithm.loss`."""
+        """Compute the policy loss of every token, as selected by `algorithm.loss`."""
         return self.policy_loss(inputs)
 
     def keep_group(self, group: Sequence[ScoredEpisode]) -> bool:
-        """Whether a group is trained on, not replaced: by `algorithm.sampling`."""
+        """Whether to train on a group rather than replace it, according to `algorithm.sampling`."""
         return has_learning_signal(group, self.config.sampling)
 
     def shape_rewards(
         self, group: Sequence[ScoredEpisode], max_new_tokens: int
     ) -> list[ScoredEpisode]:
-        """A group with the rewards that advantages are computed from: by `algorithm.overlong`."""
+        """Return a group with the rewards for advantages, according to `algorithm.overlong`."""
         return penalize_overlong(group, self.config.overlong, max_new_tokens)
 
     def resample(
         self, returns: Sequence[float], valid: Sequence[bool], seed: int
     ) -> list[int] | None:
-        """Which episodes are trained on, once advantages are computed.
+        """Choose the episodes to train on, after advantages are computed.
 
         Args:
             returns: [E]
             valid: [E], False for void episodes.
-            seed: of random draws.
+            seed: seed of the random draws.
 
         Returns:
-            Ascending indices, possibly repeated; None for each episode once.
+            Ascending indices, possibly repeated; None uses each episode once.
         """
         return None
 
     @property
     def attempts(self) -> int:
-        """How many times a step's groups are played at most, replaced ones included."""
+        """Maximum number of times a step's groups are played, including replacements."""
         sampling: SamplingConfig = self.config.sampling
-        # An algorithm with a filter of its own replaces groups without any setting.
+        # An algorithm with its own filter replaces groups regardless of settings.
         has_filter = sampling.filters or type(self).keep_group is not Algorithm.keep_group
         return 1 + (sampling.refills if has_filter else 0)
 
     def requirements(self) -> Requires:
-        """`requires`, and what the settings require that all algorithms share."""
+        """Combine `requires` with the requirements of settings common to all algorithms."""
         own, config = self.requires, self.config
-        # An implicit reward is a log-ratio to the reference; the KL in rewards needs the learner's
-        # own log-probabilities before the update, and so does the importance correction.
+        # An implicit reward is a log-ratio to the reference. Both the KL in rewards and the
+        # importance correction need the learner's own log-probabilities before the update.
         return replace(
             own,
             reference=own.reference
@@ -180,7 +181,7 @@ class Algorithm(ABC):
 
 
 def load_algorithm(config: AlgorithmConfig) -> Algorithm:
-    """The algorithm that a configuration names."""
+    """Create the algorithm that a configuration names."""
     algorithm: Algorithm = ALGORITHM.resolve(config.name)(config)
     return algorithm
 
@@ -197,14 +198,14 @@ def has_learning_signal(group: Sequence[ScoredEpisode], settings: SamplingConfig
 
 
 def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -> float:
-    """min(0, -(length - (longest - buffer)) / buffer * penalty), not below -penalty.
+    """Return min(0, -(length - (longest - buffer)) / buffer * penalty), at least -penalty.
 
     Source: DAPO, arXiv:2503.14476, equation 13.
 
     Args:
         length: reply length in tokens.
         longest: maximum reply length in tokens.
-        buffer: the last tokens before the limit, over which the penalty grows; 0 for no penalty.
+        buffer: number of tokens before the limit over which the penalty grows; 0 for no penalty.
         penalty: penalty of a reply at the limit.
     """
     if buffer <= 0:
@@ -215,7 +216,7 @@ def overlong_penalty(length: int, longest: int, buffer: float, penalty: float) -
 def penalize_overlong(
     group: Sequence[ScoredEpisode], settings: OverlongConfig, max_new_tokens: int
 ) -> list[ScoredEpisode]:
-    """A group with the penalty for overlong replies in its rewards; unchanged without a buffer."""
+    """Add the penalty for overlong replies to a group's rewards; does nothing without a buffer."""
     buffer = settings.buffer * max_new_tokens
     if buffer <= 0:
         return list(group)

@@ -16,16 +16,16 @@ MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to [-20, 20]: exp(20) is still finite in float32."""
 
 MAX_K3 = 10.0
-"""The k3 estimate is clamped to this, lest one token outweigh a whole batch."""
+"""Upper bound of the k3 estimate, so that one token cannot outweigh a whole batch."""
 
 
 def bounded(log_ratios: Tensor) -> Tensor:
-    """Log-ratios, of tokens or of whole replies, clamped."""
+    """Clamp log-ratios of tokens or of whole replies."""
     return log_ratios.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def log_ratio(logprobs: Tensor, other: Tensor) -> Tensor:
-    """[N] log of the probability ratio between two policies, clamped."""
+    """Return [N] the log of the probability ratio between two policies, clamped."""
     return bounded(logprobs - other)
 
 
@@ -58,7 +58,7 @@ def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
 
     Clamped to `MAX_K3`, beyond which it has no gradient. Source: Schulman's note.
     """
-    # exp(-d) - 1 would lose its digits where both nearly agree.
+    # exp(-d) - 1 would lose precision where both nearly agree, so use expm1.
     difference = log_ratio(logprobs, reference)
     return ((-difference).expm1() + difference).clamp(0.0, MAX_K3)
 
@@ -82,13 +82,13 @@ ESTIMATES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def adapt_coefficient(coefficient: float, measured: float, target: float, horizon: float) -> float:
-    """The next KL coefficient, adapted to keep the KL near a target.
+    """Adapt the KL coefficient for the next step, to keep the KL near a target.
 
     coefficient * (1 + clip(measured / target - 1, -0.2, 0.2) / horizon). Source:
     arXiv:1909.08593, section 2.2.
 
     Args:
-        coefficient: the previous step's.
+        coefficient: coefficient of the previous step.
         measured: mean KL per token in the previous step.
         target: desired KL per token, above 0.
         horizon: time constant in steps: a clipped error changes the coefficient by a fifth in

@@ -1,4 +1,4 @@
-"""The base class of policy losses, and what they compute from."""
+"""The base class of policy losses, and their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class LossInputs:
-    """N sampled tokens of any number of replies; a reply's tokens are all there."""
+    """N sampled tokens: all tokens of any number of replies."""
 
     logprobs: Tensor
-    """[N] under the policy; carries the gradient."""
+    """[N] log-probabilities under the policy; carries the gradient."""
     old_logprobs: Tensor
-    """[N] under the policy that sampled, or the learner before the update if
-    `algorithm.importance_correction` corrects for the difference."""
+    """[N] log-probabilities under the policy that sampled or, if `algorithm.importance_correction`
+    corrects for the difference, under the learner before the update."""
     advantages: Tensor
     """[N]"""
     turn: Tensor
@@ -60,25 +60,26 @@ class PolicyLoss(ABC):
     about: ClassVar[str]
     """One-line description of the loss."""
     source: ClassVar[str]
-    """The papers that it is from."""
+    """Papers that introduced the loss."""
     formula: ClassVar[str] = ""
     """The loss of one token."""
     differs: ClassVar[str] = ""
     """How other implementations differ."""
     all_tokens: ClassVar[bool] = False
-    """Whether tokens with advantage 0 have a gradient, as `Requires.all_tokens` of an algorithm."""
+    """Whether tokens with advantage 0 have a gradient, like an algorithm's
+    `Requires.all_tokens`."""
     Config: ClassVar[type[LossConfig]] = LossConfig
-    """A dataclass of its settings, each with a default."""
+    """Dataclass of the loss's settings, all with defaults."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
 
     @abstractmethod
     def __call__(self, inputs: LossInputs) -> TokenLoss:
-        """The loss of every token; a reply's tokens must not depend on those of other replies."""
+        """Compute the loss of every token. Different replies must not influence each other."""
 
 
 def load_loss(config: LossConfig) -> PolicyLoss:
-    """The loss that a configuration names."""
+    """Create the loss that a configuration names."""
     loss: PolicyLoss = LOSS.resolve(config.name)(config)
     return loss

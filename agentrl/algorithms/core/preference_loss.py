@@ -1,4 +1,4 @@
-"""Losses on pairs of a better and a worse answer: DPO, IPO, SimPO, and that of reward models.
+"""Losses on pairs of a better and a worse answer: DPO, IPO, SimPO, and for reward models.
 
 Shapes: P pairs.
 """
@@ -17,25 +17,25 @@ class AnswerLogprobs:
     """Log-probabilities of one answer of each pair."""
 
     policy: Tensor
-    """[P] log-probability of all of the answer's tokens."""
+    """[P] log-probability of the whole answer under the policy."""
     reference: Tensor
-    """[P] log-probability under the reference model."""
+    """[P] log-probability of the whole answer under the reference model."""
     tokens: Tensor
-    """[P] number of the answer's tokens."""
+    """[P] number of tokens in the answer."""
 
 
 def dpo_reward(answers: AnswerLogprobs, beta: float) -> Tensor:
-    """[P] implicit reward of DPO (arXiv:2305.18290, equation 5)."""
+    """Return [P] the implicit reward of DPO (arXiv:2305.18290, equation 5)."""
     return beta * (answers.policy - answers.reference)
 
 
 def ipo_reward(answers: AnswerLogprobs, beta: float) -> Tensor:
-    """[P] log-ratio per token, as the authors of IPO (arXiv:2310.12036) do it in their results."""
+    """Return [P] the log-ratio per token, as the authors of IPO do (arXiv:2310.12036)."""
     return (answers.policy - answers.reference) / answers.tokens
 
 
 def simpo_reward(answers: AnswerLogprobs, beta: float) -> Tensor:
-    """[P] implicit reward of SimPO (arXiv:2405.14734, equation 4), without a reference."""
+    """Return [P] the implicit reward of SimPO (arXiv:2405.14734, equation 4), reference-free."""
     return beta * answers.policy / answers.tokens
 
 
@@ -50,13 +50,13 @@ IMPLICIT_REWARDS: dict[str, Callable[[AnswerLogprobs, float], Tensor]] = {
 def preference_losses(
     chosen: Tensor, rejected: Tensor, config: DPOConfig, margins: Tensor | float = 0.0
 ) -> Tensor:
-    """The loss of each pair.
+    """Compute the loss of each pair.
 
     Args:
         chosen: [P] implicit rewards of the better answers.
-        rejected: [P] those of the worse ones.
+        rejected: [P] implicit rewards of the worse answers.
         config: selects the loss.
-        margins: [P] of the pairs, beside that of the configuration (ODPO, arXiv:2402.10571).
+        margins: [P] margin of each pair, added to the configured margin (ODPO, arXiv:2402.10571).
 
     Returns:
         [P]
@@ -64,7 +64,7 @@ def preference_losses(
     # Equation 17 of the paper; its tau is our beta.
     if config.loss == "ipo":
         return (chosen - rejected - 1 / (2 * config.beta)).square()
-    # DPO, equation 7; label smoothing is that of conservative DPO (https://ericmitchell.ai/cdpo.pdf).
+    # DPO, equation 7, with the label smoothing of cDPO (https://ericmitchell.ai/cdpo.pdf).
     margin, swapped = chosen - rejected - config.margin - margins, config.label_smoothing
     return -(1 - swapped) * logsigmoid(margin) - swapped * logsigmoid(-margin)
 
@@ -72,17 +72,17 @@ def preference_losses(
 def bradley_terry_losses(
     chosen: Tensor, rejected: Tensor, center: float, margins: Tensor | float = 0.0
 ) -> Tensor:
-    """The loss of a reward model for each pair.
+    """Compute a reward model's loss on each pair.
 
-    Source: negative log-likelihood in the model of Bradley and Terry (arXiv:2203.02155, equation
-    1); margins are those of Llama 2 (arXiv:2307.09288, equation 2); the term that keeps rewards
-    around 0 is of arXiv:2312.09244.
+    Source: negative log-likelihood in the Bradley-Terry model (arXiv:2203.02155, equation 1), with
+    margins from Llama 2 (arXiv:2307.09288, equation 2) and a term that keeps rewards around 0 from
+    arXiv:2312.09244.
 
     Args:
         chosen: [P] rewards of the better answers.
-        rejected: [P] those of the worse ones.
+        rejected: [P] rewards of the worse answers.
         center: coefficient of the squared sum of a pair's rewards.
-        margins: [P] of the pairs.
+        margins: [P] margin of each pair.
 
     Returns:
         [P]

@@ -1,9 +1,9 @@
-"""Statistics that estimators share, as pure functions of tensors.
+"""Statistics shared by advantage estimators, as pure functions of tensors.
 
-Shapes: E episodes of a training step; N sampled tokens of the longest. Inputs outside a mask have
-no influence, and outputs outside it are 0. `group`, equal for group members, and `valid` go
-together: values that are not valid, such as those of episodes that a fault ended, are left out of
-all statistics and get 0. With nothing to compare with, the result is 0.
+Shapes: E episodes of a training step; N sampled tokens of the longest episode. Inputs outside a
+mask have no influence, and outputs outside it are 0. `group` is equal for group members. Values
+that are not `valid`, for example because a fault ended the episode, are left out of all statistics
+and get 0. The result is also 0 if there is nothing to compare with.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EPSILON = 1e-6
 
 
 def nearly_equal(lowest: float, highest: float) -> bool:
-    """Whether numbers differ by no more than rounding: .1 + .2 + .3 is not .3 + .2 + .1."""
+    """Whether numbers are equal up to rounding: .1 + .2 + .3 differs from .3 + .2 + .1."""
     return math.isclose(lowest, highest, rel_tol=1e-9, abs_tol=1e-9)
 
 
@@ -29,8 +29,8 @@ def _all_equal(values: Tensor) -> bool:
 
 
 def standardize(values: Tensor) -> Tensor:
-    """[G] (x - mean) / (std + 1e-6), ddof 1; all 0 for one value, or for equal ones."""
-    # Rounding gives equal values tiny differences, which the division would blow up.
+    """[G] (x - mean) / (std + 1e-6), ddof 1; all 0 for a single value or equal values."""
+    # Treat nearly equal values as equal: the division would amplify rounding errors.
     if len(values) < 2 or _all_equal(values):
         return values.new_zeros(values.shape)
     return (values - values.mean()) / (values.std() + EPSILON)
@@ -44,7 +44,7 @@ def center(values: Tensor) -> Tensor:
 
 
 def leave_one_out(values: Tensor) -> Tensor:
-    """[G] x - mean of the others, which is n / (n - 1) (x - mean); 0 for a single value."""
+    """[G] x - mean of the other values, which is n / (n - 1) (x - mean); 0 for a single value."""
     n = len(values)
     return center(values) * (n / (n - 1)) if n > 1 else values.new_zeros(values.shape)
 
@@ -52,11 +52,11 @@ def leave_one_out(values: Tensor) -> Tensor:
 def per_group(
     compare: Callable[[Tensor], Tensor], values: Tensor, group: Tensor, valid: Tensor
 ) -> Tensor:
-    """`compare` applied to the valid values of each group; 0 elsewhere.
+    """Apply `compare` to the valid values of each group; return 0 elsewhere.
 
     Args:
-        compare: [G] to [G].
-        values: any shape.
+        compare: function from [G] to [G].
+        values: tensor of any shape.
         group: same shape, equal for group members.
         valid: bool, same shape.
     """
@@ -68,13 +68,13 @@ def per_group(
 
 
 def distinct(names: Tensor) -> Tensor:
-    """The distinct values of a tensor, ascending."""
+    """Return the distinct values of a tensor, ascending."""
     found: Tensor = names.unique()  # type: ignore[no-untyped-call]
     return found
 
 
 def whiten(values: Tensor, mask: Tensor) -> Tensor:
-    """`values` at mean 0 and standard deviation 1 (ddof 1) over the mask of the whole batch."""
+    """Scale `values` to mean 0 and standard deviation 1 (ddof 1) over the whole batch's mask."""
     result = values.new_zeros(values.shape)
     result[mask] = standardize(values[mask])
     return result
@@ -88,7 +88,7 @@ def returns_to_go(rewards: Tensor, mask: Tensor, discount: Tensor | float = 1.0)
     Args:
         rewards: [E, N]
         mask: bool[E, N]
-        discount: one number, or [E, N]: the factor applied to everything after a position.
+        discount: a number or [E, N], the factor applied to everything after a position.
     """
     discount = rewards.new_ones(rewards.shape) * discount
     result = rewards.new_zeros(rewards.shape)
@@ -116,14 +116,14 @@ def last_of_turns(mask: Tensor, turn: Tensor) -> Tensor:
 
 
 def turn_means(values: Tensor, turn: Tensor) -> Tensor:
-    """[N] the mean of `values` over the tokens of the same turn."""
+    """Return [N] the mean of `values` over the tokens of the same turn."""
     sums, count = turn_sums(values, turn)
     means: Tensor = sums / count
     return means
 
 
 def turn_sums(values: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
-    """[N] the sum of `values` over the tokens of the same turn, and their number."""
+    """Return [N] the sum of `values` over the tokens of the same turn, and [N] their number."""
     _, place, count = turn.unique(return_inverse=True, return_counts=True)  # type: ignore[no-untyped-call]
     sums = values.new_zeros(len(count)).index_add(0, place, values)
     return sums[place], count[place]

@@ -1,6 +1,6 @@
-"""The episodes of a training step as tensors, independent of how prompts are laid out.
+"""The episodes of a training step as tensors, independent of the layout of prompts.
 
-Shapes: E episodes; T turns of the longest; N sampled tokens of the longest.
+Shapes: E episodes; T turns and N sampled tokens of the longest episode.
 """
 
 from collections.abc import Sequence
@@ -16,42 +16,42 @@ from agentrl.types import Outcome, ScoredEpisode
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class EpisodeScores:
-    """Scores of an episode's n sampled tokens, as far as the algorithm requires them."""
+    """Those scores of an episode's n sampled tokens that the algorithm requires."""
 
     values: tuple[float, ...] = ()
-    """[n], the critic's, of the state before each token; empty without one."""
+    """[n], the critic's values of the state before each token; empty without a critic."""
     last_value: float = 0.0
-    """The critic's, of the state after the last token."""
+    """The critic's value of the state after the last token."""
     kl: tuple[float, ...] = ()
-    """[n], KL estimate of policy and reference; empty unless it is part of the reward."""
+    """[n], KL estimate between policy and reference; empty unless the reward includes the KL."""
     implicit: tuple[float, ...] = ()
-    """[n], the implicit process reward (PRIME); empty without one."""
+    """[n], the implicit process reward (PRIME); empty without an implicit reward."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Trajectories:
-    """E episodes, padded with 0, and with False in the masks."""
+    """E episodes, padded with 0, or with False in masks."""
 
     group: Tensor
     """int64[E], equal for group members."""
     valid: Tensor
-    """bool[E], False for void episodes, which an infrastructure fault ended."""
+    """bool[E], False for void episodes, which were ended by an infrastructure fault."""
     turn_mask: Tensor
     """bool[E, T], True for the turns of an episode."""
     turn_rewards: Tensor
     """float64[E, T]"""
     states: Tensor
-    """int64[E, T], equal for equal states of a group; -1 without a state key."""
+    """int64[E, T], equal for equal states within a group; -1 without a state key."""
     token_mask: Tensor
     """bool[E, N], True for the sampled tokens of valid episodes."""
     turn_index: Tensor
     """int64[E, N], the turn of each token."""
     rewards: Tensor
-    """float64[E, N]: a turn's reward is on its last token."""
+    """float64[E, N]; a turn's reward is on its last token."""
     values: Tensor
     """float64[E, N]; 0 without a critic."""
     last_values: Tensor
-    """float64[E], of the state after the last token; 0 unless the episode was truncated."""
+    """float64[E], value of the state after the last token; 0 unless the episode was truncated."""
     implicit: Tensor
     """float64[E, N]; 0 without an implicit reward."""
     greedy: Tensor
@@ -63,7 +63,7 @@ class Trajectories:
         return self.turn_rewards.sum(-1)
 
     def discounts(self, turn: float, token: float) -> Tensor:
-        """float64[E, N]: `turn` after a turn's last token, `token` after the others."""
+        """Return float64[E, N]: `turn` after a turn's last token, `token` after other tokens."""
         last = last_of_turns(self.token_mask, self.turn_index)
         both = torch.tensor([token, turn], dtype=torch.float64)
         return both[last.long()]
@@ -87,13 +87,13 @@ def build_trajectories(
 
     Args:
         groups: scored episodes, by group.
-        scores: [E], of each episode.
+        scores: [E], scores of each episode.
         greedy: the greedy policy's return for each group.
         kl_coefficient: weight of the KL estimate that is subtracted from each token's reward.
 
     Returns:
-        E is the number of all episodes. The reward of a turn without tokens goes to the last token
-        before it.
+        Trajectories of all E episodes. The reward of a turn without tokens is added to the last
+        token before it.
     """
     episodes = [scored for group in groups for scored in group]
     scores = scores or [EpisodeScores()] * len(episodes)
@@ -103,7 +103,7 @@ def build_trajectories(
         _token_rewards(e, own, s, kl_coefficient)
         for e, own, s in zip(episodes, sizes, scores, strict=True)
     ]
-    # From the tokens', which include the KL.
+    # Sum over tokens, whose rewards include the KL.
     turn_rewards = [
         torch.zeros(len(own), dtype=torch.float64).index_add(0, at, r)
         for own, at, r in zip(sizes, turn, rewards, strict=True)
@@ -139,7 +139,7 @@ def _token_rewards(
     end = 0
     for size, reward in zip(sizes, scored.rewards, strict=True):
         end += size
-        # A turn without tokens has its reward on the last token before it.
+        # Add the reward of a turn without tokens to the last token before it.
         if end:
             result[end - 1] += reward
     return result
@@ -148,7 +148,7 @@ def _token_rewards(
 def _state_ids(groups: Sequence[Sequence[ScoredEpisode]]) -> Tensor:
     rows = []
     for group in groups:
-        # Keys are compared within a group only: other groups play other seeds.
+        # Compare keys only within a group: other groups play other seeds.
         names: dict[str, int] = {}
         for scored in group:
             keys = [turn.state_key for turn in scored.episode.turns]
@@ -162,8 +162,8 @@ def _state_ids(groups: Sequence[Sequence[ScoredEpisode]]) -> Tensor:
 
 
 def _repeated(values: Sequence[float], counts: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Each value as often as its count says."""
-    # Not by torch.repeat_interleave, which starts all threads even for a few numbers.
+    """Repeat each value by its count."""
+    # Avoid torch.repeat_interleave, which starts all threads even for a few numbers.
     pairs = zip(values, counts, strict=True)
     return torch.tensor([value for value, count in pairs for _ in range(count)], dtype=dtype)
 
@@ -182,11 +182,11 @@ def _pad(rows: Sequence[Tensor], width: int = 0) -> Tensor:
 def split_by_turn(
     values: Tensor, groups: Sequence[Sequence[ScoredEpisode]]
 ) -> list[list[list[float]]]:
-    """Split a number per sampled token by episode and turn.
+    """Split per-token numbers by episode and turn.
 
     Args:
         values: [E, N]
-        groups: as for `build_trajectories`.
+        groups: as in `build_trajectories`.
 
     Returns:
         [E][T][R]
