@@ -1,1 +1,1 @@
-"""Ray: the cluster that the actors of a run live in."""
+"""The Ray cluster in which a run's actors live."""

@@ -1,7 +1,7 @@
-"""Files and folders on the nodes of a job: nothing assumes that nodes share a disk or memory.
+"""Files and folders on the nodes of a job, which need not share a disk or memory.
 
-One actor on each node looks what is there, reads, and writes what is missing. A node that sees the
-same files under the same path, as on a common disk, uses them.
+One actor on each node lists and reads existing files and writes missing ones. A node that sees the
+same files under the same path, as on a shared disk, uses those.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ log = logging.getLogger(__name__)
 
 MAX_BYTES = 5 * 10**9
 MAX_FILES = 20_000
-"""Limits of a folder with files of the user."""
+"""Limits on a folder of user files."""
 _CHUNK = 64 << 20
-"""Bytes that travel at once."""
+"""Bytes sent at a time."""
 _SETTLED_S = 2.0
-"""Digests of files that changed more recently are not kept: clocks of file systems are coarse."""
+"""Digests of files changed more recently are not kept, because file system clocks are coarse."""
 _SMALL = 1 << 20
-"""Files of fewer bytes are read again rather than remembered."""
+"""Digests of files smaller than this are not remembered: the files are just read again."""
 _MEMORY = "agentrl-weights-"
-"""Prefix of the folders of `weight_files`, which removes those of processes that have died."""
+"""Folder prefix used by `weight_files`, which removes the folders of dead processes."""
 
 Listing = dict[str, str]
-"""Size and digest of each file by its path within the folder; by "." for a single file."""
+"""Maps each file's path within the folder, or "." for a single file, to its size and digest."""
 
 
 class NodeFiles:
     """Copies of this job's files on the nodes where its actors run.
 
     Args:
-        nodes: of the cluster that this process has joined.
-        deadline_s: for one file or folder.
-        weight_folders: where nodes without room in shared memory put new weights, by node id.
+        nodes: nodes of the cluster that this process has joined.
+        deadline_s: deadline for one file or folder.
+        weight_folders: maps the ids of nodes without enough shared memory to their folders for new
+            weights.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class NodeFiles:
         self._weight_folders = weight_folders
         self._actors: dict[str, Any] = {}
         self._lock = threading.RLock()
-        """The actors work on one file or folder at a time."""
+        """Lets the actors work on one file or folder at a time."""
 
     def add(self, node: Node) -> None:
-        """Add a node, also one that was dropped because its actor had died."""
+        """Add a node, or add it again after it was dropped because its actor died."""
         self._nodes[node.id] = node
 
     def share(
@@ -79,25 +80,25 @@ class NodeFiles:
         weights: bool = True,
         names: Sequence[str] | None = None,
     ) -> dict[str, Path]:
-        """Let nodes have a file or folder.
+        """Make a file or folder available on other nodes.
 
         Args:
-            path: absolute.
-            source: the node where it is.
-            names: the files of a folder that matter, with limits to their number and size; None
-                for all, without limits.
-            keep: whether copies outlive the job, for the next one, and are found by their content;
-                otherwise it and its copies replace earlier ones whose names begin alike
-                (`version-1`, `version-2`), copies are in shared memory if there is any, and its
-                folder is removed with them.
-            to: ids of the nodes that need it; None for all.
-            weights: whether they need the weights in it, too.
+            path: absolute path of the file or folder.
+            source: the node that has it.
+            names: which files of a folder to copy, limited in number and size; None copies all,
+                without limits.
+            keep: whether copies outlive the job, so that later jobs find them by their content.
+                Otherwise the original and its copies replace earlier versions with the same name
+                up to the number (`version-1`, `version-2`), copies are in shared memory if
+                available, and the folder is removed with them.
+            to: ids of the nodes that need the files; None for all nodes.
+            weights: whether the nodes need model weights in the folder, too.
 
         Returns:
-            Its path on each of them and on `source`, by node id; without nodes that have died.
+            Maps the id of `source` and of each such node to the path there; omits dead nodes.
 
         Raises:
-            ClusterError: it could not be read or written, or not in time, or is too large.
+            ClusterError: the files could not be read or written in time, or are too large.
         """
         with self._lock:
             if not keep:
@@ -109,7 +110,7 @@ class NodeFiles:
             wanted = listings.get(source.id)
             if wanted is None:
                 raise ClusterError(f"{path} does not exist on node {source.name}")
-            # Nodes with a common disk have it already, under the same path.
+            # Nodes with a shared disk already have it, under the same path.
             places = {n: path for n, listing in listings.items() if listing == wanted}
             copies = {n: self._actor(n) for n in listings if n not in places}
             found = self._ask(
@@ -118,7 +119,7 @@ class NodeFiles:
                     for n, actor in copies.items()
                 }
             )
-            # What is kept may be there from an earlier job.
+            # Kept copies may exist from an earlier job.
             missing = {n: copies[n] for n, (_, complete) in found.items() if not complete}
             if missing:
                 if names is not None:
@@ -143,16 +144,16 @@ class NodeFiles:
     def mirror(
         self, folders: Mapping[Path, Sequence[str]], source: Node, to: Collection[str]
     ) -> dict[str, Path]:
-        """Let nodes have files of several folders, below one root.
+        """Make files of several folders available on other nodes, below one root.
 
         Args:
-            folders: absolute paths on `source`, none in another one, with the names of their files.
-            source: the node where they are.
-            to: ids of the nodes that need them.
+            folders: maps absolute paths on `source`, not nested, to the names of their files.
+            source: the node that has the files.
+            to: ids of the nodes that need the files.
 
         Returns:
-            By node id, for each that does not have all of them under the same paths: a folder
-            below which it does.
+            Maps the id of each node that lacks some of the files under their original paths to a
+            folder below which it has them all.
         """
         places = {
             folder: self.share(folder, source, keep=True, to=to, names=names)
@@ -168,7 +169,7 @@ class NodeFiles:
         return roots
 
     def bring(self, path: Path, source: Node, target: Node, to: Path) -> None:
-        """Move the files of a folder, if it exists, into a folder of another node."""
+        """Move the files of a folder, if it exists, into a folder on another node."""
         with self._lock:
             giver, taker = self._actor(source.id), self._actor(target.id)
             names = self._ask({"": giver.list.remote(path)})[""]
@@ -179,13 +180,13 @@ class NodeFiles:
                 self.remove({source.id: path})
 
     def remove(self, copies: Mapping[str, Path]) -> None:
-        """Remove a file or folder of each node."""
+        """Remove a file or folder on each node."""
         with self._lock:
             living = {n: path for n, path in copies.items() if n in self._nodes}
             self._ask({n: self._actor(n).remove.remote(path) for n, path in living.items()})
 
     def without(self, path: Path, source: Node) -> set[str]:
-        """The ids of the nodes that do not have this file or folder of a node."""
+        """Return the ids of the nodes that lack this file or folder of `source`."""
         with self._lock:
             listings = self._list(path, self._nodes)
         return {n for n, listing in listings.items() if listing != listings[source.id]}
@@ -200,7 +201,7 @@ class NodeFiles:
         return found
 
     def _send(self, path: Path, names: Iterable[str], source: Any, targets: dict[str, Any]) -> None:
-        """Send all files; while one chunk is written, the next one is read."""
+        """Send all files, reading the next chunk while the previous chunk is written."""
         writing: dict[str, Any] = {}
         for name in names:
             offset, size = 0, None
@@ -214,7 +215,7 @@ class NodeFiles:
         self._ask(writing)
 
     def _actor(self, node_id: str) -> Any:
-        """The actor of a node, started when it is first needed."""
+        """Return a node's actor, starting it when it is first needed."""
         import ray
 
         if node_id not in self._actors:
@@ -224,7 +225,7 @@ class NodeFiles:
         return self._actors[node_id]
 
     def _ask(self, calls: dict[str, Any]) -> dict[str, Any]:
-        """The results of calls, by node id; nodes whose actor has died are dropped."""
+        """Return the results of calls by node id; drop nodes whose actor has died."""
         import ray
         import ray.exceptions
 
@@ -250,7 +251,7 @@ class NodeFiles:
         return results
 
     def close(self) -> None:
-        """Remove copies that are not kept, and end the actors; may be called twice."""
+        """Remove copies that are not kept and end the actors; may be called twice."""
         import ray
 
         actors, self._actors = self._actors, {}
@@ -273,7 +274,7 @@ class FilesOfNode:
         self._digests = FileDigests(kept_folder() / "digests.json")
 
     def list(self, path: Path, names: Sequence[str] | None = None) -> Listing | None:
-        """Size and digest of a file or of files in a folder, by name; None if one is missing."""
+        """Return size and digest of a file, or of files in a folder; None if any is missing."""
         if path.is_file():
             return self._digests.of({".": path})
         if not path.is_dir():
@@ -287,24 +288,24 @@ class FilesOfNode:
         return self._digests.of({str(file.relative_to(path)): file for file in files})
 
     def read(self, path: Path, offset: int) -> tuple[bytes, int]:
-        """A chunk of a file, and the file's size."""
+        """Read a chunk of a file; return it with the file's size."""
         with path.open("rb") as file:
             file.seek(offset)
             return file.read(_CHUNK), os.fstat(file.fileno()).st_size
 
     def own(self, path: Path) -> None:
-        """Remove earlier versions of what was written here, and in the end its folder."""
+        """Remove earlier versions of a path written here, and register its folder for removal."""
         self._owned.add(path.parent)
         _remove_earlier(path)
 
     def prepare(
         self, name: str, wanted: Listing, keep: bool, exact: bool = False
     ) -> tuple[Path, bool]:
-        """Make room for a copy: its path, and whether it is there already.
+        """Make room for a copy; return its path and whether it already exists.
 
         Args:
-            name: of the file or folder.
-            wanted: what `list` has found at the source.
+            name: name of the file or folder.
+            wanted: listing of the source, as returned by `list`.
             keep: see `NodeFiles.share`.
             exact: whether `list` was given names.
         """
@@ -314,7 +315,7 @@ class FilesOfNode:
         else:
             self._target = self._memory() / name
             _remove_earlier(self._target)
-        # Code that was copied may have written other files beside it.
+        # Copied code may have written other files next to it.
         if self.list(self._target, [*wanted] if exact else None) == wanted:
             return self._target, True
         self._partial = self._target.with_name(f".{name}.{os.getpid()}.partial")
@@ -324,7 +325,7 @@ class FilesOfNode:
 
     def write(self, name: str, data: bytes) -> None:
         """Append a chunk to a file of the copy."""
-        # Names come from another node.
+        # `name` comes from another node: reject path traversal.
         file = self._partial / name
         if not file.resolve().is_relative_to(self._partial.resolve()):
             raise ValueError(f"{name!r} leaves the folder")
@@ -333,7 +334,7 @@ class FilesOfNode:
             opened.write(data)
 
     def finish(self) -> None:
-        """Give the complete copy its name."""
+        """Give the complete copy its final name."""
         _remove(self._target)
         self._partial.rename(self._target)
 
@@ -355,7 +356,7 @@ class FilesOfNode:
         _remove(self._partial)
 
     def mirror(self, places: Mapping[Path, Path]) -> Path:
-        """A new folder in which other folders are linked below paths of theirs elsewhere."""
+        """Create a folder that links other folders under their original paths."""
         root = Path(tempfile.mkdtemp(prefix="agentrl-files-"))
         self._owned.add(root)
         for folder, place in places.items():
@@ -369,7 +370,7 @@ class FilesOfNode:
         _remove(path)
 
     def _memory(self) -> Path:
-        """A folder in shared memory, or for temporary files."""
+        """Return a folder in shared memory or, without any, for temporary files."""
         if self._folder is None:
             memory = Path("/dev/shm")
             root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
@@ -379,7 +380,7 @@ class FilesOfNode:
         return self._folder
 
     def close(self) -> None:
-        """Remove what has been made for this job."""
+        """Remove all files made for this job."""
         for folder in self._owned:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -387,7 +388,7 @@ class FilesOfNode:
 class FileDigests:
     """Digests of whole files, remembered for later jobs as long as the files are unchanged.
 
-    A write changes the time of a file's status, even if it restores the time of its content.
+    Any write changes a file's ctime, even if its mtime is restored.
     """
 
     def __init__(self, store: Path) -> None:
@@ -400,10 +401,10 @@ class FileDigests:
                 log.warning("%s is damaged: files are read again", store)
 
     def of(self, files: Mapping[str, Path]) -> Listing:
-        """The size and digest of each file, by the same keys."""
+        """Return the size and digest of each file, under the same keys."""
         before = dict(self._known)
         found = {key: self._size_and_digest(file) for key, file in files.items()}
-        # Without files that are gone, or the store would only grow.
+        # Drop files that are gone, or the store would only grow.
         if self._known != before:
             self._known = {path: own for path, own in self._known.items() if Path(path).exists()}
             with atomic_replace(self._store) as partial:
@@ -417,7 +418,7 @@ class FileDigests:
             if self._known.get(path, [])[:-1] == state:
                 return f"{state[0]} {self._known[path][-1]}"
             digest = hashlib.file_digest(opened, xxhash.xxh3_128).hexdigest()
-            # A write within the clock's resolution, or while it was read, would go unnoticed.
+            # A write within the clock's resolution, or during reading, would go unnoticed.
             is_settled = time.time_ns() - max(state[1:3]) > _SETTLED_S * 1e9
             if state[0] >= _SMALL and is_settled and _state(opened.fileno()) == state:
                 self._known[path] = [*state, digest]
@@ -425,13 +426,13 @@ class FileDigests:
 
 
 def _state(file: int) -> list[int]:
-    """Return the size, times, device and inode of a file: they change when it is written."""
+    """Return a file's size, times, device and inode, which change when it is written."""
     found = os.fstat(file)
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino]
 
 
 def kept_folder() -> Path:
-    """The folder of copies that outlive jobs, in that of temporary files."""
+    """Return the folder, among temporary files, for copies that outlive jobs."""
     folder = Path(tempfile.gettempdir()) / f"agentrl-models-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
@@ -446,7 +447,7 @@ def _without_weights(listing: Listing | None) -> Listing | None:
 
 
 def _remove_earlier(path: Path) -> None:
-    """Remove what is beside a path and has a name that begins alike, up to its number."""
+    """Remove siblings of a path whose names are equal up to the number."""
     for other in path.parent.glob(f"{path.name.partition('-')[0]}-*"):
         if other != path:
             _remove(other)

@@ -30,16 +30,16 @@ class ReportRequest:
     """Optional questions that a node answers in its report."""
 
     model: str | None = None
-    """A folder, or an id on the Hugging Face Hub."""
+    """Model folder, or id on the Hugging Face Hub."""
     nonce: tuple[str, str] | None = None
-    """Path and content of a file that the driver wrote into the folder of runs."""
+    """Path and content of a file that the driver wrote into the runs folder."""
     deadline_s: float = 60.0
-    """Time that the process listing accelerators may take, in seconds."""
+    """Seconds that the process listing accelerators may take."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Space:
-    """Bytes of a file system, or of the memory."""
+    """Size of a file system or of memory, in bytes."""
 
     total: int
     free: int
@@ -53,7 +53,7 @@ class NodeReport:
     """A node's report on itself."""
 
     versions: Mapping[str, str]
-    """Versions of Python and of the packages installed on the node, by name."""
+    """Maps Python and each package installed on the node to its version."""
     cores: int
     memory: Space
     accelerators: MachineAccelerators | str
@@ -64,9 +64,9 @@ class NodeReport:
     """The file system of temporary files."""
     temporary_folder: str
     model_bytes: int | None = None
-    """The size of the model's weights, where this node has them."""
+    """Size of the model's weights; None if the node does not have them."""
     sees_runs: bool = False
-    """Whether this node reads what the driver wrote into the folder of runs."""
+    """Whether this node can read the file that the driver wrote into the runs folder."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -81,14 +81,14 @@ class WeightSpace:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Clock:
-    """How far a node's clock is ahead of the driver's, in seconds, give or take `bound_s`."""
+    """Seconds by which a node's clock is ahead of the driver's, plus or minus `bound_s`."""
 
     offset_s: float
     bound_s: float
 
     @staticmethod
     def measured(sent: float, there: float, received: float) -> Clock:
-        """From the driver's times before and after a question, and the node's time in between."""
+        """Compare the driver's times before and after a question with the node's time between."""
         return Clock(offset_s=there - (sent + received) / 2, bound_s=(received - sent) / 2)
 
 
@@ -99,7 +99,7 @@ def examine(question: ReportRequest) -> NodeReport:
         found: MachineAccelerators | str = accelerators.of_machine(question.deadline_s)
     except RuntimeError as error:
         found = str(error)
-    # The content, as a node may have another folder under the same path.
+    # Compare the content: a node may have another folder under the same path.
     if question.nonce is not None:
         path, content = question.nonce
         with suppress(OSError):
@@ -118,7 +118,7 @@ def examine(question: ReportRequest) -> NodeReport:
 
 
 def room() -> WeightSpace:
-    """Free space of the machine that this process runs on."""
+    """Report the free space on this process's machine."""
     folder, shm = tempfile.gettempdir(), Path("/dev/shm")
     return WeightSpace(
         shm=_space(shm) if os.access(shm, os.W_OK) else None,
@@ -141,7 +141,7 @@ def _space(folder: str | Path) -> Space:
 
 
 def cores(proc: Path = Path("/proc")) -> int:
-    """The number of cores that this process may use: its container may have time on a few only."""
+    """Return how many cores this process may use, considering its container's CPU quota."""
     has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
     count = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     quotas = (quota for group in _groups("cpu", proc) if (quota := _cpu_quota(group)) is not None)
@@ -149,7 +149,7 @@ def cores(proc: Path = Path("/proc")) -> int:
 
 
 def host_memory(proc: Path = Path("/proc")) -> Space:
-    """Memory of the machine, or of the container or batch job with less that this process is in."""
+    """Return the machine's memory, or the lower limit of this process's container or batch job."""
     machine = psutil.virtual_memory()
     total, free = machine.total, machine.available
     for group in _groups("memory", proc):
@@ -160,9 +160,9 @@ def host_memory(proc: Path = Path("/proc")) -> Space:
 
 
 def _groups(resource: str, proc: Path) -> Iterator[Path]:
-    """The folders of this process's control group for a resource and of those around it.
+    """Return the folders of this process's control group for a resource and of its ancestors.
 
-    Each may have a limit. Version 2 has one tree for everything, version 1 one for each resource; a
+    Each may have a limit. Version 2 has a single tree, version 1 has a tree for each resource; a
     container may see only the part of a tree below its own group (cgroups(7)).
     """
     try:
@@ -180,7 +180,7 @@ def _groups(resource: str, proc: Path) -> Iterator[Path]:
         controller = {"cgroup2": "", "cgroup": resource}.get(kind)
         if controller not in paths or (controller and controller not in options.split(",")):
             continue
-        # The root of the mount within the tree, and where it is mounted (proc(5)).
+        # The mount's root within the tree, and the mount point (proc(5)).
         root, top = (Path(field) for field in place.split(" ")[3:5])
         own = Path(paths[controller])
         group = top / (own.relative_to(root) if own.is_relative_to(root) else "")
@@ -189,7 +189,7 @@ def _groups(resource: str, proc: Path) -> Iterator[Path]:
 
 
 def _cpu_quota(group: Path) -> float | None:
-    """The number of cores whose whole time a control group may use, if it is limited."""
+    """Return a control group's CPU quota in cores; None if unlimited."""
     for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         with suppress(OSError, ValueError):  # another version, the root, or no limit ("max")
             quota, period = map(int, " ".join((group / f).read_text() for f in files).split())
@@ -198,7 +198,7 @@ def _cpu_quota(group: Path) -> float | None:
 
 
 def _limit_and_use(group: Path) -> tuple[int | None, int]:
-    """The limit of a control group in bytes, if it has one, and its use without file caches."""
+    """Return a control group's memory limit in bytes, if any, and its use without file caches."""
     for limit, used, prefix in (
         ("memory.max", "memory.current", ""),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
@@ -209,24 +209,24 @@ def _limit_and_use(group: Path) -> tuple[int | None, int]:
             sizes = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         except (OSError, ValueError):  # another version, the root, or no limit ("max")
             continue
-        # The kernel drops these before it kills anything for want of memory.
+        # The kernel drops these caches before it kills anything for lack of memory.
         caches = sum(int(sizes[f"{prefix}{kind}_file"]) for kind in ("active", "inactive"))
         return most, size - caches
     return None, 0
 
 
 def machine_id() -> int:
-    """A number in [0, 2^63) that processes which share this machine's memory have in common."""
+    """Return a number in [0, 2^63) shared by all processes that share this machine's memory."""
     try:
         booted = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:  # not Linux
         booted = ""
-    # Containers of one machine have the same boot, but different names and memory of their own.
+    # Containers on one machine share the boot id but have different names and separate memory.
     return xxhash.xxh3_64_intdigest(f"{platform.node()} {booted}".encode()) >> 1
 
 
 def weight_bytes(model: str) -> int | None:
-    """The bytes of a model's weights in a folder or the Hub's cache; None if there are none."""
+    """Return the bytes of a model's weights in a folder or the Hub's cache; None if missing."""
     given = Path(model).expanduser()
     folder = given if given.is_dir() else _cached(model)
     if folder is None:
@@ -244,5 +244,5 @@ def _cached(model: str) -> Path | None:
         from huggingface_hub import snapshot_download
 
         return Path(snapshot_download(model, local_files_only=True))
-    except (ImportError, OSError, ValueError):  # not in the cache, or no id
+    except (ImportError, OSError, ValueError):  # not in the cache, or not a valid id
         return None

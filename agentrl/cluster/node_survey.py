@@ -17,20 +17,20 @@ from agentrl.cluster.ray_cluster import short_reason
 
 _CLOCK_QUESTIONS = 5
 _OF_DEADLINE = 0.8
-"""The share of a deadline for a node's own processes, so that it answers even if they do not."""
+"""Share of a deadline given to a node's own processes, so that it answers even if they hang."""
 _Result = TypeVar("_Result")
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class NodeReply(Generic[_Result]):
-    """A node's result, or the reason why it has none."""
+    """A node's result, or the reason why there is none."""
 
     node: Node
     result: _Result | None = None
     error: str = ""
     """Why there is no result."""
     clock: Clock | None = None
-    """The node's clock; None for the node that asks."""
+    """The node's clock; None for the asking node."""
 
 
 def ask_nodes(
@@ -41,19 +41,21 @@ def ask_nodes(
     """Call a function on every node at the same time.
 
     Args:
-        nodes: those of `find_nodes`, this machine first; it is called directly if Ray does not run.
-        function: of a module that all nodes have, or a partial of one; or one for each node.
-        deadline_s: for all of them together.
+        nodes: nodes from `find_nodes`, this machine first; without Ray, the function is called
+            directly.
+        function: a function from a module that all nodes have, or a partial of it; or a sequence
+            with one function per node.
+        deadline_s: deadline for all nodes together.
 
     Returns:
-        One answer for each node, in the same order.
+        One reply per node, in the same order.
     """
     ray = sys.modules.get("ray")
     calls = [function] * len(nodes) if callable(function) else function
     asked = list(zip(nodes, calls, strict=True))
     if ray is None or not all(node.id for node in nodes):
         return [NodeReply(node=node, result=call()) for node, call in asked]
-    # All are asked before the first answer is waited for.
+    # Ask all nodes before waiting for the first reply.
     ends = time.monotonic() + deadline_s
     references = [_on(ray, node, call) for node, call in asked]
     ray.wait(references, num_returns=len(references), timeout=deadline_s)
@@ -68,7 +70,7 @@ def ask_nodes(
 
 
 def smallest_gpu(nodes: Sequence[Node], deadline_s: float) -> int | None:
-    """Bytes of memory of the smallest accelerator of some nodes; None if that is not known."""
+    """Return the memory in bytes of the nodes' smallest accelerator; None if unknown."""
     examine = partial(accelerators.of_machine, _OF_DEADLINE * deadline_s)
     try:
         answers = ask_nodes(nodes, examine, deadline_s)
@@ -78,7 +80,7 @@ def smallest_gpu(nodes: Sequence[Node], deadline_s: float) -> int | None:
     for answer in answers:
         cards = answer.result.cards if answer.result else ()
         sizes = {memory for _, memory in cards if memory}
-        # Fewer cards than Ray counts: some do not exist. More: the job uses or sees only some.
+        # Fewer cards than Ray counts: some do not exist. More: the job uses only some of them.
         misses = answer.node.gpus - len(cards)
         if not sizes or misses > 0 or (misses < 0 and len(sizes) > 1):
             return None
@@ -87,7 +89,7 @@ def smallest_gpu(nodes: Sequence[Node], deadline_s: float) -> int | None:
 
 
 def _on(ray: Any, node: Node, function: Callable[[], Any]) -> Any:
-    """The reference of a call on a node, without claiming any of its resources."""
+    """Start a call on a node without claiming its resources; return the reference."""
 
     def call() -> Any:  # Ray takes functions, not partials
         return function()
@@ -104,12 +106,12 @@ def _result(ray: Any, node: Node, reference: Any, deadline_s: float) -> NodeRepl
     except GetTimeoutError:
         ray.cancel(reference, force=True)
         return NodeReply(node=node, error=f"no answer within {deadline_s:g} s")
-    except Exception as error:  # also what the function, or importing it there, raised
+    except Exception as error:  # also raised by the function, or by importing it there
         return NodeReply(node=node, error=short_reason(error))
 
 
 def _clock(ray: Any, node: Node, deadline_s: float) -> Clock | None:
-    """The most exact of several measurements, by a process that runs already."""
+    """Measure the clock several times in a running process; return the most exact result."""
     from ray.exceptions import RayError
 
     ends = time.monotonic() + max(deadline_s, 1.0)

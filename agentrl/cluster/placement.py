@@ -19,12 +19,12 @@ class Node:
     """A machine of the cluster."""
 
     address: str
-    """The node's IP address, or another name where Ray does not run."""
+    """The node's IP address, or another name if Ray is not running."""
     cpus: int
     gpus: int = 0
-    """Accelerators of any make."""
+    """Number of accelerators of any make."""
     id: str = ""
-    """Ray's id; empty while Ray does not run."""
+    """Ray's id; empty if Ray is not running."""
     hostname: str = ""
     resource: str = "GPU"
     """Ray's name for its accelerators."""
@@ -43,7 +43,7 @@ class Slot:
 
     node: Node
     gpus: tuple[int, ...] = ()
-    """Numbers of its GPUs, from 0 on each node; empty if it uses none."""
+    """GPU numbers of the slot, counted from 0 on each node; empty if it uses no GPU."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -55,7 +55,7 @@ class Layout:
     engines: tuple[Slot, ...]
     ranks: tuple[Slot, ...]
     phones: tuple[Node, ...] = ()
-    """The nodes that `devices.hosts` names, in its order."""
+    """The nodes named in `devices.hosts`, in that order."""
 
     @property
     def together(self) -> bool:
@@ -69,7 +69,7 @@ class Layout:
 
     @property
     def num_unused_gpus(self) -> int:
-        """The number of GPUs without an engine and a rank."""
+        """The number of GPUs with neither an engine nor a rank."""
         slots = (*self.engines, *self.ranks)
         used = {(slot.node, gpu) for slot in slots for gpu in slot.gpus}
         return sum(node.gpus for node in self.nodes) - len(used)
@@ -82,7 +82,7 @@ class Layout:
     def applied_to(
         self, rollout: RolloutConfig, train: TrainConfig
     ) -> tuple[RolloutConfig, TrainConfig]:
-        """Return the sections with the numbers of engines and ranks, and their place, decided."""
+        """Return the sections with the planned numbers of engines and ranks and their place."""
         if self.engines:  # otherwise they do not matter
             rollout = replace(rollout, actors=len(self.engines))
         if self.engines and any(slot.gpus for slot in self.ranks):
@@ -92,7 +92,7 @@ class Layout:
         return rollout, train
 
     def describe(self) -> dict[str, Any]:
-        """Return the processes on each GPU, or on each node without one, for `--dry-run`."""
+        """Describe the processes on each GPU, or on each node without GPUs, for `--dry-run`."""
         what: dict[tuple[Node, int | None], list[str]] = {}
         for kind, slots in (("rank", self.ranks), ("engine", self.engines)):
             for number, slot in enumerate(slots):
@@ -122,14 +122,14 @@ def plan_layout(
     """Decide where engines and ranks run.
 
     Args:
-        nodes: the cluster's; those that come first are filled first.
-        rollout: the number of engines, and whether they share GPUs with ranks.
-        train: the number of ranks; None without a learner.
-        gpus_per_engine: GPUs that one engine needs, all on one node, if the cluster has any; 0 for
+        nodes: the cluster's nodes, in the order in which to fill them.
+        rollout: section with the number of engines, and whether they share GPUs with ranks.
+        train: section with the number of ranks; None without a learner.
+        gpus_per_engine: GPUs that an engine needs, all on one node, if the cluster has any; 0 for
             a server elsewhere.
 
     Raises:
-        ConfigError: they do not fit.
+        ConfigError: the engines and ranks do not fit.
     """
     with_gpus = [node for node in nodes if node.gpus]
     if not with_gpus or not (gpus_per_engine or train):
@@ -144,16 +144,16 @@ def plan_layout(
 def unused_gpus(
     layout: Layout, rollout: RolloutConfig, train: TrainConfig | None, gpus_per_engine: int
 ) -> str | None:
-    """A warning about GPUs that a layout leaves unused, with settings that use more of them.
+    """Warn about GPUs that a layout leaves unused, and suggest settings that use more of them.
 
     Args:
-        layout: of the other arguments, by `plan_layout`.
-        rollout: see there.
-        train: see there.
-        gpus_per_engine: see there.
+        layout: result of `plan_layout` for the other arguments.
+        rollout: see `plan_layout`.
+        train: see `plan_layout`.
+        gpus_per_engine: see `plan_layout`.
 
     Returns:
-        None if all GPUs are used, or the job uses none.
+        The warning; None if all GPUs are used, or the job uses none.
     """
     total, unused = sum(node.gpus for node in layout.nodes), layout.num_unused_gpus
     if not unused or unused == total:
@@ -173,7 +173,7 @@ def unused_gpus(
 def _alternatives(
     nodes: Sequence[Node], rollout: RolloutConfig, train: TrainConfig | None, gpus_per_engine: int
 ) -> Iterator[Layout]:
-    """Layouts with other numbers of engines and ranks, those that differ least in place first."""
+    """Yield layouts with other numbers of engines and ranks, starting with the same place."""
     if train is None:
         yield plan_layout(nodes, replace(rollout, actors="auto"), None, gpus_per_engine)
         return
@@ -184,7 +184,7 @@ def _alternatives(
     apart = replace(rollout, actors="auto", place="apart")
     for wanted, choices in ((together, automatic), (apart, automatic + exact)):
         for learner in choices:
-            with suppress(ConfigError):  # it does not fit
+            with suppress(ConfigError):  # these numbers do not fit
                 yield plan_layout(nodes, wanted, learner, gpus_per_engine)
 
 
@@ -194,7 +194,7 @@ def _without_gpus(
     train: TrainConfig | None,
     gpus_per_engine: int,
 ) -> Layout:
-    """Spread over the nodes' cores; with `auto`, one engine on each node, and a single rank."""
+    """Spread over the nodes' cores; `auto` means one engine per node and a single rank."""
     if rollout.place != "auto":
         raise ConfigError(
             f"rollout.place={rollout.place}: decides which GPUs engines and ranks use, and there "
@@ -216,20 +216,20 @@ def _without_gpus(
 
 
 def _spread(count: int, nodes: Sequence[Node]) -> tuple[Slot, ...]:
-    """Evenly over the nodes, neighbors on the same node."""
+    """Spread evenly over the nodes, keeping neighbors on the same node."""
     return tuple(Slot(node=nodes[number * len(nodes) // count]) for number in range(count))
 
 
 def node_named(name: str, nodes: Sequence[Node], remedy: str = "") -> Node:
-    """The node with an address, a hostname or an id, of which the first eight digits suffice.
+    """Find a node by its address, hostname or id; the first eight digits of an id suffice.
 
     Args:
-        name: one of these.
-        nodes: of the cluster.
-        remedy: what to do if no node has it, for the message.
+        name: address, hostname or id.
+        nodes: nodes of the cluster.
+        remedy: advice for the message if no node has this name.
 
     Raises:
-        ConfigError: none or several have it.
+        ConfigError: no node, or more than one, has this name.
     """
     found = [
         node
@@ -270,7 +270,7 @@ class _Plan:
         return 1 if self._engines is None else self._engines
 
     def place(self) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
-        """The slots of engines and ranks."""
+        """Return the slots of engines and ranks."""
         if self._train is not None and self._each and self._shares():
             engines, ranks = self._together()
         else:
@@ -280,7 +280,7 @@ class _Plan:
         return engines, ranks
 
     def _check_neighbors(self, ranks: Sequence[Slot], count: int) -> None:
-        """Check that ranks that share layers are on one node."""
+        """Check that ranks that share layers are on the same node."""
         for first in range(0, len(ranks), count):
             if len({slot.node for slot in ranks[first : first + count]}) > 1:
                 raise ConfigError(
@@ -344,7 +344,7 @@ class _Plan:
         return placed, tuple(left_over[:ranks])
 
     def _ranks_for_half(self) -> int:
-        """Ranks with which engines leave the fewest GPUs unused, nearest to a half of all GPUs."""
+        """Return the number of ranks that leaves the fewest GPUs unused, nearest to half of all."""
         each, half = self._each, self._total / 2
         room = {n: self._room(n) for n in range(self._multiple, self._total, self._multiple)}
         fits = [n for n, engines in room.items() if engines]
@@ -352,7 +352,7 @@ class _Plan:
         return min(fits, key=lambda n: (unused[n], abs(n - half), n), default=self._multiple)
 
     def _place_engines(self, count: int) -> tuple[tuple[Slot, ...], list[int]]:
-        """Engines from the end, so that ranks have the first nodes; also the GPUs left per node."""
+        """Place engines from the end, leaving the first nodes to ranks; also return free GPUs."""
         free = [node.gpus for node in self._nodes]
         found: list[Slot] = []
         for index in reversed(range(len(free))):
@@ -366,7 +366,7 @@ class _Plan:
         return tuple(reversed(found)), free
 
     def _room(self, reserved: int) -> int:
-        """The number of engines that fit besides the GPUs of ranks."""
+        """Return the number of engines that fit on the GPUs not used by ranks."""
         for count in range(self._total // self._each, 0, -1):
             placed, free = self._place_engines(count)
             if len(placed) == count and sum(free) >= reserved:
@@ -374,7 +374,7 @@ class _Plan:
         return 0
 
     def _cards(self) -> list[Slot]:
-        """Every GPU, node by node."""
+        """Return every GPU, node by node."""
         return [Slot(node=node, gpus=(gpu,)) for node in self._nodes for gpu in range(node.gpus)]
 
     def _has(self) -> str:

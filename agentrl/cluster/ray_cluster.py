@@ -1,4 +1,4 @@
-"""Join a Ray cluster, and call actors with deadlines."""
+"""Join a Ray cluster and call actors with deadlines."""
 
 import asyncio
 import logging
@@ -21,9 +21,9 @@ from agentrl.text import with_short_serials
 log = logging.getLogger(__name__)
 
 _CONNECT_S = 10.0
-"""Deadline for a connection to the address of a cluster."""
+"""Deadline for connecting to a cluster's address."""
 _SETTINGS = b"\x04"
-"""Type of the frame that begins each side of an HTTP/2 connection."""
+"""Type of the frame that each side of an HTTP/2 connection sends first."""
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + _SETTINGS + bytes(5)
 _GET_TOKEN = (
     "If the cluster requires a token, copy ~/.ray/auth_token of its head node to this machine "
@@ -32,27 +32,27 @@ _GET_TOKEN = (
 _joined_here = False
 """Whether `join_cluster` started Ray's session; a user may have called `ray.init` before."""
 _reaper: "subprocess.Popen[bytes] | None" = None
-"""Runs `ray_reaper` as long as a Ray that `join_cluster` started."""
+"""Process running `ray_reaper` while a Ray started by `join_cluster` is running."""
 
 
 def join_cluster() -> Any:
-    """Join the cluster of RAY_ADDRESS, or start one on this machine; returns the ray module.
+    """Join the cluster at RAY_ADDRESS, or start one on this machine; return the ray module.
 
     Raises:
         ConfigError: Ray is not installed.
-        ClusterError: it did not start, or the cluster cannot be joined.
+        ClusterError: Ray did not start, or the cluster cannot be joined.
     """
     # Do not send usage statistics to Ray's developers on a user's behalf.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray lowers the priority of its workers, even below the virtual phones that they wait for.
+    # By default, Ray lowers its workers' priority, even below the virtual phones they wait for.
     os.environ.setdefault("RAY_worker_niceness", "0")
     if "ray" not in sys.modules and "RAY_ADDRESS" not in os.environ:
-        # Ray of one machine then listens on loopback only, as on the systems that this names.
+        # With 0, a single-machine Ray listens on loopback only, as it does on Windows and macOS.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     if "ray" not in sys.modules and ("RAY_ADDRESS" not in os.environ or _has_token()):
-        # Ray's default for a cluster that it starts; set explicitly, it logs no notice. `ray start`
-        # requires tokens where there is one, but `ray.init` does not send it on its own; clusters
-        # without authentication ignore it.
+        # This is Ray's default for a cluster that it starts; setting it avoids a log notice. `ray
+        # start` requires a token if there is one, but `ray.init` does not send it by default;
+        # clusters without authentication ignore it.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         import ray
@@ -67,7 +67,7 @@ def join_cluster() -> Any:
         try:
             with _own_sigterm_handler():
                 ray.init(
-                    # Otherwise Ray joins whatever was last started here, even if it is gone.
+                    # Otherwise Ray joins the last cluster started here, even if it is gone.
                     address=address or "local",
                     include_dashboard=False,
                     log_to_driver=False,
@@ -87,10 +87,10 @@ def join_cluster() -> Any:
 
 
 def _log_messages_of_raylets() -> None:
-    """Log at level DEBUG what Ray prints on the driver's terminal about lost processes and nodes.
+    """Send Ray's terminal output about lost processes and nodes to the log at level DEBUG.
 
-    `log_to_driver=False` does not turn it off. It comes late, often after the error that ends the
-    job, which says what was lost and what to do.
+    `log_to_driver=False` does not turn that output off. It comes late, often after the error that
+    ends the job, which says what was lost and what to do.
     """
     worker: Any = sys.modules.get("ray._private.worker")
     if worker is not None:
@@ -99,7 +99,7 @@ def _log_messages_of_raylets() -> None:
 
 def _start_reaper() -> None:
     global _reaper
-    # Not by `child_process`, which would end it with this process: only then its work begins.
+    # Not through `child_process`, which would end the reaper with this process, when it must work.
     if _reaper is None and sys.platform == "linux":
         script = str(Path(__file__).with_name("ray_reaper.py"))
         _reaper = subprocess.Popen(
@@ -116,25 +116,25 @@ def _has_token() -> bool:
 
 
 def _check_reachable(address: str | None) -> None:
-    """Connect to a cluster's host and port, where gRPC must answer; `ray.init` waits for minutes.
+    """Check that gRPC answers at a cluster's address, because `ray.init` would wait for minutes.
 
     Args:
-        address: RAY_ADDRESS. Other forms than `HOST:PORT` and `ray://HOST:PORT` are left to Ray.
+        address: RAY_ADDRESS. Forms other than `HOST:PORT` and `ray://HOST:PORT` are left to Ray.
 
     Raises:
-        ClusterError: nothing answers there in time.
+        ClusterError: no gRPC server answers there in time.
     """
     found = re.fullmatch(r"(?:ray://)?\[?([^/\[\]]+)\]?:(\d{1,5})", address or "")
     if found is None:
         return
     try:
         with socket.create_connection((found[1], int(found[2])), timeout=_CONNECT_S) as connection:
-            # A server of gRPC begins an HTTP/2 connection (RFC 9113, section 3.4), so that nothing
-            # else is taken for Ray, which would then try for minutes.
+            # A gRPC server begins an HTTP/2 connection (RFC 9113, section 3.4). The check rules out
+            # other servers, with which Ray would try for minutes.
             if os.environ.get("RAY_USE_TLS") != "1":
                 connection.sendall(_HTTP2_PREFACE)
                 with connection.makefile("rb") as answer:
-                    header = answer.read(9)  # of its SETTINGS frame: length, type, flags, stream
+                    header = answer.read(9)  # SETTINGS frame header: length, type, flags, stream
                 if header[3:4] != _SETTINGS:
                     raise OSError("what listens there is not Ray")
     except (OSError, OverflowError, UnicodeError) as error:
@@ -148,7 +148,7 @@ def _check_reachable(address: str | None) -> None:
 
 @contextmanager
 def _own_sigterm_handler() -> Iterator[None]:
-    """Keep this process's handler of SIGTERM, which `ray.init` replaces."""
+    """Keep this process's SIGTERM handler, which `ray.init` replaces."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -158,9 +158,9 @@ def _own_sigterm_handler() -> Iterator[None]:
 
 
 def leave_cluster() -> None:
-    """Undo `join_cluster`; a session that was there before it stays."""
+    """Undo `join_cluster`; a session that existed before stays."""
     global _joined_here, _reaper
-    # Not imported here: that takes seconds in a process that never joined.
+    # Do not import ray: that takes seconds in a process that never joined.
     ray = sys.modules.get("ray")
     if _joined_here and ray is not None and ray.is_initialized():
         ray.shutdown()
@@ -179,7 +179,7 @@ class _Formatter(logging.Formatter):
         self._serials = serials
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's line with serials shortened."""
+        """Format a record with serials shortened."""
         return with_short_serials(super().format(record), self._serials)
 
 
@@ -192,7 +192,7 @@ def redirect_output(run: Path, name: str, serials: Sequence[str] = ()) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    # The descriptors, as native code and child processes do not write through sys.stdout.
+    # Redirect descriptors: native code and child processes do not write through sys.stdout.
     with path.open("ab") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
@@ -202,7 +202,7 @@ def redirect_output(run: Path, name: str, serials: Sequence[str] = ()) -> None:
 
 
 def serials_in(tree: Mapping[str, Any]) -> list[str]:
-    """The serials of phones that a configuration names."""
+    """Return the serials of phones named in a configuration."""
     devices = tree["devices"]
     own = [h.get("source") if isinstance(h, dict) else h for h in devices["hosts"].values()]
     found: list[str] = []
@@ -212,7 +212,7 @@ def serials_in(tree: Mapping[str, Any]) -> list[str]:
 
 
 async def await_result(reference: Any, who: str, deadline_s: float | None) -> Any:
-    """Wait for the result of a call to an actor; without a deadline, as long as the actor lives.
+    """Wait for the result of an actor call; without a deadline, as long as the actor lives.
 
     Raises:
         WorkerLost: the actor died, or did not answer in time.
@@ -223,7 +223,7 @@ async def await_result(reference: Any, who: str, deadline_s: float | None) -> An
     try:
         async with asyncio.timeout(deadline_s):
             return await asyncio.wrap_future(reference.future())
-    except ray.exceptions.RayTaskError as error:  # as raised there, with its type
+    except ray.exceptions.RayTaskError as error:  # raise the actor's original exception
         raise error.cause from None
     except ray.exceptions.RayError as error:  # also if its node or the result is lost
         raise WorkerLost(f"{who} died: {short_reason(error)}") from None
@@ -241,18 +241,18 @@ _REASONS = {
     "worker process has died": "its process ended without a reply: it crashed or was killed",
     "killed by `ray.kill`": "it was stopped",
 }
-"""Reasons in plain words, by a part of Ray's message."""
+"""Maps parts of Ray's messages to reasons in plain words."""
 
 
 def short_reason(error: Exception) -> str:
-    """Say in a few words why a call has no result; Ray's messages have up to a dozen lines."""
+    """Say in a few words why a call has no result: Ray's messages have up to a dozen lines."""
     text = str(error)
     known = (reason for part, reason in _REASONS.items() if part in text)
     return next(known, text.rpartition("\n")[2].strip())
 
 
 def on_node(node_id: str) -> dict[str, Any]:
-    """Options of a Ray actor that runs on a node and needs no GPU."""
+    """Return the options of a Ray actor that runs on a node and needs no GPU."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)

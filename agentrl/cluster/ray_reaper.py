@@ -1,8 +1,8 @@
-"""Kills what is left of a Ray whose driver has been killed, which would stay for a minute.
+"""Kills the Ray processes that would otherwise linger for a minute after their driver is killed.
 
-`ray_cluster` runs this file as a script of its own process, before it starts Ray. Ray's processes
-end with the driver, except two agents and workers that are just starting: they try to reach a
-server that has been killed with it. Standard input ends with the driver.
+`ray_cluster` runs this file as a script in a separate process before it starts Ray. Ray's
+processes end with the driver, except two agents and workers that are just starting: they keep
+trying to reach the server that was killed with the driver. Standard input ends with the driver.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ _LEFT = (
     b"ray::DashboardAgent", b"ray::RuntimeEnvAgent", b"dashboard/agent.py", b"agent/main.py",
     b"workers/setup_worker.py", b"workers/default_worker.py",
 )  # fmt: skip
-"""Titles of Ray's processes, and ends of their programs' names before they set a title."""
+"""Process titles, or endings of program names before a title is set, of Ray's processes."""
 _SCANS = 5
 _SCAN_S = 1.0
 
 
 def main(driver: str) -> None:
-    """Wait for the end of standard input, then kill what that driver's Ray has left."""
+    """Wait for the end of standard input, then kill the driver's remaining Ray processes."""
     sys.stdin.read()
-    # Several times, as workers that were just starting appear later.
+    # Scan several times, because workers that were just starting appear later.
     for _ in range(_SCANS):
         for pid in _find(driver):
             with contextlib.suppress(ProcessLookupError):
@@ -41,7 +41,7 @@ def _find(driver: str) -> Iterator[int]:
     """
     session = re.compile(rb"session_[0-9_-]+_%s\b" % driver.encode())
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or is another user's
+        with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
             command = (folder / "cmdline").read_bytes()
             if not any(word.endswith(_LEFT) for word in command.split(b"\0")[:3]):
                 continue

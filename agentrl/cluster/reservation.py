@@ -1,4 +1,4 @@
-"""The nodes that a job can use, and the GPUs that Ray reserves for it, card by card."""
+"""Nodes that a job can use, and the GPUs that Ray reserves for the job, card by card."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def find_nodes(launcher: str) -> list[Node]:
-    """The nodes that a job can use, this machine first; joins a cluster that runs already.
+    """List the nodes that a job can use, this machine first; joins a running cluster, if any.
 
     Args:
         launcher: `rollout.launcher`; `local` uses one GPU of this machine.
@@ -45,14 +45,14 @@ def find_nodes(launcher: str) -> list[Node]:
     ray = ray_cluster.join_cluster()
     here = ray.get_runtime_context().get_node_id()
     alive = [one for one in ray.nodes() if one["Alive"]]
-    # Several nodes of one machine, as in tests, have one address, which then names none of them.
+    # Several nodes on one machine, as in tests, share an address, which then identifies no node.
     counts = Counter(one["NodeManagerAddress"] for one in alive)
     found = [_node(one, shared=counts[one["NodeManagerAddress"]] > 1) for one in alive]
     return sorted(found, key=lambda node: (node.id != here, node.address, node.id))
 
 
 def _node(one: Mapping[str, Any], *, shared: bool) -> Node:
-    """One of `ray.nodes()`."""
+    """Convert an entry of `ray.nodes()`."""
     has = one["Resources"]
     resource = next((name for name in accelerators.RAY_RESOURCES if has.get(name)), "GPU")
     return Node(
@@ -72,22 +72,22 @@ class SharedPath:
 
     path: Path
     copies: Mapping[str, Path]
-    """Paths of copies by node id; nodes that are missing have it under `path`."""
+    """Maps node ids to paths of copies; nodes that are missing have it under `path`."""
 
     def on(self, node: Node) -> Path:
-        """Return the path on a node; WorkerLost if the node did not get it."""
+        """Return the path on a node; raise WorkerLost if the node did not get it."""
         if self.copies and node.id not in self.copies:
             raise WorkerLost(f"{node.name} died before it had {self.path.name}")
         return self.copies.get(node.id, self.path)
 
 
 class Reservation:
-    """The places of a layout, for the actors of its engines and ranks.
+    """Reserves the slots of a layout for the actors of its engines and ranks.
 
     Args:
-        layout: planned for the nodes of the cluster that this process has joined; or, without
-            Ray, for this machine, whose process then runs everything.
-        deadline_s: for GPUs that other jobs still use.
+        layout: layout planned for the cluster that this process has joined or, without Ray, for
+            this machine, where this process then runs everything.
+        deadline_s: seconds to wait for GPUs that other jobs still use.
 
     Raises:
         ClusterError: GPUs are in use, or a node is gone.
@@ -97,7 +97,7 @@ class Reservation:
         self.layout = layout
         self._users = Counter(s for s in (*layout.ranks, *layout.engines) if s.gpus)
         self._bundles: dict[Slot, tuple[Any, int]] = {}
-        """Placement group of each slot with GPUs, and its bundle there."""
+        """Placement group and bundle index of each slot with GPUs."""
         self._groups: list[Any] = []
         self._files: NodeFiles | None = None
         self._weight_folders: dict[str, Path] = {}
@@ -108,14 +108,14 @@ class Reservation:
     def _reserve(self, slots: Sequence[Slot]) -> None:
         from ray.util.placement_group import placement_group, remove_placement_group
 
-        # Labels pin each bundle to its node: strategies such as PACK only prefer one.
+        # Labels pin each bundle to its node; strategies such as PACK are only a preference.
         started = time.monotonic()
         group = placement_group(
             [{slot.node.resource: len(slot.gpus)} for slot in slots],
             bundle_label_selector=[{"ray.io/node-id": slot.node.id} for slot in slots],
         )
         if not group.wait(self._deadline_s):
-            remove_placement_group(group)  # or it would take the GPUs once they are free
+            remove_placement_group(group)  # otherwise it would take the GPUs once they are free
             cards = sum(len(slot.gpus) for slot in slots)
             waited = time.monotonic() - started
             raise ClusterError(
@@ -127,7 +127,7 @@ class Reservation:
         self._bundles |= {slot: (group, index) for index, slot in enumerate(slots)}
 
     def find_again(self, node: Node) -> Node | None:
-        """Find a node of the layout by its id, else by its address: a restart changes the id."""
+        """Find a node of the layout by id, else by address, because a restart changes the id."""
         found = {one.id: one for one in find_nodes("ray") if one.address == node.address}
         if node.id in found:
             return node
@@ -135,13 +135,13 @@ class Reservation:
         return next((one for one in found.values() if one.id not in planned), None)
 
     def readmit(self, old: Node, node: Node) -> None:
-        """Give the engines and phones of a node that `find_again` found their places there."""
+        """Move a lost node's engines and phones to the node that `find_again` returned."""
         if self._files is not None:
             self._files.add(node)
         layout = self.layout
         if node.id == old.id or old not in layout.nodes:
             return
-        # The old bundles ended with the node's id, so that new ones are reserved.
+        # The old bundles ended with the node's id, so reserve new ones.
         slots = {slot: replace(slot, node=node) for slot in layout.engines if slot.node == old}
         if with_gpus := [slot for slot in slots.values() if slot.gpus]:
             self._users |= Counter(with_gpus)
@@ -154,14 +154,14 @@ class Reservation:
         )
 
     def options(self, slot: Slot) -> dict[str, Any]:
-        """Options of the Ray actor that uses a slot of the layout."""
+        """Return the options of the Ray actor that uses a slot of the layout."""
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         if slot not in self._bundles:
             return ray_cluster.on_node(slot.node.id)
         group, index = self._bundles[slot]
         strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
-        # A rank and an engine that share a card have one bundle, and half of it each.
+        # A rank and an engine on the same card share one bundle, with half of it each.
         share = len(slot.gpus) / self._users[slot]
         wanted: dict[str, Any] = {"resources": {slot.node.resource: share}}
         if slot.node.resource == "GPU":
@@ -170,7 +170,7 @@ class Reservation:
 
     @property
     def has_other_nodes(self) -> bool:
-        """Whether engines, ranks or phones are on other nodes than this process."""
+        """Whether any engines, ranks or phones are on other nodes than this process."""
         return self._files_beyond(self.layout.nodes[0]) is not None
 
     def share(
@@ -181,11 +181,11 @@ class Reservation:
         keep: bool = False,
         without_weights: Iterable[Node] | None = None,
     ) -> SharedPath:
-        """Let the node of each engine and rank have a file or folder.
+        """Make a file or folder available on the nodes of all engines and ranks.
 
         Args:
-            path: of the file or folder.
-            source: the node where it is; None for this process's.
+            path: path of the file or folder.
+            source: the node that has it; None for this process's node.
             keep: see `NodeFiles.share`.
             without_weights: share it with these nodes instead, and without its weights.
         """
@@ -199,10 +199,10 @@ class Reservation:
         return SharedPath(path, files.share(path, source, keep=keep, to=to, weights=weights))
 
     def place_weights(self, needed: int, what: str) -> Path | None:
-        """Find room for new weights; returns the folder of rank 0, None for shared memory."""
+        """Find room for new weights; return rank 0's folder, or None for shared memory."""
         slots = (*self.layout.ranks[:1], *self.layout.engines)
         nodes = list(dict.fromkeys(slot.node for slot in slots))
-        # A node's folder is chosen once: `NodeFiles` and rank 0 write every version there.
+        # Choose each node's folder only once: `NodeFiles` and rank 0 write every version there.
         for reply in ask_nodes(nodes, room, self._deadline_s):
             if reply.result is None:
                 raise ClusterError(f"node {reply.node.name}: {reply.error}")
@@ -216,41 +216,41 @@ class Reservation:
         return node.id not in self._weight_folders
 
     def mirror(self, folders: Mapping[Path, Sequence[str]]) -> dict[str, Path]:
-        """Let all nodes in use have files of this process's node; see `NodeFiles.mirror`."""
+        """Make files of this process's node available on all used nodes; see `NodeFiles.mirror`."""
         here = self.layout.nodes[0]
         files = self._files_beyond(here)
         return {} if files is None else files.mirror(folders, here, self._nodes_in_use())
 
     def forget(self, shared: SharedPath) -> None:
-        """Remove the copies that `share` has made."""
+        """Remove the copies made by `share`."""
         copies = {n: path for n, path in shared.copies.items() if path != shared.path}
         if copies and self._files is not None:
             self._files.remove(copies)
 
     def bring_back(self, path: Path, node: Node, to: Path) -> None:
-        """Move the files of another node's folder, if it exists, into a folder of this node."""
+        """Move the files of another node's folder, if it exists, into a folder on this node."""
         files = self._files_beyond(self.layout.nodes[0])
         assert files is not None, "another node has engines or ranks"
         files.bring(path, node, self.layout.nodes[0], to)
 
     def nodes_without(self, folder: Path) -> set[str]:
-        """The ids of the nodes that do not see a folder of this process's node."""
+        """Return the ids of the nodes that do not see a folder of this process's node."""
         here = self.layout.nodes[0]
         if (files := self._files_beyond(here)) is None:
             return set()
-        # Its content is unique: a node may have another folder with the same name.
+        # The content is unique, because a node may have another folder with the same name.
         with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".seen-") as file:
             file.write(secrets.token_hex())
             file.flush()
             return files.without(Path(file.name), here)
 
     def _nodes_in_use(self) -> dict[str, Node]:
-        """The nodes of engines, ranks and phones, by id."""
+        """Return the nodes of engines, ranks and phones, by id."""
         slots = (*self.layout.engines, *self.layout.ranks)
         return {node.id: node for node in (*(slot.node for slot in slots), *self.layout.phones)}
 
     def _files_beyond(self, source: Node) -> NodeFiles | None:
-        """The files of all nodes of the job; None if all of it is on this process's node."""
+        """Return the job's files on all nodes; None if the whole job is on this process's node."""
         here, users = self.layout.nodes[0], self._nodes_in_use()
         if source.id == here.id and users.keys() <= {here.id}:
             return None
@@ -260,7 +260,7 @@ class Reservation:
         return self._files
 
     def release(self) -> None:
-        """Give the GPUs back; may be called twice. Actors that still use them are killed."""
+        """Release the GPUs, killing actors that still use them; may be called twice."""
         files, self._files = self._files, None
         if files is not None:
             files.close()
@@ -272,7 +272,7 @@ class Reservation:
 
 
 def weights_folder(node: Node, room: WeightSpace, needed: int, what: str) -> Path | None:
-    """The folder for a node's new weights; None if they fit into its shared memory."""
+    """Return a folder for a node's new weights; None if they fit into its shared memory."""
     if room.shm is not None and room.shm.free >= needed:
         return None
     shm = "there is no /dev/shm" if room.shm is None else f"{_megabytes(room.shm)} in /dev/shm"

@@ -1,4 +1,4 @@
-"""One tree of settings for a whole job."""
+"""The settings of a whole job, as one tree."""
 
 from agentrl.config.algorithm_settings import (
     Aggregate,

@@ -1,4 +1,4 @@
-"""Settings that all algorithms share; an algorithm adds its own, and has defaults of its own."""
+"""Settings that all algorithms share; each algorithm adds its own settings and defaults."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,7 +20,7 @@ Aggregate = Literal["token_mean", "sequence_mean", "sequence_sum", "constant", "
 
 @dataclass(slots=True, kw_only=True)
 class LossConfig:
-    """Policy loss per token: its name, and its own settings. A text in place is the name."""
+    """Policy loss per token: its name and its own settings. A plain string is the name."""
 
     name: str
     """A built-in loss, `module:Class` or `path/file.py:Class`."""
@@ -31,13 +31,13 @@ class LossConfig:
 
 @dataclass(slots=True, kw_only=True)
 class KLConfig:
-    """KL penalty against the policy as it was when reinforcement began."""
+    """KL penalty against the policy at the start of reinforcement learning."""
 
     add_to: Literal["none", "loss", "reward"] = "none"
-    """Place where the penalty is applied; `none` keeps no reference model."""
+    """Where the penalty is applied; `none` needs no reference model."""
     estimate: Literal["k1", "abs", "k2", "k3", "k3+"] | None = None
-    """Estimator of the KL divergence from sampled tokens. None takes k3 in the loss; in the reward
-    it takes k1, the only one whose policy gradient is that of the KL."""
+    """Estimator of the KL divergence from sampled tokens. None uses k3 in the loss, and in the
+    reward k1, the only estimator whose policy gradient equals the KL's."""
     coefficient: NonNegativeFloat = 0.001
     """Weight of the penalty."""
     target: PositiveFloat | None = None
@@ -47,7 +47,7 @@ class KLConfig:
 
     @property
     def estimator(self) -> str:
-        """The estimator in use."""
+        """The estimator that is used."""
         return self.estimate or ("k1" if self.add_to == "reward" else "k3")
 
     def validate_for_training(self, usual: "KLConfig") -> None:
@@ -81,12 +81,12 @@ class KLConfig:
 
 @dataclass(slots=True, kw_only=True)
 class SamplingConfig:
-    """Which groups of episodes are replaced by groups with other seeds."""
+    """Which groups of episodes are replaced with groups of other seeds."""
 
     filter_groups: bool = False
     """Replace groups whose episodes all have the same reward, up to rounding."""
     filter_means: list[float] | None = None
-    """[lowest, highest] mean reward of a group; others are replaced. None replaces none."""
+    """[lowest, highest] mean reward of a group; other groups are replaced. None disables this."""
     refills: NonNegativeInt = 3
     """Maximum number of times that filtered groups are replaced in one step."""
 
@@ -109,14 +109,14 @@ class OverlongConfig:
     """Penalty for replies that come close to `rollout.max_new_tokens`."""
 
     buffer: Fraction = 0.0
-    """Length of the penalty zone before the limit, as a fraction of it; 0 for no penalty."""
+    """Length of the penalty zone before the limit, as a fraction of the limit; 0 for no penalty."""
     penalty: NonNegativeFloat = 1.0
     """Reward subtracted from a reply of `rollout.max_new_tokens`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ImportanceConfig:
-    """Correction for tokens whose probabilities in engine and learner differ before the update."""
+    """Correction for tokens to which engine and learner gave different probabilities."""
 
     kind: Literal[
         "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
@@ -124,9 +124,9 @@ class ImportanceConfig:
     """Weight tokens by the learner's probability over the engine's, or by the product of these
     ratios over a reply: truncated above, or masked outside its bounds."""
     low: NonNegativeFloat = 0.5
-    """Smallest ratio that is not masked."""
+    """Lowest ratio that is not masked."""
     high: PositiveFloat = 2.0
-    """Largest ratio that is not truncated or masked."""
+    """Highest ratio that is neither truncated nor masked."""
 
     def validate_for_training(self) -> None:
         """Raise `ConfigError` if the bounds contradict each other."""
@@ -139,19 +139,19 @@ class ImportanceConfig:
 
 @dataclass(slots=True, kw_only=True)
 class CriticConfig:
-    """The critic of an algorithm that has one."""
+    """The critic, for algorithms that have a critic."""
 
     lr: LearningRate = 1e-5
     """Learning rate of the critic."""
     clip: PositiveFloat | None = 0.2
     """Value clipping: largest change of a value in one update; None for no limit."""
     warmup_steps: NonNegativeInt = 0
-    """Number of steps at the start in which only the critic is trained."""
+    """Number of initial steps in which only the critic is trained."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ImplicitRewardConfig:
-    """The implicit process reward model of an algorithm that trains one."""
+    """The implicit process reward model, for algorithms that train one."""
 
     beta: PositiveFloat = 0.05
     """Scale of the reward: beta log(pi_rm / pi_ref)."""
@@ -168,26 +168,26 @@ def _default_loss() -> LossConfig:
 class AlgorithmConfig:
     """Settings that all algorithms share.
 
-    The name selects the algorithm, which adds settings of its own and has its own defaults;
-    `agentrl algorithms NAME` shows both. A text in place of the section is the name.
+    The name selects the algorithm, which adds its own settings and has its own defaults;
+    `agentrl algorithms NAME` shows both. A plain string instead of the section is the name.
     """
 
     name: str
     """A built-in algorithm, `module:Class` or `path/file.py:Class`."""
     loss: LossConfig = field(default_factory=_default_loss)
     discount: Fraction = 1.0
-    """Discount of later rewards per turn; without effect where whole episodes are compared."""
+    """Discount of later rewards per turn; no effect if whole episodes are compared."""
     token_discount: Fraction = 1.0
     """Discount of later rewards per token within a turn."""
     whiten: bool = False
     """Normalize a step's advantages over its tokens to mean 0 and standard deviation 1."""
     aggregate: Aggregate = "token_mean"
-    """How token losses are reduced, over the whole step: the mean over all tokens; the mean over
-    episodes of each one's token mean, of its sum, or of its sum divided by `aggregate_constant`; or
-    the sum."""
+    """How a step's token losses are reduced: the mean over all tokens; the mean over episodes of
+    the token mean, the token sum, or the token sum divided by `aggregate_constant`; or the total
+    sum."""
     aggregate_constant: PositiveFloat | None = None
-    """Divisor of `aggregate=constant`, in tokens; None takes the most that an episode can
-    sample."""
+    """Divisor for `aggregate=constant`, in tokens; None uses the maximum number of tokens that an
+    episode can sample."""
     kl: KLConfig = field(default_factory=KLConfig)
     entropy_coefficient: NonNegativeFloat = 0.0
     """Weight of the entropy bonus in the loss."""
@@ -195,12 +195,12 @@ class AlgorithmConfig:
     overlong: OverlongConfig = field(default_factory=OverlongConfig)
     importance_correction: ImportanceConfig = field(default_factory=ImportanceConfig)
     max_staleness: NonNegativeInt | None = None
-    """Largest number of updates by which a token may be older than the learner; older tokens are
-    left out of every loss. None for no limit."""
+    """Maximum number of updates by which a token may be older than the learner; older tokens are
+    excluded from every loss. None for no limit."""
     epochs: PositiveInt = 1
     """Passes over a step's samples."""
     minibatch: BatchSize | None = None
-    """Samples with nonzero advantage per optimizer step; None makes one step per pass."""
+    """Samples with nonzero advantage per optimizer step; None takes a single step per pass."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value, for any job."""

@@ -1,4 +1,4 @@
-"""Bounds of settings, declared in their types, and the check of them."""
+"""Bounds of settings, declared in their types, and code that checks them."""
 
 import dataclasses
 import math
@@ -12,13 +12,13 @@ from annotated_types import Ge, Gt, Le, Lt
 from agentrl.errors import ConfigError
 
 MAX_EPISODES = 100_000
-"""Episodes of a step, in flight, or of an evaluation; anything above is a typo."""
+"""Maximum episodes of a step, in flight, or of an evaluation; anything above is a typo."""
 MAX_NUMBER = 1_000_000_000_000
 """The largest number that any setting takes; anything above is a typo."""
 _MAX_S = 1_000_000
-"""Eleven days; socket timers overflow after 24."""
+"""Eleven days; socket timers overflow after 24 days."""
 
-# The text beside some bounds says why there is an upper one.
+# The text next to some bounds explains the upper bound.
 PositiveInt = Annotated[int, Gt(0)]
 NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Gt(0)]
@@ -36,9 +36,9 @@ LearningRate = Annotated[float, Gt(0), Le(100), "every weight would be lost in t
 
 @cache
 def declared_types(section: type) -> Mapping[str, Any]:
-    """The types of a section's settings with their bounds, by name.
+    """Map a section's settings to their types with bounds.
 
-    A subclass that repeats a type, to give the setting another default, keeps its bounds.
+    A subclass that repeats a type to change a setting's default keeps the bounds.
     """
     found, plain = dict[str, Any](), dict[str, Any]()
     for base in reversed(section.__mro__):
@@ -51,20 +51,20 @@ def declared_types(section: type) -> Mapping[str, Any]:
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, or the one type that it is not."""
+    """Return the types of a union, or the type itself if it is not a union."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def check_bounds(section: Any, key: str = "") -> None:
-    """Check every number in a section, and in the sections and lists inside it.
+    """Check every number in a section and its nested sections and lists.
 
     Args:
         section: a dataclass whose types declare bounds by `annotated_types`.
         key: dotted key of the section, for messages.
 
     Raises:
-        ConfigError: the first number that is out of bounds or not finite, or a list or mapping
-            within a list of plain values, which OmegaConf accepts.
+        ConfigError: a number is out of bounds or not finite, or a list of plain values contains
+            a list or mapping, which OmegaConf accepts.
     """
     for name, hint in declared_types(section.__class__).items():
         _check(getattr(section, name), hint, f"{key}.{name}" if key else name)
@@ -80,7 +80,7 @@ def _check(value: Any, hint: Any, key: str) -> None:
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
         inner = _item_type(hint, list)
         for number, item in enumerate(value):
-            # OmegaConf checks the items of a list, but not lists in their place.
+            # OmegaConf checks the items of a list, but accepts lists in their place.
             if inner in (str, int, float) and not isinstance(item, str | int | float):
                 raise ConfigError(
                     f"{key}={value}: {item} is not a plain value; write a list such as [A, B]"
@@ -91,12 +91,12 @@ def _check(value: Any, hint: Any, key: str) -> None:
 
 
 def _item_type(hint: Any, kind: type) -> Any:
-    """The type of what is inside a list or mapping; `Any` if its type is not declared."""
+    """Return the item type of a list or mapping; `Any` if not declared."""
     return next((get_args(one)[-1] for one in alternatives(hint) if get_origin(one) is kind), Any)
 
 
 def _problem(value: Any, hint: Any) -> str | None:
-    """Why a number is not one of its type; None if it is."""
+    """Say why a number does not fit its type; None if it does."""
     if isinstance(value, float) and not math.isfinite(value):
         return "must be a finite number"
     parts = alternatives(hint)
@@ -120,7 +120,7 @@ def _problem(value: Any, hint: Any) -> str | None:
 
 
 def check_size(key: str, size: Sequence[int] | None, least: int, most: int) -> None:
-    """Check a width and a height; None is fine."""
+    """Check a width and a height; None is allowed."""
     if size is not None and (len(size) != 2 or not least <= min(size) <= max(size) <= most):
         raise ConfigError(
             f"{key}={size}: must be [width, height] in pixels, both {least} to {most}"

@@ -1,4 +1,4 @@
-"""The settings of a job that differ from the defaults."""
+"""Settings of a job that differ from the defaults."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -14,11 +14,11 @@ from agentrl.config.selected_sections import (
 
 
 def changed_settings(config: Config) -> dict[str, Any]:
-    """Return the smallest configuration file that gives the same job.
+    """Return the smallest configuration that describes the same job.
 
     Returns:
-        Plain values, as `from_dict` takes them. The defaults of `algorithm` are those of the
-        algorithm and the loss that it names, and likewise those of `sampling`.
+        Plain values, as accepted by `from_dict`. `algorithm` is compared with the defaults of the
+        algorithm and loss that it names, and likewise `sampling` with its sampler's.
     """
     name, loss, sampler = config.algorithm.name, config.algorithm.loss.name, config.sampling.name
     defaults = Config(algorithm=algorithm_defaults(name, loss), sampling=sampler_defaults(sampler))
@@ -34,7 +34,7 @@ def changed_settings(config: Config) -> dict[str, Any]:
 
 
 def flat_settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by their dotted keys; an empty section stays, as `{}`."""
+    """Flatten nested settings to dotted keys; an empty section becomes `{}`."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
@@ -45,7 +45,7 @@ def flat_settings(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _difference(section: Any, default: Any) -> dict[str, Any]:
-    """The fields of a section that differ from those of another one of its type."""
+    """Return the fields of a section that differ from another section of the same type."""
     pairs = {f.name: (getattr(section, f.name), getattr(default, f.name)) for f in fields(section)}
     return {name: _plain(*pair) for name, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -53,7 +53,7 @@ def _difference(section: Any, default: Any) -> dict[str, Any]:
 def _plain(value: Any, default: Any) -> Any:
     if is_dataclass(value) and type(value) is type(default):
         return _difference(value, default)
-    if is_dataclass(value):  # a section that is missing by default, or an item of a list
+    if is_dataclass(value):  # a section that is None by default, or an item of a list
         given = {field.name: getattr(value, field.name) for field in fields(value)}
         usual = {field.name: _default(field) for field in fields(value)}
         return {n: _plain(one, usual[n]) for n, one in given.items() if one != usual[n]}

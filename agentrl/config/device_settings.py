@@ -12,17 +12,17 @@ from agentrl.text import known_names
 
 _OF_HOST = ("source", "adb_port")
 _LAST_PORT = 65535
-"""adb refuses this one too."""
+"""Largest port number; adb refuses 65535 itself too."""
 _ALLOWED = re.compile(r"[A-Za-z]\w*(\.[A-Za-z_]\w*)+(/[\w.$]+\*?)?", re.ASCII)
 _LONGEST = 511
-"""Characters of a package, a slash and an activity."""
+"""Maximum characters of a package, a slash and an activity."""
 
 
 def check_allowed(entry: str) -> str:
-    """An entry of `devices.allow` or of the guard, without the needless `*` of a prefix.
+    """Check an entry of `devices.allow` or of the guard; return it without an unneeded final `*`.
 
     Raises:
-        ConfigError: it is neither a package nor `package/activity-prefix`.
+        ConfigError: the entry is neither a package nor `package/activity-prefix`.
     """
     if len(entry) > _LONGEST or not _ALLOWED.fullmatch(entry):
         raise ConfigError(
@@ -34,84 +34,86 @@ def check_allowed(entry: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class DeadlinesConfig:
-    """How many seconds a phone may take."""
+    """Deadlines of phones, in seconds."""
 
     connect_s: Seconds = 10.0
-    """To connect, or to reconnect after a failure."""
+    """Deadline to connect, or to reconnect after a failure."""
     command_s: Seconds = 5.0
     """Deadline of one command."""
     frame_s: Seconds = 5.0
     """Deadline of one screenshot."""
     settle_s: Seconds = 3.0
-    """How long the screen may take to settle after an action."""
+    """Deadline for the screen to settle after an action."""
     launch_s: Seconds = 15.0
-    """How long an app may take to come to the foreground."""
+    """Deadline for an app to come to the foreground."""
     start_s: Seconds = 30.0
-    """How long all virtual phones may take to start."""
+    """Deadline for all virtual phones to start."""
     boot_s: Seconds = 120.0
-    """How long Android may take to finish starting when a phone is opened."""
+    """Deadline for Android to finish booting when a phone is opened."""
 
 
 @dataclass(slots=True, kw_only=True)
 class DevicesConfig:
-    """The phones; unused by environments that need none."""
+    """The phones; unused by environments without phones."""
 
     source: Any = "virtual:8"
     """`virtual:N`, a list of serials, or `connected`: every phone that adb lists as ready,
-    including those that appear later. If several nodes have phones, `virtual:N` is divided among
-    them, and each uses the serials of a list that are connected to it."""
+    including phones that appear later. If several nodes have phones, `virtual:N` is divided among
+    the nodes, and each node uses the listed serials that are connected to it."""
     hosts: dict[str, Any] = field(default_factory=dict)
-    """The nodes of the Ray cluster with phones, by address, hostname or id; without any, those with
-    engines. The value is the node's own source; null for its part of `devices.source`;
-    `{source: ..., adb_port: ...}`; or false to leave out a node that a file names. See
+    """Nodes of the Ray cluster with phones, by address, hostname or id; if empty, the nodes with
+    engines. The value is the node's own source; null for its share of `devices.source`;
+    `{source: ..., adb_port: ...}`; or false to exclude a node named in a file. See
     docs/phones.md."""
     adb_port: int | None = None
-    """Port of the adb server; null for ANDROID_ADB_SERVER_PORT of the machine, or 5037."""
+    """Port of the adb server; null uses the machine's ANDROID_ADB_SERVER_PORT, or 5037."""
     driver: str = "adbutils"
     """The ADB client library: `adbutils`, `ppadb` (pure-python-adb, an extra), or your own class
     (`my_driver.py:MyDriver`)."""
     capture: str = "auto"
     """How screenshots are taken: `raw`, `png`, `framebuffer`, `stream`, or your own class
-    (`my_capture.py:MyCapture`); `auto` picks the fastest method that is correct on that phone."""
+    (`my_capture.py:MyCapture`); `auto` picks the fastest method that works correctly on the
+    phone."""
     input: Literal["auto", "input", "shell"] = "auto"
     """Whether each command opens a shell (`input`) or all share one (`shell`); `auto` picks the
     faster."""
     app: Literal["auto", "installed", "page"] = "auto"
-    """How the game runs on the phone: as an `installed` app, as on every virtual phone; or as a
+    """How the game runs on the phone: as an `installed` app, as on every virtual phone, or as a
     `page` in the phone's browser, with nothing to install. `auto` uses the page if the app is not
     installed."""
     public_addresses: list[str] = field(default_factory=list)
-    """`HOST:PORT` of phones to use although they are reachable from the internet, unencrypted."""
+    """`HOST:PORT` of phones to use even though they are reachable, unencrypted, from the
+    internet."""
     allow: list[str] = field(default_factory=list)
-    """Packages that may be in the foreground, besides the game's own app, or
-    `package/activity-prefix` for only some of a package's activities."""
+    """Packages that may be in the foreground in addition to the game's own app, or
+    `package/activity-prefix` to allow only some of a package's activities."""
     mask: list[list[float]] = field(default_factory=list)
     """Regions `[left, top, right, bottom]` in [0, 1] that are blacked out in recorded frames. The
     policy still sees them, so training on recorded episodes sees less than the policy did."""
     size: list[int] = field(default_factory=lambda: [720, 1280])
     """[width, height] of virtual phones, in pixels."""
     tempo: Literal["real", "quick"] = "real"
-    """How fast virtual phones are: `real`, where a gesture takes its time and its effect is shown
-    later, or `quick`, where neither takes any. A policy trained on quick phones has never seen
-    the timing of real ones."""
+    """Speed of virtual phones: `real`, where gestures take time and their effects show later, or
+    `quick`, where both are instant. A policy trained on quick phones has never seen the timing of
+    real phones."""
     effect_delay_ms: list[int] | None = None
-    """[minimum, maximum] delay until a virtual phone shows the effect of a touch; null for
-    [50, 300] on real phones, [0, 0] on quick ones."""
+    """[minimum, maximum] delay until a virtual phone shows the effect of a touch; null uses
+    [50, 300] with the tempo `real` and [0, 0] with `quick`."""
     quarantine_after: PositiveInt = 3
     """Consecutive failed episodes after which a phone is quarantined, even if it responds."""
     quarantine_s: Seconds = 30.0
-    """Seconds before a quarantined phone is tried again; doubled each time."""
+    """Seconds before a quarantined phone is tried again; doubles each time."""
     patience_s: NonNegativeSeconds = 300.0
     """The job ends after all phones have been in quarantine for this many seconds."""
     reboot: bool = False
-    """Reboot a phone if nothing else recovers it. A phone connected by `adb tcpip` does not come
-    back on its own."""
+    """Reboot a phone if nothing else recovers it. A phone connected with `adb tcpip` does not
+    reconnect on its own."""
     wake: bool = False
-    """Turn a dark screen on, and dismiss a lock screen without a PIN, when a phone is opened,
-    before each episode, and when it is recovered."""
+    """Turn on a dark screen and dismiss a lock screen without a PIN when a phone is opened, before
+    each episode, and when the phone is recovered."""
     lease_s: Seconds = 15.0
-    """Seconds after which a phone is reclaimed from a rollout actor that died or hangs, if several
-    actors share the phones."""
+    """If several rollout actors share the phones, seconds after which a phone is reclaimed from an
+    actor that died or hangs."""
     deadlines: DeadlinesConfig = field(default_factory=DeadlinesConfig)
 
     def __post_init__(self) -> None:
@@ -144,7 +146,7 @@ class DevicesConfig:
                 )
 
     def of_host(self, host: str) -> Self:
-        """The settings of one of `hosts`, without the others."""
+        """Return the settings for one of `hosts`, without the other hosts."""
         own = self.hosts[host]
         settings = own if isinstance(own, dict) else {"source": own}
         own_source, port = settings.get("source"), settings.get("adb_port")
@@ -156,7 +158,7 @@ class DevicesConfig:
         )
 
     def has_own_source(self, host: str) -> bool:
-        """Whether one of `hosts` does not share `source` with others."""
+        """Whether a host in `hosts` has its own source instead of a share of `source`."""
         own = self.hosts[host]
         return (own.get("source") if isinstance(own, dict) else own) is not None
 

@@ -13,25 +13,25 @@ from agentrl.extension_points import SUITE
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class History:
-    """The part of the conversation that a prompt contains."""
+    """Part of the conversation included in a prompt."""
 
     turns: int | None = None
     """Number of most recent turns; None for all."""
     screens: int | None = None
     """Number of most recent turns whose screens are shown; None for all of `turns`."""
     carries_memory: bool = False
-    """Whether the prompt includes what the model wrote to its memory."""
+    """Whether the prompt includes the text that the model wrote to its memory."""
 
 
 EACH = "each"
-"""The value of `env.processes` that gives every environment a process of its own."""
+"""Value of `env.processes` that gives every environment its own process."""
 
 
 def parse_history(history: str) -> History:
     """Parse `env.history`.
 
     Raises:
-        ConfigError: neither `concat`, `window:k`, `compact:k` nor `screens:k`.
+        ConfigError: the value is not `concat`, `window:k`, `compact:k` or `screens:k`.
     """
     if history == "concat":
         return History()
@@ -54,7 +54,7 @@ class WrapperConfig:
     wrapper: str = "???"
     """`module:Class` or `path/file.py:Class`."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the wrapper, besides the environment."""
+    """Keyword arguments of the wrapper, in addition to the environment."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,12 +66,12 @@ class EnvConfig:
     (`module:Class`, `path/file.py:Class`), the `http://HOST:PORT` of `agentrl serve-env`, the
     `openenv://HOST:PORT` of an OpenEnv server, or `pettingzoo:ID`."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the environment's constructor. Those that its translator also accepts,
-    such as the number game's `mode`, are passed to both; a scripted player gets those that it
-    accepts."""
+    """Keyword arguments of the environment's constructor. Arguments that its translator also
+    accepts, such as the number game's `mode`, are passed to both; a scripted player gets the
+    arguments that it accepts."""
     translator_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the environment's translator. Those that the constructor also accepts
-    are passed to both; two different values are an error."""
+    """Keyword arguments of the environment's translator. Arguments that the constructor also
+    accepts are passed to both; two different values are an error."""
     translator_class: str | None = None
     """A translator that replaces the environment's own: `module:Class`, `path/file.py:Class`, or
     a name of `agentrl list translator`."""
@@ -81,32 +81,32 @@ class EnvConfig:
     player_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the scripted players, passed to each that accepts them."""
     wrappers: list[WrapperConfig] = field(default_factory=list)
-    """Applied to the environment in this order, the first one innermost."""
+    """Wrappers applied to the environment in this order, the first innermost."""
     processes: Annotated[int, Ge(0), Le(1000), "they run at the same time"] | Literal["each"] = 0
     """Processes that run the environments of each rollout actor, in parallel and isolated from each
-    other's crashes; 0 runs them in threads. `each` gives every environment a process of its own,
-    with a single thread, as Playwright requires. Not for phones."""
+    other's crashes; 0 runs them in threads. `each` gives every environment its own
+    single-threaded process, as Playwright requires. Not for phones."""
     patience_s: NonNegativeSeconds = 30.0
-    """Seconds that the server of a remote environment may be away, such as for a restart. Only the
-    episodes that it was playing are void."""
+    """Seconds for which a remote environment's server may be unavailable, for example during a
+    restart. Only the episodes that it was playing are void."""
     state_key: Literal["info", "observation", "screen"] = "info"
-    """Key that identifies a state when siblings are compared: `info["state_key"]`; `observation`,
-    where equal observations are the same state; or `screen`, which ignores the status bar and
-    differences that are too small or too faint to see at a glance."""
+    """Key that identifies a state when siblings are compared: `info`, for `info["state_key"]`;
+    `observation`, which treats equal observations as the same state; or `screen`, which ignores the
+    status bar and differences too small or too faint to see at a glance."""
     max_turns: Annotated[int, Gt(0), Le(100_000), "an episode is kept in memory until it ends"] = 40
-    """An episode is truncated after this many turns."""
+    """Number of turns after which an episode is truncated."""
     dialect: str | None = None
-    """How a model writes touches and other actions on a screen: `qwen3-vl-mobile-use`,
+    """Format in which a model writes touches and other actions: `qwen3-vl-mobile-use`,
     `qwen2.5-vl-mobile-use`, `gui-owl`, `mai-ui`, `ui-tars`, `ui-tars-1.5`, `autoglm`,
     `androidworld-json`, `tag`, `tool`, or a `Dialect` as `module:Class` or `path/file.py:Class`.
-    None for the format of the environment's translator."""
+    None uses the format of the environment's translator."""
     dialect_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the dialect."""
     history: str | None = None
     """Content of each prompt: `concat` (the whole conversation), `window:k` (the last k turns),
     `screens:k` (all replies, but only the last k screens) or `compact:k` (the last k turns, and the
-    text that the model wrote between `<memory>` and `</memory>`). None for the dialect's own, or
-    `concat` without a dialect."""
+    text that the model wrote between `<memory>` and `</memory>`). None uses the dialect's default,
+    or `concat` without a dialect."""
     prompt: str | None = None
     """A Jinja2 template file for the instructions; None uses the translator's own."""
 
@@ -127,42 +127,42 @@ class RewardConfig:
     function: str = "???"
     """`module:name`, `path/file.py:name`, or a name of `agentrl list reward`."""
     weight: float = 1.0
-    """Factor of this function in the sum of rewards."""
+    """Weight of this function in the sum of rewards."""
     kwargs: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments of the function, besides the episode."""
+    """Keyword arguments of the function, in addition to the episode."""
     kind: Literal[
         "auto", "episode", "batch", "sequential", "answer", "answers", "completions", "queries"
     ] = "auto"
     """Arguments of the function: an episode; the inputs of several episodes (`batch`) or of one
     (`sequential`), as in EasyR1; the reply and the ground truth (`answer`), or lists of them
     (`answers`), as in veRL; `completions` and the columns of the data set, as in TRL; or `queries`,
-    as in OpenRLHF. `auto` decides by `REWARD_TYPE` in its file, or else by the first parameter's
-    name: `reward_inputs`, `reward_input`, `data_source`, `data_sources`, `completions` or
-    `queries`."""
+    as in OpenRLHF. `auto` goes by `REWARD_TYPE` in the function's file, or else by the first
+    parameter's name: `reward_inputs`, `reward_input`, `data_source`, `data_sources`, `completions`
+    or `queries`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RewardAuditConfig:
-    """Compares the reward of the training episodes with the truth that the environment reports."""
+    """Comparison of training rewards with the truth reported by the environment."""
 
     reward: str = "reward"
-    """Audited reward: the sum of all rewards, or `reward/NAME` for one function's."""
+    """Audited reward: `reward`, the sum of all rewards, or `reward/NAME`, a single function's."""
     accept_at: float = 0.5
-    """The reward from which an episode counts as accepted."""
+    """Lowest reward at which an episode counts as accepted."""
     truth: str = "success"
     """Reference value: `success`, another metric of the environment, `env_reward`, or
     `reward/NAME`. Episodes without it are not counted."""
     truth_at: float = 1.0
-    """The lowest value of the truth that counts as a success."""
+    """Lowest value of the truth that counts as a success."""
     max_false_accept: Annotated[float, Ge(0), Lt(1)] | None = None
-    """Allowed share of accepted episodes among those that truly failed. The job stops when the 95%
-    interval of that share lies above it; None only logs the share."""
+    """Maximum share of truly failed episodes that are accepted. The job stops when the share's 95%
+    interval lies above this; None only logs the share."""
     max_false_reject: Annotated[float, Ge(0), Lt(1)] | None = None
-    """Allowed share of rejected episodes among those that truly succeeded, likewise."""
+    """Maximum share of truly successful episodes that are rejected, with the same rule."""
     min_episodes: PositiveInt = 50
-    """How many episodes must be behind a share before it can stop the job."""
+    """Minimum number of episodes in a share before it can stop the job."""
     window: PositiveInt = 1000
-    """How many of the latest episodes are counted."""
+    """Number of most recent episodes that are counted."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
@@ -184,11 +184,11 @@ class EvalConfig:
 
     every: NonNegativeInt = 10
     """Steps between evaluations during training, which determine the best checkpoint; the last step
-    is always evaluated. 0 for none."""
+    is always evaluated. 0 disables them."""
     episodes: EpisodeCount = 100
-    """Episodes of each evaluation before and after training, which run both sampled and greedy."""
+    """Episodes per evaluation before and after training, which runs both sampled and greedy."""
     episodes_during: EpisodeCount = 20
-    """Episodes of an evaluation during training."""
+    """Episodes per evaluation during training."""
     first_seed: int = 1_000_000
     """The first held-out seed."""
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -197,8 +197,8 @@ class EvalConfig:
     """Scripted players evaluated for comparison; None means `random` and `expert`, if the
     environment has them."""
     suite: str | None = None
-    """Evaluation suite that `agentrl eval` plays instead of the job's own environment: a name such
-    as `number_game_levels` (`agentrl list suite`), your own YAML file, or your own class
+    """Evaluation suite that `agentrl eval` plays instead of the job's environment: a name such as
+    `number_game_levels` (`agentrl list suite`), your own YAML file, or your own class
     (`my_suite.py:MySuite`)."""
 
     def validate(self) -> None:

@@ -1,4 +1,4 @@
-"""Settings of training on fixed data sets: supervised, on preferences, of reward models."""
+"""Settings for training on fixed data sets: supervised, on preferences, and of reward models."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -28,15 +28,15 @@ class DataConfig:
     split: str | None = None
     """Split of the data set; not needed if there is only one."""
     name: str | None = None
-    """Configuration (subset) of a data set of the Hub."""
+    """Configuration (subset) of a data set on the Hub."""
     revision: str | None = None
-    """Branch, tag or commit of a data set of the Hub."""
+    """Branch, tag or commit of a data set on the Hub."""
     max_rows: PositiveInt | None = None
-    """Read only the first rows."""
+    """Maximum number of rows to read; None reads all."""
     image_root: str | None = None
-    """Folder that contains the images; None for the data's own."""
+    """Folder that contains the images; None uses the data set's own folder."""
     keys: dict[str, str] = field(default_factory=dict)
-    """Names of columns by content, where they differ from the usual ones: `{prompt: question,
+    """Column names by content, where they differ from the defaults: `{prompt: question,
     completion: reply}`. Contents: `messages`, `system`, `tools`, `images`, `prompt`, `context`,
     `history`, `completion`, `thinking`, `text`, `labels`, `chosen`, `rejected`, `margin`."""
 
@@ -50,34 +50,34 @@ class DataConfig:
 
 @dataclass(slots=True, kw_only=True)
 class FinetuningConfig:
-    """How long to train on a data set, and how to evaluate; `optim` has the learning rate."""
+    """Duration and evaluation of training on a data set; `optim` has the learning rate."""
 
     train: DataConfig = field(default_factory=DataConfig)
     """Examples to learn from."""
     eval: DataConfig | None = None
-    """Examples for the evaluation loss; None uses those that `hold_out` keeps back."""
+    """Examples for the evaluation loss; None uses the examples kept back by `hold_out`."""
     hold_out: Annotated[float, Ge(0), Lt(1)] = 0.0
     """Fraction of `train` that is kept back for the evaluation loss."""
     epochs: PositiveFloat = 1.0
     """Passes over the examples."""
     steps: StepCount | None = None
-    """Optimizer steps, in place of `epochs`."""
+    """Number of optimizer steps, instead of `epochs`."""
     batch: BatchSize = 32
     """Examples per optimizer step."""
     max_tokens: TokenCount = 8192
-    """Longest conversation."""
+    """Maximum length of a conversation."""
     on_long: Literal["refuse", "skip"] = "refuse"
     """Handling of longer conversations: stop with an error, or leave them out."""
     on_bad: Literal["refuse", "skip"] = "refuse"
     """Handling of rows or images that cannot be read: stop with an error, or leave them out."""
     eval_every: NonNegativeInt = 0
-    """Steps between evaluations; 0 evaluates before and after training only."""
+    """Steps between evaluations; 0 evaluates only before and after training."""
     patience: PositiveInt | None = None
     """Stop after this many evaluations without a lower loss, and keep the best model; None never
     stops early."""
 
     def validate_section(self, section: str) -> None:
-        """Raise `ConfigError` at the first invalid value of those that all sections have."""
+        """Raise `ConfigError` at the first invalid value of the settings shared by all sections."""
         self.train.validate(f"{section}.train")
         if self.eval is not None:
             self.eval.validate(f"{section}.eval")
@@ -96,7 +96,7 @@ class FinetuningConfig:
 
 @dataclass(slots=True, kw_only=True)
 class SFTConfig(FinetuningConfig):
-    """Supervised fine-tuning on conversations (`agentrl sft`); `optim` has its learning rate."""
+    """Supervised fine-tuning on conversations (`agentrl sft`); `optim` has the learning rate."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
@@ -105,19 +105,19 @@ class SFTConfig(FinetuningConfig):
 
 @dataclass(slots=True, kw_only=True)
 class DPOConfig(FinetuningConfig):
-    """Training on pairs of answers (`agentrl dpo`); has all settings of `sft`, too."""
+    """Training on pairs of answers (`agentrl dpo`); also has all settings of `sft`."""
 
     loss: Literal["dpo", "ipo", "simpo"] = "dpo"
     """DPO (arXiv:2305.18290), IPO (arXiv:2310.12036), or SimPO (arXiv:2405.14734), which needs no
     reference model."""
     beta: PositiveFloat = 0.1
-    """Scale of the implicit reward: higher values stay closer to the reference. IPO's tau; SimPO's
-    paper uses 2 to 10."""
+    """Scale of the implicit reward: higher values stay closer to the reference. Called tau in IPO;
+    the SimPO paper uses 2 to 10."""
     margin: NonNegativeFloat = 0.0
-    """By how much the implicit reward of the better answer should exceed the other's: gamma of
-    SimPO; has no effect on IPO."""
+    """Margin by which the better answer's implicit reward should exceed the other's: gamma in
+    SimPO; no effect on IPO."""
     label_smoothing: Annotated[float, Ge(0), Lt(0.5)] = 0.0
-    """Assumed fraction of pairs whose answers are swapped (conservative DPO); has no effect on
+    """Assumed fraction of pairs whose answers are swapped (conservative DPO); no effect on
     IPO."""
 
     def validate(self) -> None:
@@ -130,13 +130,13 @@ class DPOConfig(FinetuningConfig):
 
 @dataclass(slots=True, kw_only=True)
 class RewardModelConfig(FinetuningConfig):
-    """Training a reward model (`agentrl train-reward-model`); has all settings of `sft`, too."""
+    """Training of a reward model (`agentrl train-reward-model`); also has all settings of `sft`."""
 
     per_turn: bool = False
-    """Learn a reward of every reply from rows with `labels` (a process reward model), in place of
-    one of whole answers from pairs."""
+    """Learn a reward for every reply from rows with `labels` (a process reward model), instead of
+    a reward for whole answers from pairs."""
     center: NonNegativeFloat = 0.0
-    """Coefficient of the squared sum of a pair's rewards, which keeps them around 0
+    """Coefficient of the squared sum of a pair's rewards, which keeps rewards around 0
     (arXiv:2312.09244)."""
 
     def validate(self) -> None:

@@ -1,4 +1,4 @@
-"""The whole configuration of a job, with the sections of runs, checkpoints and loggers."""
+"""The whole configuration of a job, with the sections for runs, checkpoints and loggers."""
 
 import hashlib
 import json
@@ -38,26 +38,26 @@ class RunConfig:
     """Folder of a run, its recorded frames, restarts and shutdown."""
 
     dir: str = "runs"
-    """The folder of all runs."""
+    """Folder that contains all runs."""
     name: str | None = None
-    """Folder below `dir`; None derives it from the time and the configuration's name, or
-    its folder's or environment's where that is only `config.yaml` or the like."""
+    """Folder below `dir`; None derives it from the time and the configuration's name, or, for a
+    generic name such as `config.yaml`, the name of its folder or environment."""
     frames: Literal["device", "model", "none"] = "device"
     """Resolution of recorded frames: the device's, the model's input, or no frames at all."""
     keep_gb: PositiveFloat | None = None
-    """Disk space for recorded episodes and their frames, in units of 10^9 bytes. Beyond it the
+    """Disk space for recorded episodes and their frames, in units of 10^9 bytes. Beyond that, the
     oldest training episodes are removed, except for their scores; None keeps all. See
     docs/replay.md."""
     search_path: list[str] = field(default_factory=list)
     """Folders searched for modules; empty means the configuration's own folder."""
     restarts: NonNegativeInt = 3
-    """How often a job resumes by itself, from its last checkpoint, after a learner rank died or did
-    not answer; 0 never does. It stops if the same happens again after the same step."""
+    """How often a job resumes automatically from its last checkpoint after a learner rank died or
+    did not answer; 0 for never. The job stops if this happens again after the same step."""
     grace_s: NonNegativeSeconds = 60.0
-    """After Ctrl-C, SIGTERM or SIGHUP, how long the update in progress may take to end. Then a
+    """After Ctrl-C, SIGTERM or SIGHUP, seconds for the update in progress to end. Then a
     checkpoint of the last finished step is saved, and the job ends."""
     stop_signal: Literal["SIGUSR1", "SIGUSR2", "SIGHUP"] | None = None
-    """A further signal that is handled like SIGTERM, such as the one of Slurm's `--signal`."""
+    """An additional signal to handle like SIGTERM, such as the signal set by Slurm's `--signal`."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
@@ -81,25 +81,26 @@ class CheckpointConfig:
     every: PositiveInt = 10
     """Steps between checkpoints."""
     keep: PositiveInt = 2
-    """How many of the latest are kept, besides the best."""
+    """Number of latest checkpoints to keep, in addition to the best."""
     asynchronous: bool = True
-    """Train on while a checkpoint is written: each rank copies its state to CPU memory first."""
+    """Continue training while a checkpoint is written: each rank first copies its state to CPU
+    memory."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class LoggerConfig:
-    """One destination of metrics."""
+    """A destination of metrics."""
 
     name: str
     """A built-in or installed name, `module:Class` or `path/file.py:Class`."""
     kwargs: Mapping[str, Any]
-    """Keyword arguments of its class, besides the run's folder and the planned work."""
+    """Keyword arguments of its class, in addition to the run's folder and the planned work."""
     optional: bool
-    """Whether it is left out where its library is not installed."""
+    """Whether to skip the logger if its library is not installed."""
 
 
 def parse_loggers(entries: Sequence[Any]) -> list[LoggerConfig]:
-    """Parse `logging`; an entry that occurs twice is returned once.
+    """Parse `logging`, dropping duplicate entries.
 
     Raises:
         ConfigError: an entry is neither a name nor `{name: ..., kwargs: {...}}`.
@@ -129,7 +130,7 @@ class Config:
     """The whole configuration of a job."""
 
     seed: NonNegativeInt = 0
-    """Seed of everything random."""
+    """Random seed of the whole job."""
     run: RunConfig = field(default_factory=RunConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
@@ -153,15 +154,15 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logging: list[Any] = field(default_factory=lambda: ["console", "file"])
     """Loggers of the metrics: console, file, tensorboard, wandb, swanlab, mlflow, or your own class
-    (`my_logger.py:MyLogger`); one with arguments is written `{name: ..., kwargs: {...}}`. All but
-    the first two are extras of the same name and must be installed; with a question mark
-    (`"tensorboard?"`, quoted) a logger is used only if it is installed."""
+    (`my_logger.py:MyLogger`); a logger with arguments is written `{name: ..., kwargs: {...}}`. All
+    but the first two are extras of the same name and must be installed; with a question mark
+    (`"tensorboard?"`, quoted), a logger is used only if it is installed."""
 
     def validate(self) -> None:
         """Check every section, and the combinations of settings across sections.
 
         Raises:
-            ConfigError: the first invalid value.
+            ConfigError: a value or combination is invalid.
         """
         check_bounds(self)
         self.rollout.validate()
@@ -213,10 +214,10 @@ class Config:
                 )
 
     def validate_for_training(self) -> None:
-        """Check what matters only to training, after `validate`.
+        """Check settings that matter only for training, after `validate`.
 
         Raises:
-            ConfigError: settings from which nothing can be learned, or that contradict each other.
+            ConfigError: nothing can be learned with these settings, or they contradict each other.
         """
         algorithm, rollout = self.algorithm, self.rollout
         requires = ALGORITHM.resolve(algorithm.name)(algorithm).requires
@@ -246,26 +247,26 @@ class Config:
 
     @property
     def only_learns_from(self) -> str | None:
-        """The section of a job on a data set, if no environment is configured beside it."""
+        """Return the section of a data set job, unless an environment is configured as well."""
         sections = {"sft": self.sft, "dpo": self.dpo, "reward_model": self.reward_model}
         given = next((name for name, section in sections.items() if section is not None), None)
         return given if self.env == EnvConfig() and not self.mixture else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole tree as plain values; `from_dict` is the inverse."""
+        """Return the whole tree as plain values; `from_dict` is the inverse."""
         return asdict(self)
 
     def digest(self) -> str:
-        """Hash of everything but the `run` section, as twelve hexadecimal digits."""
+        """Hash everything but the `run` section, to twelve hexadecimal digits."""
         tree = self.to_dict()
         del tree["run"]
         text = json.dumps(tree, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
     def environments(self) -> dict[str, Self]:
-        """The environments that are trained on, by name: each as the job that has no other one.
+        """Map each environment to train on, by name, to a job that trains on it alone.
 
-        Without a mixture it is the job itself, under the name "".
+        Without a mixture, this is the job itself, under the name "".
 
         Raises:
             ConfigError: an environment of the mixture has an unknown key or a wrong value.
@@ -276,7 +277,7 @@ class Config:
         for index, one in enumerate(self.mixture):
             env = one.environment(self.env, f"mixture[{index}]")
             is_other = one.has_other_id(self.env)
-            level = one.env.get("kwargs", {})  # which it is evaluated on, too
+            level = one.env.get("kwargs", {})  # evaluated on this level, too
             shared = {k: v for k, v in self.eval.kwargs.items() if k not in level and not is_other}
             own = ([] if is_other else self.rewards) if one.rewards is None else one.rewards
             evaluation = replace(self.eval, kwargs={**shared, **one.eval_kwargs})
@@ -284,12 +285,12 @@ class Config:
         return found
 
     def mixture_weights(self) -> dict[str, float]:
-        """The share of the groups of each of `environments`; they sum to 1."""
+        """Map each of `environments` to its share of the groups; the shares sum to 1."""
         weights = {one.name: one.weight for one in self.mixture} or {"": 1.0}
         return {name: weight / sum(weights.values()) for name, weight in weights.items()}
 
     def without_learner(self) -> Self:
-        """The same job without a learner: engines keep their initial weights."""
+        """Return the same job without a learner: engines keep their initial weights."""
         return replace(
             self,
             train=replace(self.train, weight_transfer="file"),

@@ -1,4 +1,4 @@
-"""Settings of the policy's model and of its adapters."""
+"""Settings of the policy's model and its adapters."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -26,11 +26,11 @@ class LoraConfig:
     language model."""
     base: Literal["float", "nf4"] = "float"
     """Precision of the frozen layers below the adapters: `model.dtype`, or 4 bits (QLoRA, extra
-    `qlora`), a quarter of bfloat16's memory. Rounding to 4 bits may erase what previously merged
-    adapters had learned."""
+    `qlora`), which takes a quarter of bfloat16's memory. Rounding to 4 bits may erase what
+    previously merged adapters have learned."""
     serve: Literal["merged", "adapter"] = "merged"
-    """Weights that engines receive after each step: the full weights with adapters merged, or only
-    the adapters, which vLLM applies while it samples: far less to transfer, but slower sampling.
+    """Weights that engines receive after each step: the full weights with the adapters merged, or
+    only the adapters, which vLLM applies while sampling: far less to transfer, but slower sampling.
     `adapter` requires all targets to be in the language model."""
 
     def validate_for_training(self) -> None:
@@ -50,20 +50,19 @@ class ModelConfig:
     path: str = "tiny"
     """`tiny` (built from the seed), a local folder, or a Hugging Face id, which is downloaded."""
     adapter: str = "auto"
-    """The model family's adapter: `auto` chooses by the model's config.json, else a name of
+    """The model family's adapter: `auto` reads the model's config.json; otherwise a name from
     `agentrl list model`, `module:Class` or `path/file.py:Class`."""
     chat: str = "auto"
-    """The chat format: `auto` takes the model's own chat template, else a name of
+    """The chat format: `auto` uses the model's own chat template; otherwise a name from
     `agentrl list chat`, `module:Class` or `path/file.py:Class`."""
     chat_options: dict[str, Any] = field(default_factory=dict)
     """Variables of the chat template, such as `enable_thinking: false`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Compute precision; see `train.master_dtype` for the learner's weights."""
     attention: Literal["auto", "flex", "flash_attention_2", "sdpa", "eager"] = "auto"
-    """`auto`: on NVIDIA's and AMD's GPUs, the learner uses FlexAttention (`flex`), which skips
-    masked blocks, and for rows without masks flash-attn if it is installed (extra `flash`), else
-    SDPA. On the CPU everything uses SDPA. `flash_attention_2` is the same, but requires
-    flash-attn."""
+    """With `auto` on NVIDIA and AMD GPUs, the learner uses FlexAttention (`flex`), which skips
+    masked blocks, and for rows without masks flash-attn if installed (extra `flash`), else SDPA.
+    On the CPU everything uses SDPA. `flash_attention_2` is the same, but requires flash-attn."""
     freeze_vision: bool = False
     """Train only the language model."""
     lora: LoraConfig = field(default_factory=LoraConfig)
@@ -71,9 +70,9 @@ class ModelConfig:
     """[width, height] to which every image is scaled; None keeps the aspect ratio and scales the
     image down to `max_pixels`."""
     max_pixels: Annotated[int, Gt(0), Le(1_000_000_000), "it would not fit into memory"] = 602112
-    """Largest area of an image if `image_size` is not given."""
+    """Maximum area of an image if `image_size` is not given."""
     tiny: dict[str, Any] = field(default_factory=dict)
-    """Sizes of the tiny model that differ from its defaults."""
+    """Sizes of the tiny model to change from its defaults."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""

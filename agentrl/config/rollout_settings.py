@@ -1,4 +1,4 @@
-"""Settings of rollouts, and of a server whose model plays."""
+"""Settings of rollouts, and of a remote model server that plays."""
 
 import json
 import re
@@ -31,7 +31,7 @@ _SET_ELSEWHERE = {
     "stream": None,
     "n": None,
 }
-"""Request fields and the setting that controls each; None if a field is fixed."""
+"""Maps request fields to the settings that control them; None if a field is fixed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,16 +44,16 @@ class EndpointConfig:
     model: str | None = None
     """The model's name on the server; None uses the only one it serves."""
     api_key_env: str | None = None
-    """The environment variable that holds the API key, such as `OPENAI_API_KEY`; None sends no key.
+    """Environment variable that holds the API key, such as `OPENAI_API_KEY`; None sends no key.
     The key itself never appears in a configuration, log or record."""
     headers: dict[str, str] = field(default_factory=dict)
-    """Sent with every request; not for secrets."""
+    """Headers sent with every request; not for secrets."""
     extra_body: dict[str, Any] = field(default_factory=dict)
-    """Extra fields of every request, such as `{min_p: 0.05}`; null removes a field that would be
-    sent, such as `{seed: null}`."""
+    """Extra fields of every request, such as `{min_p: 0.05}`; null removes a field that would
+    otherwise be sent, such as `{seed: null}`."""
 
     def validate(self) -> None:
-        """Raise `ConfigError` at the first invalid value; one that might be a key is not quoted."""
+        """Raise `ConfigError` at the first invalid value, without quoting possible API keys."""
         self._check_url()
         if self.api_key_env is not None and not _VARIABLE.fullmatch(self.api_key_env):
             raise ConfigError(
@@ -111,27 +111,27 @@ class RolloutConfig:
     engine: str = "vllm"
     """Inference engine: `vllm`, `sglang`, `hf`, `remote`, or your own engine as `module:Class` or
     `path/file.py:Class`. `hf` (transformers) is slower but reproducible bit for bit. `remote`
-    queries the server of `rollout.endpoint`, for `agentrl eval` and `play` only: its weights cannot
+    queries the server at `rollout.endpoint`, only for `agentrl eval` and `play`: its weights cannot
     be trained."""
     launcher: Literal["ray", "local"] = "ray"
-    """Run rollouts and learner in Ray actors, or all in this process."""
+    """Run rollouts and the learner in Ray actors, or all in this process."""
     actors: ProcessCount | Literal["auto"] = "auto"
     """Rollout processes, with `launcher: ray`. Each has its own engine; all share the same
-    phones. `auto`: as many as the GPUs suffice for, and one per node without GPUs."""
+    phones. `auto`: as many as fit on the GPUs, or one per node without GPUs."""
     place: Literal["auto", "together", "apart"] = "auto"
-    """Placement of engines. `together`: each shares a GPU with a rank of the learner, and sleeps
-    while it computes. `apart`: each has GPUs of its own, as many as `engine_kwargs` name for
-    tensor, pipeline and data parallelism. `auto`: apart if there are enough GPUs for the given
-    numbers, else together."""
+    """Placement of engines. `together`: each engine shares a GPU with a learner rank and sleeps
+    while the rank computes. `apart`: each engine has its own GPUs, as many as `engine_kwargs`
+    require for tensor, pipeline and data parallelism. `auto`: apart if there are enough GPUs for
+    the given numbers, else together."""
     groups: PositiveInt = 4
     """Groups per training step."""
     group_size: PositiveInt = 8
     """Episodes per group, which are compared with each other."""
     seed_per: Literal["group", "episode"] = "group"
     """`group`: all episodes of a group share a seed and so start in the same state. `episode`: each
-    has its own, for environments that always start in the same state and have random transitions,
-    such as FrozenLake: a shared seed would also fix the transitions, and an action that is right
-    under one seed's transitions may be wrong under another's."""
+    episode has its own seed, for environments that always start in the same state and have random
+    transitions, such as FrozenLake: a shared seed would also fix the transitions, and an action
+    that is right under one seed's transitions may be wrong under another's."""
     concurrency: EpisodeCount = 32
     """Maximum number of episodes in flight; a phone plays one at a time."""
     temperature: Annotated[float, Ge(0), Le(100)] = 1.0
@@ -140,34 +140,34 @@ class RolloutConfig:
     """Sample only from the most probable tokens that together have this probability (nucleus
     sampling). Not for training, which needs the probabilities of all tokens."""
     top_logprobs: Annotated[int, Ge(0), Le(20)] = 0
-    """How many of the most probable tokens to record for each sampled token, with their
-    probabilities, at most 20; the viewer shows them. 0 records none."""
+    """Number of most probable tokens to record, with their probabilities, for each sampled token,
+    at most 20; the viewer shows them. 0 records none."""
     max_new_tokens: PositiveInt = 64
-    """Longest reply, in tokens."""
+    """Maximum length of a reply, in tokens."""
     max_context: Annotated[int, Gt(0), Le(10_000_000)] = 4096
-    """Maximum tokens of prompt and reply together; a longer episode is truncated. A
-    `remote` engine has its own limit."""
+    """Maximum tokens of prompt and reply together; longer episodes are truncated. A `remote`
+    engine has its own limit."""
     deadline_s: Seconds = 600.0
-    """Seconds for one episode, from reset to the last turn, without what it waits for the `hf`
-    engine; also for each call to an environment that is served over HTTP."""
+    """Seconds for an episode, from reset to the last turn, excluding time spent waiting for the
+    `hf` engine; also for each call to an environment served over HTTP."""
     start_deadline_s: Seconds = 600.0
     """Seconds for phones and engine to start."""
     reward_deadline_s: Seconds = 60.0
-    """Seconds for the reward functions of one episode."""
+    """Seconds for the reward functions of an episode."""
     reward_failure: Literal["void", "error"] = "void"
     """Handling of a failed reward function: discard the episode (`void`), or end the job
     (`error`)."""
     max_refills: NonNegativeInt = 8
-    """How many void episodes are replaced at most per actor, per step or evaluation."""
+    """Maximum number of void episodes that are replaced, per actor and per step or evaluation."""
     max_worker_restarts: NonNegativeInt = 3
-    """How often a rollout process that dies or hangs is started again, with `launcher: ray`; the
-    others play its episodes. If all are gone, the job ends."""
+    """How often a rollout process that dies or hangs is restarted, with `launcher: ray`; the other
+    processes play its episodes. If all are gone, the job ends."""
     engine_kwargs: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the engine, such as vLLM's `gpu_memory_utilization`."""
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     sleep: bool | None = None
     """Whether the engine releases its GPU memory to the learner between a step's last reply and
-    the next weights. None: yes if they share a GPU and `train.mode` is `sync`."""
+    the next weights. None: only if they share a GPU and `train.mode` is `sync`."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""

@@ -1,4 +1,4 @@
-"""Settings of what is trained on: which tasks are sampled, and the environments of a mixture."""
+"""Settings of the tasks to train on: how they are sampled, and the environments of a mixture."""
 
 import re
 from dataclasses import dataclass, field, fields
@@ -15,17 +15,17 @@ from agentrl.text import did_you_mean
 class SamplerConfig:
     """How the tasks of a training step are chosen; each sampler adds its own settings.
 
-    A text in place is the name.
+    A plain string instead of the section is the name.
     """
 
     name: str
     """`uniform`, `solve_rate`, `success_replay`, or your own class (`my_sampler.py:MySampler`)."""
     pool: EpisodeCount | None = None
-    """Train on this many seeds of each environment over and over, so that tasks repeat; None for
-    the rows of a data set, or a new seed for each group."""
+    """Train repeatedly on this many seeds of each environment, so that tasks repeat; None uses the
+    rows of a data set, or a new seed for each group."""
     success_at: float | None = None
-    """An episode counts as solved if its reward is at least this; None if the environment's metric
-    `success` or `accuracy` is 1."""
+    """Minimum reward at which an episode counts as solved; None requires the environment's metric
+    `success` or `accuracy` to be 1."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid combination of settings."""
@@ -33,10 +33,10 @@ class SamplerConfig:
 
 @dataclass(slots=True, kw_only=True)
 class MixtureConfig:
-    """An environment of a job that trains on several, or one of the levels of the same one.
+    """An environment of a job that trains on several, or a level of the job's environment.
 
-    Each group is played in one of them; all are evaluated. Without `rewards` it has those of the
-    job, or the environment's own reward if it has another `id`.
+    Each group is played in one of them; all are evaluated. Without `rewards`, the job's rewards
+    apply, or the environment's own reward if it has another `id`.
     """
 
     name: str = "???"
@@ -45,17 +45,17 @@ class MixtureConfig:
     """Share of the groups, relative to the sum of all weights; see also `sampling`."""
     env: dict[str, Any] = field(default_factory=dict)
     """Differences from the section `env`, such as `{kwargs: {boxes: 2}}`; `kwargs` and
-    `translator_kwargs` are merged. With another `id` it is the whole section instead, and nothing
-    comes from `env`."""
+    `translator_kwargs` are merged. With another `id`, this is the whole section, and nothing is
+    taken from `env`."""
     rewards: list[RewardConfig] | None = None
-    """Reward functions of this environment; None for those of the job, or for the environment's own
+    """Reward functions of this environment; None uses the job's functions, or the environment's own
     reward if it has another `id`."""
     eval_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Overrides of its `kwargs` for evaluation. `eval.kwargs` apply as well, except to an entry
-    with another `id`, and except for arguments that this entry's `env.kwargs` name."""
+    """Overrides of this environment's `kwargs` for evaluation. `eval.kwargs` apply as well, except
+    to an entry with another `id`, and except for arguments set in this entry's `env.kwargs`."""
 
     def has_other_id(self, base: EnvConfig) -> bool:
-        """Whether it is another environment than the job's own."""
+        """Whether this is a different environment than the job's own."""
         return bool(self.env.get("id", base.id) != base.id)
 
     def environment(self, base: EnvConfig, where: str) -> EnvConfig:
@@ -63,10 +63,10 @@ class MixtureConfig:
 
         Args:
             base: the section `env`.
-            where: its key, for error messages.
+            where: key of this entry, for error messages.
 
         Raises:
-            ConfigError: an unknown key, or a value of a wrong type.
+            ConfigError: a key is unknown, or a value has the wrong type.
         """
         known = [one.name for one in fields(EnvConfig)]
         if unknown := [key for key in self.env if key not in known]:
@@ -96,7 +96,7 @@ def check_mixture(mixture: list[MixtureConfig]) -> None:
     """Check the names and weights of a mixture.
 
     Raises:
-        ConfigError: the first one that is invalid.
+        ConfigError: a name or weight is invalid.
     """
     names = [one.name for one in mixture]
     for index, one in enumerate(mixture):

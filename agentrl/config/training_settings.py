@@ -25,7 +25,7 @@ from agentrl.errors import ConfigError
 from agentrl.files import path_of
 
 _LARGEST_BETA = 0.995
-"""Above it, the decay of a bfloat16 moment in one step can be less than half its last bit."""
+"""Above this, a bfloat16 moment's decay in one step can be less than half its last bit."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,11 +33,11 @@ class RecordedFilterConfig:
     """Filter of the recorded episodes to train on, as in `agentrl export`."""
 
     split: str | None = None
-    """`train`, `eval` or `demo`."""
+    """Filter: `train`, `eval` or `demo`."""
     label: str | None = None
     """Filter: only episodes with this label, such as `human`, `expert` or `after-sampled`."""
     outcome: str | None = None
-    """`terminated` or `truncated`."""
+    """Filter: `terminated` or `truncated`."""
     step: int | None = None
     """Filter: only episodes of this training step."""
     seed: int | None = None
@@ -49,7 +49,7 @@ class RecordedFilterConfig:
     id: str | None = None
     """Filter: only the episode with this id."""
     success: bool | None = None
-    """Filter: only episodes with success, or only those without."""
+    """Filter: only successful episodes (true), or only unsuccessful episodes (false)."""
     min_reward: float | None = None
     """Filter: only episodes with at least this reward."""
     max_reward: float | None = None
@@ -61,17 +61,17 @@ class WarmStartConfig:
     """Behavior cloning of a scripted player or recorded episodes, before the training steps."""
 
     player: str | None = "mediocre"
-    """A scripted player of the environment, or of all in `mixture`; None trains on `recorded`
-    episodes only."""
+    """A scripted player of the environment, or of all environments in `mixture`; None trains only
+    on `recorded` episodes."""
     recorded: list[str] = field(default_factory=list)
-    """Run folders of `agentrl play`, `eval` or `train` whose recorded episodes are trained on, in
+    """Run folders of `agentrl play`, `eval` or `train` with recorded episodes to train on, in
     addition to the player's."""
     recorded_filter: RecordedFilterConfig = field(default_factory=RecordedFilterConfig)
-    """Selects among the recorded episodes."""
+    """Selection among the recorded episodes."""
     episodes: EpisodeCount = 300
-    """Episodes the player demonstrates, on seeds reserved for demonstrations."""
+    """Episodes that the player demonstrates, on seeds reserved for demonstrations."""
     steps: StepCount = 1200
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     batch: BatchSize = 32
     """Turns per optimizer step; a whole conversation counts as all of its turns."""
     lr: LearningRate = 1e-3
@@ -88,16 +88,16 @@ class WarmStartConfig:
     """Largest gradient norm."""
     relabel: bool = True
     """Query the player again each time a screen is visited, so that its random mistakes are not
-    memorized. Applies only to recorded episodes that this player played, and only to a player that
-    replies to the info alone: observations are not recorded."""
+    memorized. Among recorded episodes, this applies only to those that this player played, and only
+    if it replies based on the info alone, because observations are not recorded."""
     phase_weights: dict[str, NonNegativeFloat] = field(default_factory=dict)
-    """How often a turn is sampled, by the `phase` in its info; 1 if not listed."""
+    """Sampling weight of a turn for each value of `phase` in its info; 1 if not listed."""
     cache: str | None = "~/.cache/agentrl"
     """Folder that caches the cloned model; None always trains it. `model.lora.base=nf4` is never
     cached."""
     repeat: bool = False
-    """Repeat the warm start for a model that already had one for this environment, according to the
-    `agentrl.json` in its folder; otherwise it is skipped."""
+    """Repeat the warm start even if the model has already had one for this environment, according
+    to the `agentrl.json` in its folder; otherwise it is skipped."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
@@ -133,21 +133,21 @@ class OptimConfig:
     grad_clip: PositiveFloat = 1.0
     """Largest gradient norm."""
     lr_warmup_steps: NonNegativeInt = 0
-    """Optimizer steps of linear learning-rate warmup; skipped ones (`learner/skipped`) do not
+    """Optimizer steps of linear learning-rate warmup; skipped steps (`learner/skipped`) do not
     count."""
     lr_schedule: Literal["linear", "cosine"] = "linear"
     """How the learning rate decays over the training steps: linearly, or along half a cosine,
     which stays high longer and flattens at the end. A training step does not count if all its
     optimizer steps were skipped."""
     lr_final_ratio: Fraction = 1.0
-    """The fraction of `lr` reached at the last step; 1 keeps it constant."""
+    """Fraction of `lr` reached at the last step; 1 keeps the learning rate constant."""
     moments: Literal["float32", "bfloat16", "8bit"] = "float32"
     """Precision of AdamW's two moments, for every trained model: 8, 4 or about 2 bytes per weight.
     `8bit` quantizes them in blocks (bitsandbytes, extra `qlora`); `bfloat16` rounds, and
     allows `betas` up to 0.995."""
     offload_moments: bool = False
-    """Keep the moments in CPU memory, and copy them to the GPU and back in every optimizer step; no
-    effect without a GPU. See `train.offload` to keep the weights there as well."""
+    """Keep the moments in CPU memory and copy them to the GPU and back in every optimizer step; no
+    effect without a GPU. See `train.offload` to offload the weights as well."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
@@ -155,7 +155,7 @@ class OptimConfig:
         self.check_moments("optim.betas", self.betas)
 
     def check_moments(self, key: str, betas: Sequence[float]) -> None:
-        """Raise `ConfigError` if moments of this precision cannot decay at these rates."""
+        """Raise `ConfigError` if moments in this precision cannot decay at these rates."""
         if self.moments == "bfloat16" and betas[1] > _LARGEST_BETA:
             raise ConfigError(
                 f"{key}={betas}: the second must be at most {_LARGEST_BETA} with "
@@ -171,66 +171,65 @@ class TrainConfig:
     steps: Annotated[int, Ge(0), Le(1_000_000_000)] = 40
     """Training steps; each collects episodes, updates the model and publishes its weights once."""
     mode: Literal["sync", "async"] = "sync"
-    """`async` collects episodes while it trains: running episodes continue with new weights as soon
+    """`async` collects episodes while training: running episodes continue with new weights as soon
     as they arrive, and every token records the version that sampled it. A resumed run is then no
     longer identical bit for bit."""
     lag: PositiveInt = 1
-    """In mode `async`: by how many updates the weights may lag when the episodes of a step start;
-    `algorithm.max_staleness` drops older tokens, `algorithm.importance_correction` reweights
+    """In mode `async`, the number of updates by which the weights may lag when a step's episodes
+    start; `algorithm.max_staleness` drops older tokens, `algorithm.importance_correction` reweights
     them."""
     ranks: ProcessCount | Literal["auto"] = "auto"
-    """Learner processes, under FSDP2; on GPUs, each has one. `auto`: as many as the GPUs suffice
-    for, and one without GPUs."""
+    """Learner processes, under FSDP2, with one GPU each. `auto`: as many as fit on the GPUs, or one
+    without GPUs."""
     sequence_parallel: ProcessCount = 1
-    """Ranks that share each row's tokens, for episodes too long for one GPU: each keeps its part of
-    the activations. Must divide `ranks` and the model's attention heads; `micro_batch_tokens` is
-    their total."""
+    """Ranks that share each row's tokens, for episodes too long for one GPU: each rank keeps its
+    part of the activations. Must divide `ranks` and the model's attention heads;
+    `micro_batch_tokens` is the total over these ranks."""
     tensor_parallel: ProcessCount = 1
     """Neighboring ranks that share the matrices of each decoder layer and work on the same rows,
-    for models whose layers are too large for one GPU; on GPUs, all of them on one node. Must divide
-    `ranks` and the model's attention heads, those of keys and values included."""
+    for models whose layers are too large for one GPU; on GPUs, they must be on the same node. Must
+    divide `ranks` and the model's attention heads, including key-value heads."""
     expert_parallel: ProcessCount = 1
-    """Neighboring ranks that share the experts of a mixture-of-experts model: each has some of
-    them, and tokens travel to those that they are routed to. A multiple of `tensor_parallel`; must
-    divide `ranks`, within a replica, and the model's experts."""
+    """Neighboring ranks that share the experts of a mixture-of-experts model: each rank has some
+    experts, and tokens travel to the ranks of their experts. A multiple of `tensor_parallel`; must
+    divide the ranks of a replica and the model's experts."""
     replicas: ProcessCount = 1
-    """Copies of the weights, each sharded over neighboring ranks (HSDP). With one per node, only
-    summed gradients travel between nodes. Must divide `ranks`."""
+    """Copies of the weights, each sharded over neighboring ranks (HSDP). With one copy per node,
+    only summed gradients travel between nodes. Must divide `ranks`."""
     micro_batch_tokens: TokenCount = 16384
-    """Maximum tokens of one forward pass, including padding."""
+    """Maximum tokens per forward pass, including padding."""
     share_prefixes: bool = True
-    """Compute prefixes shared by several samples once if that is cheaper; the result is exact."""
+    """Compute prefixes shared by several samples only once if that is cheaper; exact."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass instead of keeping them."""
     activation_offload: bool = False
     """Keep the layers' inputs, from which `gradient_checkpointing` recomputes, in CPU memory until
     the backward pass; no effect without a GPU."""
     master_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of trained weights and their gradients; requires `model.dtype=bfloat16` if it is
-    `bfloat16`. The optimizer then keeps the low 16 bits of each weight separately, so that
-    updates are as exact as with `float32`, and gradients take half the memory. Frozen weights
-    are kept in `model.dtype`. See `optim.moments` for the optimizer's moments."""
+    """Precision of trained weights and their gradients. `bfloat16` requires `model.dtype=bfloat16`;
+    the optimizer then keeps the low 16 bits of each weight separately, so updates are as exact as
+    with `float32`, and gradients take half the memory. Frozen weights are kept in `model.dtype`.
+    See `optim.moments` for the optimizer's moments."""
     offload: bool = False
     """Keep weights and optimizer state in CPU memory and copy them to the GPU when used: slower,
-    but a larger model fits."""
+    but larger models fit."""
     compile: bool = False
     """Compile the decoder's layers (`torch.compile`), once for all layers and row lengths, which
-    takes minutes at the first passes of a job. Needs a C++ compiler on the CPU, and a C compiler
-    with a GPU; not with `sequence_parallel`, `tensor_parallel`, `expert_parallel` or
-    `model.lora.base=nf4`."""
+    takes minutes in a job's first passes. Needs a C++ compiler on the CPU or a C compiler on a GPU;
+    not with `sequence_parallel`, `tensor_parallel`, `expert_parallel` or `model.lora.base=nf4`."""
     compare_engine: bool = True
     """Compare the engine's log-probabilities with the learner's in every step (`mismatch_*`), on up
-    to 32 samples; costs one more forward pass over them."""
+    to 32 samples; costs an additional forward pass over these samples."""
     check_weights: bool = True
     """Publish weights with a checksum that engines verify, so that no engine plays with wrong
-    weights. It is computed on the CPU, to which GPU weights are copied."""
+    weights. The checksum is computed on the CPU, to which GPU weights are copied."""
     weight_transfer: str = "auto"
-    """How new weights reach the engines: as a `file` in shared memory; by vLLM's own weight
-    transfer, in chunks through `shared` memory, by CUDA `ipc` on a GPU that both share, or by
-    `nccl` between GPUs; or by your own transport as `module:Class` or `path/file.py:Class`. `auto`
-    takes a transport between GPUs if the engine has one that suits them, else `file`."""
+    """How new weights reach the engines: as a `file` in shared memory; through vLLM's own weight
+    transfer, in chunks via `shared` memory, via CUDA `ipc` on a shared GPU, or via `nccl` between
+    GPUs; or through your own transport as `module:Class` or `path/file.py:Class`. `auto` uses a
+    transport between GPUs if the engine has a suitable one, else `file`."""
     deadline_s: Seconds = 1800.0
-    """Seconds for one call to the learner, such as an update."""
+    """Deadline in seconds of a call to the learner, such as an update."""
 
     def validate(self) -> None:
         """Raise `ConfigError` at the first invalid value."""
@@ -265,12 +264,12 @@ class TrainConfig:
 
     @property
     def ranks_multiple(self) -> int:
-        """Required divisor of the number of ranks."""
+        """Number that must divide the number of ranks."""
         shared = max(self.sequence_parallel, self.tensor_parallel, self.expert_parallel)
         return shared * self.replicas
 
     def check_ranks(self, ranks: int) -> None:
-        """Raise `ConfigError` if this number of ranks cannot be divided as configured."""
+        """Raise `ConfigError` if this number of ranks cannot be split as configured."""
         for key, count, what in (
             ("sequence_parallel", self.sequence_parallel, "share each row"),
             ("tensor_parallel", self.tensor_parallel, "share each layer"),

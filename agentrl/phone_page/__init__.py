@@ -1,8 +1,8 @@
-"""Shows our apps in the browser of real phones, so that nothing has to be installed on them.
+"""Shows our apps in real phones' browsers, so that nothing has to be installed on the phones.
 
 An app runs in this process (`PagedApp`), `PageServer` serves its page, the phone reaches it through
 `adb reverse`, and `PagedDevice` is that phone as a `Device`. `PageAssigner` decides which phones
-need a page, and starts the web server with the first of them.
+need a page, and starts the web server for the first of them.
 """
 
 import threading
@@ -47,9 +47,9 @@ class PageAssigner:
         """Choose apps; nothing is served yet.
 
         Args:
-            apps: each phone gets its own instances.
+            apps: apps to show; each phone gets its own instances.
             delivery: `installed` assumes that phones have the apps, `page` always shows them as
-                pages, and `auto` does so if one of them is not installed.
+                pages, and `auto` shows them as pages on phones that lack any of them.
         """
         self._apps = tuple(apps)
         self._delivery = delivery
@@ -57,12 +57,12 @@ class PageAssigner:
         self._lock = threading.Lock()
 
     def wrap(self, device: LeasableDevice) -> LeasableDevice:
-        """The phone itself if it has the apps, else the phone with their pages."""
+        """Return the phone itself if it has the apps, else the phone with their pages."""
         if self._delivery == "installed":
             return device
         with phone_errors():
             apps = make_apps(self._apps, user_code.load)
-        # Asked of each phone: a virtual one has them, and an owner may have installed them.
+        # Ask each phone: virtual phones have the apps, and an owner may have installed them.
         if self._delivery == "auto" and all(has_package(device, app.package) for app in apps):
             return device
         paged_device: type[PagedDevice] = _load("PagedDevice")
@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _load(name: str) -> Any:
-    """A public class whose module needs a web server."""
+    """Import a public class whose module needs a web server."""
     try:
         return getattr(import_module(_PUBLIC[name]), name)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Locates a page on a phone's screen by a pattern that it shows."""
+"""Locates a page on a phone's screen by the pattern that the page shows."""
 
 from dataclasses import dataclass, field
 
@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 from agentrl.types import Image
 
 _FRAME = (230, 0, 130)
-"""Color of the pattern's edge; nothing of this size has it by chance."""
+"""Color of the pattern's edge; nothing this large has the color by chance."""
 _CORNERS = ((0, 160, 0), (0, 90, 230), (250, 200, 0), (0, 200, 220))
 _CELLS = 4
-"""Cells of the center in each direction: eight bits of the number, and the same eight inverted."""
+"""Cells of the center per direction: eight bits of the number, and the same bits inverted."""
 _CLOSE = 48
-"""Largest difference of a channel for a color to count as equal on another screen."""
+"""Largest channel difference for a color to count as equal on another screen."""
 _COVERED = 0.025
-"""Fraction of the pattern that may differ: a cutout or a round corner, but less than one bit."""
+"""Fraction of the pattern that may be covered, by a cutout or round corner: less than one bit."""
 _NOISE = 8
-"""Invisible difference of a channel, on top of the phone's own color deviation."""
+"""Tolerated channel difference, in addition to the phone's own color deviation."""
 _SLACK = 2
 """Tolerance of the aspect ratio of a scaled page, in pixels."""
 
@@ -35,11 +35,11 @@ class PagePosition:
     """Color deviation of captures, per channel."""
 
     def crop(self, capture: Image) -> Image:
-        """The part of a capture that shows the page."""
+        """Return the part of a capture that shows the page."""
         return capture[self.top : self.top + self.height, self.left : self.left + self.width]
 
     def shows(self, capture: Image, page: Image) -> bool:
-        """Whether a capture shows exactly this page; True for a scaled page, which is unknown."""
+        """Whether a capture shows exactly this page; True for scaled pages, which go unchecked."""
         part = self.crop(capture)
         if page.shape[:2] != (self.height, self.width):
             return True
@@ -49,7 +49,7 @@ class PagePosition:
 
 
 def pattern(width: int, height: int, number: int) -> Image:
-    """The calibration pattern, uint8[height, width, 3]; it encodes a number."""
+    """Draw the calibration pattern, uint8[height, width, 3], which encodes a number."""
     picture = np.full((height, width, 3), _FRAME, np.uint8)
     far_x, far_y = width - width // 4, height - height // 4
     for corner, color in enumerate(_CORNERS):
@@ -65,7 +65,7 @@ def pattern(width: int, height: int, number: int) -> Image:
 
 def find_pattern(capture: Image, expected: Image) -> PagePosition | None:
     """Locate a pattern in a capture, at any scale; None if it is not there, or not yet."""
-    # The edge is the largest connected area of its color, at whatever scale the page is shown.
+    # At any scale of the page, the edge is the largest connected area of its color.
     low, high = (tuple(c + d for c in _FRAME) for d in (-_CLOSE, _CLOSE))
     edge = cv2.inRange(capture, low, high)
     count, labels, found, _ = cv2.connectedComponentsWithStats(edge, connectivity=8)
@@ -81,24 +81,24 @@ def find_pattern(capture: Image, expected: Image) -> PagePosition | None:
     difference = cv2.absdiff(part, scaled.astype(np.uint8, copy=False)).max(axis=2)
     if np.count_nonzero(difference > _CLOSE) > _COVERED * difference.size:
         return None
-    # What a round corner covers is no deviation of the phone's colors.
+    # Ignore the covered part, such as a round corner: it is not a color deviation of the phone.
     deviation = float(np.percentile(difference, 100 * (1 - _COVERED)))
     return PagePosition(left=left, top=top, width=width, height=height, deviation=deviation)
 
 
 def _extent(counts: NDArray[np.intp]) -> tuple[int, int]:
-    """Start and length of a side, from the rows or columns mostly filled with the edge color.
+    """Find a side's start and length from the rows or columns mostly filled by the edge color.
 
-    Adjacent content that happens to have that color fills less of a row or column.
+    Adjacent content that happens to have the same color fills less of a row or column.
     """
     filled = np.flatnonzero(counts >= counts.max() / 2)
     return int(filled[0]), int(filled[-1] - filled[0]) + 1
 
 
 def find_moved_page(capture: Image, page: Image, deviation: float) -> PagePosition | None:
-    """Locate a page that has moved by its content; None if it is not there.
+    """Locate a moved page by its content; None if it is not there.
 
-    This only works for an unscaled page.
+    Works only for an unscaled page.
     """
     height, width = page.shape[:2]
     if height > capture.shape[0] or width > capture.shape[1]:

@@ -24,7 +24,7 @@ from virtual_phone.apps.installed_app import InstalledApp
 log = logging.getLogger(__name__)
 
 _NO_CLOCK_S = 0.05
-"""Interval of checking whether an app without a clock has one now."""
+"""Interval between checks whether an app without a clock now has one."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -32,17 +32,17 @@ class PageStatus:
     """State of a page at one moment."""
 
     running: bool
-    """Whether the app was launched, and has neither stopped nor crashed since."""
+    """Whether the app was launched and has neither stopped nor crashed since."""
     visibility: PageVisibility
     connected: bool
     size: tuple[int, int] | None
-    """Width and height in its screen's pixels; None before its first connection."""
+    """Width and height in pixels of the phone's screen; None before the first connection."""
     number: int
     """Number of the newest frame."""
     shown: PageFrame | None
-    """The frame that the page painted last."""
+    """The last frame painted by the page."""
     probes: tuple[Gesture, ...]
-    """Touches of the pattern since calibration began."""
+    """Touches on the pattern since calibration began."""
 
     @property
     def settled(self) -> bool:
@@ -54,17 +54,17 @@ class PageStatus:
 class PagedApp:
     """One app and the page that shows it; thread-safe.
 
-    It publishes like a virtual phone: a state is published once its picture is on the screen,
-    which is when the page reports that it has painted it. Every call raises DeviceTimeout while
-    the app hangs.
+    State is published as on a virtual phone: once its picture is on the screen, which is when the
+    page reports that it has painted the picture. Every call raises DeviceTimeout while the app
+    hangs.
     """
 
     def __init__(self, app: App, *, deadline_s: float = 5.0) -> None:
-        """Take over an app that is not launched, and whose page is not open.
+        """Take over an app that is not launched and whose page is not open.
 
         Args:
             app: the app; nothing else may call it.
-            deadline_s: how long a call waits for another call into the app to return.
+            deadline_s: seconds a call waits for another call into the app to return.
         """
         self.package = app.package
         self.activities: tuple[str, ...] = (app.activity, *getattr(app, "activities", ()))
@@ -77,7 +77,7 @@ class PagedApp:
         self._is_running = False
         self._frames = PaintedFrames()
         self._live_from = 0
-        """The first frame whose touches are meant for the current run of the app."""
+        """First frame whose touches are meant for the current run of the app."""
         self._slot = PageSlot()
         self._drawn: PageFrame | None = None
         self._shown: PageFrame | None = None
@@ -86,41 +86,41 @@ class PagedApp:
         """Time up to which the app's clock was advanced; None while it is stopped."""
 
     def launch(self, extras: Mapping[str, str]) -> None:
-        """(Re)start the app; earlier touches that are still on their way are dropped."""
+        """(Re)start the app; drop earlier touches that are still on their way."""
         with self._locked():
             self._app.launch(extras, clock_s=0)
             self._is_running = True
-            # A touch belongs to the frame that the finger saw: earlier ones mean the last run.
+            # A touch belongs to the frame under the finger; earlier frames are of the last run.
             self._live_from = self._frames.number + 1
             self._show(redraw=True)
 
     def stop(self) -> None:
-        """Stop the app; it no longer publishes a state."""
+        """Stop the app, which then publishes no state."""
         with self._locked():
             self._is_running = False
             self._show(redraw=True)
 
     def touch(self, x: float, y: float) -> bool:
-        """A tap at (x, y), in [0, 1] of the app's area; True if it had an effect."""
+        """Tap at (x, y), in [0, 1] of the app's area; return True if it had an effect."""
         return self._feed("touch", x, y) if _is_inside(x, y) else self.miss()
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float, duration_ms: int) -> bool:
-        """A swipe, in [0, 1] of the app's area; True if it had an effect."""
-        # It ends at the area's edge at the latest: beyond it is not the app's.
+        """Swipe, in [0, 1] of the app's area; return True if it had an effect."""
+        # End the swipe at the edge of the app's area.
         end = min(max(x2, 0.0), 1.0), min(max(y2, 0.0), 1.0)
         is_inside = _is_inside(x1, y1)
         return self._feed("swipe", x1, y1, *end, duration_ms) if is_inside else self.miss()
 
     def key(self, code: str) -> bool:
-        """A key such as `KEYCODE_BACK`; True if the app used it."""
+        """Press a key such as `KEYCODE_BACK`; return True if the app used it."""
         return self._feed("key", code) if code != "KEYCODE_HOME" else self.miss()
 
     def text(self, text: str) -> bool:
-        """Typed text; True if the app used it."""
+        """Type text; return True if the app used it."""
         return self._feed("text", text)
 
     def miss(self) -> bool:
-        """Count a touch outside the app, or HOME, which have no effect."""
+        """Count a touch outside the app or a HOME key, which have no effect."""
         return self._feed("")
 
     def state(self) -> Mapping[str, Any] | None:
@@ -130,14 +130,14 @@ class PagedApp:
         return None if state is None else dict(json.loads(state))
 
     def status(self) -> PageStatus:
-        """Return the page's present state."""
+        """Return the page's current state."""
         with self._locked():
             return self._status()
 
     def wait(
         self, enough: Callable[[PageStatus], bool], seconds: float, failure: str
     ) -> PageStatus:
-        """Wait for a status that is `enough`; after `seconds`, DeviceTimeout says the `failure`."""
+        """Wait for a status that is `enough`; after `seconds`, raise DeviceTimeout(`failure`)."""
         end = time.monotonic() + seconds
         with self._locked():
             while not enough(status := self._status()):
@@ -150,7 +150,7 @@ class PagedApp:
     def calibrate(self, on: bool) -> None:
         """Show the calibration pattern instead of the app, or the app again."""
         with self._locked():
-            # Touches of the pattern are kept apart: they are not the game's.
+            # Keep touches on the pattern separate: they are not meant for the game.
             self._probes = [] if on else None
             self._live_from = self._frames.number + 1
             self._show(redraw=True)
@@ -162,7 +162,7 @@ class PagedApp:
                 self._slot.link.end(CloseReason.DROPPED)
 
     def connect(self, link: PageLink, hello: PageHello) -> tuple[int, bool]:
-        """Register a page; returns its last handled gesture, and whether it replaced a page."""
+        """Register a page; return its last handled gesture and whether it replaced a page."""
         with self._locked():
             replaced = self._slot.connect(link, hello)
             self._show(redraw=True)
@@ -170,7 +170,7 @@ class PagedApp:
 
     def disconnect(self, link: PageLink) -> None:
         """Unregister a connection."""
-        # Without a deadline: a hung app must not keep its page.
+        # No deadline: a hung app must not keep its page.
         with self._changed:
             self._slot.disconnect(link)
             self._changed.notify_all()
@@ -190,9 +190,9 @@ class PagedApp:
                 self._changed.notify_all()
 
     def gesture(self, link: PageLink, gesture: Gesture) -> int:
-        """Handle a gesture once, however often it is sent; returns the last one's number."""
+        """Handle a gesture once, however often it is sent; return the last handled number."""
         with self._locked():
-            # A replaced page may still have something on its way.
+            # A replaced page may still have gestures on their way.
             if link is not self._slot.link or not self._slot.is_new(gesture):
                 return self._slot.handled
             if self._probes is not None:
@@ -209,7 +209,7 @@ class PagedApp:
             return self._slot.handled
 
     def pass_time(self, now_s: float) -> float:
-        """Advance the clock of an app in view; returns seconds until the next call."""
+        """Advance the clock of a visible app; return the seconds until the next call."""
         with self._locked():
             visible = self._probes is None and self._slot.visibility is PageVisibility.VISIBLE
             ticks_now = visible and self._is_running
@@ -218,7 +218,7 @@ class PagedApp:
                 self._passed_s = None
                 return _NO_CLOCK_S
             passed_s = now_s if self._passed_s is None else self._passed_s
-            # Whole ticks only; what is left counts for the next call, so that no time is lost.
+            # Whole ticks only; the remainder carries over to the next call, so no time is lost.
             ticks = int((now_s - passed_s) * 1000 / tick_ms)
             self._passed_s = passed_s + ticks * tick_ms / 1000
             used = True  # a crash changes the screen as well
@@ -245,27 +245,27 @@ class PagedApp:
             return self._drawn
 
     def paint(self, link: PageLink, number: int) -> None:
-        """Record that the page painted the frame drawn last."""
+        """Record that the page painted the last drawn frame."""
         with self._locked():
             if link is self._slot.link and self._frames.paint(number):
                 self._shown, self._slot.painted = self._drawn, True
                 self._changed.notify_all()
 
     def _feed(self, *event: Any) -> bool:
-        """Pass an input to the app if it runs; whether it had an effect, as a crash has."""
+        """Pass an input to a running app; return whether it had an effect, such as a crash."""
         with self._locked():
             ran = used = self._is_running
             if ran:
                 with self._ending_on_crash():
                     used = self._app.feed(event)
-                if not self._is_running:  # it has received the touch that crashed it
+                if not self._is_running:  # the app did receive the touch that crashed it
                     self._app.touches += 1
             self._show(redraw=used)
             return used
 
     @contextmanager
     def _ending_on_crash(self) -> Iterator[None]:
-        """Stop an app that raises: as on a phone, it is gone and everything else goes on."""
+        """Stop an app that raises: as on a phone, only the app is gone."""
         try:
             yield
         except Exception:
@@ -296,7 +296,7 @@ class PagedApp:
                 if picture.shape != (area.height, area.width, 3) or picture.dtype != np.uint8:
                     raise ValueError(f"render returned {picture.dtype}{list(picture.shape)}")
                 return page_frames.compose(picture, area, width, height)
-        self._frames.forget()  # it may just have crashed
+        self._frames.forget()  # the app may just have crashed
         return np.zeros((height, width, 3), np.uint8)
 
     def _status(self) -> PageStatus:

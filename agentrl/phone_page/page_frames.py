@@ -1,4 +1,4 @@
-"""The frames of a page: layout, encoding, and when their states are published."""
+"""Frames of a page: layout, encoding, and publication of their states."""
 
 import struct
 from dataclasses import dataclass
@@ -34,14 +34,14 @@ class PageFrame:
     """uint8[H, W, 3], of the page's size."""
     area: AppArea
     calibrating: bool = False
-    """Whether it is the calibration pattern, whose touches are not the game's."""
+    """Whether this is the calibration pattern, whose touches are not meant for the game."""
 
 
 class PaintedFrames:
     """Numbers the pictures of one page; a state is published once its picture is painted.
 
-    Picture and state thereby change together, as on a virtual phone: after reading a state, the
-    screen shows the picture of that state or of a later one.
+    Picture and state thus change together, as on a virtual phone: after a state is read, the screen
+    shows the picture of that state or of a later state.
     """
 
     def __init__(self) -> None:
@@ -52,20 +52,20 @@ class PaintedFrames:
 
     @property
     def state(self) -> str | None:
-        """The published state: that of the picture which the page shows."""
+        """The published state, which belongs to the picture shown by the page."""
         return self._states[self._painted]
 
     def change(self, state: str | None, *, redraw: bool) -> None:
         """Record a new state of the app.
 
         Args:
-            state: as published; None if no app is shown.
-            redraw: whether the picture changes too. If not, and the picture is painted already,
-                the state is published at once.
+            state: state to publish; None if no app is shown.
+            redraw: whether the picture changes too. If not, and the picture is already painted,
+                the state is published immediately.
         """
         if redraw:
             self.number += 1
-            # Pictures that were never drawn will never be painted.
+            # Pictures that are never drawn are never painted.
             kept = (self._painted, self._drawn)
             self._states = {n: s for n, s in self._states.items() if n in kept}
         self._states[self.number] = state
@@ -75,12 +75,12 @@ class PaintedFrames:
         self._states = dict.fromkeys(self._states)
 
     def draw(self) -> int:
-        """Record that the newest picture is drawn and on its way to the page; its number."""
+        """Record that the newest picture is on its way to the page, and return its number."""
         self._drawn = self.number
         return self._drawn
 
     def paint(self, number: int) -> bool:
-        """Record that the page painted a picture; False if it is not the one on its way."""
+        """Record that the page painted a picture; return False if it is not the awaited one."""
         if number != self._drawn or number < self._painted:
             return False
         self._painted = number
@@ -88,7 +88,7 @@ class PaintedFrames:
 
 
 def fit(width: int, height: int) -> AppArea:
-    """The largest centered area of a page with an aspect ratio that games support."""
+    """Return the largest centered area of a page with an aspect ratio that games support."""
     wide = min(width, round(height * WIDEST))
     tall = min(height, round(width / NARROWEST))
     return AppArea(left=(width - wide) // 2, top=(height - tall) // 2, width=wide, height=tall)
@@ -112,7 +112,7 @@ def encode_frame(drawn: PageFrame) -> bytes:
     flags = _CALIBRATING if drawn.calibrating else 0
     words = (drawn.number, area.left, area.top, area.width, area.height, flags)
     bgr = cv2.cvtColor(drawn.picture, cv2.COLOR_RGB2BGR)
-    # With flat colors, a higher level is hardly smaller, and the phone waits for it.
+    # With flat colors, a higher level saves hardly any bytes, and the phone has to wait for it.
     done, png = cv2.imencode(".png", bgr, [cv2.IMWRITE_PNG_COMPRESSION, 1])
     assert done, "OpenCV encodes every uint8 picture"
     return _HEADER.pack(*words) + png.tobytes()

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 LONGEST = 2048
-"""Longest message in characters; a normal one has about 200."""
+"""Longest allowed message in characters; normal messages have about 200."""
 SIDES = (64, 4096)
 """Smallest and largest side of a page, in pixels."""
 _SLOP = 12.0
-"""CSS pixels that a finger may move during a tap: Android's 8 and some tolerance."""
+"""CSS pixels that a finger may move during a tap: Android's 8 plus some tolerance."""
 _LONG_PRESS_MS = 800
-"""Android's threshold is 500; a higher one keeps a slow phone's tap a tap."""
+"""Duration from which a touch is a long press. Android uses 500; slow phones need more for taps."""
 _LONGEST_GESTURE_MS = 3_600_000
 _PAGE = re.compile(r"[0-9a-f]{32}")
 
 
 class BadMessage(ValueError):
-    """A message that a page of ours never sends."""
+    """A message that our pages never send."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -62,23 +62,23 @@ class Gesture:
     """One finger, from touching the screen to leaving it."""
 
     number: int
-    """Counts from 1 on each page; sent again until it is confirmed."""
+    """Gesture number, counted from 1 on each page; resent until confirmed."""
     frame: int
     """Number of the frame shown when the finger touched the screen."""
     x1: float
-    """Start and end in [0, 1] of the app's area; outside [0, 1] they are beside it."""
+    """Start and end in [0, 1] of the app's area; values beyond that are outside the area."""
     y1: float
     x2: float
     y2: float
     ms: int
     moved: float
-    """Largest distance from its start, in CSS pixels."""
+    """Largest distance from the start, in CSS pixels."""
     cancelled: bool
-    """Whether the phone used it for a gesture of its own."""
+    """Whether the phone used the touch for a system gesture."""
 
     @property
     def is_tap(self) -> bool:
-        """Whether it is short and does not move; anything else, a long press too, is a swipe."""
+        """Whether the touch is short and does not move; others, even long presses, are swipes."""
         return self.moved <= _SLOP and self.ms < _LONG_PRESS_MS
 
 
@@ -86,7 +86,7 @@ PageMessage = PageHello | PageResized | VisibilityChanged | FramePainted | Gestu
 
 
 def parse_message(text: str) -> PageMessage:
-    """Parse one message; BadMessage if no page of ours would send it."""
+    """Parse one message; raise BadMessage if our pages would not send it."""
     if len(text) > LONGEST:
         raise BadMessage(f"{len(text)} characters; at most {LONGEST} are allowed")
     try:
@@ -97,7 +97,7 @@ def parse_message(text: str) -> PageMessage:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise BadMessage("unknown type")
     make, checks = _KINDS[kind]
-    # More fields than ours would be another page's.
+    # Our pages send exactly these fields.
     if fields.keys() != checks.keys():
         raise BadMessage(f"{kind} must have exactly the fields {', '.join(checks)}")
     message: PageMessage = make(**{name: check(fields[name]) for name, check in checks.items()})

@@ -1,8 +1,8 @@
-"""Serves pages to phones: only on loopback, with a secret token each, and for no other origin.
+"""Serves pages to phones: only on loopback, each with a secret token, and for no other origin.
 
-It runs in a thread of the rollout process, not in a separate process: the apps are there, so the
-state of the game is read without another hop, and the server ends with that process, however it
-ends. A page costs about its drawing, and OpenCV and zlib release the GIL.
+The server runs in a thread of the rollout process: the apps are there, so the game's state is read
+without another hop, and the server ends with the process, however it ends. A page costs little
+more than drawing it, and OpenCV and zlib release the GIL.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ _LOOPBACK = "127.0.0.1"
 _START_S = 10.0
 _STOP_S = 5.0
 _PING_S = 5.0
-"""Interval of WebSocket pings, which the browser answers by itself."""
+"""Interval between WebSocket pings, which the browser answers by itself."""
 _PONG_S = 10.0
 _HEADERS: Final = {
-    # The page contacts only this server, cannot be framed, and is not cached.
+    # The page may contact only this server, and must not be framed or cached.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -49,17 +49,17 @@ class PageServer:
     """
 
     def __init__(self, *, port: int = 0) -> None:
-        """Prepare a server that does not run yet.
+        """Prepare a server without starting it.
 
         Args:
-            port: to listen on; 0 takes a free one on the first start, and keeps it.
+            port: port to listen on; 0 picks a free port at the first start and keeps it.
         """
         self.port = port
         self._apps: dict[str, PagedApp] = {}
         self._running: _Running | None = None
 
     def start(self) -> None:
-        """Listen; DeviceError if the port is taken."""
+        """Start listening; raise DeviceError if the port is taken."""
         if self._running is None:
             listener = _listen(self.port)
             self.port = listener.getsockname()[1]
@@ -81,7 +81,7 @@ class PageServer:
         app.drop()
 
     def url(self, app: PagedApp) -> str:
-        """Address of the page, on this machine and at the phone's end of the tunnel."""
+        """Return the page's URL, the same on this machine and at the phone's end of the tunnel."""
         return f"http://localhost:{self.port}/{app.token}"
 
     def __enter__(self) -> "PageServer":
@@ -93,7 +93,7 @@ class PageServer:
 
 
 class _Running(uvicorn.Server):
-    """uvicorn in a thread; it is up once this is constructed."""
+    """A uvicorn server in a thread; it is up once this object is constructed."""
 
     def __init__(self, application: FastAPI, listener: socket.socket) -> None:
         super().__init__(
@@ -115,7 +115,7 @@ class _Running(uvicorn.Server):
             )
         )
         self._up = threading.Event()
-        # A daemon thread: a hung page does not keep this process alive.
+        # A daemon thread, so that a hung page does not keep this process alive.
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self.serve(sockets=[listener])),
             name="page server",
@@ -138,7 +138,7 @@ class _Running(uvicorn.Server):
 
 def _listen(port: int) -> socket.socket:
     listener = socket.socket()
-    # A server that is restarted takes its port again, on which old connections may linger.
+    # A restarted server reuses its port, on which old connections may linger.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((_LOOPBACK, port))
@@ -169,7 +169,7 @@ def _application(apps: dict[str, PagedApp]) -> FastAPI:
         app = apps.get(token)
         if app is None:
             _refuse(f"no page has the token {token[:40]!r}")
-        # Browsers name the origin of a WebSocket, which no same-origin policy protects.
+        # The same-origin policy does not cover WebSockets, but browsers send their origin.
         elif _is_own(socket.headers, needs_origin=True):
             await PageConnection(app, socket).serve()
             return
@@ -185,7 +185,7 @@ def _answer(headers: Mapping[str, str], body: bytes, media_type: str) -> Respons
 
 
 def _is_own(headers: Mapping[str, str], *, needs_origin: bool) -> bool:
-    """Whether a request comes from one of our pages; a phone names its own end of the tunnel."""
+    """Whether a request comes from our pages; phones send the host of their end of the tunnel."""
     why = foreign_request(headers, _LOOPBACK, needs_origin=needs_origin)
     if why is not None:
         _refuse(why)

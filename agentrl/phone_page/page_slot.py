@@ -1,4 +1,4 @@
-"""The connection state of one page: its link, handled gestures and visibility."""
+"""Connection state of one page: its link, handled gestures and visibility."""
 
 from enum import StrEnum
 from typing import Protocol
@@ -10,16 +10,16 @@ class CloseReason(StrEnum):
     """Why the server closes a page's connection."""
 
     REPLACED = "replaced"
-    """Another page has taken its place: it must not reconnect."""
+    """Another page has taken this page's place; the page must not reconnect."""
     DROPPED = "dropped"
-    """The server drops the connection; the page may reconnect, and does so by itself."""
+    """The server drops the connection; the page reconnects by itself."""
 
 
 class PageLink(Protocol):
-    """A page's connection; both calls return at once and are thread-safe."""
+    """A page's connection; both calls return immediately and are thread-safe."""
 
     def wake(self) -> None:
-        """Signal that there is something new to show."""
+        """Signal that there is a new frame to show."""
 
     def end(self, why: CloseReason) -> None:
         """Close the connection."""
@@ -36,16 +36,16 @@ class PageVisibility(StrEnum):
 
 
 class PageSlot:
-    """Tracks the one page that is connected at a time; a newer page replaces an older one."""
+    """Tracks the single connected page; a newer page replaces it."""
 
     def __init__(self) -> None:
         self.link: PageLink | None = None
         self.visible = True
-        """Visibility that the page reported last."""
+        """The page's last reported visibility."""
         self.painted = False
-        """Whether it has painted a frame since it connected; before that it shows other things."""
+        """Whether the page has painted a frame since it connected; until then it shows none."""
         self.size: tuple[int, int] | None = None
-        """Width and height of the page in its screen's pixels; None before the first."""
+        """Width and height of the page in its screen's pixels; None before the first page."""
         self.handled = 0
         """Number of the page's last handled gesture."""
         self._page = ""
@@ -62,12 +62,12 @@ class PageSlot:
         )
 
     def connect(self, link: PageLink, hello: PageHello) -> bool:
-        """Register a new or reconnected page; True if another page was replaced."""
+        """Register a new or reconnected page; return True if another page was replaced."""
         old, self.link = self.link, link
         is_new_page = hello.page != self._page
         if old is not None:
             old.end(CloseReason.REPLACED if is_new_page else CloseReason.DROPPED)
-        # The count belongs to the page: gestures are sent again after a reconnect.
+        # The count belongs to the page, which resends gestures after a reconnect.
         if is_new_page:
             self._page, self.handled = hello.page, 0
         self.size = (hello.width, hello.height)
@@ -75,12 +75,12 @@ class PageSlot:
         return is_new_page and old is not None
 
     def disconnect(self, link: PageLink) -> None:
-        """Unregister a connection; does nothing if it was already replaced."""
+        """Unregister a connection; does nothing if it has been replaced."""
         if link is self.link:
             self.link = None
 
     def is_new(self, gesture: Gesture) -> bool:
-        """Whether a gesture has not been handled yet; marks it as handled."""
+        """Mark a gesture as handled; return whether it was new."""
         if gesture.number <= self.handled:
             return False
         if gesture.number != self.handled + 1:

@@ -1,4 +1,4 @@
-"""The server side of one page's WebSocket: frames out, gestures in, each with a deadline."""
+"""Server side of one page's WebSocket: frames out, gestures in, each with a deadline."""
 
 import asyncio
 import contextlib
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 _HELLO_S = 10.0
 _CALL_S = 10.0
-"""Time that the app may take to process a touch or to draw itself, in seconds."""
+"""Seconds that the app may take to process a touch or to draw itself."""
 _SEND_S = 10.0
 _BEAT_S = 2.0
-"""Interval of heartbeats to the page; it reconnects after three missed ones."""
+"""Interval between heartbeats; the page reconnects after missing three."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -61,11 +61,11 @@ class PageConnection:
         self._idle.set()
         self._in_flight = 0
         self._ending: asyncio.Future[_Ending] = self._loop.create_future()
-        # A thread of its own: a slow app must not block the other pages.
+        # Each page has its own thread: a slow app must not block the other pages.
         self._worker = Worker(f"page of {app.package}")
 
     def wake(self) -> None:
-        """Signal that there is something new to show."""
+        """Signal that there is a new frame to show."""
         self._soon(self._changed.set)
 
     def end(self, why: CloseReason) -> None:
@@ -87,7 +87,7 @@ class PageConnection:
                 )
 
     async def _run(self) -> _Ending | None:
-        """Run all parts of the connection; returns how to close it, None if the page left."""
+        """Run all parts of the connection; return how to close it, or None if the page left."""
         try:
             await self._welcome()
             return await self._until_first_ends(
@@ -103,7 +103,7 @@ class PageConnection:
             return _Ending(4500, "no answer in time")
 
     async def _until_first_ends(self, *parts: Coroutine[Any, Any, T]) -> T:
-        """The result of the first part to end; the others are canceled."""
+        """Return the result of the first part to end, canceling the others."""
         tasks = [self._loop.create_task(part) for part in parts]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -111,7 +111,7 @@ class PageConnection:
         finally:
             for task in tasks:
                 task.cancel()
-            # Their errors are those of a connection that ends anyway.
+            # Ignore their errors: the connection is ending anyway.
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _welcome(self) -> None:
@@ -141,11 +141,11 @@ class PageConnection:
                 raise BadMessage("hello may only be sent once")
 
     async def _write(self) -> _Ending | None:
-        """One frame at a time, always the newest: a slow page skips frames but never lags."""
+        """Send one frame at a time, always the newest: a slow page skips frames but never lags."""
         while True:
             await self._changed.wait()
             await self._idle.wait()
-            # Before it is drawn, so that a change during that is drawn next.
+            # Clear before drawing, so that a change while drawing triggers the next frame.
             self._changed.clear()
             drawn = await self._call(self._app.draw)
             frame = await self._call(page_frames.encode_frame, drawn)
@@ -170,7 +170,7 @@ class PageConnection:
         event = await self._socket.receive()
         if event["type"] == "websocket.disconnect":
             code = event.get("code")
-            # The server itself has closed it, by `ws_max_size`.
+            # The server itself closed the connection because of `ws_max_size`.
             if code == 1009:
                 log.warning("%s: page refused: message too long", self._app.package)
             raise WebSocketDisconnect(code or 1005)

@@ -29,23 +29,23 @@ from virtual_phone.apps.app import App
 
 _PAUSE_S = 0.02
 _ON_SCREEN_S = 0.3
-"""How long a painted frame may take to reach the screen and a capture of it."""
+"""Seconds that a painted frame may take to reach the screen and its captures."""
 _NO_TAP_S = 1.0
-"""The page never takes a touch this long for a tap (`agentrl.phone_page.page_messages`)."""
+"""The page never mistakes a touch this long for a tap (`agentrl.phone_page.page_messages`)."""
 _LEAVE_KEYS = ("KEYCODE_BACK", "KEYCODE_HOME")
 
 
 class PagedDevice(ForwardingDevice):
     """Wraps another device; implements `agentrl.devices.device.Device`.
 
-    Captures and touches are the phone's own: captures show its screen, and taps go through its
-    input. The apps run here, and their state is read here.
+    Captures show the real phone's screen, and taps go through its input. The apps run here, and
+    their state is read here.
     """
 
     _device: LeasableDevice
 
     def __init__(self, device: LeasableDevice, server: PageServer, apps: Sequence[App]) -> None:
-        """Serve apps, instances for this phone alone; the browser is opened at the first launch."""
+        """Serve app instances made for this phone; the browser is opened at the first launch."""
         super().__init__(device)
         self._server = server
         self._browser = PhoneBrowser(device, server)
@@ -56,8 +56,8 @@ class PagedDevice(ForwardingDevice):
     def screenshot(self) -> Image:
         """Capture the screen, including everything that the page has painted.
 
-        A painted frame takes a moment to reach the screen: a capture that does not show it yet is
-        repeated for up to that long. After that, something else may cover the page.
+        A painted frame takes a moment to reach the screen, so a capture that does not show it yet
+        is retried for that long. After that, something else may cover the page.
         """
         end = time.monotonic() + _ON_SCREEN_S
         app = self._browser.app
@@ -70,15 +70,15 @@ class PagedDevice(ForwardingDevice):
                 return capture
 
     def screenshot_and_front(self) -> tuple[Image, str | None]:
-        """Capture the screen; the package is None, as what is in front depends on the page."""
+        """Capture the screen; the package is None because the front app depends on the page."""
         return self.screenshot(), None
 
     def perform(self, action: Action, duration_s: float | None = None) -> None:
         """Perform an action; the app in front gets keys and text first.
 
-        A touch that begins outside a page in front counts for its app, without effect, and is not
-        sent: the browser's own bars lead out of the game and into the owner's settings. BACK is
-        never sent to the browser, which would navigate; an unused BACK or HOME leaves the app.
+        If a touch begins outside the page in front, it is counted for the app but not sent: the
+        browser's own bars lead out of the game and into the owner's settings. BACK is never sent
+        to the browser, which would navigate; an unused BACK or HOME leaves the app.
         """
         if isinstance(action, Key | Type) and (app := self._in_front()) is not None:
             if isinstance(action, Type):
@@ -87,7 +87,7 @@ class PagedDevice(ForwardingDevice):
                 self._device.perform(Key("HOME"))
             return
         if isinstance(action, PointTouch | PathTouch):
-            # What counts is where a touch begins: from there on the page receives it.
+            # Only the start of a touch matters: the page that receives it gets the whole touch.
             page = self._browser.page_region()
             is_beside = page is not None and not page.contains(*action.points[0])
             if is_beside and (app := self._in_front()) is not None:
@@ -110,7 +110,7 @@ class PagedDevice(ForwardingDevice):
             app.launch(extras)
         except ValueError as error:
             raise DeviceError(f"{self.serial}: {package} refuses its extras: {error}") from error
-        # A page that is in front already shows the app again by itself.
+        # A page already in front shows the app again by itself.
         if self._in_front() is not app:
             self._browser.open(app, end)
         self._wait_until_seen(app, end)
@@ -123,15 +123,15 @@ class PagedDevice(ForwardingDevice):
             self._device.stop(package)
 
     def focus(self) -> str | None:
-        """The package in front; None also if the browser is, but its page is disconnected."""
+        """Return the package in front; None also if the browser's page is disconnected."""
         return self._browser.front()
 
     def window(self) -> Window:
-        """The window that receives touches; for the browser, the app that its page shows."""
+        """Return the window that receives touches; for the browser, the app shown by its page."""
         return self._browser.window()
 
     def app_state(self, package: str) -> Mapping[str, Any]:
-        """The state that an app publishes."""
+        """Return the state that an app publishes."""
         if package not in self._apps:
             return self._device.app_state(package)
         state = self._apps[package].state()
@@ -140,13 +140,13 @@ class PagedDevice(ForwardingDevice):
         return state
 
     def look(self, package: str) -> Look:
-        """The state that an app publishes, and the package in front."""
+        """Return the state that an app publishes, and the package in front."""
         return Look(state=self._published(package), front=self.focus())
 
     def send_action(
         self, action: Action, package: str, only_in: Collection[str] | None = None
     ) -> tuple[Look, Look]:
-        """Perform an action; returns the state before it, and a look right after it."""
+        """Perform an action; return the state before and a look right after it."""
         if only_in is not None and not is_allowed(front := self.focus(), only_in):
             raise AppNotInFront(f"{self.serial}: {front or 'nothing'} is in front")
         before = Look(state=self._published(package))
@@ -154,10 +154,10 @@ class PagedDevice(ForwardingDevice):
         return before, self.look(package)
 
     def app_area(self) -> ScreenRegion:
-        """The part of the screen that shows the app launched last; it has no status bar."""
+        """Return the part of the screen that shows the last launched app, without status bar."""
         region = self._browser.app_region()
         if region is None and self._browser.app is not None:
-            self.screenshot()  # which finds a page that has moved
+            self.screenshot()  # capturing locates a page that has moved
             region = self._browser.app_region()
         if region is None:
             raise DeviceError(f"{self.serial}: its screen shows no page; launch the app")
@@ -172,7 +172,7 @@ class PagedDevice(ForwardingDevice):
         self._device.set_lease(token)
 
     def reconnect(self) -> None:
-        """Make the phone ready again, and reopen the tunnel; then `launch` the app again."""
+        """Make the phone ready again and reopen the tunnel; callers must `launch` the app again."""
         self._device.reconnect()
         if self._browser.app is not None:
             self._browser.open_tunnel()
@@ -181,7 +181,7 @@ class PagedDevice(ForwardingDevice):
         """Remove the pages and close the phone."""
         for app in self._apps.values():
             self._server.remove(app)
-        # A phone that is gone has no tunnel.
+        # The phone may be gone, and its tunnel with it.
         with contextlib.suppress(DeviceError):
             self._browser.close()
         self._device.close()
@@ -191,7 +191,7 @@ class PagedDevice(ForwardingDevice):
         return None if app is None else app.state()
 
     def _in_front(self) -> PagedApp | None:
-        """The app whose page is in front."""
+        """Return the app whose page is in front, if any."""
         app = self._browser.app
         return app if app is not None and self.focus() == app.package else None
 
@@ -216,11 +216,11 @@ class PagedDevice(ForwardingDevice):
 
 
 def _on_page(action: Touch, duration_s: float | None) -> tuple[Touch, float | None]:
-    """The touch that a page understands, and its duration."""
+    """Convert an action to a touch that a page understands, and its duration."""
     match action:
-        case LongPress(x, y):  # for the app, a swipe on the spot
+        case LongPress(x, y):  # the app sees a swipe in place
             held_s = action.duration_s if duration_s is None else duration_s
             return Swipe(x, y, x, y), max(held_s, _NO_TAP_S)
-        case Drag(x1, y1, x2, y2):  # a slow swipe: the phone itself has nothing to pick up there
+        case Drag(x1, y1, x2, y2):  # a slow swipe, because the phone itself sees nothing to pick up
             return Swipe(x1, y1, x2, y2), action.duration_s if duration_s is None else duration_s
     return action, duration_s

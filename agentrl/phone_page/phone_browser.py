@@ -13,18 +13,18 @@ from agentrl.phone_page.page_slot import PageVisibility
 from agentrl.types import Image
 
 _SAME_TAB = ("--es", "com.android.browser.application_id", "org.agentrl.page")
-"""Browsers reuse one tab per calling application, so tabs do not pile up on the phone."""
+"""Makes browsers reuse one tab per calling application, so tabs do not pile up on the phone."""
 _PAUSE_S = 0.02
 _LARGEST_ERROR = 0.02
 """Largest error of a touch's position, as a fraction of the app's area."""
 
 
 class PhoneBrowser:
-    """The browser of one phone, showing the page of one app."""
+    """One phone's browser, showing one app's page."""
 
     def __init__(self, device: Device, server: PageServer) -> None:
         self.app: PagedApp | None = None
-        """The app whose page was opened last."""
+        """The app whose page was last opened."""
         self._device = device
         self._server = server
         self._has_tunnel = False
@@ -42,7 +42,7 @@ class PhoneBrowser:
             self._start(app)
             self._find(app, end)
             self._touch(app, end)
-            # In full screen, bars slide away and the page grows.
+            # On entering full screen, bars slide away and the page grows.
             before = self._find(app, end)
             while (now := self._find(app, end)) != before:
                 if time.monotonic() >= end:
@@ -50,12 +50,12 @@ class PhoneBrowser:
                 before = now
         finally:
             app.calibrate(False)
-        # Any browser may have opened it; whichever it is, it is in front now.
+        # Any browser may have opened the page; the package in front is that browser.
         self._package = self._device.focus()
         self.app = app
 
     def open_tunnel(self) -> None:
-        """Open the tunnel, which has to be reopened whenever the phone reconnects."""
+        """Open the tunnel; call this again whenever the phone reconnects."""
         self._device.reverse(self._port, self._port)
         self._has_tunnel = True
 
@@ -65,10 +65,10 @@ class PhoneBrowser:
             self._device.reverse_remove(self._port)
 
     def front(self) -> str | None:
-        """The package in front: the app's own if the browser shows its page.
+        """Return the package in front: the app's own if the browser shows its page.
 
-        None also if the browser is in front but the page is disconnected: what the phone shows is
-        unknown then, and the app does not count as left.
+        None also if the browser is in front but the page is disconnected: the phone may then show
+        anything, and the app does not count as left.
         """
         front = self._device.focus()
         if self.app is None or front is None or front != self._package:
@@ -80,7 +80,7 @@ class PhoneBrowser:
         return self.app.package if shows else front
 
     def window(self) -> Window:
-        """The window in front; the browser's own window is resolved as in `front`."""
+        """Return the window in front; the browser's own window is resolved as in `front`."""
         window = self._device.window()
         is_browsers = window.kind == "foreign_app" and window.package == self._package
         if self.app is None or not is_browsers:
@@ -91,7 +91,7 @@ class PhoneBrowser:
         return Window(kind="foreign_app", package=front) if front == self.app.package else window
 
     def shows(self, capture: Image, status: PageStatus) -> bool:
-        """Whether a capture of the screen shows what the page painted last."""
+        """Whether a capture of the screen shows the page's last painted frame."""
         if self._position is None or status.shown is None:
             return False
         page = status.shown.picture
@@ -99,14 +99,14 @@ class PhoneBrowser:
             return True
         if self._size == status.size or status.size != (page.shape[1], page.shape[0]):
             return False
-        # It has moved: the phone was rotated, or bars came back.
+        # The page may have moved: the phone was rotated, or bars came back.
         found = calibration.find_moved_page(capture, page, self._position.deviation)
         if found is not None:
             self._position, self._size = found, status.size
         return found is not None
 
     def page_region(self) -> ScreenRegion | None:
-        """The page's part of the screen; None if unknown."""
+        """Return the page's part of the screen; None if unknown."""
         if self.app is None or self._position is None or self.app.status().size != self._size:
             return None
         width, height = self._device.size()
@@ -119,7 +119,7 @@ class PhoneBrowser:
         )
 
     def app_region(self) -> ScreenRegion | None:
-        """The app's part of the screen; None if unknown."""
+        """Return the app's part of the screen; None if unknown."""
         page, shown = self.page_region(), self.app.status().shown if self.app else None
         if page is None or shown is None:
             return None
@@ -168,7 +168,7 @@ class PhoneBrowser:
 
     def _touch(self, app: PagedApp, end: float) -> None:
         """Touch the middle of the pattern, which lets the page enter full screen."""
-        # Only for the region: until the page is at rest, the phone has no app.
+        # Set only for computing the region: until the page is at rest, the phone has no app.
         self.app = app
         middle = self.app_region()
         self.app = None

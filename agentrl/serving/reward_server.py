@@ -7,9 +7,9 @@
                                                  ->   {"rewards": [...], ...}
     GET  /health                                 ->   {"function": "..."}
 
-The row of an episode that could not be scored is `{"error": "why"}`, and `{}` if the function does
-not apply to it. `/get_reward` is for OpenRLHF's `--remote_rm_url`, which has no such rows: it
-answers 500.
+If an episode cannot be scored, its row is `{"error": "why"}`, or `{}` if the function does not
+apply to it. `/get_reward` is for OpenRLHF's `--remote_rm_url`, which does not support these rows:
+it answers 500 instead.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ _MAX_BYTES = 256 << 20
 _MAX_IMAGES = 2048
 """Maximum number of images of a request."""
 _MAX_PIXELS = 512_000_000
-"""Maximum pixels of a request, and of all requests that are scored at a time: 1.5 GB, or about 200
-screens of a phone."""
+"""Maximum number of pixels of a request, and of all requests being scored at a time: 1.5 GB, or
+about 200 phone screens."""
 
 
 class _Refused(Exception):
-    """A request that is answered with an error."""
+    """A request is answered with an error."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -54,7 +54,7 @@ class _Refused(Exception):
 
 
 class RewardServer:
-    """Serves one batch function, to requests with the token if there is one."""
+    """Serves one batch function; if there is a token, requests must send it."""
 
     def __init__(self, name: str, pool: RewardPool, host: str, token: str | None = None) -> None:
         self._name, self._pool, self._host, self._token = name, pool, host, token
@@ -72,7 +72,7 @@ class RewardServer:
     async def _guard(
         self, request: Request, answer: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        # A web page that the user happens to open must not use a server of this machine.
+        # A web page opened by the user must not use a server on this machine.
         if (why := foreign_request(request.headers, self._host)) is not None:
             return JSONResponse({"error": why}, status_code=403)
         return await answer(request)
@@ -82,7 +82,7 @@ class RewardServer:
 
     async def _score(self, request: Request) -> JSONResponse:
         try:
-            # In a thread, as other requests are answered meanwhile.
+            # In a thread, so that other requests are answered meanwhile.
             inputs, pixels = await asyncio.to_thread(_inputs, await self._body(request))
             async with self._room(pixels):
                 return JSONResponse({"rows": await self._rows(inputs)})
@@ -99,7 +99,7 @@ class RewardServer:
             except ValueError as error:
                 raise _Refused(400, str(error)) from None
             rows = await self._rows(inputs)
-            # A reward that is made up would be trained on: OpenRLHF knows no row without one.
+            # OpenRLHF requires a reward for each row and would train on a made-up one.
             failed = [row.get("error", "returned None") for row in rows if OVERALL not in row]
             if failed:
                 raise _Refused(500, f"{len(failed)} of {len(rows)} failed: {failed[0]}")
@@ -110,10 +110,10 @@ class RewardServer:
     async def _body(self, request: Request) -> bytes:
         if self._token is not None:
             given = request.headers.get("authorization", "")
-            # In constant time: an ordinary comparison lets a client find it character by character.
+            # In constant time: an ordinary comparison would leak the token character by character.
             if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
                 raise _Refused(401, "the token is missing or wrong; set AGENTRL_REWARD_TOKEN")
-        # Counted while it arrives, as a length in the headers is the client's word.
+        # Count while the body arrives: the length in the headers cannot be trusted.
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
@@ -154,7 +154,7 @@ class RewardServer:
 
 
 def _inputs(body: bytes) -> tuple[list[RewardInputs], int]:
-    """The episodes of a request, with images as data URIs, and how many pixels these have."""
+    """Return a request's episodes, with images as data URIs, and their total number of pixels."""
     inputs = _parsed(body).get("inputs")
     if not isinstance(inputs, list) or not all(isinstance(episode, dict) for episode in inputs):
         raise _Refused(400, 'must be {"inputs": [{...}, ...]}')
@@ -170,7 +170,7 @@ def _inputs(body: bytes) -> tuple[list[RewardInputs], int]:
 
 
 def _pixels(images: Sequence[Any]) -> int:
-    """How many pixels the images of a request have together."""
+    """Return the total number of pixels in a request's images."""
     if len(images) > _MAX_IMAGES:
         raise _Refused(413, f"{len(images)} images; the maximum is {_MAX_IMAGES} at once")
     try:
@@ -207,13 +207,14 @@ def serve(
     Args:
         config: the function and its kwargs.
         host: the address to listen on.
-        port: 0 takes a free one.
-        deadline_s: for one call of the function, whose process is ended after it.
+        port: port to listen on; 0 picks a free port.
+        deadline_s: deadline of a call of the function, after which its process is ended.
         token: token that requests must send.
         ready: called with the URL once the server listens.
 
     Raises:
-        ConfigError: it is not a batch function, or the host is not loopback and has no token.
+        ConfigError: the function is not a batch function, or the host is not loopback and there
+            is no token.
     """
     if token is None and not is_loopback(host):
         raise ConfigError(

@@ -19,15 +19,15 @@ class EngineLink(ABC):
     def __init__(self, engines: int, workers_per_engine: int) -> None:
         self.engines, self.workers_per_engine = engines, workers_per_engine
         self.members: tuple[str, ...] = ()
-        """Identifies the engines, if they may change from one update to the next."""
+        """Identifiers of the engines, if the engines may change between updates."""
 
     @property
     def workers(self) -> int:
-        """Worker processes of all engines together."""
+        """Total number of worker processes of all engines."""
         return self.engines * self.workers_per_engine
 
     def send(self, message: Any) -> None:
-        """Send the same message to every engine, as the argument of its end's `receive`."""
+        """Send the same message to every engine, where it is passed to `receive`."""
         self.send_each([message] * self.engines)
 
     @abstractmethod
@@ -36,7 +36,7 @@ class EngineLink(ABC):
 
 
 class LocalLink(EngineLink):
-    """A link to the engine of this process, used from a thread other than the engine's."""
+    """A link to this process's engine, used from a thread other than the engine's."""
 
     def __init__(
         self, receive: Callable[[Any], Awaitable[None]], workers_per_engine: int, deadline_s: float

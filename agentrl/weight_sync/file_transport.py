@@ -1,4 +1,4 @@
-"""Weights as a file, in shared memory if there is any."""
+"""Transfers weights as a file, in shared memory if available."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentrl.weight_sync.weight_transport import (
 class FileTransport(WeightTransport):
     """The learner writes a file, which every engine loads."""
 
-    needs = TransportNeeds(memory_copies=2)  # a new version is complete before the old one goes
+    needs = TransportNeeds(memory_copies=2)  # the new version is complete before the old one goes
     preference: ClassVar[int | None] = 0
     carries_adapters = True
 

@@ -8,7 +8,7 @@ from agentrl.weight_sync.weight_transport import PublishingLearner, Update, Upda
 
 
 class SleepingEngines(UpdatedEngines, Protocol):
-    """The engines, as the publisher uses them."""
+    """Interface of the engines for the publisher."""
 
     def sleep(self) -> Awaitable[None]:
         """Free the GPU's memory until the next update."""
@@ -26,7 +26,7 @@ class Publisher:
         self._sleeps = choice.sleeps()
 
     async def publish(self, version: int) -> None:
-        """Update all engines: everything sampled afterwards uses the learner's weights."""
+        """Update all engines, so that everything sampled afterwards uses the learner's weights."""
         update = Update(
             version=version,
             transport=self._name,

@@ -1,4 +1,4 @@
-"""Selects and validates how weights get to the engines, by the configuration and the GPUs."""
+"""Selects and validates the weight transport, given the configuration and the GPUs."""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from agentrl.weight_sync.weight_transport import WeightTransport
 class TransportChoice:
     """How weights get from the learner to the engines.
 
-    The settings are those of a planned job, whose `rollout.place` is decided; see
+    The settings must come from a planned job, in which `rollout.place` is decided; see
     `Layout.applied_to`.
     """
 
@@ -29,7 +29,7 @@ class TransportChoice:
         """Raise ConfigError unless weights can be published, as far as known before the start."""
         self._check_adapters()
         gpus = self._gpu_counter()
-        # `auto` always finds one: a file reaches every engine.
+        # `auto` always finds a transport: a file reaches every engine.
         if not self._is_automatic:
             problem = self._problem(transport_class(self.train.weight_transfer), gpus)
             if problem is not None:
@@ -38,11 +38,11 @@ class TransportChoice:
             self._check_sleep(gpus)
 
     def _gpu_counter(self, known: int | None = None) -> Callable[[], int]:
-        """Count the GPUs when first asked: counting them takes importing torch."""
+        """Return a function that counts GPUs lazily, because counting requires importing torch."""
         return functools.cache(lambda: num_gpus(self.rollout) if known is None else known)
 
     def _problem(self, transport: type[WeightTransport], gpus: Callable[[], int]) -> str | None:
-        """Why a transport does not work here, to be put after its name; None if it works."""
+        """Say why a transport does not work here, to follow its name; None if it works."""
         needs = transport.needs
         if self.serves_adapters and not transport.carries_adapters:
             return ": model.lora.serve=adapter needs train.weight_transfer=file or auto"
@@ -65,7 +65,7 @@ class TransportChoice:
                 f": engine and learner are on different GPUs ({self._counts(gpus())}), which share "
                 f"no memory; {self._alternative('different')}"
             )
-        # A learner's rank has one GPU, and shares memory with the worker on that one only.
+        # A learner's rank has one GPU and shares memory only with the worker on that GPU.
         if needs.max_workers is not None and self.num_workers > needs.max_workers:
             return (
                 ": an engine on several GPUs does not share each of them with a learner; set "
@@ -118,7 +118,7 @@ class TransportChoice:
             )
 
     def transport(self, gpus: int | None = None) -> str:
-        """The setting that names the transport, the same in every process of a job."""
+        """Return the setting that names the transport, the same in every process of a job."""
         if not self._is_automatic:
             return self.train.weight_transfer
         counted = self._gpu_counter(gpus)
@@ -136,7 +136,7 @@ class TransportChoice:
         """Whether engines sleep while the learner computes on their GPU."""
         if self.rollout.sleep is not None:
             return self.rollout.sleep
-        # Counting GPUs comes last: it takes importing torch.
+        # Count GPUs last, because that requires importing torch.
         if self.train.mode != "sync" or not self._engine.capabilities.sleeps:
             return False
         return self._share_gpus and self._gpu_counter(gpus)() > 0
@@ -148,7 +148,7 @@ class TransportChoice:
 
     @property
     def num_workers(self) -> int:
-        """Worker processes per engine, each with a part of its weights."""
+        """Number of worker processes per engine, each with a part of its weights."""
         return self._engine.num_workers(self.rollout.engine_kwargs)
 
     @property
@@ -169,13 +169,13 @@ class TransportChoice:
 
 
 def transport_class(name: str) -> type[WeightTransport]:
-    """The class that a value of `train.weight_transfer` other than `auto` names."""
+    """Return the class named by a value of `train.weight_transfer` other than `auto`."""
     found: type[WeightTransport] = TRANSPORT.resolve(name)
     return found
 
 
 def built_in() -> dict[str, type[WeightTransport]]:
-    """The transports that `auto` chooses from."""
+    """Return the transports that `auto` chooses from."""
     names = [one.name for one in TRANSPORT.extensions() if one.origin == "agentrl"]
     return {name: transport_class(name) for name in names}
 
@@ -186,5 +186,5 @@ def _built_in_engines() -> dict[str, type[Engine]]:
 
 
 def num_gpus(rollout: RolloutConfig) -> int:
-    """Number of GPUs that the job can use."""
+    """Return the number of GPUs that the job can use."""
     return sum(node.gpus for node in find_nodes(rollout.launcher))

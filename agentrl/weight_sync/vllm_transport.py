@@ -1,4 +1,4 @@
-"""The transports `shared`, `ipc` and `nccl`, by vLLM's own weight transfer."""
+"""The transports `shared`, `ipc` and `nccl`, which use vLLM's own weight transfer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _Call = tuple[str, tuple[Any, ...]]
 
 
 class VLLMTransport(StreamedTransport):
-    """Sends weights by one of vLLM's transfer backends, named in `needs.backend`."""
+    """Sends weights through one of vLLM's transfer backends, named in `needs.backend`."""
 
     def __init__(self) -> None:
         self._trainer: Any = None
 
     @abstractmethod
     def trainer_info(self, rank: int, host: str, workers: int) -> Any:
-        """VLLM's settings of the learner's end; `workers` are those of all engines together."""
+        """Return vLLM's settings for the learner's end; `workers` counts those of all engines."""
 
     def send(self, weights: WeightSource, link: EngineLink, rank: int, host: str) -> None:
         """See `StreamedTransport.send`."""
@@ -61,13 +61,13 @@ class VLLMTransport(StreamedTransport):
 
 
 class SharedMemoryTransport(VLLMTransport):
-    """Sends one chunk after the other as a file in shared memory; needs no GPU."""
+    """Sends chunks one after the other as a file in shared memory; needs no GPU."""
 
     needs = TransportNeeds(engine=VLLMEngine, backend="shared", one_node=True, memory_copies=1)
 
     def trainer_info(self, rank: int, host: str, workers: int) -> Any:
         """See `VLLMTransport.trainer_info`."""
-        # Imported here, as only a learner's rank with this transport needs vLLM.
+        # Imported here because only a learner rank with this transport needs vLLM.
         from agentrl.policies.engines.vllm_transfer import shared_trainer_info
 
         return shared_trainer_info(rank, weight_files.shared_folder())
@@ -76,7 +76,7 @@ class SharedMemoryTransport(VLLMTransport):
 class IpcTransport(VLLMTransport):
     """Sends handles of the learner's GPU memory, within a GPU that engine and learner share."""
 
-    # Handles of one GPU: an engine on several would need those of the other ranks, too.
+    # Handles cover one GPU: an engine on several GPUs would need the other ranks' handles, too.
     needs = TransportNeeds(engine=VLLMEngine, gpus="same", max_workers=1, backend="ipc")
     preference: ClassVar[int | None] = 1
 
@@ -101,7 +101,7 @@ class NcclTransport(VLLMTransport):
 
 
 class VLLMClient:
-    """All engines, as vLLM's trainer side calls them over a link."""
+    """Lets vLLM's trainer side call all engines over a link."""
 
     def __init__(self, link: EngineLink) -> None:
         self._link = link
@@ -110,7 +110,7 @@ class VLLMClient:
         """Connect each engine to the learner; for NCCL, engines get consecutive ranks."""
         first = init_info.get("rank_offset")
         infos = [dict(init_info) for _ in range(self._link.engines)]
-        # vLLM knows one engine, whose workers begin at this rank.
+        # vLLM assumes a single engine, whose workers begin at this rank.
         if first is not None:
             for k, info in enumerate(infos):
                 info["rank_offset"] = first + k * self._link.workers_per_engine
@@ -121,7 +121,7 @@ class VLLMClient:
         self._link.send(("start_weight_update", ()))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Send one chunk of the weights; returns when the engines have loaded it."""
+        """Send one chunk of the weights; return once the engines have loaded it."""
         # vLLM's utility calls accept plain values only.
         if "ipc_handles" in update_info:
             plain = {name: value for name, value in update_info.items() if name != "ipc_handles"}

@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 _PREFIX = "agentrl-weights-"
 _MAX_BYTES = 5 * 10**9
-"""Size of a file of an exported model, as is usual on the Hugging Face Hub."""
+"""Maximum file size of an exported model, as is usual on the Hugging Face Hub."""
 _WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".index.json")
 
 
 class SavesWeights(Protocol):
-    """Something that can write its weights to a file."""
+    """An object that can write its weights to a file."""
 
     def save_weights(self, path: Path) -> None:
         """Write a safetensors file, atomically."""
 
 
 class SavesAdapters(Protocol):
-    """Something that can write its adapters and its base weights."""
+    """An object that can write its adapters and its base weights."""
 
     def save_base(self, path: Path) -> None:
         """Write a safetensors file, atomically."""
@@ -62,7 +62,7 @@ def publish(learner: SavesWeights, version: int) -> Path:
     folder = shared_folder()
     path = folder / f"version-{version:06d}.safetensors"
     learner.save_weights(path)
-    # An engine that still maps an older one keeps its memory until it lets go.
+    # An engine that still maps an older file keeps that memory until it unmaps the file.
     for other in folder.glob("version-*.safetensors"):
         if other != path:
             other.unlink()
@@ -70,7 +70,7 @@ def publish(learner: SavesWeights, version: int) -> Path:
 
 
 def publish_base(learner: SavesAdapters, version: int) -> Path:
-    """Write the base weights below the adapters like `publish`; older versions are kept."""
+    """Write the adapters' base weights like `publish`, but keep older versions."""
     path = shared_folder() / f"base-{version:06d}.safetensors"
     learner.save_base(path)
     return path
@@ -90,19 +90,19 @@ _root: Path | None = None
 
 
 def use_folder(root: Path | None) -> None:
-    """Publish below this folder instead of in shared memory; None for shared memory."""
+    """Publish below this folder; None means shared memory."""
     global _root
     _root = root
 
 
 def shared_folder() -> Path:
-    """A folder in shared memory or for temporary files; it is removed when this process exits."""
+    """Return a folder in shared memory or for temporary files, removed when this process exits."""
     return _shared_folder(os.getpid(), _root)
 
 
 @cache
 def _shared_folder(pid: int, root: Path | None) -> Path:
-    """The folder of this process; a forked child gets its own."""
+    """Return this process's folder; a forked child gets its own."""
     root = root or _default_root()
     # Exit handlers do not run after kill -9, and shared memory outlives processes.
     remove_stale_folders(root)
@@ -145,13 +145,13 @@ def write_stream(
 
     Args:
         path: path of the file; its folder is created if needed.
-        layout: a tensor of the same shape and dtype for each one to write, by name, in their
-            order; may be on the meta device.
-        tensors: with their names.
+        layout: for each tensor to write, in order, its name and a tensor of the same shape and
+            dtype, which may be on the meta device.
+        tensors: the tensors with their names.
         checked: whether to add a checksum, which engines verify.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The checksum is known at the end, but its length, and so that of the header, at once.
+    # The checksum is known only at the end, but its length, and thus the header's, is known now.
     about = {"format": "pt"} | ({DIGEST: join_digests({})} if checked else {})
     digests: dict[str, str] = {}
     with atomic_replace(path) as partial:
@@ -173,7 +173,7 @@ def write_stream(
 
 
 def _header(layout: Mapping[str, Tensor], about: Mapping[str, str]) -> bytes:
-    """The start of a safetensors file: the length of a JSON object, and the object."""
+    """Return the start of a safetensors file: the length of a JSON object, and the object."""
     names = {dtype: name for name, dtype in DTYPES.items()}
     entries: dict[str, Any] = {"__metadata__": about}
     end = 0
@@ -187,7 +187,7 @@ def _header(layout: Mapping[str, Tensor], about: Mapping[str, str]) -> bytes:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, or of all safetensors files in a folder."""
+    """Read the tensors of a safetensors file, or of all safetensors files in a folder."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -213,11 +213,11 @@ def export(
 
     Args:
         source: the folder whose configuration, tokenizer and processor files are copied.
-        folder: to write; is replaced if it exists.
+        folder: folder to write; replaced if it exists.
         layout: see `write_stream`.
         tensors: the full weights, with their names.
-        max_bytes: a larger model is written as several files with an index; a single tensor may be
-            larger.
+        max_bytes: maximum file size, above which a model is written as several files with an
+            index; a single tensor may be larger.
     """
     with replacing_folder(folder) as partial:
         for file in source.iterdir():
@@ -225,7 +225,7 @@ def export(
                 shutil.copyfile(file, partial / file.name)
         _update_config(partial / "config.json", layout)
         parts = _split(layout, max_bytes)
-        # Named as transformers names them.
+        # Use the file names of transformers.
         if len(parts) == 1:
             write_stream(partial / "model.safetensors", layout, tensors)
             return
@@ -245,7 +245,7 @@ def export(
 
 
 def _split(layout: Mapping[str, Tensor], max_bytes: int) -> list[dict[str, Tensor]]:
-    """The layouts of successive files."""
+    """Split a layout into the layouts of successive files."""
     parts: list[dict[str, Tensor]] = [{}]
     size = 0
     for name, like in layout.items():
@@ -260,17 +260,17 @@ def _split(layout: Mapping[str, Tensor], max_bytes: int) -> list[dict[str, Tenso
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder to fill, which replaces `folder` once all of it is on disk.
+    """Yield a temporary folder to fill, which replaces `folder` once all of it is on disk.
 
     If something fails, an existing folder is left alone.
     """
     partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process
     partial.mkdir(parents=True)
     old = folder.with_name(f".{folder.name}.old")
     try:
         yield partial
-        # On disk before it has its name: after a power cut it is complete, or not there.
+        # Sync before renaming: after a power cut the folder is either complete or missing.
         for path in (*partial.rglob("*"), partial):
             sync(path)
         shutil.rmtree(old, ignore_errors=True)
@@ -285,15 +285,15 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
 
 
 def _update_config(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Set the dtype in a model's configuration to that of its weights: engines compute in it.
+    """Set the dtype in a model's configuration to its weights' dtype, in which engines compute.
 
-    A reward model becomes one for sequence classification, as transformers calls it.
+    A reward model becomes a sequence classification model, in terms of transformers.
     """
     dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
     if not file.is_file() or len(dtypes) != 1:
         return
     config = json.loads(file.read_text(encoding="utf-8"))
-    # Models of several parts (text_config, vision_config) name it in each, older ones as
+    # Multi-part models (text_config, vision_config) name the dtype in each part, older models as
     # torch_dtype.
     for part in (config, *config.values()):
         for name in ("dtype", "torch_dtype"):

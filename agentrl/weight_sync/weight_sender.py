@@ -32,8 +32,8 @@ class WeightSender:
         self.members = link.members
 
     def send(self, *, checked: bool) -> str | None:
-        """Send all weights, a collective call; returns their checksum on rank 0, if `checked`."""
-        # Every rank sees all weights; one checksum is enough.
+        """Send all weights (a collective call); return their checksum on rank 0 if `checked`."""
+        # Every rank sees all weights, so one checksum is enough.
         checked = checked and self._rank == 0
         self._source.begin(checked=checked)
         self._transport.send(self._source, self._link, self._rank, self._host)

@@ -1,7 +1,7 @@
 """The interface of weight transports, which bring new weights from the learner to the engines.
 
-`train.weight_transfer` selects one. Nothing else in the package asks for a transport's name: it
-asks `WeightTransport.needs`.
+`train.weight_transfer` selects a transport. The rest of the package never checks a transport's
+name, but `WeightTransport.needs`.
 """
 
 from __future__ import annotations
@@ -27,45 +27,45 @@ class TransportNeeds:
     """Requirements of a transport, checked before any work starts."""
 
     engine: type[TokenEngine] = TokenEngine  # type: ignore[type-abstract]
-    """The engines that it can reach: subclasses of this class."""
+    """Engine class that the transport supports, including subclasses."""
     gpus: Literal["same", "different"] | None = None
     """Whether engine and learner must share a GPU, or must not; None if GPUs do not matter."""
     one_node: bool = False
-    """Whether all engines must be on the node of the learner."""
+    """Whether all engines must be on the learner's node."""
     max_workers: int | None = None
-    """Maximum worker processes of one engine; None if there is no maximum."""
+    """Maximum number of worker processes per engine; None means unlimited."""
     memory_copies: int = 0
-    """How many copies of the weights are in a node's shared memory at a time."""
+    """Number of copies of the weights in a node's shared memory at a time."""
     backend: str | None = None
     """The engine's own weight-transfer backend, which it sets up when it starts."""
 
 
 class WeightSource(Protocol):
-    """The learner's weights, as a transport sends them."""
+    """The learner's weights, to be sent by a transport."""
 
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the weights."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of all weights by Hugging Face names, in their order."""
+        """Return the shapes of all weights in order, by Hugging Face name."""
 
     def iter_full_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """All weights one by one, complete on every rank; a collective call of all ranks."""
+        """Yield all weights, each complete on every rank; a collective call of all ranks."""
 
 
 class PublishingLearner(weight_files.SavesWeights, weight_files.SavesAdapters, Protocol):
-    """The learner, as a transport uses it in the trainer's process; see `Learner`."""
+    """The learner's interface for a transport in the trainer's process; see `Learner`."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the weights, by name."""
 
     def send_weights(self, transport: str, link: EngineLink) -> str | None:
-        """Let every rank send its weights; returns their checksum, if it is computed."""
+        """Let every rank send its weights; return their checksum, if it is computed."""
 
 
 class UpdatedEngines(Protocol):
-    """The engines, as a transport uses them in the trainer's process; see `EngineHost`."""
+    """The engines' interface for a transport in the trainer's process; see `EngineHost`."""
 
     def load_weights(self, path: Path, version: int) -> Awaitable[None]:
         """Load a file of weights."""
@@ -81,7 +81,7 @@ class UpdatedEngines(Protocol):
     def finish_weight_update(
         self, version: int, names: Sequence[str], digest: str | None
     ) -> Awaitable[None]:
-        """Play with the weights that the learner has sent."""
+        """Start using the weights that the learner has sent."""
 
     def link(self) -> EngineLink:
         """The learner's connection to the engines."""
@@ -106,10 +106,10 @@ class WeightTransport(ABC):
 
     needs: ClassVar[TransportNeeds] = TransportNeeds()
     preference: ClassVar[int | None] = None
-    """`train.weight_transfer=auto` takes the possible transport with the highest value; None: never
-    automatically."""
+    """`train.weight_transfer=auto` picks the usable transport with the highest value; None means
+    never automatically."""
     carries_adapters: ClassVar[bool] = False
-    """Whether it can publish only the adapters."""
+    """Whether the transport can publish only the adapters."""
 
     @abstractmethod
     async def publish(
@@ -126,7 +126,7 @@ class WeightTransport(ABC):
 class StreamedTransport(WeightTransport):
     """A transport with two ends: `send` in every rank of the learner, the rest at every engine.
 
-    Each end is an object of its own that lives as long as its process. One update calls `begin` at
+    Each end is a separate object that lives as long as its process. An update calls `begin` at
     every engine, `send` in every rank, which calls `receive` at the engines, and `finish` at every
     engine.
     """
@@ -135,7 +135,7 @@ class StreamedTransport(WeightTransport):
         self, learner: PublishingLearner, engines: UpdatedEngines, update: Update
     ) -> None:
         """See `WeightTransport.publish`."""
-        # In threads, as the learner's calls block while the engines answer on this event loop.
+        # In threads, because the learner's calls block while engines answer on this event loop.
         shapes = await asyncio.to_thread(learner.shapes)
         await engines.begin_weight_update(update.version, shapes, update.checked)
         digest = await asyncio.to_thread(learner.send_weights, update.transport, engines.link())
@@ -148,8 +148,9 @@ class StreamedTransport(WeightTransport):
         """Send all weights; a collective call.
 
         Args:
-            weights: every rank must iterate over all of them, as each is gathered from all ranks.
-            link: reaches the engines; only rank 0 uses it.
+            weights: the weights; every rank must iterate over all of them, because each is gathered
+                from all ranks.
+            link: link to the engines; only rank 0 uses it.
             rank: rank of this process.
             host: address of this machine.
         """
@@ -165,10 +166,10 @@ class StreamedTransport(WeightTransport):
         """Prepare an engine for an update.
 
         Args:
-            engine: started; of the class that the transport needs.
+            engine: a started engine of the class that the transport needs.
             version: version of the weights.
             shapes: shapes of all weights that will arrive, by name.
-            checked: whether to verify the checksum that `finish` is given.
+            checked: whether to verify the checksum passed to `finish`.
 
         Raises:
             EngineError: the weights belong to another model.
@@ -179,25 +180,25 @@ class StreamedTransport(WeightTransport):
         """Accept one message from the learner's end, where `EngineLink.send` waits for the return.
 
         Args:
-            engine: as in `begin`.
-            message: what `EngineLink.send` was given; picklable.
+            engine: the engine, as in `begin`.
+            message: the picklable message passed to `EngineLink.send`.
 
         Raises:
-            EngineError: the engine rejected it.
+            EngineError: the engine rejected the message.
         """
 
     @abstractmethod
     async def finish(
         self, engine: Any, version: int, names: Sequence[str], digest: str | None
     ) -> None:
-        """Play with the weights that have arrived.
+        """Start using the weights that have arrived.
 
         Args:
-            engine: as in `begin`.
+            engine: the engine, as in `begin`.
             version: version of the weights.
             names: names of all weights that were sent.
-            digest: their checksum (`weight_checks.join_digests`); None if it is not computed.
+            digest: the weights' checksum (`weight_checks.join_digests`); None if not computed.
 
         Raises:
-            EngineError: something else has arrived.
+            EngineError: other weights than those sent have arrived.
         """

@@ -260,5 +260,5 @@ def _sides(picture: Image) -> str:
 
 
 def rgb(frame: "VideoFrame") -> Image:
-    """The picture of a frame, uint8[H, W, 3]."""
+    """Convert a frame to a picture, uint8[H, W, 3]."""
     return cast(Image, frame.to_ndarray(format="rgb24"))

@@ -322,7 +322,7 @@ class AppGuard:
 
 
 def _time_to_front_s(settled: Settled, until_s: float, allowed: Collection[str]) -> float:
-    """Return seconds from the action to the first sign of what is in front, else `until_s`."""
+    """Return seconds from the action to the first sign of the window in front, else `until_s`."""
     if is_allowed(settled.front, allowed):
         return until_s
     if settled.handled is None and settled.effect_s is not None:

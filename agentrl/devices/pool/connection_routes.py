@@ -124,7 +124,7 @@ class DeviceTracker:
 def track_devices(server: AdbServer, deadline_s: float = 5.0) -> Generator[KnownDevices | None]:
     """Yield the phones that the server knows, now and after each change.
 
-    It yields None when nothing changed for `deadline_s`, so that the caller can check other things.
+    Yields None after `deadline_s` without a change, so that the caller can check other things.
     Closing the generator ends the connection.
     """
     try:

@@ -9,12 +9,12 @@ class DevicePool(Borrower):
     """Phones that this process manages and leases.
 
     A phone whose lease ended in a DeviceError is recovered (`agentrl.devices.pool.recovery`) before
-    it is leased again. One that does not answer, or fails several times in a row, is quarantined
-    and probed again after growing pauses.
+    it is leased again. A phone that does not answer, or fails several times in a row, is
+    quarantined and probed again after growing pauses.
     """
 
     def __init__(self, manager: PoolManager) -> None:
-        """A pool of the manager's phones; closing the pool closes the manager."""
+        """Create a pool of the manager's phones; closing the pool closes the manager."""
         self.manager = manager
         super().__init__(manager)
 
@@ -32,7 +32,7 @@ class DevicePool(Borrower):
         return self.manager.ledger.phones
 
     def stats(self) -> list[DeviceStats]:
-        """One row per phone."""
+        """Return one row per phone."""
         running = {token: lease.busy_s for token, lease in list(self._leases.items())}
         return self.manager.ledger.stats(running)
 

@@ -1,4 +1,4 @@
-"""Leases of phones, each for one episode: what its holder has, and how it begins and ends.
+"""Leases of phones, each for one episode: the leased phone, and how a lease begins and ends.
 
 Leases are granted and ended through the `Lender` protocol, from this process or another.
 """
@@ -20,7 +20,7 @@ from agentrl.event_loop import BackgroundTasks
 T = TypeVar("T")
 
 _leases: "dict[str, LeasedDevice]" = {}
-"""Leases of this process by token, so that an environment gets a token, not an object."""
+"""This process's leases by token, so that environments receive a token, not an object."""
 
 
 class LeasableDevice(Device, Protocol):
@@ -45,7 +45,7 @@ class LeasedDevice(ForwardingDevice):
         Args:
             device: the phone.
             token: name of this lease; `open_device(token)` returns it in this process.
-            until_s: when it expires, by the monotonic clock; renewing moves it.
+            until_s: expiry time on the monotonic clock; renewing the lease extends it.
         """
         super().__init__(device)
         self.token = token
@@ -55,7 +55,7 @@ class LeasedDevice(ForwardingDevice):
         self.busy_s = 0.0
         """Seconds spent in calls so far."""
         self.doubtful = False
-        """Whether the phone may be the reason why the episode was given up; see `doubt`."""
+        """Whether the episode may have been given up because of the phone; see `doubt`."""
         self._ended = False
         self._lock = threading.Lock()
         _leases[token] = self
@@ -68,18 +68,18 @@ class LeasedDevice(ForwardingDevice):
     def doubt(self) -> None:
         """Mark that the episode was given up because it took too long.
 
-        This does not count as a failure, but does not reset the count of failures either.
+        The lease does not count as a failure, but does not reset the failure count either.
         """
         self.doubtful = True
 
     def end(self) -> None:
-        """Refuse all further calls; waits for one in progress."""
+        """Refuse all further calls, after waiting for a call in progress."""
         with self._lock:
             self._ended = True
         _leases.pop(self.token, None)
 
     def _call(self, act: Callable[[], T]) -> T:
-        # One call at a time, so that `end` returns only when none can still reach the phone.
+        # One call at a time, so that after `end` returns, no call can reach the phone.
         with self._lock:
             start = time.monotonic()
             if self._ended or start >= self.until_s:
@@ -96,7 +96,7 @@ class LeasedDevice(ForwardingDevice):
         super().launch(package, activity, extras)
 
     def close(self) -> None:
-        """Does nothing: the pool closes the phone, not the holder of a lease."""
+        """Do nothing: the pool closes the phone, not the holder of a lease."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -104,7 +104,7 @@ class LeaseGrant:
     """A phone leased to a borrower."""
 
     serial: str
-    """The route by which it is reached."""
+    """Serial of the route to the phone."""
     token: int
     """Unique to this lease; later leases of the same phone have larger tokens."""
 
@@ -119,11 +119,11 @@ class LeaseEnd:
     """How a lease ended."""
 
     good: bool = False
-    """Whether the lease resets the phone's count of failures."""
+    """Whether the lease resets the phone's failure count."""
     error: str | None = None
     """The phone's failure during the lease; None if it worked."""
     taken: bool = False
-    """Whether another job outside this pool uses the phone: its apps are not stopped then."""
+    """Whether a job outside this pool uses the phone, in which case its apps are not stopped."""
     busy_s: float = 0.0
     """Seconds spent in calls."""
     launched: Collection[str] = ()
@@ -163,15 +163,15 @@ class Borrower(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End all leases, and close what was opened here."""
+        """End all leases and close the phones opened here."""
 
     @asynccontextmanager
     async def lease(self, deadline_s: float) -> AsyncIterator[LeasedDevice]:
-        """Lease a phone for the duration of a `with`; the one idle longest comes first.
+        """Lease the phone that has been idle longest for the duration of a `with` block.
 
-        A DeviceError that leaves the `with` counts as a failure of the phone, except for AppLeft
-        and ScreenRotated. A good lease resets the count of failures, unless it was doubted
-        (`LeasedDevice.doubt`) or a call to the phone was still running at its end.
+        A DeviceError that leaves the `with` block counts as a failure of the phone, except for
+        AppLeft and ScreenRotated. A good lease resets the failure count, unless it was doubted
+        (`LeasedDevice.doubt`) or a call to the phone was still running when it ended.
         """
         grant = await self._lender.acquire(deadline_s)
         ending = LeaseEnd()
@@ -192,7 +192,7 @@ class Borrower(ABC):
             ending = LeaseEnd(error=f"{type(error).__name__}: {error}")
             raise
         finally:
-            # Shielded: a canceled episode must still return its phone.
+            # Shield the release: a canceled episode must still return its phone.
             await asyncio.shield(self._tasks.start(self._release(grant, lease, ending)))
 
     async def _release(
@@ -207,5 +207,5 @@ class Borrower(ABC):
 
 
 def find_lease(token: str) -> LeasedDevice | None:
-    """The lease with that token in this process, or None."""
+    """Return this process's lease with the given token, or None."""
     return _leases.get(token)

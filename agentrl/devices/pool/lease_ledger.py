@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 _LONGEST_PAUSE = 20
-"""Upper bound of quarantine pauses, as a multiple of the first."""
+"""Upper bound on quarantine pauses, as a multiple of the first pause."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -25,7 +25,7 @@ class DeviceStats:
     busy_share: float
     """Fraction of the time spent in calls, in [0, 1]."""
     recoveries: Mapping[str, int] = field(default_factory=dict)
-    """How often each step of the recovery ladder was taken."""
+    """Maps each step of the recovery ladder to the number of times it was taken."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -55,9 +55,9 @@ class _PhoneRecord:
     state: PhoneAvailability = PhoneAvailability.FREE
     token: int = 0
     until_s: float = 0.0
-    """Time at which the lease expires, or a phone in quarantine may be probed again."""
+    """Time when the lease expires, or when a quarantined phone may be probed again."""
     pauses: int = 0
-    """How often it was quarantined since its last good lease."""
+    """Number of quarantines since the phone's last good lease."""
     leases: int = 0
     failures: int = 0
     failures_in_a_row: int = 0
@@ -69,7 +69,7 @@ class LeaseLedger:
     """Assigns phones, by name, to waiting callers.
 
     The caller that has waited longest gets the phone that has been idle longest. Callers do not
-    wait for a particular phone, so a slow phone delays none of them.
+    wait for a particular phone, so a slow phone delays no caller.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class LeaseLedger:
             clock: monotonic time in seconds.
             expiry_s: duration of a lease that is not renewed.
             quarantine_after: failures in a row before a phone is quarantined.
-            pause_s: before a phone in quarantine is probed; doubles each time.
-            first_token: larger than all tokens that these phones have seen.
+            pause_s: pause before a quarantined phone is probed; doubles each time.
+            first_token: first token to use; must exceed all tokens these phones have seen.
         """
         self.expiry_s = expiry_s
         self._clock = clock
@@ -111,13 +111,13 @@ class LeaseLedger:
         return tuple(self._rows)
 
     def add(self, phone: str) -> None:
-        """Add a phone; does nothing if it is known."""
+        """Add a phone; does nothing if it is already known."""
         if phone not in self._rows:
             self._rows[phone] = _PhoneRecord()
             self._free.append(phone)
 
     def join_queue(self) -> int:
-        """Join the queue; returns the position."""
+        """Join the queue and return the position."""
         self._last_position += 1
         self._queue.append(self._last_position)
         return self._last_position
@@ -132,7 +132,7 @@ class LeaseLedger:
         entries = []
         while self._free and self._queue:
             phone, now = self._free.popleft(), self._clock()
-            # Ever larger, so that a phone distinguishes a late command from the present holder's.
+            # Tokens only grow, so a phone can tell a late command from the current holder's.
             self._token += 1
             row = self._rows[phone]
             row.state, row.token = PhoneAvailability.LEASED, self._token
@@ -145,7 +145,7 @@ class LeaseLedger:
         return entries
 
     def renew(self, token: int) -> bool:
-        """Extend a lease from now on; False if it has ended or expired."""
+        """Extend a lease, starting now; return False if it has ended or expired."""
         row = self._holder(token)
         if row is None:
             return False
@@ -153,7 +153,7 @@ class LeaseLedger:
         return True
 
     def expire(self) -> list[str]:
-        """Free the phones whose leases have expired; returns them."""
+        """Free the phones whose leases have expired, and return them."""
         late = [t for t, phone in self._lent.items() if self._rows[phone].until_s <= self._clock()]
         return [self._take_back(token, PhoneAvailability.FREE) for token in late]
 
@@ -161,13 +161,13 @@ class LeaseLedger:
         """End a lease.
 
         Args:
-            token: of the lease.
-            good: resets the count of failures.
-            failed: the phone failed; it is not leased again before it has recovered.
+            token: token of the lease.
+            good: whether to reset the failure count.
+            failed: whether the phone failed; it is not leased again before it has recovered.
             busy_s: seconds spent in calls.
 
         Returns:
-            False if the lease had ended or expired: nothing happens then.
+            False, with no effect, if the lease had already ended or expired.
         """
         row = self._holder(token)
         if row is None:
@@ -187,15 +187,15 @@ class LeaseLedger:
         return True
 
     def phone_of(self, token: int) -> str | None:
-        """The phone leased under a token; None if the lease has ended."""
+        """Return the phone leased under a token; None if the lease has ended."""
         return self._lent.get(token)
 
     def state(self, phone: str) -> PhoneAvailability:
-        """State of a phone."""
+        """Return the state of a phone."""
         return self._rows[phone].state
 
     def failures_in_a_row(self, phone: str) -> int:
-        """Number of failures since the last good lease."""
+        """Return the number of failures since the last good lease."""
         return self._rows[phone].failures_in_a_row
 
     def record_recovery(self, phone: str, steps: Iterable[str], *, answers: bool) -> None:
@@ -204,33 +204,33 @@ class LeaseLedger:
         self._readmit(phone, PhoneAvailability.RECOVERING, answers=answers)
 
     def mark_disconnected(self, phone: str) -> None:
-        """Quarantine a free phone that was disconnected, due for a probe at once."""
+        """Quarantine a free phone that was disconnected, making it due for a probe immediately."""
         if self._rows[phone].state is PhoneAvailability.FREE:
             self._free.remove(phone)
             self._quarantine(phone)
             self.make_due(phone)
 
     def make_due(self, phone: str) -> None:
-        """Make a quarantined phone due for a probe at once."""
+        """Make a quarantined phone due for a probe immediately."""
         if self._rows[phone].state is PhoneAvailability.QUARANTINED:
             self._rows[phone].until_s = self._clock()
 
     def due_for_probe(self) -> list[str]:
-        """The quarantined phones that are due for a probe."""
+        """Return the quarantined phones that are due for a probe."""
         now, quarantined = self._clock(), PhoneAvailability.QUARANTINED
         rows = self._rows.items()
         return [phone for phone, row in rows if row.state is quarantined and row.until_s <= now]
 
     def record_probe(self, phone: str, *, answers: bool) -> None:
-        """Record a probe of a quarantined phone: it becomes free, or the next pause is longer."""
+        """Record a probe of a quarantined phone: free it, or lengthen the next pause."""
         self._readmit(phone, PhoneAvailability.QUARANTINED, answers=answers)
 
     def count(self, state: PhoneAvailability) -> int:
-        """Number of phones in a state."""
+        """Return the number of phones in a state."""
         return sum(row.state is state for row in self._rows.values())
 
     def stats(self, running: Mapping[int, float] | None = None) -> list[DeviceStats]:
-        """One row per phone; `running` has the seconds of calls so far, by token of a lease."""
+        """Return one row per phone; `running` maps lease tokens to seconds spent in calls."""
         past_s = max(self._clock() - self._opened_s, 1e-9)
         stats = []
         for phone, row in list(self._rows.items()):
@@ -252,7 +252,7 @@ class LeaseLedger:
         return stats
 
     def _holder(self, token: int) -> _PhoneRecord | None:
-        """The row of the phone that is still leased under that token."""
+        """Return the record of the phone still leased under this token."""
         phone = self._lent.get(token)
         row = None if phone is None else self._rows[phone]
         return None if row is None or row.until_s <= self._clock() else row
@@ -266,9 +266,9 @@ class LeaseLedger:
         return phone
 
     def _readmit(self, phone: str, state: PhoneAvailability, *, answers: bool) -> None:
-        """Free a phone in that state if it answers, else (again) quarantine it."""
+        """Free a phone in this state if it answers, else (again) quarantine it."""
         row = self._rows[phone]
-        # It may have been quarantined while it recovered: then only a probe frees it.
+        # A phone may be quarantined while it recovers: then only a probe frees it.
         if row.state is state and answers:
             row.state = PhoneAvailability.FREE
             self._free.append(phone)

@@ -1,4 +1,4 @@
-"""Which phones the running jobs of this machine use, so that tests of phones leave them alone.
+"""Tracks the phones used by jobs running on this machine, so that phone tests leave them alone.
 
 Each pool writes the serials of its phones to a file that it keeps locked. The operating system
 releases the lock however the process ends, so a file without a lock is out of date.
@@ -24,7 +24,7 @@ class PhonesInUse:
     """Announces the phones of one pool, until it is closed."""
 
     def __init__(self, serials: Iterable[str]) -> None:
-        """Announce phones; if that fails, only tests of phones do not know of them."""
+        """Announce phones; failing to announce them affects only phone tests."""
         self._file: int | None = None
         self._path = _folder() / f"{uuid.uuid4().hex}{_SUFFIX}"
         partial = self._path.with_suffix(".partial")
@@ -32,7 +32,7 @@ class PhonesInUse:
             partial.parent.mkdir(mode=0o700, exist_ok=True)
             self._file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
-            partial.rename(self._path)  # readers see it only once it is locked
+            partial.rename(self._path)  # readers see the file only once it is locked
         except OSError as error:
             log.info("the phones in use are not announced: %s", error)
         for serial in serials:
@@ -54,15 +54,15 @@ class PhonesInUse:
 
 
 def phones_in_use() -> set[str]:
-    """Serials of the phones that pools of this machine's user have open."""
+    """Return the serials of the phones that this user's pools on this machine have open."""
     serials: set[str] = set()
     for path in _folder().glob(f"*{_SUFFIX}"):
         with suppress(OSError):
             file = open_regular(path)
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                path.unlink()  # its process was killed
-            except BlockingIOError:  # its process lives
+                path.unlink()  # the owning process was killed
+            except BlockingIOError:  # the owning process is alive
                 text = os.read(file, os.fstat(file).st_size)
                 serials.update(text.decode(errors="surrogateescape").splitlines())
             finally:

@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LOOK_S = 0.1
-"""Interval of checking for expired leases and phones to probe."""
+"""Interval between checks for expired leases and phones to probe."""
 _ADMIT_AGAIN_S = 10.0
-"""Pause before a newcomer that could not be used is tried again."""
+"""Pause before retrying a newcomer that could not be used."""
 _NOTICE_S = 60.0
-"""Interval of the warning that no phone works."""
+"""Interval between warnings that no phone works."""
 _AT_ONCE = 16
-"""Phones recovered at the same time."""
+"""Maximum number of phones recovered at the same time."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -40,9 +40,9 @@ class PoolOptions:
     quarantine_after: int = 3
     """Failures in a row before a phone is quarantined."""
     quarantine_s: float = 30.0
-    """Pause before a phone in quarantine is probed; doubles each time."""
+    """Pause before a quarantined phone is probed; doubles each time."""
     patience_s: float = 0.0
-    """How long all phones may be in quarantine before the pool gives up."""
+    """Seconds for which all phones may be in quarantine before the pool gives up."""
     lease_s: float = float("inf")
     """Duration of a lease that is not renewed."""
     reboot: bool = False
@@ -65,14 +65,14 @@ class PoolManager:
         """Take over connected phones, all of them free.
 
         Args:
-            phones: for each phone the connected devices that reach it, the preferred one first;
-                they are closed with this.
+            phones: for each phone, the connected devices that reach it in order of preference;
+                closed together with the manager.
             options: quarantine, lease and reboot settings.
-            server: the adb server whose list is followed; None for phones that never come or go.
-            open_newcomer: connects a serial that appears in that list; None admits none.
-            revive: called in a thread before a phone is recovered; starts virtual phones again
-                whose process has ended, and returns False once it gives up.
-            on_close: called last when this is closed.
+            server: adb server whose phone list is followed; None for phones that never come or go.
+            open_newcomer: connects a serial that appears in that list; None admits no newcomers.
+            revive: called in a thread before a phone is recovered; restarts virtual phones whose
+                process has ended, and returns False once it gives up.
+            on_close: called last when the manager is closed.
         """
         self.routes = ConnectionRoutes(phones)
         self._in_use = PhonesInUse(device.serial for device in self.routes.devices())
@@ -100,16 +100,16 @@ class PoolManager:
         self._last_failure = ""
         self._revive = revive
         self._are_gone = False
-        """Whether the process of virtual phones has ended for good: no phone will return."""
+        """Whether the virtual phones' process has ended for good, so no phone will return."""
         self._on_close = on_close
         self._open_newcomer = open_newcomer
         self._tracker = DeviceTracker(server, self._closing) if server is not None else None
         self._away: set[str] = set()
         """Phones that are missing from the server's list."""
-        # Newcomers join one at a time: two at once may be routes to the same phone.
+        # Newcomers join one at a time, because two of them may be routes to the same phone.
         self._joining = asyncio.Lock()
         self._seen: dict[str, float] = {}
-        """Time to try each newcomer again, by serial."""
+        """Maps each newcomer's serial to the time to try it again."""
 
     @property
     def grows(self) -> bool:
@@ -120,11 +120,11 @@ class PoolManager:
         return len(self.ledger)
 
     async def acquire(self, deadline_s: float) -> LeaseGrant:
-        """Lease a phone, which refuses its earlier holders from then on."""
+        """Lease a phone, which then refuses its earlier holders."""
         end = time.monotonic() + deadline_s
         if self._periodic_work is None:
             self._periodic_work = self._tasks.start(self._run_periodic_work())
-        # A granted phone may fail when it is claimed: then the next one is waited for.
+        # A granted phone may fail when it is claimed; then wait for the next.
         while True:
             grant = await self._next(max(0.0, end - time.monotonic()), deadline_s)
             holding = self._tasks.start(asyncio.to_thread(self._claim, grant))
@@ -137,16 +137,16 @@ class PoolManager:
             except DeviceError as error:
                 await self.release(grant.token, LeaseEnd(error=str(error)))
             except asyncio.CancelledError:
-                # Only once the token is written: it must not overwrite that of the next holder.
+                # Only after the token is written: it must not overwrite the next holder's token.
                 self._tasks.start(self._release_after(holding, grant))
                 raise
 
     def renew(self, tokens: Collection[int]) -> list[int]:
-        """Extend leases; returns the tokens that are still valid."""
+        """Extend leases and return the tokens that are still valid."""
         return [token for token in tokens if self.ledger.renew(token)]
 
     async def release(self, token: int, ending: LeaseEnd) -> None:
-        """End a lease; does nothing if it had ended or expired."""
+        """End a lease; does nothing if it has already ended or expired."""
         phone = self.ledger.phone_of(token)
         failed = ending.error is not None
         ended = self.ledger.end(token, good=ending.good, failed=failed, busy_s=ending.busy_s)
@@ -170,7 +170,7 @@ class PoolManager:
         on_close()
 
     async def _next(self, wait_s: float, deadline_s: float) -> LeaseGrant:
-        """The next free phone, in order of arrival."""
+        """Wait for the next free phone, in order of arrival."""
         position = self.ledger.join_queue()
         future: asyncio.Future[LeaseGrant] = asyncio.get_running_loop().create_future()
         self._waiting[position] = future
@@ -181,7 +181,7 @@ class PoolManager:
                 raise NoDevice(self._shortage(f"none became free in {deadline_s:g} s"))
             return future.result()
         except asyncio.CancelledError:
-            # Granted at the moment of cancellation: pass it on to the next in line.
+            # Granted at the moment of cancellation: pass the phone on to the next in line.
             if future.done() and future.exception() is None:
                 self._tasks.start(self.release(future.result().token, LeaseEnd()))
             raise
@@ -190,7 +190,7 @@ class PoolManager:
             self.ledger.leave_queue(position)
 
     def _grant_free_phones(self) -> None:
-        """Grant free phones to waiting callers, or fail these once all phones have failed."""
+        """Grant free phones to waiting callers, or fail the callers once all phones have failed."""
         for entry in self.ledger.grant_free():
             serial = self.routes.to(entry.phone)[0].serial
             self._waiting[entry.position].set_result(LeaseGrant(serial=serial, token=entry.token))
@@ -224,7 +224,7 @@ class PoolManager:
         self._batteries.check(device)
 
     def _set_aside(self, grant: LeaseGrant, error: BatteryError) -> None:
-        """Quarantine a phone at once: restarts and reboots would not help its battery."""
+        """Quarantine a phone immediately: restarts and reboots would not help its battery."""
         phone = self.ledger.phone_of(grant.token)
         if phone is not None and self.ledger.end(grant.token, good=False, failed=True):
             self._last_failure = f"{phone}: {error}"
@@ -258,7 +258,7 @@ class PoolManager:
             route = await self._in_thread(self._ladder.probe, routes)
             if route is not None:
                 await self._in_thread(self._batteries.check, routes[route])
-        except DeviceError:  # it answers, but its battery is still empty or hot
+        except DeviceError:  # the phone answers, but its battery is still empty or hot
             route = None
         finally:
             self._recovering.discard(phone)
@@ -272,7 +272,7 @@ class PoolManager:
         self._are_gone = not await self._in_thread(self._revive)
 
     def _unlease(self, phone: str) -> list[LeasableDevice]:
-        """The routes to a phone without a holder, for our own commands."""
+        """Return the routes to a phone without a holder, for our own commands."""
         routes = self.routes.to(phone)
         for device in routes:
             device.set_lease(None)
@@ -295,7 +295,7 @@ class PoolManager:
 
     def _compare(self, ready: set[str]) -> None:
         """Update which phones are present, and admit newcomers."""
-        # A phone is away once none of its routes is listed: quarantined before an episode gets it.
+        # A phone with no listed route is away: quarantine it before an episode gets it.
         for phone in self.routes:
             if ready.isdisjoint(route.serial for route in self.routes.to(phone)):
                 if phone not in self._away:
@@ -330,7 +330,7 @@ class PoolManager:
 
     async def _join(self, device: LeasableDevice) -> None:
         same = await self._in_thread(self.routes.phone_of, device)
-        # `close` has closed the known phones already, and would never see this one.
+        # `close` has already closed the known phones and would miss this newcomer.
         if self._closing.is_set():
             device.close()
             return
@@ -347,7 +347,7 @@ class PoolManager:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
     def _shortage(self, why: str) -> str:
-        """The message of NoDevice and PoolEmpty."""
+        """Format the message of NoDevice and PoolEmpty."""
         states = (
             PhoneAvailability.LEASED,
             PhoneAvailability.RECOVERING,

@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.25
 _REBOOT_S = 180.0
-"""Time that a phone may take to reboot, in seconds."""
+"""Seconds that a phone may take to reboot."""
 _DOWN_S = 15.0
-"""Time that a phone may take to go down for a reboot, in seconds."""
+"""Seconds that a phone may take to go down for a reboot."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -25,18 +25,18 @@ class Recovery:
     """Result of a recovery."""
 
     route: int | None
-    """Index of the route that answers; None if none does."""
+    """Index of the route that answers; None if no route does."""
     steps: Sequence[str]
 
 
 @dataclass(slots=True, kw_only=True)
 class RecoveryLadder:
-    """Recovers phones; its calls block, each no longer than the deadlines of its steps."""
+    """Recovers phones; calls block, but no longer than the deadlines of their steps."""
 
     reboot: bool = False
     """Whether a phone may be rebooted."""
     closing: threading.Event = field(default_factory=threading.Event)
-    """Ends all waiting once it is set."""
+    """Ends all waiting when set."""
 
     def recover(
         self,
@@ -48,10 +48,10 @@ class RecoveryLadder:
         """Recover a phone, starting with the step that fits its failures, until it answers.
 
         Args:
-            routes: routes to the phone, the preferred one first.
-            failures: in a row; from the second on, an answer alone is not enough.
-            packages: apps that were started on it.
-            taken: another job uses the phone: no app is stopped and nothing is rebooted.
+            routes: routes to the phone, in order of preference.
+            failures: number of failures in a row; from the second on, an answer is not enough.
+            packages: apps that were started on the phone.
+            taken: whether another job uses the phone; if so, do not stop apps or reboot.
         """
         start, steps = time.monotonic(), ["retry"]
         route = 0 if _answers(routes[0]) else None
@@ -67,7 +67,7 @@ class RecoveryLadder:
             steps.append("reboot")
             route = None
             if any(_works(one.reboot) for one in routes):
-                # It keeps answering for a moment, which must not be mistaken for a finished reboot.
+                # The phone still answers for a moment, which must not pass for a finished reboot.
                 self._until(routes, _DOWN_S, lambda one: not _answers(one))
                 route = self._until(routes, _REBOOT_S, _connects)
         log.warning(
@@ -81,9 +81,9 @@ class RecoveryLadder:
         return Recovery(route=route, steps=tuple(steps))
 
     def probe(self, routes: Sequence[Device]) -> int | None:
-        """Check once whether a quarantined phone works again; the index of the route, or None."""
+        """Check once if a quarantined phone works; return the working route's index, or None."""
         for number, route in enumerate(routes):
-            # A phone that hangs may still run commands: only a capture shows that it works.
+            # A hung phone may still run commands: only a capture shows that it works.
             if _connects(route) and _works(route.screenshot):
                 return number
         return None
@@ -91,7 +91,7 @@ class RecoveryLadder:
     def _until(
         self, routes: Sequence[Device], deadline_s: float, holds: Callable[[Device], bool]
     ) -> int | None:
-        """The index of the first route for which a condition holds within the deadline."""
+        """Return the index of the first route for which a condition holds within the deadline."""
         end = time.monotonic() + deadline_s
         while not self.closing.is_set():
             for number, route in enumerate(routes):
@@ -113,7 +113,7 @@ def _works(call: Callable[[], object]) -> bool:
 
 
 def _answers(device: Device) -> bool:
-    """Whether Android has booted, too: adbd answers long before apps can be started."""
+    """Whether the device answers and Android has booted, which happens long after adbd answers."""
     try:
         return readiness.has_started(device)
     except DeviceError as error:

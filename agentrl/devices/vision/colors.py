@@ -19,9 +19,9 @@ Color = tuple[int, int, int]
 """Red, green and blue, in [0, 255]."""
 
 TOLERANCE = 20.0
-"""More than compression shifts a color, less than the distance of two distinct colors."""
+"""Default tolerance: above the shift caused by compression, below that between distinct colors."""
 _SAMPLED = 32
-"""Number of rows or columns, whichever are fewer, sampled to find the color of a box."""
+"""Number of samples along the shorter side of a box when finding its color."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -30,18 +30,18 @@ class ColorRegion:
 
     box: Box
     area: float
-    """Fraction of the frame that its pixels cover."""
+    """Fraction of the frame covered by the region's pixels."""
 
 
 def color_distances(picture: Image, color: Color) -> NDArray[np.float32]:
-    """Distance of each pixel from a color: float32[H, W] >= 0, in L*a*b* (CIE 1976)."""
+    """Return each pixel's distance from a color: float32[H, W] >= 0, in L*a*b* (CIE 1976)."""
     return _distance(to_lab(picture), color)
 
 
 def color_fraction(
     frame: Image, color: Color, box: Box = WHOLE, *, tolerance: float = TOLERANCE
 ) -> float:
-    """The fraction of a box's pixels that have a color, in [0, 1].
+    """Return the fraction of a box's pixels that have a color, in [0, 1].
 
     Args:
         frame: uint8[H, W, 3].
@@ -50,7 +50,7 @@ def color_fraction(
         tolerance: the largest distance that counts as this color.
 
     Raises:
-        ValueError: an invalid frame or box.
+        ValueError: the frame or box is invalid.
     """
     return float(np.mean(color_distances(crop(frame, box), color) <= tolerance))
 
@@ -58,7 +58,7 @@ def color_fraction(
 def color_regions(
     frame: Image, color: Color, *, tolerance: float = TOLERANCE, min_area: float = 1e-4
 ) -> tuple[ColorRegion, ...]:
-    """Connected regions of a color, the largest first.
+    """Find connected regions of a color, the largest first.
 
     Args:
         frame: uint8[H, W, 3].
@@ -67,7 +67,7 @@ def color_regions(
         min_area: fraction of the frame below which a region is dropped.
 
     Raises:
-        ValueError: an invalid frame.
+        ValueError: the frame is invalid.
     """
     check_frame(frame)
     has = (color_distances(frame, color) <= tolerance).astype(np.uint8)
@@ -88,17 +88,17 @@ def dominant_color(
     tolerance: float = TOLERANCE,
     share: float = 0.5,
 ) -> str | None:
-    """The name of the most frequent palette color in a box; None if it is not frequent enough.
+    """Return the name of the most frequent palette color in a box; None if too rare.
 
     Args:
         frame: uint8[H, W, 3].
-        palette: RGB by name. A pixel counts for the nearest color within the tolerance.
+        palette: maps names to RGB. A pixel counts as the nearest color within the tolerance.
         box: where to look.
         tolerance: the largest distance that counts as a color.
         share: minimum fraction of the box's pixels that must have the color.
 
     Raises:
-        ValueError: an invalid frame or box, or an empty palette.
+        ValueError: the frame or box is invalid, or the palette is empty.
     """
     if not palette:
         raise ValueError("the palette is empty: name at least one color")
@@ -115,7 +115,7 @@ def dominant_color(
 
 
 def to_lab(picture: Image) -> NDArray[np.float32]:
-    """float32[H, W, 3]: L in [0, 100], a and b around 0."""
+    """Convert to L*a*b*, float32[H, W, 3]: L in [0, 100], a and b around 0."""
     scaled = picture.astype(np.float32) / 255
     return cast("NDArray[np.float32]", cv2.cvtColor(scaled, cv2.COLOR_RGB2LAB))
 

@@ -13,11 +13,11 @@ from agentrl.devices.vision.template_matching import match_scores, resized, scor
 from agentrl.types import Image
 
 _READ_AT = 28
-"""Height in pixels of the tallest glyph when it is compared: more does not improve accuracy."""
+"""Height in pixels to which the tallest glyph is scaled; larger does not improve accuracy."""
 _CONTRAST = 15.0
 """Minimum L*a*b* distance of ink from the background; compression noise stays below it."""
 _INK = 0.35
-"""How much ink makes a pixel part of a glyph."""
+"""Minimum ink of a pixel that is part of a glyph."""
 _SIDE, _ABOVE = 1, 2
 """Empty pixels around a glyph that belong to it: a minus is not part of a plus."""
 _LEAST = 5
@@ -32,11 +32,11 @@ class GlyphReading:
     """Text read from left to right."""
 
     text: str
-    """Text that was read; empty if there is nothing, or nothing known."""
+    """Text that was read; empty if there is no ink or no known glyph."""
     score: float
-    """Score of the worst glyph, in [-1, 1]; 1 if there is nothing."""
+    """Score of the worst glyph, in [-1, 1]; 1 if there is no glyph."""
     covered: float
-    """The fraction of the ink that the glyphs explain; 1 if there is none."""
+    """Fraction of the ink that the glyphs explain; 1 if there is no ink."""
 
 
 class Glyphs:
@@ -44,10 +44,10 @@ class Glyphs:
 
     Args:
         inks: uint8[h, w] for each glyph: the amount of ink on each pixel, cropped to the glyph.
-        screen_width: in pixels, of the screen on which they have this size.
+        screen_width: width in pixels of the screen on which the glyphs have this size.
 
     Raises:
-        ValueError: no glyph, or one without ink.
+        ValueError: there are no glyphs, or a glyph has no ink.
     """
 
     def __init__(self, inks: Mapping[str, NDArray[np.uint8]], screen_width: int) -> None:
@@ -63,7 +63,7 @@ class Glyphs:
         """Crop glyphs from a screenshot, each from its own box with some background around it.
 
         Raises:
-            ValueError: an invalid frame or box, or an empty box.
+            ValueError: the frame or a box is invalid, or a box is empty.
         """
         inks = {sign: ink_of(crop(frame, box)) * 255 for sign, box in boxes.items()}
         return cls({s: ink.astype(np.uint8) for s, ink in inks.items()}, frame.shape[1])
@@ -77,7 +77,7 @@ class Glyphs:
             threshold: the lowest score that counts as a glyph.
 
         Raises:
-            ValueError: an invalid frame or box.
+            ValueError: the frame or box is invalid.
         """
         part = crop(frame, box)
         scale = frame.shape[1] / self.screen_width
@@ -85,7 +85,7 @@ class Glyphs:
         if height < _LEAST:
             return GlyphReading(text="", score=0.0, covered=0.0)
         factor = height / (self._tallest * scale)
-        # The padding lets a glyph at the edge of the box match with its empty frame.
+        # The padding lets a glyph at the edge of the box match, including its empty margin.
         ink = np.pad(ink_of(resized(part, factor).astype(np.uint8)), _ABOVE + 1)
         if not ink.any():
             return GlyphReading(text="", score=1.0, covered=1.0)
@@ -107,7 +107,7 @@ class Glyphs:
 
 
 def ink_of(part: Image) -> Ink:
-    """Normalized distance of each pixel from the background color (the median): [h, w] in [0, 1].
+    """Return each pixel's normalized distance from the background (the median): [h, w] in [0, 1].
 
     All zeros if nothing stands out.
     """
@@ -131,13 +131,13 @@ class _Sign:
     high: int
 
     def overlap(self, other: "_Sign") -> float:
-        """The overlap as a fraction of the narrower one's width."""
+        """Return the overlap as a fraction of the narrower glyph's width."""
         both = min(self.x + self.wide, other.x + other.wide) - max(self.x, other.x)
         return max(both - 2 * _SIDE, 0) / (min(self.wide, other.wide) - 2 * _SIDE)
 
 
 def _apart(found: list[_Sign]) -> list[_Sign]:
-    """The best glyph at each position, from left to right."""
+    """Keep the best glyph at each position, from left to right."""
     taken: list[_Sign] = []
     for sign in sorted(found, key=lambda sign: -sign.score):
         if all(sign.overlap(other) <= 0.25 for other in taken):

@@ -34,23 +34,23 @@ class TextReader(Protocol):
     """Reads text on frames."""
 
     def read(self, frame: Image, box: Box = WHOLE) -> tuple[TextLine, ...]:
-        """The lines of text in a box, from top to bottom; empty if there is none.
+        """Read the lines of text in a box, from top to bottom; empty if there is no text.
 
         Args:
             frame: uint8[H, W, 3].
             box: where to look.
 
         Raises:
-            ValueError: an invalid frame or box.
+            ValueError: the frame or box is invalid.
         """
         ...
 
 
 class OcrReader:
-    """Reads any text in Latin letters, digits and Chinese; see `TextReader.read`.
+    """Reads text in Latin letters, digits and Chinese; see `TextReader.read`.
 
-    Loading the models takes about a second, so keep the reader. One frame takes from 0.1 s to
-    seconds, depending on its size and number of lines.
+    Loading the models takes about a second, so keep the reader. A frame takes from 0.1 s to
+    several seconds, depending on its size and number of lines.
 
     Args:
         min_score: lines with a lower confidence are dropped.
@@ -78,12 +78,12 @@ class OcrReader:
         """See TextReader.read."""
         left, top, _, _ = box_to_pixels(frame, box)
         part = crop(frame, box)
-        # RapidOCR refuses smaller and slimmer pictures. Repeating the last row and column adds
-        # nothing to read.
+        # RapidOCR refuses smaller and slimmer pictures. Repeating the last row and column adds no
+        # text.
         least = max(_LEAST, -(-max(part.shape[:2]) // _SLIM))
         below, beside = (max(0, least - side) for side in part.shape[:2])
         part = np.pad(part, ((0, below), (0, beside), (0, 0)), mode="edge")
-        found = self._engine(part[..., ::-1].copy())  # it takes BGR
+        found = self._engine(part[..., ::-1].copy())  # RapidOCR expects BGR
         if not found.txts:
             return ()
         lines = []

@@ -42,15 +42,15 @@ class Template:
     """A picture to look for, and the width of the screen that it was cropped from.
 
     Raises:
-        ValueError: an invalid picture, a mask of another size, or a single color.
+        ValueError: the picture is invalid or has a single color, or the mask has another size.
     """
 
     pixels: Image
     """uint8[h, w, 3]"""
     screen_width: int
-    """Width of the screen in pixels; on another screen the picture is scaled accordingly."""
+    """Width of the screen in pixels; on other screens the picture is scaled accordingly."""
     mask: NDArray[np.uint8] | None = None
-    """uint8[h, w], 255 where it is opaque and 0 where it is transparent; None: all opaque."""
+    """uint8[h, w], 255 where the picture is opaque and 0 where transparent; None: all opaque."""
 
     def __post_init__(self) -> None:
         check_frame(self.pixels)
@@ -72,7 +72,7 @@ class Template:
         """Crop a template from a box of a frame.
 
         Raises:
-            ValueError: an invalid frame or box, or a single color.
+            ValueError: the frame or box is invalid, or the crop has a single color.
         """
         return cls(pixels=crop(frame, box).copy(), screen_width=frame.shape[1])
 
@@ -81,7 +81,7 @@ class Template:
         """Read a PNG; pixels that are more than half transparent are not compared.
 
         Raises:
-            ConfigError: it cannot be read, or is too flat to be found.
+            ConfigError: the file cannot be read, or the picture is too flat to be found.
         """
         data = cv2.imread(str(file), cv2.IMREAD_UNCHANGED) if Path(file).is_file() else None
         if data is None or data.dtype != np.uint8:
@@ -106,7 +106,7 @@ class TemplateMatch:
     score: float
     """Correlation in [-1, 1]; 1 is identical up to brightness and contrast."""
     scale: float
-    """Relative to the size expected from the width of the screen."""
+    """Scale relative to the size expected from the width of the screen."""
 
 
 def find_template(
@@ -123,15 +123,15 @@ def find_template(
 
     Args:
         frame: uint8[H, W, 3] of any size.
-        template: what to look for.
+        template: template to find.
         box: where to look: the smaller, the faster.
-        scales: to try, relative to the size expected from the width of the frame.
+        scales: scales to try, relative to the size expected from the width of the frame.
         threshold: the lowest score that counts.
-        max_overlap: of two matches with a larger intersection over union, the better is kept.
+        max_overlap: of two matches with a larger intersection over union, keep only the better.
         most: maximum number of matches.
 
     Raises:
-        ValueError: an invalid frame or box, or a scale that is not positive.
+        ValueError: the frame or box is invalid, or a scale is not positive.
     """
     left, top, right, bottom = box_to_pixels(frame, box)
     if not all(scale > 0 for scale in scales):
@@ -157,7 +157,7 @@ def _scaled(
     pixels = resized(template.pixels, factor)
     if template.mask is None:
         return pixels, None
-    # Where a pixel of the mask is no longer fully opaque, the background shows through.
+    # Where a mask pixel is no longer fully opaque, the background shows through.
     mask = resized(template.mask, factor) > _OPAQUE
     return pixels, np.where(mask, 255, 0).astype(np.uint8)
 
@@ -177,11 +177,11 @@ def match_scores(
     template: NDArray[np.float32],
     mask: NDArray[np.uint8] | None = None,
 ) -> Grid:
-    """Normalized correlation of a template at every position, independent of brightness.
+    """Compute a template's normalized correlation at every position, ignoring brightness.
 
     Args:
         picture: float32[H, W] or [H, W, 3] in [0, 255].
-        template: float32[h, w] or [h, w, 3], not larger.
+        template: float32[h, w] or [h, w, 3], not larger than the picture.
         mask: uint8[h, w], 0 where the template is transparent.
 
     Returns:
@@ -196,13 +196,13 @@ def match_scores(
         found = cv2.matchTemplate(picture, template, cv2.TM_CCOEFF_NORMED, mask=weights)
         least = max(_NOISE, _FAINT * float(_gray(template)[mask > 0].std()))
     contrast = _contrast(_gray(picture), template.shape[:2], mask)
-    # Flat areas divide by almost 0, and the results are not scores.
+    # Flat areas divide by almost 0, so their results are not valid scores.
     sound = np.isfinite(found) & (np.abs(found) <= 1.01) & (contrast >= least)
     return np.where(sound, np.clip(found, -1, 1), 0).astype(np.float32)
 
 
 def score_peaks(grid: Grid, threshold: float) -> list[tuple[float, int, int]]:
-    """Local maxima above a threshold: score, x and y, the best first."""
+    """Return local maxima above a threshold as score, x and y, the best first."""
     higher = cv2.dilate(grid, np.ones((3, 3), np.uint8))
     ys, xs = np.nonzero((grid >= threshold) & (grid >= higher))
     found = zip(grid[ys, xs].tolist(), xs.tolist(), ys.tolist(), strict=True)
@@ -210,7 +210,7 @@ def score_peaks(grid: Grid, threshold: float) -> list[tuple[float, int, int]]:
 
 
 def resized(picture: Numbers, factor: float) -> NDArray[np.float32]:
-    """A picture scaled by a factor, float32; each side keeps at least one pixel."""
+    """Scale a picture by a factor, float32; each side keeps at least one pixel."""
     high, wide = (max(1, round(side * factor)) for side in picture.shape[:2])
     if (high, wide) == picture.shape[:2]:
         return picture.astype(np.float32)
@@ -227,10 +227,10 @@ def _gray(picture: NDArray[np.float32]) -> NDArray[np.float32]:
 def _contrast(
     gray: NDArray[np.float32], size: tuple[int, int], mask: NDArray[np.uint8] | None
 ) -> Grid:
-    """The standard deviation within every window: float32[H - h + 1, W - w + 1]."""
+    """Return the standard deviation within every window: float32[H - h + 1, W - w + 1]."""
     high, wide = size
     shown = np.ones(size, np.float32) if mask is None else (mask > 0).astype(np.float32)
-    # Without a mask a box filter gives the means, much faster than a correlation.
+    # Without a mask, a box filter computes the means much faster than a correlation.
     if mask is None:
         rows, columns = slice(gray.shape[0] - high + 1), slice(gray.shape[1] - wide + 1)
 

@@ -1,4 +1,4 @@
-"""Compares what was read from a screen with the ground truth, where there is one."""
+"""Compares facts read from a screen with the ground truth, where available."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,18 +9,18 @@ from agentrl.confidence_intervals import wilson_interval
 from agentrl.types import Image
 
 UNREAD = "unread"
-"""Value of a fact that is on the screen but could not be read; it equals nothing."""
+"""Value of a fact that is on the screen but could not be read; not equal to any value."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Disagreement:
-    """A fact that was read wrong."""
+    """A fact that was misread."""
 
     field: str
     read: Any
     true: Any
     frame: Image | None
-    """The screen, uint8[H, W, 3], if it was given."""
+    """The screen, uint8[H, W, 3]; None if not given."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Agreement:
 
     @property
     def share(self) -> float:
-        """In [0, 1]."""
+        """Fraction of readings that were correct, in [0, 1]."""
         return self.agreed / self.of
 
     @property
@@ -53,10 +53,10 @@ class VisionAudit:
     fields: dict[str, Agreement] = field(default_factory=dict)
 
     def add(self, name: str, read: Any, true: Any, frame: Image | None = None) -> bool:
-        """Count one fact; returns whether it was read correctly.
+        """Count one fact and return whether it was read correctly.
 
         Args:
-            name: of the fact.
+            name: name of the fact.
             read: value from the screen; UNREAD if it could not be read.
             true: value from the game.
             frame: the screen, uint8[H, W, 3].
@@ -73,8 +73,8 @@ class VisionAudit:
         """Count every fact that was read; facts without a ground truth are skipped.
 
         Returns:
-            Plain values for `add_comparison` in another process: `agreed`, names of the facts read
-            correctly, and `differs`, with the `read` and the `true` value of each other fact.
+            Plain values for `add_comparison` in another process: `agreed`, the names of the facts
+            read correctly, and `differs`, the `read` and `true` values of each misread fact.
         """
         known = [name for name in read if name in true]
         agreed = [name for name in known if self.add(name, read[name], true[name], frame)]
@@ -94,7 +94,7 @@ class VisionAudit:
         return format_audit(self.summary())
 
     def summary(self) -> dict[str, dict[str, float]]:
-        """The counts as plain numbers: `agreed`, `of`, `low` and `high` of each fact."""
+        """Return the counts of each fact as plain numbers: `agreed`, `of`, `low` and `high`."""
         summary = {}
         for name, found in self.fields.items():
             low, high = (round(end, 4) for end in found.interval)
@@ -122,7 +122,7 @@ def format_audit(summary: Mapping[str, Mapping[str, float]]) -> str:
 
 def agrees(read: Any, true: Any) -> bool:
     """Whether two values are equal; numbers up to 1e-6, lists and tuples item by item."""
-    # To Python, True equals 1.
+    # In Python, True == 1.
     if isinstance(read, bool) or isinstance(true, bool):
         return read is true
     if isinstance(read, int | float) and isinstance(true, int | float):
