@@ -118,7 +118,7 @@ class AdbServer:
             self.disconnect(serial, deadline)
         try:
             answer = self.query(f"host:connect:{serial}", deadline).strip()
-            # The server accepts the request even if connecting fails: only the reply text tells.
+            # The server accepts the request even if connecting fails: only the reply text shows it.
             if not answer.startswith(("connected to", "already connected to", _ASKS)):
                 hint = self._wireless_hint(serial, deadline)
                 raise DeviceOffline(f"{serial} cannot be connected: {answer}{hint}")

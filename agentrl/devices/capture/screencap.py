@@ -97,7 +97,7 @@ class RawCapture(Capture):
         got = link.read_into(view[_SHORT_HEADER : _LONG_HEADER + pixels])
         if got < pixels:
             raise cut_off(serial, width, height, got, pixels)
-        # The number of bytes received tells whether the header is long or short.
+        # The number of bytes received shows whether the header is long or short.
         start = _SHORT_HEADER + got - pixels
         rgba = np.frombuffer(view, np.uint8, pixels, start).reshape(height, width, 4)
 
