@@ -238,7 +238,7 @@ class Collector:
             raise kind(
                 f"{len(void)} of {len(episodes)} episodes are void (failed through no fault of the "
                 f"agent): {frequent}"
-            )
+            ) from next(filter(None, (e.episode.failure for e in void)), None)
         return episodes
 
     async def play_requests(self, play: Play, worker: int = 0) -> None:

@@ -1,5 +1,6 @@
 """Play one episode: reset, then observe, generate and act until it ends."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from agentrl.rollout.environments.env_runner import ActionResult, EnvRunner, Ste
 from agentrl.runs.episode_summary import label_of
 from agentrl.text import phone_name, with_short_serials
 from agentrl.types import Episode, Image, Message, Observation, Outcome, Split, TruncatedBy, Turn
+
+log = logging.getLogger(__name__)
 
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
@@ -135,6 +138,7 @@ async def run_episode(
         if not (limits.has_played or history.turns):
             raise
         failure = EnvError(message_of(mistake))
+        failure.__cause__ = mistake
     except WorldError as raised:
         failure = raised
     finally:
@@ -143,6 +147,7 @@ async def run_episode(
         is_phone = isinstance(failure, DeviceError)
         outcome = Outcome.DEVICE_ERROR if is_phone else Outcome.ENV_ERROR
         error = f"{type(failure).__name__}: {message_of(failure)}"
+        log.debug("%s: %s", request.id, error, exc_info=failure)
         # Tracebacks would keep the episode's stack frames, and so its images, in memory.
         failure.__traceback__ = failure.__cause__ = failure.__context__ = None
     last = history.last

@@ -324,3 +324,4 @@ async def test_play_that_is_mostly_void_names_the_code_that_failed(failures, kin
     with pytest.raises(WorldError) as raised:
         await collect(play, requests, max_refills=0)
     assert raised.type is kind
+    assert raised.value.__cause__ is failures[0]

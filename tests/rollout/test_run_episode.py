@@ -7,6 +7,7 @@ import pytest
 
 from agentrl.actions.space_translator import SpaceTranslator
 from agentrl.config import EnvConfig
+from agentrl.errors import ConfigError
 from agentrl.policies.chat.chat_encoder import ChatEncoder
 from agentrl.policies.scripted_policy import ScriptedPolicy
 from agentrl.rollout.environments.env_runner import EnvRunner
@@ -160,6 +161,27 @@ async def test_player_that_raises_voids_the_episode():
     episode = await play_countdown(player=Broken())
     assert episode.outcome is Outcome.ENV_ERROR
     assert "KeyError: 'lamp'" in episode.error
+
+
+class Particular(Player):
+    turns = 0
+
+    def reply(self, info, rng):
+        self.turns += 1
+        if self.turns > 1:
+            raise ConfigError("it wants another level") from KeyError("lamp")
+        return super().reply(info, rng)
+
+
+async def test_causes_of_a_failure_are_logged_and_not_kept(caplog):
+    caplog.set_level("DEBUG", "agentrl.rollout.run_episode")
+    episode = await play_countdown(player=Particular())
+    assert episode.error == "EnvError: it wants another level"
+    logged = [text for text in caplog.text.splitlines() if "Error: " in text]
+    assert [text.split(":")[0].split(".")[-1] for text in logged[1:]] == [
+        "KeyError", "ConfigError", "EnvError"
+    ]  # fmt: skip
+    assert episode.failure.__cause__ is episode.failure.__traceback__ is None
 
 
 async def test_text_with_the_image_token_voids_the_episode(tiny_vlm):
