@@ -1,4 +1,4 @@
-"""Access control for the viewer: who may send a request, the token, and security headers."""
+"""Access control for the viewer: allowed requests, the token, and security headers."""
 
 import hmac
 import logging
@@ -15,7 +15,7 @@ from agentrl.web_access import foreign_request, is_loopback
 log = logging.getLogger(__name__)
 
 _HEADERS: Final = {
-    # Load from this server only, forbid framing, and run no inline scripts.
+    # Load only from this server, and forbid framing and inline scripts.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
         "img-src 'self' data:; font-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -30,18 +30,18 @@ _NO_TOKEN = "the token is missing; open the address that the server printed"
 
 
 class AccessGuard:
-    """Guard that decides which requests the server answers."""
+    """Decides which requests the server answers."""
 
     def __init__(self, host: str, port: int) -> None:
         self.token = secrets.token_urlsafe(24)
         self.is_loopback = is_loopback(host)
         self._host = host
-        # Browsers send cookies to every port of a host, so two servers must not share a name.
+        # Browsers send cookies to every port of a host, so two servers need different names.
         self.cookie = f"agentrl-{port}"
 
     def refusal(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> str | None:
-        """Return the reason for refusing a request; None to accept it."""
-        # Beyond loopback, reading needs the token, too, which the browser keeps as a cookie.
+        """Return the reason to refuse a request, or None to accept it."""
+        # Beyond loopback, even reading needs the token, which the browser keeps as a cookie.
         if (why := foreign_request(headers, self._host)) is not None:
             return why
         if not self.is_loopback and not self.knows(cookies.get(self.cookie, "")):
@@ -49,18 +49,18 @@ class AccessGuard:
         return None
 
     def knows(self, token: str) -> bool:
-        """Whether this is the token (compared in constant time)."""
+        """Return whether this is the token, comparing in constant time."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
 
 async def guard_requests(
     request: Request, answer: Callable[[Request], Awaitable[Response]]
 ) -> Response:
-    """Answer a request that the application's guard accepts; middleware."""
+    """Middleware: answer a request only if the application's guard accepts it."""
     guard: AccessGuard = request.app.state.guard
     brought = request.query_params.get("token")
     if brought is not None and guard.knows(brought) and not guard.is_loopback:
-        # Redirect to the page, which keeps the token for its changes; never to another host.
+        # Redirect to the page, which keeps the token for later changes, but never to another host.
         page = f"/{request.url.path.lstrip('/')}#token={brought}"
         response: Response = RedirectResponse(page, 303)
         response.set_cookie(guard.cookie, brought, httponly=True, samesite="strict")
@@ -74,14 +74,14 @@ async def guard_requests(
 
 
 class TokenMissing(AgentRLError):
-    """A request that changes something came without the token."""
+    """A request that changes something lacks the token."""
 
 
 def require_token(request: Request) -> None:
-    """Refuse a request without the token; a dependency of FastAPI.
+    """FastAPI dependency: refuse a request without the token.
 
     Raises:
-        TokenMissing: the request does not bring it.
+        TokenMissing: the request lacks the token.
     """
     guard: AccessGuard = request.app.state.guard
     if not guard.knows(request.headers.get(_TOKEN_HEADER, "")):

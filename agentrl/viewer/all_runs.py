@@ -1,4 +1,4 @@
-"""The runs in a folder: their rows, overlaid curves and differences, archived and deleted."""
+"""List, compare, rename, archive and delete the runs in a folder."""
 
 import hashlib
 import json
@@ -31,7 +31,8 @@ from agentrl.viewer.background_reading import BackgroundReading
 from agentrl.viewer.metric_history import AXES, Axis, MetricHistory
 
 _OWN = ("run", "seed")
-"""Sections in which runs of one experiment differ: seeds of one configuration form a group."""
+"""Sections that may differ between runs of one group, which have one configuration but different
+seeds."""
 _FILES = (
     CONFIG_FILE,
     COMMAND_FILE,
@@ -46,12 +47,12 @@ _FILES = (
 )
 _LONGEST_NAME = 120
 MAX_CHOSEN = 100
-"""Runs whose curves are drawn together."""
+"""Maximum number of runs whose curves are drawn together."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """Cached content of a run, and the stamps of the files that it was read from."""
+    """Cached content of a run, and the stamps of the files it was read from."""
 
     stamp: tuple[Any, ...] = ()
     row: dict[str, Any] = field(default_factory=dict)
@@ -60,10 +61,10 @@ class _Known:
 
 
 class AllRuns:
-    """A folder of runs; jobs may be writing in it. Files are read again when they change.
+    """A folder of runs, to which jobs may be writing. Changed files are read again.
 
     Raises:
-        ConfigError: there is no such folder.
+        ConfigError: the folder does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -73,7 +74,7 @@ class AllRuns:
         self._reading = BackgroundReading("runs", self._read, self._share)
         self._curves_of = frozenset[str]()
         self._reading_curves: BackgroundReading | None = None
-        # Raises if there is no such folder.
+        # Raises if the folder does not exist.
         find_runs(folder)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -102,12 +103,12 @@ class AllRuns:
             found = summarize(path, self.folder)
             known.stamp, known.config = stamp, found.config
             known.row = found.to_dict() | {"group": group_of(found.config)}
-        # These two change without any of the files above.
+        # These two can change without a change of the files above.
         live = {"state": job_state(path), "stage": job_stage(path)}
         return known.row | {"name": name} | live
 
     def _paths(self) -> dict[str, Path]:
-        """Return the runs by name, without names that an address cannot show."""
+        """Return the runs by name, except names that cannot be shown in an address."""
         names = ((self._name(path), path) for path in find_runs(self.folder))
         return {name: path for name, path in names if name.isprintable()}
 
@@ -129,7 +130,7 @@ class AllRuns:
         return ConfigError(f"{self.folder.name} has no run {quoted(name)}")
 
     def split(self, address: str) -> tuple[str, str] | None:
-        """Return the run that an address names, and the rest of it; None if it names none."""
+        """Return the run named by an address and the rest of the address, or None."""
         parts = address.split("/")
         for length in (1, 2):
             name = "/".join(parts[:length])
@@ -143,16 +144,16 @@ class AllRuns:
     def curves(
         self, names: Sequence[str], metric: str | None, axis: Axis = "step"
     ) -> dict[str, Any]:
-        """Return the curves of a metric of several runs, and the settings in which these differ.
+        """Return several runs' curves of a metric, and the settings in which the runs differ.
 
         Args:
             names: the names of the runs.
-            metric: one of `metrics.jsonl`; None chooses one that the runs have.
-            axis: what the curves are drawn over.
+            metric: a metric from `metrics.jsonl`; None chooses one that the runs have.
+            axis: the horizontal axis.
 
         Raises:
-            ConfigError: an unknown run, or too many.
-            StillReading: their metrics have not been read yet.
+            ConfigError: a run is unknown, or there are too many.
+            StillReading: the runs' metrics have not been read yet.
         """
         if len(names) > MAX_CHOSEN:
             raise ConfigError(f"{len(names)} runs: choose at most {MAX_CHOSEN}")
@@ -181,7 +182,7 @@ class AllRuns:
         }
 
     def _reading_of(self, histories: Mapping[str, MetricHistory]) -> BackgroundReading:
-        """Return the reading of several runs' metrics."""
+        """Return a background reading of several runs' metrics."""
         if self._reading_curves is None or self._curves_of != histories.keys():
             all_of_them = [*histories.values()]
             self._curves_of = frozenset(histories)
@@ -206,16 +207,16 @@ class AllRuns:
         """Replace the tags of a run.
 
         Raises:
-            ConfigError: a tag is not valid, or the run is not writable.
+            ConfigError: a tag is invalid, or the run is not writable.
         """
         write_tags(self.path(name), tags)
 
     def rename(self, name: str, new_name: str) -> None:
-        """Give a run's folder another name.
+        """Rename a run's folder.
 
         Raises:
-            ConfigError: the name is not one of a folder or is taken; a job works in the run; or it
-                belongs to a sweep or pipeline.
+            ConfigError: the name is not a valid folder name or is taken, a job is working in the
+                run, or the run belongs to a sweep or pipeline.
         """
         path = self.path(name)
         is_name = new_name.isprintable() and "/" not in new_name and len(new_name) <= _LONGEST_NAME
@@ -233,10 +234,10 @@ class AllRuns:
                 raise ConfigError(f"{path}: cannot be renamed: {error.strerror}") from error
 
     def archive(self, name: str) -> None:
-        """Move a run into the folder `archive`, beside the others.
+        """Move a run into the folder `archive` next to the other runs.
 
         Raises:
-            ConfigError: a job works in it, or the archive has a run of this name.
+            ConfigError: a job is working in the run, or the archive has a run with this name.
         """
         path = self.path(name)
         place = self.folder / ARCHIVE / path.name
@@ -244,7 +245,7 @@ class AllRuns:
             if place.exists():
                 raise ConfigError(f"{place} exists; rename one of the two")
             place.parent.mkdir(exist_ok=True)
-            # A relative link would lead elsewhere from there.
+            # A relative link would lead elsewhere from the archive.
             if path.is_symlink():
                 place.symlink_to(path.resolve())
                 path.unlink()
@@ -255,35 +256,35 @@ class AllRuns:
         """Delete a run with its recordings, checkpoints and models.
 
         Raises:
-            ConfigError: a job works in it.
+            ConfigError: a job is working in the run.
         """
         path = self.path(name)
         with _untouched(path):
-            # It disappears at once, and completely, even if the removal is interrupted.
+            # After this move the run is gone as a whole, even if its removal is interrupted.
             hidden = Path(tempfile.mkdtemp(prefix=".deleted-", dir=self.folder))
             path.rename(hidden / path.name)
         shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _untouched(run: Path) -> AbstractContextManager[None]:
-    """Keep jobs off a run.
+    """Keep jobs from starting in a run.
 
     Raises:
-        ConfigError: a job works in it.
+        ConfigError: a job is working in the run.
     """
-    # Where none has worked, a new lock would look like that of a job that was stopped.
+    # If no job has worked in the run, a new lock would look like a stopped job's.
     return nullcontext() if is_locked(run) is None else lock_folder(run)
 
 
 def group_of(config: Mapping[str, Any]) -> str:
-    """Return a key that runs share whose configurations differ only in their seed and folder."""
+    """Return a key shared by runs whose configurations differ only in seed and folder."""
     shared = {key: value for key, value in config.items() if key not in _OWN}
     text = json.dumps(shared, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the settings in which runs differ, each with a text for the runs that have it."""
+    """Return the settings in which runs differ, with each run's value as text."""
     flat = {
         name: {key: json.dumps(value, default=str) for key, value in flat_settings(tree).items()}
         for name, tree in configs.items()
@@ -297,7 +298,7 @@ def differences(configs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def _first(logged: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the metric to begin with: that of the runs' results, or the first one."""
+    """Return the default metric: the metric of the runs' results, or else the first logged."""
     wanted = [f"{where}/{row['metric']}" for row in rows for where in ("train", "sampled")]
     return next((name for name in [*wanted, "train/reward"] if name in logged), None) or next(
         iter(logged), None

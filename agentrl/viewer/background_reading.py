@@ -1,4 +1,4 @@
-"""Reads long files in a thread, while pages show the progress."""
+"""Read long files in a thread while pages show the progress."""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from agentrl.errors import AgentRLError
 
 _PATIENCE_S = 0.5
-"""How long a request waits before it reports progress instead."""
+"""Seconds a request waits before it reports progress instead."""
 
 
 class StillReading(AgentRLError):
@@ -18,12 +18,12 @@ class StillReading(AgentRLError):
 
 
 class BackgroundReading:
-    """The first reading of some files, in a thread that starts when the files are first needed.
+    """First reading of some files, in a thread that starts when the files are first needed.
 
     Args:
-        what: what is read, in the plural.
-        read: reads everything and keeps it; reading again must be quick.
-        share: the fraction that has been read so far; called from other threads.
+        what: plural noun for the content, for messages.
+        read: reads and caches everything; further calls must be quick.
+        share: returns the fraction read so far; called from other threads.
     """
 
     def __init__(self, what: str, read: Callable[[], object], share: Callable[[], float]) -> None:
@@ -34,11 +34,11 @@ class BackgroundReading:
         self._thread: threading.Thread | None = None
 
     def require(self) -> None:
-        """Return once everything is read.
+        """Return once everything has been read.
 
         Raises:
-            StillReading: that takes longer than a moment.
-            AgentRLError: the reading failed; the next call tries again.
+            StillReading: reading takes longer than a moment.
+            AgentRLError: reading failed; the next call tries again.
         """
         with self._lock:
             if self._thread is None:

@@ -1,4 +1,4 @@
-"""State of the games that a person plays or watches in the browser."""
+"""State of games that a person plays or watches in the browser."""
 
 import queue
 import threading
@@ -14,7 +14,7 @@ from agentrl.training.evaluation.interactive_play import GameStart, PlayInterfac
 from agentrl.types import Image, Message, ScoredEpisode, Turn
 
 _MAX_ANSWER = 10_000
-"""Characters."""
+"""Maximum length of an answer, in characters."""
 _MAX_SEED = 2**31 - 1
 _POLL_S = 0.2
 _NO_TURN = "there is no turn to take back"
@@ -26,7 +26,8 @@ class _Shown:
 
     instructions: str = ""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """Inputs that the game accepts besides text, such as `tap` and `left`, and their texts."""
+    """Inputs that the game accepts in addition to text, such as `tap` and `left`, and their
+    texts."""
     game: GameStart | None = None
     words: str = ""
     pictures: tuple[Image, ...] = ()
@@ -38,18 +39,18 @@ class _Shown:
     """Whether another game can be started."""
     input_error: str = ""
     no_undo: str = ""
-    """Why no turn of this environment can be taken back."""
+    """Why turns of this environment cannot be taken back; empty if they can."""
     turns: tuple[dict[str, Any], ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
     ended: dict[str, Any] | None = None
     expert: dict[str, Any] | None = None
-    """The expert's game of the same seed."""
+    """The expert's game on the same seed."""
     num_recorded: int = 0
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Request:
-    """A request of the page: an answer, the end of the game, an undo or another game."""
+    """A page's request: an answer, the end of the game, an undo or another game."""
 
     kind: str
     text: str = ""
@@ -60,7 +61,7 @@ class BrowserPlay:
     """Connection between the thread that plays and the threads that serve the page.
 
     Args:
-        human: whether a person plays; otherwise they watch.
+        human: whether a person plays instead of watching.
         stays: when set, no other game can be started; None allows only one.
     """
 
@@ -72,7 +73,7 @@ class BrowserPlay:
     ) -> None:
         self.human = human
         self.training_command: str | None = None
-        """Trains on the games that a person played, once they are recorded somewhere."""
+        """Command that trains on the games a person played; None until they are recorded."""
         self.version = 0
         """Number of changes so far."""
         self._stays = stays
@@ -85,7 +86,7 @@ class BrowserPlay:
     # --- for the thread that plays --------------------------------------------------------
 
     def audience(self) -> PlayInterface:
-        """Return callbacks that receive the game's events and provide the answers."""
+        """Return callbacks that receive the game's events and provide answers."""
         return PlayInterface(
             show_instructions=lambda words: self._change(instructions=words),
             show_error=lambda words: self._change(input_error=words),
@@ -102,7 +103,7 @@ class BrowserPlay:
         )
 
     def stop(self) -> None:
-        """End the game before the next turn, and start no other; safe in a signal handler."""
+        """End the game before the next turn, without starting another; safe in signal handlers."""
         self._is_stopping = True
         self._requests.put(_Request(kind="end"))
 
@@ -184,7 +185,7 @@ class BrowserPlay:
     # --- for pages ------------------------------------------------------------------------
 
     def now(self) -> dict[str, Any]:
-        """Return the content of the page as JSON values; it requests the images by number."""
+        """Return the page's content as JSON values; the page requests images by number."""
         with self._lock:
             shown, version = self._shown, self.version
         game = shown.game
@@ -216,7 +217,7 @@ class BrowserPlay:
         """Return one of the current images, as PNG.
 
         Raises:
-            ConfigError: there is no image with this number.
+            ConfigError: the image does not exist.
         """
         with self._lock:
             pictures = self._shown.pictures
@@ -228,7 +229,7 @@ class BrowserPlay:
         return encoded.tobytes()
 
     def answer(self, text: str | None) -> None:
-        """Pass on the person's answer; None ends the game.
+        """Pass the person's answer to the game; None ends the game.
 
         Raises:
             ConfigError: it is not the person's turn, or the answer is empty or too long.
@@ -244,12 +245,12 @@ class BrowserPlay:
         """Take the last turn back.
 
         Raises:
-            ConfigError: it cannot be taken back.
+            ConfigError: the turn cannot be taken back.
         """
         self._ask(_Request(kind="undo"), _why_no_undo)
 
     def start_game(self, seed: int) -> None:
-        """Start another game; the current one ends, and is recorded if it has a turn.
+        """Start another game; the current game ends, and is recorded if it has a turn.
 
         Raises:
             ConfigError: the seed is out of range, or the game is busy.
@@ -263,7 +264,7 @@ class BrowserPlay:
         with self._lock:
             if reason := refusal(self._shown):
                 raise ConfigError(reason)
-            # The page can send one request per turn: what it asks for next would surprise.
+            # Accept only one request per turn, as a second request may be unintended.
             self._shown = replace(self._shown, awaits_input=False, awaits_game=False)
             self.version += 1
         self._requests.put(request)
@@ -274,7 +275,7 @@ def _is_idle(shown: _Shown) -> bool:
 
 
 def _why_no_undo(shown: _Shown) -> str:
-    """Say why the last turn cannot be taken back now; empty if it can."""
+    """Return why the last turn cannot be taken back now, or '' if it can."""
     if shown.no_undo or not shown.turns:
         return shown.no_undo or _NO_TURN
     return "" if _is_idle(shown) else "the game is busy; try again"

@@ -1,4 +1,4 @@
-"""A chat with a model on a web page: its state, and the web application."""
+"""Chat with a model on a web page: the conversation's state, and the web application."""
 
 import json
 import threading
@@ -20,15 +20,15 @@ from agentrl.viewer.access_control import CHANGES, AccessGuard
 from agentrl.viewer.server_app import add_files, as_json, new_application, static_files
 
 _MAX_TEXT = 100_000
-"""Characters of a message."""
+"""Maximum length of a message, in characters."""
 _MAX_IMAGES = 16
-"""Maximum number of images of a message."""
+"""Maximum number of images in a message."""
 _MAX_BYTES = 64 << 20
 """Maximum size of a request with its images, in bytes."""
 
 
 class LiveChat:
-    """A conversation that all pages of a server share; one reply at a time."""
+    """A conversation shared by all pages of a server, with one reply at a time."""
 
     def __init__(self, model: ModelThread, history: ChatHistory, title: str) -> None:
         self._model, self._history, self._title = model, history, title
@@ -37,12 +37,12 @@ class LiveChat:
         """The reply in progress."""
         self._partial = self._error = ""
         self._was_cut = False
-        """Whether the last reply has reached its maximum length."""
+        """Whether the last reply was cut off at its maximum length."""
         self._version = 0
         """Number of changes so far."""
 
     def now(self) -> dict[str, Any]:
-        """Return the content of the page as JSON values; it requests the images by number."""
+        """Return the page's content as JSON values; the page requests images by number."""
         with self._lock:
             return {
                 "version": self._version,
@@ -59,7 +59,7 @@ class LiveChat:
         """Return an image of a message, as PNG.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: the image does not exist.
         """
         with self._lock:
             messages = self._history.messages
@@ -71,16 +71,16 @@ class LiveChat:
         return encoded.tobytes()
 
     def ask(self, text: Any, pictures: Any) -> None:
-        """Begin the reply to a message.
+        """Start to generate the reply to a message.
 
         Raises:
-            ConfigError: the message cannot be used, or the last reply is not complete.
+            ConfigError: the message is invalid, or the last reply is not complete.
         """
         if not isinstance(text, str) or len(text) > _MAX_TEXT:
             raise ConfigError(f"a message is text of at most {_MAX_TEXT:,} characters")
         if not isinstance(pictures, list) or len(pictures) > _MAX_IMAGES:
             raise ConfigError(f"a message has at most {_MAX_IMAGES} images")
-        # A page must not name files of this machine.
+        # A page must not refer to files on this machine.
         if not all(map(is_data_uri, pictures)):
             raise ConfigError("an image must be a data URL")
         try:
@@ -97,7 +97,7 @@ class LiveChat:
                 self._history.system, self._history.messages, self._show
             )
             self._reply = asked
-        # Outside of the lock: it is called at once if the reply is complete.
+        # Add the callback outside the lock: if the reply is complete, it runs immediately.
         asked.add_done_callback(self._finish)
 
     def _show(self, text: str) -> None:
@@ -153,7 +153,7 @@ def _shown(message: Message) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    # `sendable` escapes all control characters, but a tab is not worth showing.
+    # Replace tabs, which `sendable` would escape like all control characters.
     return text.replace("\t", "    ")
 
 
@@ -201,7 +201,7 @@ async def _body(request: Request) -> dict[str, Any]:
     """Return the JSON object of a request.
 
     Raises:
-        ConfigError: it is not a JSON object, or too large.
+        ConfigError: the body is not a JSON object, or too large.
     """
     content = bytearray()
     async for chunk in request.stream():

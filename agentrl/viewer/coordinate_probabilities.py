@@ -1,8 +1,8 @@
-"""Other positions that an action could have touched: the probabilities of a reply's coordinates.
+"""Compute other positions that an action could have touched, from a reply's coordinates.
 
-At each token of a number, the recorded alternatives replace it: "0.42" with the alternative "5" for
-"4" is a number from 0.50 to 0.59, as the digit after it was not sampled. So each coordinate has a
-distribution given all tokens before it, and y is that of the sampled x.
+Each token of a number is replaced by its recorded alternatives: in "0.42", the alternative "5" for
+"4" means a number from 0.50 to 0.59, as the next digit was not sampled. So each coordinate gets a
+distribution conditioned on all tokens before it; y is conditioned on the sampled x.
 """
 
 import math
@@ -19,13 +19,13 @@ _NUMBER = re.compile(r"\d*\.?\d+")
 _START = re.compile(r"\d*\.?\d*")
 _SCALES = (1.0, 100.0, 1000.0)
 _LEAST_PIXELS = 200
-"""Smaller numbers at the end of a reply are hardly positions in pixels."""
+"""Minimum image size in pixels that makes numbers in a reply plausible as pixel positions."""
 _MOST_PARTS = 60
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Token:
-    """A sampled token, and the alternatives at its position."""
+    """A sampled token and the alternatives at its position."""
 
     start: int
     """Start of the token's text in the reply."""
@@ -40,13 +40,14 @@ class _Token:
 
 
 def coordinates_of(turn: Turn, word: Callable[[int], str]) -> list[dict[str, Any]]:
-    """Return the distribution of each coordinate of a touch; empty if the reply spells none.
+    """Return the distribution of each coordinate of a touch.
 
     Returns:
-        Two entries for a tap, four for a swipe: `axis` (`x` or `y`), `end` (whether it is the end
-        of a swipe), `covered`, the probability that the recorded alternatives account for, and
-        `parts`, each with an interval of [0, 1] (`low`, `high`), its probability (`mass`), and
-        `text`, the number or its known digits. Within a part probabilities are not known.
+        Two entries for a tap, four for a swipe, none if the reply contains no coordinates: `axis`
+        (`x` or `y`), `end` (whether it is the end of a swipe), `covered`, the probability that the
+        recorded alternatives account for, and `parts`, each with an interval of [0, 1] (`low`,
+        `high`), its probability (`mass`), and `text`, the number or its known digits. How the
+        probability is distributed within a part is unknown.
     """
     tokens = _tokens(turn, word)
     text = "".join(token.text for token in tokens)
@@ -66,7 +67,7 @@ def _tokens(turn: Turn, word: Callable[[int], str]) -> list[_Token]:
 
 
 def _numbers(text: str, turn: Turn) -> list[tuple[re.Match[str], float]]:
-    """Find the numbers of a turn's touch in its reply, each with the number of the far edge."""
+    """Find the numbers of a turn's touch in its reply, each with the far edge's number."""
     mark = touch_of(turn)
     if mark is None:
         return []
@@ -77,7 +78,7 @@ def _numbers(text: str, turn: Turn) -> list[tuple[re.Match[str], float]]:
         for scale in _SCALES:
             if all(map(_is_close, found, wanted, [scale] * len(wanted))):
                 return [(match, scale) for match in found]
-    # Pixels of an image whose size the recording does not contain.
+    # The numbers may be pixels of an image whose size was not recorded.
     last = numbers[-len(wanted) :]
     if len(last) == len(wanted) and all(wanted):
         sizes = [float(match[0]) / at for match, at in zip(last, wanted, strict=True)]
@@ -114,12 +115,12 @@ def _coordinate(
 def _candidates(
     number: re.Match[str], tokens: Sequence[_Token], word: Callable[[int], str]
 ) -> Iterator[tuple[str, bool, float]]:
-    """Yield the digits of a possible number, whether these are all, and their probability."""
+    """Yield each possible number's first digits, whether these are all, and the probability."""
     text, reached = number.string, 1.0
     for token in tokens:
         if token.end <= number.start():
             continue
-        # A token may begin before the number, with a space or a bracket.
+        # A token may start before the number, with a space or a bracket.
         lead = text[token.start : number.start()]
         before = text[number.start() : token.start]
         for id, logprob in token.top:
@@ -139,7 +140,7 @@ def _candidates(
 
 
 def _range(digits: str, sampled: str, is_whole: bool) -> tuple[float, float]:
-    """Return the values with these first digits, if they have as many as the sampled number has."""
+    """Return the range of values that start with these digits, assuming the sampled length."""
     unit = _unit(sampled)
     low = float(digits)
     if is_whole:

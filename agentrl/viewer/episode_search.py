@@ -17,9 +17,9 @@ from agentrl.types import Episode
 log = logging.getLogger(__name__)
 
 _BATCH = 200
-"""Episodes per commit."""
+"""Number of episodes per commit."""
 _QUERY_PART = re.compile(r'"([^"]*)"?|([^\s"]+)')
-"""A quoted phrase, or a word."""
+"""Matches a quoted phrase or a word."""
 _FROM, _TO = "\x02", "\x03"
 """Markers around a match."""
 _APART = "\x04"
@@ -31,43 +31,43 @@ _UNSPACED = (
     "\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"
     # Chinese.
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
-    # Korean has spaces, but compounds within words.
+    # Korean, which has spaces, but also compounds within words.
     "\uac00-\ud7a3"
 )
 _GAP = re.compile(rf"(?<=[{_UNSPACED}])(?=\w)|(?<=\w)(?=[{_UNSPACED}])")
 _MAX_WORDS = 50
-"""Maximum number of different words in a search, whose time grows with their number."""
+"""Maximum number of different words in a search, whose duration grows with their number."""
 _EXCERPT = 240
-"""Characters of an excerpt."""
+"""Maximum length of an excerpt, in characters."""
 _BEFORE = 80
-"""Characters of an excerpt before the first match."""
+"""Number of characters in an excerpt before the first match."""
 _MAX_EXCERPTS = 100
 _MAX_MATCHES = 200
-"""Matches of a text among which an excerpt is chosen."""
+"""Maximum number of matches in a text to consider when choosing an excerpt."""
 _STOP_S = 5.0
 _WORD = re.compile(r"[^\W_]+")
 
 _UNMARKED = str.maketrans(_FROM + _TO + _APART, "   ")
 
 Excerpt = list[tuple[str, bool]]
-"""Pieces of an episode's text, and whether each one is a match."""
+"""Pieces of an episode's text, each with whether it is a match."""
 
 
 class EpisodeSearch:
-    """A full-text index of shown text, replies and errors, built in a thread on first use."""
+    """Full-text index of shown texts, replies and errors, built in a thread on first use."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._words: sqlite3.Connection | None = None
         self._known: dict[str, tuple[float, int]] = {}
-        """Recording time and index row of each episode that was read, by id."""
+        """Recording time and index row of each episode read so far, by id."""
         self._last_row = 0
         self._reading: threading.Thread | None = None
         self._closing = threading.Event()
         self._lock = threading.Lock()
 
     def find(self, text: str) -> set[str]:
-        """Return ids of the episodes that contain all of these words.
+        """Return the ids of episodes that contain all of these words.
 
         Each word matches as a prefix; a quoted phrase matches consecutive words. Episodes that have
         not been read yet are not found; `progress` counts them.
@@ -81,7 +81,7 @@ class EpisodeSearch:
         return {s.id for s in self._run.episodes() if s.id in ids and self._has_read(s)}
 
     def excerpts(self, text: str, ids: Sequence[str]) -> dict[str, Excerpt]:
-        """Return the text around the matches, for the first of these episodes.
+        """Return the text around the matches, for the first few of these episodes.
 
         Raises:
             ConfigError: there are too many words.
@@ -93,14 +93,14 @@ class EpisodeSearch:
         return {id: _parts(_snippet(content, pattern)) for id, content in texts}
 
     def _query(self, query: str, values: Sequence[str | int]) -> list[tuple[str, ...]]:
-        """Run a query; no results without values, or if it fails."""
+        """Run a query; return no results without values or on failure."""
         database = self._start_reading()
         if not any(values):
             return []
         with self._lock:
             try:
                 return database.execute(query, values).fetchall()
-            # Such as a full disk.
+            # The disk may be full, for example.
             except sqlite3.OperationalError as error:
                 log.info("search for %r failed: %s", values, error)
                 return []
@@ -113,7 +113,7 @@ class EpisodeSearch:
     def close(self) -> None:
         """Stop reading."""
         self._closing.set()
-        # The thread may wait for a search that is running.
+        # The thread may be waiting for a running search.
         if self._reading is not None:
             self._reading.join(_STOP_S)
 
@@ -121,10 +121,10 @@ class EpisodeSearch:
         """Start a thread that reads new episodes, unless one is running."""
         with self._lock:
             if self._words is None:
-                # An empty name makes a private temporary file that disappears even after kill -9:
+                # An empty name creates a private temporary file that disappears even on kill -9:
                 # https://sqlite.org/inmemorydb.html#temp_db
                 self._words = sqlite3.connect("", check_same_thread=False)
-                # The prefix index finds one letter as quickly as a word.
+                # The prefix index makes searching for one letter as fast as for a word.
                 self._words.execute(
                     "CREATE VIRTUAL TABLE words USING fts5(id UNINDEXED, content, prefix='1 2 3')"
                 )
@@ -136,13 +136,13 @@ class EpisodeSearch:
             return self._words
 
     def _has_read(self, summary: Summary) -> bool:
-        """Whether this recording was read; the same id may have been recorded again since."""
+        """Return whether this recording was read; its id may have been recorded again later."""
         time, _ = self._known.get(summary.id, (None, 0))
         return time == summary.time
 
     def _read(self, database: sqlite3.Connection) -> None:
         episodes = self._run.episodes()
-        # Those that are gone, or that a resumed job has recorded again.
+        # Episodes that are gone, or recorded again by a resumed job.
         stale = self._known.keys() - {s.id for s in episodes if self._has_read(s)}
         rows_of_stale = [(self._known.pop(id)[1],) for id in stale]
         with self._lock, database:
@@ -174,7 +174,7 @@ class EpisodeSearch:
 
 
 def _search_terms(text: str) -> list[str]:
-    """Return the different words and phrases of a search that have a letter or digit.
+    """Return the distinct words and phrases of a search that contain a letter or digit.
 
     Raises:
         ConfigError: there are too many words.
@@ -188,15 +188,15 @@ def _search_terms(text: str) -> list[str]:
 
 
 def _pattern(terms: Iterable[str]) -> re.Pattern[str]:
-    """Compile a pattern that finds the terms in folded text; each is a group."""
+    """Compile a pattern that finds the terms in folded text, with a group for each."""
     ways = (r"[\W_]++".join(_WORD.findall(_fold(term))) for term in terms)
-    # Longer terms first: a word may begin with several terms.
+    # Put longer terms first, as a word may start with several terms.
     groups = "|".join(f"({way})" for way in sorted(ways, key=len, reverse=True))
     return re.compile(rf"(?<![^\W_])(?:{groups})[^\W_]*+")
 
 
 def _fold(text: str) -> str:
-    """Fold a text as FTS5 does, to lower case without diacritics, at the same length."""
+    """Fold a text to lower case without diacritics like FTS5, keeping its length."""
     return text.lower() if text.isascii() else "".join(map(_fold_character, text))
 
 
@@ -207,8 +207,8 @@ def _fold_character(character: str) -> str:
 
 
 def _snippet(content: str, pattern: re.Pattern[str]) -> str:
-    """Return the part of a text with the most different terms, and markers around its matches."""
-    # FTS5's own snippets take time quadratic in the number of matches.
+    """Return the part of a text with the most distinct terms, with markers around matches."""
+    # FTS5's own snippets would take time quadratic in the number of matches.
     matches = list(islice(pattern.finditer(_fold(content)), _MAX_MATCHES))
 
     def count(first: int) -> int:
@@ -229,9 +229,9 @@ def _snippet(content: str, pattern: re.Pattern[str]) -> str:
 
 
 def _apart(text: str) -> str:
-    """Separate the characters of scripts that have no spaces between words."""
-    # The index has no dictionary and would treat a whole sentence as one word. This way each
-    # character is a word, and a search term becomes a phrase of such words.
+    """Separate the characters of scripts without spaces between words."""
+    # The index has no dictionary and would treat a whole sentence as one word. Separated, each
+    # character is a word, and a search term becomes a phrase of one-character words.
     return text if text.isascii() else _GAP.sub(_APART, text)
 
 

@@ -1,4 +1,4 @@
-"""Logged metrics of a job by training step, episode, token or time."""
+"""A job's logged metrics by training step, episode, token or time."""
 
 import threading
 from array import array
@@ -17,7 +17,7 @@ from agentrl.runs.run_files import is_number
 Point = tuple[float, float]
 Axis = Literal["step", "episodes", "tokens", "time"]
 AXES: tuple[Axis, ...] = get_args(Axis)
-"""Axes of curves: steps, and the episodes, tokens or time spent until then."""
+"""Horizontal axes of curves: training steps, or cumulative episodes, tokens or time."""
 _COUNTED_STAGES = (*TRAINING_STAGES, EVALUATION)
 """Stages whose steps are training steps."""
 _RATES = {"episodes": "rollout/episodes_per_s", "tokens": "rollout/tokens_per_s"}
@@ -28,16 +28,16 @@ _NEEDED: Mapping[Axis, set[str]] = {
     "tokens": {_RATES["tokens"], _PLAYED_S},
     "time": {"time"},
 }
-"""The metrics that an axis is computed from."""
+"""Metrics needed to compute each axis."""
 _MAX_LINES = 200_000
 _MAX_POINTS = 2_000
-"""Maximum points per curve; longer ones are thinned out to between half and all of this."""
+"""Maximum number of points per curve; longer curves are thinned to between half and all of it."""
 _RECENT = 20
-"""Training steps from which the remaining time is extrapolated."""
+"""Number of latest training steps from which to extrapolate the remaining time."""
 
 
 class _Column:
-    """The values of one metric, and the lines that have them."""
+    """A metric's values, and the lines that contain them."""
 
     __slots__ = ("lines", "values")
 
@@ -46,7 +46,7 @@ class _Column:
 
 
 class MetricHistory:
-    """Metrics logged in `metrics.jsonl`, read incrementally as the file grows."""
+    """Metrics in `metrics.jsonl`, read incrementally as the file grows."""
 
     def __init__(self, run: Path) -> None:
         self._tail = JsonlTail(run / METRICS_FILE)
@@ -58,7 +58,7 @@ class MetricHistory:
         self._columns = dict[str, _Column]()
 
     def read(self) -> None:
-        """Read the lines that were added since the last call."""
+        """Read the lines added since the last call."""
         with self._lock:
             if self._tail.is_replaced():
                 self._tail = JsonlTail(self._tail.path)
@@ -77,7 +77,7 @@ class MetricHistory:
         self._steps.append(step)
         columns = self._columns
         for name, value in line.items():
-            # Nearly all values are floats, and a long run has millions of them.
+            # Check floats first: nearly all values are floats, and long runs have millions.
             if isfinite(value) if type(value) is float else is_number(value):
                 if name not in columns:
                     columns[name] = _Column()
@@ -86,26 +86,26 @@ class MetricHistory:
                 column.values.append(value)
 
     def share(self) -> float:
-        """Return the fraction of the file that was read; may be called while it is read."""
+        """Return the fraction of the file read so far, even while being read."""
         try:
             return self._tail.read / max(1, self._tail.path.stat().st_size)
         except OSError:
             return 1.0
 
     def names(self) -> list[str]:
-        """Return the metrics of training steps and evaluations so far, in no order."""
+        """Return the metrics of training steps and evaluations so far, in no particular order."""
         with self._lock:
             self.read()
             return [name for name in self._columns if name not in ("step", "time")]
 
     def has_stage(self, stages: Sequence[str]) -> bool:
-        """Whether a line of one of these stages was logged."""
+        """Return whether a line of any of these stages was logged."""
         with self._lock:
             self.read()
             return any(stage in stages for stage in self._stages)
 
     def axes(self) -> list[Axis]:
-        """Return the axes that curves can be drawn over: those for which something was logged."""
+        """Return the axes for which the needed metrics were logged."""
         with self._lock:
             self.read()
             return [axis for axis in AXES if self._columns.keys() >= _NEEDED[axis]]
@@ -121,10 +121,10 @@ class MetricHistory:
         """Return a curve; if a step was logged twice, its last line counts.
 
         Args:
-            names: a metric, or several of which the first one that was logged is drawn.
-            axis: what it is drawn over.
-            stages: whose lines count.
-            where: which of their lines count.
+            names: a metric, or several, of which the first that was logged is drawn.
+            axis: the horizontal axis.
+            stages: the stages whose lines to include.
+            where: which lines of these stages to include.
         """
         with self._lock:
             self.read()
@@ -140,7 +140,7 @@ class MetricHistory:
             return []
 
     def _values(self, name: str) -> Iterable[tuple[int, float]]:
-        """Return the lines that have a metric, with its value."""
+        """Return the lines that have a metric, with the metric's values."""
         column = self._columns.get(name)
         return () if column is None else zip(column.lines, column.values, strict=True)
 
@@ -151,19 +151,19 @@ class MetricHistory:
             return {line for line, _ in self._values(name)}
 
     def _along(self, axis: Axis, points: list[Point]) -> list[Point]:
-        """Move points to another axis: to what had been reached at the end of their step."""
+        """Convert points from steps to another axis, by its value at the end of each step."""
         if axis == "step":
             return points
         steps, reached = self._over(axis)
         if not steps:
             return []
         places = ((bisect_right(steps, step) - 1, value) for step, value in points)
-        # Two evaluations before the first step would be at one place: the last one counts.
+        # Of two evaluations before the first step, which share a position, the last counts.
         found = {reached[at] if at >= 0 else 0.0: value for at, value in places}
         return sorted(found.items())
 
     def _over(self, axis: Axis) -> tuple[list[float], list[float]]:
-        """Return the training steps in order, and what was reached at the end of each."""
+        """Return the training steps in order, and the axis's value at the end of each."""
         if axis == "time":
             times = self._training("time")
             began = min((time for _, time in self._values("time")), default=0.0)
@@ -175,7 +175,7 @@ class MetricHistory:
         return [*counts], [*map(float, accumulate(counts.values()))]
 
     def _training(self, name: str) -> dict[float, float]:
-        """Return a metric of training steps by step, in order."""
+        """Return a metric's values in training, by step, in order."""
         values = {
             self._steps[line]: value
             for line, value in self._values(name)
@@ -184,7 +184,7 @@ class MetricHistory:
         return dict(sorted(values.items()))
 
     def remaining_s(self, steps: int) -> float | None:
-        """Estimate the time of this many further training steps by the median of the latest."""
+        """Estimate the time of this many more training steps from the latest steps' median."""
         with self._lock:
             self.read()
             lines = self._values("time")

@@ -1,4 +1,4 @@
-"""The data behind the pages: episodes, groups and comparisons as JSON values, and frames."""
+"""Data for the pages: episodes, groups and comparisons as JSON values, and frames."""
 
 import math
 from collections import Counter, defaultdict
@@ -18,7 +18,7 @@ from agentrl.text import printable
 from agentrl.types import Episode, Image, Turn, transcript_of
 
 _MAX_TEXT = 200_000
-"""Characters of one text sent to a page."""
+"""Maximum number of characters of a text sent to a page."""
 SORTS = ("time", "step", "seed", "reward", "turns", "tokens", "seconds")
 EvaluationKey = tuple[Run, str, int]
 """A run, a label and a step."""
@@ -26,11 +26,11 @@ WIDTHS = (96, 192, 384)
 """Available widths of small images, in pixels."""
 _QUALITY = 80
 _MAX_HEIGHT = 16383
-"""Largest height of a WebP, in pixels."""
+"""Maximum height of a WebP image, in pixels."""
 
 
 def row(summary: Summary) -> dict[str, Any]:
-    """Return one row of the episode list."""
+    """Return an episode's row in the episode list."""
     return {
         "id": summary.id,
         "split": summary.split,
@@ -63,10 +63,10 @@ def row(summary: Summary) -> dict[str, Any]:
 def listing(
     run: Run, where: Filter, *, sort: str, down: bool, first: int, count: int
 ) -> dict[str, Any]:
-    """Return a page of the episode list, with the values that filters can take."""
+    """Return a page of the episode list, with the possible values of filters."""
     everything = run.episodes()
     matching = where.of(everything)
-    # The index is in the order of time.
+    # The index is already ordered by time.
     if sort != "time" or down:
         matching.sort(key=lambda s: (getattr(s, sort), s.time, s.id), reverse=down)
     return {
@@ -85,7 +85,7 @@ def episode(recorded: RecordedEpisode) -> dict[str, Any]:
     return {
         **row(summary),
         "env_id": summary.env_id,
-        # The replies of scripted players have probability 1.
+        # Replies of scripted players have probability 1.
         "sampled": any(any(turn.reply_logprobs) for turn in played.turns),
         "instructions": shortened(played.instructions),
         "preceding": shortened(transcript_of(played.preceding)),
@@ -97,7 +97,7 @@ def episode(recorded: RecordedEpisode) -> dict[str, Any]:
 
 
 def neighbors(run: Run, summary: Summary) -> dict[str, str | None]:
-    """Return the episodes that ended before and after one, and its siblings in their order."""
+    """Return the episodes that ended before and after an episode, and its siblings in order."""
     everything = run.episodes()
     siblings = sorted(
         (one for one in everything if one.group == summary.group), key=lambda s: (s.member, s.id)
@@ -136,9 +136,9 @@ def _turn(turn: Turn, number: int, summary: Summary) -> dict[str, Any]:
 
 
 def group(run: Run, name: str) -> dict[str, Any]:
-    """Return the episodes of a group, turn by turn, and which turns share a state.
+    """Return a group's episodes, turn by turn, and which turns share a state.
 
-    An episode that was pruned or cannot be read has no turns; `lost` says why.
+    An episode that was pruned or cannot be read has no turns; `lost` has the reason.
     """
     members = sorted(run.episodes(Filter(group=name)), key=lambda s: (s.member, s.id))
     whole = episodes_of(run, members)
@@ -159,7 +159,7 @@ def group(run: Run, name: str) -> dict[str, Any]:
 
 
 def episodes_of(run: Run, members: Iterable[Summary]) -> list[Episode | str]:
-    """Return whole episodes, each or the reason why it is unavailable."""
+    """Return each member's whole episode, or the reason why it is unavailable."""
     episodes: list[Episode | str] = []
     for summary in members:
         try:
@@ -178,7 +178,7 @@ def without_place(error: AgentRLError, run: Run) -> str:
 
 
 def turns_of(played: Episode | str) -> tuple[Turn, ...]:
-    """Return the turns of an episode; none if it is unavailable."""
+    """Return an episode's turns, or none if it is unavailable."""
     return () if isinstance(played, str) else played.turns
 
 
@@ -214,7 +214,7 @@ def comparison(a: EvaluationKey, b: EvaluationKey) -> dict[str, Any]:
     """Pair the episodes of two evaluations by seed.
 
     Returns:
-        `pairs`: rows `a` and `b` by `seed`; `alone`: the seeds that only one of them played;
+        `pairs`: rows `a` and `b` by `seed`; `alone`: the seeds played in only one evaluation;
         `interval`: the 95% interval of b's mean reward minus a's, or None.
     """
     sides = [
@@ -242,13 +242,13 @@ def rounded(value: Any) -> Any:
 
 
 def shortened(text: str, max_characters: int = _MAX_TEXT) -> str:
-    """Shorten a text to what a page can show."""
+    """Shorten a text to a length that a page can show."""
     more = len(text) - max_characters
     return f"{text[:max_characters]}… ({more:,} more characters)" if more > 0 else text
 
 
 def sendable(value: Any) -> Any:
-    """Make a value valid JSON that a page can show: escape control characters, NaN as text."""
+    """Make a value valid JSON for a page: escape control characters, convert NaN to text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
@@ -259,17 +259,17 @@ def sendable(value: Any) -> Any:
 
 
 class FrameImages:
-    """The frames of a run, scaled down for lists."""
+    """A run's frames, scaled down for lists."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._scaled = lru_cache(maxsize=4096)(self._scale)
 
     def small(self, frame_id: str, width: int) -> bytes | None:
-        """Return a frame as WebP of at most this width; None if it is missing or damaged."""
+        """Return a frame as WebP of at most this width, or None if it is missing or damaged."""
         try:
             return self._scaled(frame_id, width)
-        # An exception is not cached: the frame may still be queued for the disk.
+        # Exceptions are not cached, as the frame may still be queued for the disk.
         except LookupError:
             return None
 
@@ -280,7 +280,7 @@ class FrameImages:
 
 
 def webp(image: Image, width: int) -> bytes:
-    """Encode an image as WebP, scaled down to a width and to the format's height limit."""
+    """Encode an image as WebP, scaled down to a width and the format's maximum height."""
     height, full_width = image.shape[:2]
     scale = min(1.0, width / full_width, _MAX_HEIGHT / height)
     if scale < 1:

@@ -1,4 +1,4 @@
-"""The phones of a running job: their state and screens, and taps on free ones."""
+"""Show the phones of a running job, and tap free phones."""
 
 import logging
 import threading
@@ -20,9 +20,9 @@ _BATTERY_EVERY_S = 120.0
 
 
 class PhoneWall:
-    """All phones that a run's processes report.
+    """All phones reported by a run's processes.
 
-    Pages see only short names; serial numbers do not leave this process.
+    Pages only get short names; serial numbers do not leave this process.
     """
 
     def __init__(self, run: Run) -> None:
@@ -33,7 +33,7 @@ class PhoneWall:
         self._batteries: dict[str, tuple[float, float | None]] = {}
 
     def phones(self) -> list[dict[str, Any]]:
-        """Return the state of each phone, with its latest screen that is on disk."""
+        """Return the state of each phone, with its latest screen on disk."""
         shown = []
         for phone in read_live_phones(self._run.path):
             name, serial, frame = _name(phone), phone.pop("serial"), phone["frame"]
@@ -81,7 +81,7 @@ class PhoneWall:
             raise ConfigError(f"no running job reports a phone {name!r}")
         if phone["state"] != FREE:
             raise ConfigError(f"{name} is not free: it is {phone['state'] or 'in use'}")
-        # Here, adb may know another phone with the same serial.
+        # adb on this machine may have a different phone with the same serial.
         if phone["host"] is not None:
             raise ConfigError(
                 f"{name} is a phone of {phone['host']}, out of reach from here; use agentrl "

@@ -1,4 +1,4 @@
-"""Episodes and logs of a run that one looks at first."""
+"""The episodes and logs of a run to look at first."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,21 +10,21 @@ from agentrl.text import quoted
 from agentrl.viewer.page_data import row
 
 _SHOWN = 4
-"""Best, worst and changed episodes each."""
+"""Maximum number each of best, worst and changed episodes."""
 _BEFORE, _AFTER = "before-sampled", "after-sampled"
 _TAIL = 128 << 10
-"""Bytes at the end of a log that are shown."""
+"""Number of bytes to show at the end of a log."""
 
 
 class LastScreens:
-    """The last screen of each episode; an episode's file is read once."""
+    """The last screen of each episode, reading each episode's file only once."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._kept: dict[tuple[str, float], dict[str, str | None]] = {}
 
     def of(self, summary: Summary) -> dict[str, str | None]:
-        """Return the last `frame`'s id, the text `shown` with it, and why it is `lost`."""
+        """Return the last `frame`'s id, the text `shown` with it, and why it is `lost`, if so."""
         key = summary.id, summary.time
         try:
             if key not in self._kept:
@@ -43,19 +43,19 @@ class LastScreens:
 
 
 def highlights(run: Run, screens: LastScreens) -> dict[str, Any]:
-    """Return the best and worst episodes of the latest play, and those that training changed most.
+    """Return the best and worst of the latest episodes, and episodes that training changed most.
 
     Returns:
-        `label` and `step` of the play; `best` and `worst`: rows of episodes, each with its last
-        `frame`, and none of the worst if all have the same reward; `changed`: pairs of such rows,
-        played on the same seed `before` and `after`.
+        `label` and `step` of the latest episodes; `best` and `worst`: rows of episodes, each with
+        its last `frame`; no worst episodes if all have the same reward; `changed`: pairs of rows,
+        `before` and `after` training, on the same seed.
     """
     valid = [one for one in run.episodes() if not one.outcome.void and not one.removed]
     after = _first_by_seed([one for one in valid if one.label == _AFTER])
     before = _first_by_seed([one for one in valid if one.label == _BEFORE])
     latest = [*after.values()] or _latest(valid)
     ranked = sorted(latest, key=lambda one: (one.reward, one.id), reverse=True)
-    # No episode is both among the best and among the worst.
+    # Do not show an episode as both best and worst.
     half = min(_SHOWN, (len(ranked) + 1) // 2)
     best = ranked[:half]
     worst = [one for one in ranked[half:][::-1][:half] if one.reward < best[0].reward]
@@ -85,7 +85,7 @@ def _first_by_seed(episodes: Sequence[Summary]) -> dict[int, Summary]:
 
 
 def _latest(episodes: Sequence[Summary]) -> list[Summary]:
-    """Return the episodes of the last evaluation, or of the last training step if there is none."""
+    """Return the last evaluation's episodes, or else the last training step's."""
     played = [one for one in episodes if one.split == "eval"] or list(episodes)
     if not played:
         return []
@@ -94,9 +94,9 @@ def _latest(episodes: Sequence[Summary]) -> list[Summary]:
 
 
 def log_files(run: Run) -> list[dict[str, Any]]:
-    """Return the logs of a run's engines, workers and phones: `name` and `bytes`.
+    """Return the `name` and `bytes` of logs of a run's engines, workers and phones.
 
-    Only regular files with a printable name, and no links to files outside of the run's folder.
+    Includes only regular files with a printable name, without links out of the run's folder.
     """
     own = run.path.resolve()
     files = [
@@ -111,7 +111,7 @@ def log_tail(run: Run, name: str) -> str:
     """Return the end of a log.
 
     Raises:
-        ConfigError: the run has no such log.
+        ConfigError: the log does not exist.
     """
     if name not in {found["name"] for found in log_files(run)}:
         raise ConfigError(f"{run.name} has no log {quoted(name)}")
@@ -119,5 +119,5 @@ def log_tail(run: Run, name: str) -> str:
         size = file.seek(0, 2)
         file.seek(max(0, size - _TAIL))
         text = file.read().decode(errors="replace")
-    # The first line is cut off.
+    # The first line is incomplete, so leave it out.
     return text if size <= _TAIL else text.partition("\n")[2]

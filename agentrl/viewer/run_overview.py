@@ -1,4 +1,4 @@
-"""The overview page of a run as JSON values: counts, tables and curves."""
+"""Data of a run's overview page as JSON values: counts, tables and curves."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ _MAX_AUDITS = 20
 
 
 def overview(run: Run) -> dict[str, Any]:
-    """Return counts, tables, configuration and state of a run."""
+    """Return a run's counts, tables, configuration and state."""
     episodes = run.episodes()
     line = summarize(run.path, episodes=episodes)
     files = RunFolder(run.path)
@@ -62,7 +62,7 @@ def overview(run: Run) -> dict[str, Any]:
 
 
 def _sampled_tokens(episodes: Sequence[Summary], config: Mapping[str, Any]) -> int:
-    """Count the tokens that a model sampled, not those of people and of scripted players."""
+    """Count the tokens sampled by a model, not by people or scripted players."""
     scripted = {"human", "demo", "random", "expert"}
     for section, key in (("env", "players"), ("eval", "baselines")):
         names = as_object(config.get(section)).get(key)
@@ -71,7 +71,7 @@ def _sampled_tokens(episodes: Sequence[Summary], config: Mapping[str, Any]) -> i
 
 
 def rows_by_label(run: Run) -> list[dict[str, Any]]:
-    """Return counts and means by label and step; all training steps share one row."""
+    """Return counts and means by label and step, with one row for all training steps."""
     by_play: dict[tuple[str, str, int], list[Summary]] = defaultdict(list)
     for s in run.episodes():
         by_play[s.split, s.label, -1 if s.split == "train" else s.step].append(s)
@@ -91,7 +91,7 @@ def rows_by_label(run: Run) -> list[dict[str, Any]]:
 
 
 def devices(run: Run) -> list[dict[str, Any]]:
-    """Return the episodes and failures of each phone."""
+    """Return each phone's episodes and failures."""
     by_device: dict[str, list[Summary]] = defaultdict(list)
     for summary in run.episodes():
         if summary.device is not None:
@@ -117,7 +117,7 @@ def audits(run: Run) -> list[dict[str, Any]]:
     reports = []
     for file in sorted(latest):
         report = read_object(file)
-        # The file may be somebody else's.
+        # The file may come from an untrusted source.
         cases = report.get("cases")
         if isinstance(cases, list) and all(isinstance(case, dict) for case in cases):
             reports.append({**report, "name": file.stem})
@@ -125,7 +125,7 @@ def audits(run: Run) -> list[dict[str, Any]]:
 
 
 def _shown(file: Path) -> str | None:
-    """Return the text of a file without control characters; None if it cannot be read."""
+    """Return a file's text without control characters, or None if it cannot be read."""
     text = read_text(file)
     return None if text is None else printable(text)
 
@@ -140,11 +140,11 @@ class Curve:
 
     name: str
     points: Sequence[Point]
-    """(step, value), finite"""
+    """(step, value) with finite values."""
     dots: bool = False
-    """Whether to draw the points: there are few, far apart."""
+    """Whether to draw the points, too, because they are few and far apart."""
     lone: bool = False
-    """Whether to draw only the points: nothing was measured between them."""
+    """Whether to draw only the points, because nothing was measured between them."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -156,12 +156,12 @@ class Chart:
     about: str = ""
     """Explanation, if the title alone could be misread."""
     span: float = 0.0
-    """The smallest range of the vertical axis: what is smaller is noise."""
+    """Minimum range of the vertical axis; smaller differences are noise."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _ChartSpec:
-    """The metrics of a chart: of each list, the first one that was logged."""
+    """The metrics of a chart; from each list, the first metric that was logged is drawn."""
 
     title: str
     training: Sequence[str]
@@ -226,7 +226,7 @@ def _section_of(metric: str) -> str:
 
 
 def _about(metric: str) -> str:
-    """Return the meaning of a metric and its unit."""
+    """Return a metric's meaning and unit."""
     found = describe(metric)
     if found is None:
         return ""
@@ -255,12 +255,12 @@ class MetricCurves:
         return [chart for chart in drawn if chart.curves]
 
     def sections(self) -> dict[str, int]:
-        """Return the number of metrics of each section that has any."""
+        """Return the number of metrics in each nonempty section."""
         counts = Counter(_section_of(name) for name in self.history.names())
         return {name: counts[name] for name in SECTIONS if counts[name]}
 
     def all_of(self, section: str | None, text: str = "", axis: Axis = "step") -> list[Chart]:
-        """Return a chart for each metric of a section, or of all, with these words in its name."""
+        """Return a chart for each metric, of one section or all, with these words in its name."""
         words = text.lower().split()
         return [
             Chart(
@@ -274,9 +274,9 @@ class MetricCurves:
 
 
 def _curves(spec: _ChartSpec, history: MetricHistory, axis: Axis) -> list[Curve]:
-    """Return the curves of a chart: training, and evaluations during, before and after it."""
-    # Evaluations during training play fewer episodes, and the last step has both kinds. The number
-    # of episodes is logged only before and after training.
+    """Return a chart's curves: training, and evaluations during, before and after training."""
+    # Evaluations during training play fewer episodes, and the last step has both kinds. Tell them
+    # apart by the number of episodes, which is logged only before and after training.
     whole = {decoding: history.lines_with(f"{decoding}/episodes") for decoding in _DECODINGS}
 
     def evaluated(decoding: str, where: Callable[[int], bool]) -> Sequence[Point]:

@@ -1,4 +1,4 @@
-"""The web application of a folder of runs: their list, and below it the pages of each run."""
+"""Web application for a folder of runs, with a list of the runs and the pages of each."""
 
 import threading
 from collections.abc import MutableMapping
@@ -23,7 +23,7 @@ _PREFIX = "/runs"
 
 
 def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
-    """Create the ASGI application; the caller calls its `state.close`."""
+    """Create the ASGI application; the caller must call its `state.close`."""
 
     def message(error: AgentRLError) -> str:
         has_place = len(runs.folder.parts) > 1
@@ -91,7 +91,7 @@ class _PagesOfRuns:
             await as_json({"error": str(error)}, 404)(scope, receive, send)
             return
         if found is None or app is None:
-            # The list of runs says that there is no such run.
+            # The page with the list of runs reports that the run does not exist.
             await Response(self._list, 404, media_type="text/html")(scope, receive, send)
             return
         await app({**scope, "root_path": f"{root}/{found[0]}"}, receive, send)
@@ -101,7 +101,7 @@ class _PagesOfRuns:
             if name not in self._apps:
                 run = replay.open(self._runs.path(name), may_be_unplayed=True)
                 self._apps[name] = application(run, self._guard)
-                # Event streams of all runs end together.
+                # Share the event, so that event streams of all runs end together.
                 self._apps[name].state.closing = self._closing
             return self._apps[name]
 

@@ -39,7 +39,7 @@ from agentrl.viewer.run_overview import MetricCurves, overview, rows_by_label
 from agentrl.viewer.token_text import TokenVocabulary, turn_tokens
 
 _CACHE_FOREVER = "private, max-age=31536000, immutable"
-"""Cache header of the typeface, and of frames, whose id is the hash of their pixels."""
+"""Cache header for the typeface, and for frames, whose ids are hashes of their pixels."""
 _PAGES = (
     "/",
     "/episodes",
@@ -53,7 +53,7 @@ _PAGES = (
     "/play",
 )
 _NOT_PAGES = ("api", "static", "frames")
-"""First path segments of addresses that are not pages."""
+"""First path segments of addresses other than pages."""
 _MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -63,22 +63,22 @@ _MEDIA_TYPES = {
     "woff2": "font/woff2",
 }
 _WRITTEN_S = 2.0
-"""How long a frame may be missing while a job runs."""
+"""Seconds a frame may be missing while a job runs."""
 _POLL_S = 0.5
-"""How often the event stream looks for changes."""
+"""Seconds between the event stream's checks for changes."""
 _MAX_ROWS = 500
 
 
 def application(
     run: Run, guard: AccessGuard, stage: BrowserPlay | None = None, other: Run | None = None
 ) -> FastAPI:
-    """Create the ASGI application; the caller calls its `state.close`.
+    """Create the ASGI application; the caller must call its `state.close`.
 
     Args:
-        run: the recorded run; it may still be growing.
+        run: the recorded run, which may still be growing.
         guard: decides which requests are answered.
-        stage: an episode that is played in the browser; None for none.
-        other: a run whose episodes can be compared with those of `run`; None for none.
+        stage: an episode being played in the browser, if any.
+        other: a run to compare with `run`, if any.
     """
     app = new_application(guard, lambda error: page_data.without_place(error, run))
     search, wall = EpisodeSearch(run), PhoneWall(run)
@@ -103,14 +103,14 @@ def application(
 
 
 def new_application(guard: AccessGuard, message: Callable[[AgentRLError], str] = str) -> FastAPI:
-    """Create an application without pages, which answers what it refuses with one line."""
+    """Create an application without pages, which answers refused requests with one line."""
     app = FastAPI(title="agentrl", openapi_url=None)
     app.state.guard, app.state.closing = guard, threading.Event()
     app.middleware("http")(guard_requests)
 
     @app.exception_handler(StillReading)
     async def wait(_: Request, state: StillReading) -> Response:
-        # Not an error: browsers report each of those on their console.
+        # Not an error status, which browsers would report in their console each time.
         return as_json({"reading": state.what, "share": state.share}, 202)
 
     @app.exception_handler(AgentRLError)
@@ -125,7 +125,7 @@ def new_application(guard: AccessGuard, message: Callable[[AgentRLError], str] =
 
 
 def _invalid_value(error: Mapping[str, Any]) -> str:
-    """Describe an error of FastAPI's: a parameter, its value and what is allowed."""
+    """Describe a FastAPI validation error: the parameter, its value and the allowed values."""
     name = error["loc"][-1]
     if error["type"] == "missing":
         return f"{name}= is missing"
@@ -134,7 +134,7 @@ def _invalid_value(error: Mapping[str, Any]) -> str:
 
 
 def static_files() -> dict[str, bytes]:
-    """Return the package's static files by path; nothing else can be requested."""
+    """Return the package's static files by path; no other files are served."""
     files: dict[str, bytes] = {}
     folders = [("", resources.files("agentrl.viewer") / "static")]
     while folders:
@@ -153,10 +153,10 @@ def add_files(
     page_file: str = "page.html",
     pages: Sequence[str] = _PAGES,
 ) -> None:
-    """Serve the static files, and one of them as the page at some addresses."""
+    """Serve the static files, and one of them as the page at the given addresses."""
 
     def page(request: Request, status: int = 200) -> Response:
-        # A run in a folder of runs is served below its own path, which its addresses begin with.
+        # A run in a folder of runs is served below its own path, a prefix of its addresses.
         base = f'data-base="{escape(quote(request.scope.get("root_path", "")))}"'.encode()
         content = files[page_file].replace(b'data-base=""', base, 1)
         return Response(content, status, media_type=_MEDIA_TYPES["html"])
@@ -176,7 +176,7 @@ def add_files(
         if path not in files:
             return Response("no such file\n", 404, media_type="text/plain")
         kind = path.rpartition(".")[2]
-        # Without the typeface in its cache a browser would draw each page twice.
+        # Without the typeface in its cache, a browser would draw each page twice.
         headers = {"Cache-Control": _CACHE_FOREVER} if kind == "woff2" else None
         return Response(files[path], media_type=_MEDIA_TYPES[kind], headers=headers)
 
@@ -299,7 +299,7 @@ def _add_list_view(api: APIRouter, run: Run, search: EpisodeSearch) -> None:
     ) -> Response:
         if sort not in page_data.SORTS:
             raise ConfigError(f"sort={sort!r}: must be one of {', '.join(page_data.SORTS)}")
-        # Before the search, because episodes read in between may be missing from its result.
+        # Get the progress first: episodes read in between may be missing from the result.
         progress = search.progress() if text else None
         asked = parse_query(query, run.episodes()) if query else None
         where = replace(where, among=search.find(text) if text else None, query=asked)
@@ -360,7 +360,7 @@ def _add_comparisons(api: APIRouter, run: Run, other: Run | None) -> None:
     @api.get("/api/choices")
     def pair() -> Response:
         pairs, done = preference_pairs.open_choices(run)
-        # Damaged episodes are left out.
+        # Leave out pairs with a damaged episode.
         whole = (opened for both in pairs if len(opened := list(run.opened(both))) == 2)
         shown = next(([page_data.episode(one) for one in both] for both in whole), None)
         return as_json({"pair": shown, "left": len(pairs), "done": done})
@@ -385,7 +385,7 @@ def _filter_of_query(
     min_reward: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     max_reward: Annotated[float | None, Query(allow_inf_nan=False)] = None,
 ) -> Filter:
-    """Return the filter of a query; the parameters are named like the filter's fields."""
+    """Return a request's filter; the query parameters have the names of the filter's fields."""
     return Filter(**locals())
 
 
@@ -436,7 +436,7 @@ class _UnknownParameter(AgentRLError):
 
 
 class _RunGone(AgentRLError):
-    """The run's folder does not exist any more."""
+    """The run's folder no longer exists."""
 
 
 _STATUS = {
@@ -446,22 +446,22 @@ _STATUS = {
     ConfigError: 404,
     DeviceError: 503,
 }
-"""HTTP status by error; a phone may go offline while it is being used."""
+"""HTTP status by error; a phone may go offline during use."""
 
 
 def status_of(error: AgentRLError) -> int:
-    """Return the HTTP status of an error."""
+    """Return the HTTP status for an error."""
     return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
 
 
 async def _news(request: Request, run: Run) -> AsyncIterator[str]:
-    """Send an event when something was recorded or logged, or the job began, moved on or ended."""
+    """Send an event when something is recorded or logged, or the job's state or stage changes."""
     sent: tuple[Any, ...] = ()
     closing: threading.Event = request.app.state.closing
     while not closing.is_set() and not await request.is_disconnected():
         try:
             now = await asyncio.to_thread(_state, run)
-        # The page then reloads its data, and shows the error.
+        # The page then reloads its data and shows the error.
         except AgentRLError as error:
             now = page_data.without_place(error, run), None
         if now != sent:

@@ -1,4 +1,4 @@
-"""The tokens of a turn as text, with log-probabilities, alternatives, versions and advantages."""
+"""Show a turn's tokens as text, with log-probabilities, alternatives, versions and advantages."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MAX_ID = 1 << 32
-"""Larger token ids overflow in the tokenizers library."""
+"""Limit of token ids; larger ids overflow in the tokenizers library."""
 _MODELS = ("start", "model")
-"""Folders of a run that hold its tokenizer."""
+"""Folders of a run that contain its tokenizer."""
 _TOKENIZER = "tokenizer.json"
 _MAX_TOKENIZER = 256 << 20
-"""Characters of a tokenizer's file; the largest current ones have 33 MB."""
+"""Maximum length of a tokenizer file in characters; the largest current files have 33 MB."""
 
 
 class TokenVocabulary:
-    """Vocabulary of a run's model; without its tokenizer, tokens appear as ids.
+    """Vocabulary of a run's model; without a tokenizer, tokens appear as ids.
 
     Args:
-        run: the run's folder. The tokenizer is looked for in its `start` and `model` folders, and
-            in those of the run whose model it played (as with `agentrl eval RUN`).
+        run: the run's folder. Its `start` and `model` folders are searched for a tokenizer, and
+            the same folders of the run whose model it played (as with `agentrl eval RUN`).
     """
 
     def __init__(self, run: Path) -> None:
@@ -42,7 +42,7 @@ class TokenVocabulary:
         self._text = lru_cache(maxsize=65536)(self._decoded)
 
     def look(self) -> str | None:
-        """Load the tokenizer, which may appear late; None on success, or why it is missing."""
+        """Load the tokenizer, which may appear later; return why it is missing, or None."""
         if self._tokenizer is not None:
             return None
         file = next((file for file in _places(self._run) if _is_file(file)), None)
@@ -55,12 +55,12 @@ class TokenVocabulary:
         return why and f"Tokens appear as ids: {why}."
 
     def word(self, token_id: int) -> str:
-        """Return the text of one token; its id if `look` has not found a tokenizer."""
+        """Return a token's text, or its id if `look` has not found a tokenizer."""
         known = self._tokenizer is not None and 0 <= token_id < _MAX_ID
         return self._text(token_id) if known else f"[{token_id}]"
 
     def _decoded(self, token_id: int) -> str:
-        """Return the text of a token; an incomplete character becomes U+FFFD."""
+        """Return a token's text; an incomplete character becomes U+FFFD."""
         tokenizer = self._tokenizer
         assert tokenizer is not None, "the tokenizer is not loaded"
         if tokenizer.id_to_token(token_id) is None:
@@ -70,23 +70,23 @@ class TokenVocabulary:
 
 
 def _places(run: Path) -> Iterator[Path]:
-    """Yield possible tokenizer files: of this run, and of the run whose model it played."""
+    """Yield possible tokenizer files of this run and of the run whose model it played."""
     files, named = RunFolder(run), list[Path]()
     path = as_object(files.read_config().get("model")).get("path")
     if isinstance(path, str) and Path(path).is_absolute() and Path(path).name in _MODELS:
         named.append(Path(path).parent)
     if isinstance(target := files.read_summary().get("target"), str):
         named.append(Path(target))
-    # Both may have been moved, so the other run is first looked for beside this one.
+    # Both runs may have been moved, so first look for the other run next to this run.
     others = [p for name in named if name.name for p in (run.absolute().parent / name.name, name)]
-    # The recording may come from a stranger and name any path. So a path counts only if it leads
-    # to a folder with a `config.yaml`, and only `tokenizer.json` is read there.
+    # The recording may come from an untrusted source and name any path. So use a path only if it
+    # leads to a folder with a `config.yaml`, and read only `tokenizer.json` there.
     for folder in (run, *(other for other in others if _is_file(other / CONFIG_FILE))):
         yield from (folder / name / _TOKENIZER for name in _MODELS)
 
 
 def _is_file(path: Path) -> bool:
-    # The name may be too long, or a folder not be readable.
+    # The name may be too long, or a folder unreadable.
     try:
         return path.is_file()
     except OSError:
@@ -94,7 +94,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _opened(file: Path) -> "tuple[Tokenizer | None, str | None]":
-    """Load the tokenizer; without one, say why."""
+    """Load a tokenizer, or return why it is missing."""
     try:
         from tokenizers import Tokenizer
 
@@ -105,7 +105,7 @@ def _opened(file: Path) -> "tuple[Tokenizer | None, str | None]":
         return Tokenizer.from_str(text), None
     except ImportError:
         return None, "`tokenizers` is not installed (pip install 'agentrl-screens[train]')"
-    # The library raises plain exceptions at a broken file.
+    # The library raises plain exceptions for damaged files.
     except Exception as error:
         log.warning("%s: tokens appear as ids: %s", file, describe_error(error))
         return None, f"{file.parent.name}/{file.name} cannot be read"
@@ -117,10 +117,10 @@ def turn_tokens(
     words: TokenVocabulary,
     advantages: Sequence[Sequence[float]] | None = None,
 ) -> dict[str, Any]:
-    """Return a turn's prompt and reply by token; `note` says why tokens appear as ids.
+    """Return a turn's prompt and reply by token; `note` explains why tokens appear as ids.
 
     Raises:
-        ConfigError: the episode has no such turn.
+        ConfigError: the turn does not exist.
     """
     if not 1 <= number <= len(episode.turns):
         raise ConfigError(
@@ -152,7 +152,7 @@ def turn_tokens(
 
 
 def _runs(ids: tuple[int, ...], words: TokenVocabulary) -> list[dict[str, Any]]:
-    """Run-length encode the tokens of a prompt: an image is one entry with a count."""
+    """Run-length encode a prompt's tokens, so that an image is one entry with a count."""
     runs: list[dict[str, Any]] = []
     for id in ids:
         if runs and runs[-1]["id"] == id:

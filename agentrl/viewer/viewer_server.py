@@ -1,4 +1,4 @@
-"""Run the web server: of the viewer, or of an episode that is played in the browser."""
+"""Run the web server for the viewer, or for an episode played in the browser."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ _NEXT_PORTS = 20
 _START_S = 30.0
 _STOP_S = 10.0
 _GRACE_S = 2
-"""How long requests may take until they are cancelled, and then until the process ends anyway."""
+"""Seconds until requests are cancelled on shutdown, and again until the process is ended."""
 
 
 def serve(
@@ -57,11 +57,11 @@ def serve(
             part of the printed address.
         port: the port to listen on; 0 picks a free one, None takes 8200 or the next free one.
         page: the page to announce, such as `episodes/ID`; the overview by default.
-        other: another run, whose episodes can be compared with this one's.
-        ready: called with the address of the page once the server listens.
+        other: another run to compare with.
+        ready: called with the page's address once the server is listening.
 
     Raises:
-        ConfigError: there is no such run, or the port is taken.
+        ConfigError: the run does not exist, or the port is taken.
         SystemExit: with status 143, after SIGTERM.
     """
     server: WebServer
@@ -69,7 +69,7 @@ def serve(
         server = RunsServer(path_of(str(run), "run"), host=host, port=port)
     else:
         recorded = replay.open(run, may_be_unplayed=True)
-        # Pages show the progress if reading a long run takes longer than a moment.
+        # If reading a long run takes longer than a moment, pages show the progress.
         with suppress(StillReading):
             BackgroundReading("episodes", recorded.episodes, recorded.share_read).require()
         beside = None if other is None else replay.open(other)
@@ -90,7 +90,7 @@ def serve(
 
 
 def _exit_after_main_thread(status: int) -> None:
-    """Let the process end although a request still computes, for whose thread Python would wait."""
+    """End the process after its main thread, even if a request's thread is still computing."""
 
     def end() -> None:
         threading.main_thread().join()
@@ -101,7 +101,7 @@ def _exit_after_main_thread(status: int) -> None:
 
 
 def _end(number: int, _: object) -> None:
-    """Exit with the shell's status for a signal, so that `finally` blocks run."""
+    """Exit with a signal's usual status, running `finally` blocks."""
     raise SystemExit(128 + number)
 
 
@@ -145,28 +145,29 @@ def play_in_browser(
     ready: Callable[[str], None] = lambda url: None,
     stays: threading.Event | None = None,
 ) -> tuple[ScoredEpisode, Path]:
-    """Play in the browser, or watch, and browse the recorded games.
+    """Play or watch games in the browser, and browse the recorded games.
 
-    The first Ctrl-C or SIGTERM ends and records the current game, the second one does not wait.
+    The first Ctrl-C or SIGTERM ends and records the current game; the second exits immediately.
 
     Args:
         target: a run's folder, a configuration, or its file or name.
         policy: `human`, `model`, or the name of a scripted player.
-        seed: of the first game.
+        seed: the first game's seed.
         greedy: decode greedily instead of sampling.
-        checkpoint: of a run: `best`, `last` or a step; None takes its final model.
+        checkpoint: a run's checkpoint: `best`, `last` or a step; None uses its final model.
         overrides: `key=value` settings.
         host: the address to listen on.
         port: the port to listen on; 0 picks a free one.
         ready: called with the page's address.
-        stays: keep the pages open, and let more games be played, until this event is set; None
-            closes them with the first game.
+        stays: keep the pages open for more games until this event is set; None closes them with
+            the first game.
 
     Returns:
-        The last game, and the folder with all of them.
+        The last game, and the folder with all games.
 
     Raises:
-        ConfigError: as `agentrl.training.evaluation.interactive_play.play`; the port is taken.
+        ConfigError: as in `agentrl.training.evaluation.interactive_play.play`; or the port is
+            taken.
     """
     stage, servers = BrowserPlay(human=policy == HUMAN, stays=stays), list[ViewerServer]()
 
@@ -192,7 +193,7 @@ def play_in_browser(
 
 @contextmanager
 def _stops_on_signals(stage: BrowserPlay) -> Iterator[None]:
-    """Let the first Ctrl-C or SIGTERM end the game in good order."""
+    """Let the first Ctrl-C or SIGTERM end the game cleanly."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -216,12 +217,12 @@ def _stops_on_signals(stage: BrowserPlay) -> Iterator[None]:
 
 
 class WebServer:
-    """Pages that are served from a thread.
+    """Pages served from a thread.
 
     Args:
-        make: creates their ASGI application, given what decides on requests.
+        make: creates the ASGI application, given the guard that decides on requests.
         host: the address to listen on.
-        port: as `serve`.
+        port: see `serve`.
 
     Raises:
         ConfigError: the port is taken.
@@ -241,15 +242,15 @@ class WebServer:
             timeout_graceful_shutdown=_GRACE_S, lifespan="off", limit_concurrency=MAX_CONNECTIONS,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
-        # Not a daemon thread, so its worker threads are not either: the process must wait for them
-        # to return from OpenCV, which aborts if its threads are killed.
+        # Not a daemon thread, so that its worker threads are not daemons either: the process must
+        # wait for them to return from OpenCV, which aborts if its threads are killed.
         self._thread = threading.Thread(
             target=self._server.run, args=([self._listener],), name="viewer"
         )
         self._thread.start()
         try:
             self._wait_for_start()
-        # Ctrl-C, too: the process would wait for the thread forever.
+        # Handle even Ctrl-C, as the process would wait for the thread forever.
         except BaseException:
             self._server.should_exit = True
             raise
@@ -263,13 +264,13 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """The server's address without the token."""
+        """The server's address, without the token."""
         host, port, *_ = self._listener.getsockname()
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def address(self, page: str = "") -> str:
-        """Return the address of a page, with the token."""
-        # After # the token stays in the browser; beyond loopback the server must see it once.
+        """Return a page's address with the token."""
+        # After #, the token stays in the browser; beyond loopback, the server must see it once.
         separator = "#" if self.guard.is_loopback else "?"
         return f"{self.url}/{page}{separator}token={self.guard.token}"
 
@@ -280,7 +281,7 @@ class WebServer:
 
     def close(self) -> None:
         """Stop the server; may be called twice."""
-        # Ends event streams, which would delay the shutdown.
+        # End event streams, which would delay the shutdown.
         self._pages.state.closing.set()
         self._server.should_exit = True
         self._thread.join(_STOP_S)
@@ -288,10 +289,10 @@ class WebServer:
 
 
 class RunsServer(WebServer):
-    """The pages of a folder of runs, and of each run in it, served from a thread.
+    """Pages of a folder of runs, and of each run in it, served from a thread.
 
     Raises:
-        ConfigError: there is no such folder, or the port is taken.
+        ConfigError: the folder does not exist, or the port is taken.
     """
 
     def __init__(self, folder: Path, *, host: str = "127.0.0.1", port: int | None = 0) -> None:
@@ -300,7 +301,7 @@ class RunsServer(WebServer):
 
 
 class ViewerServer(WebServer):
-    """The pages of a run, served from a thread.
+    """Pages of a run, served from a thread.
 
     Raises:
         ConfigError: the port is taken.
@@ -319,12 +320,12 @@ class ViewerServer(WebServer):
 
 
 def _listen(host: str, port: int, *, next_ports: int = 0) -> socket.socket:
-    """Open a socket at a port; if it is taken, at the first free one of those that follow."""
+    """Open a socket at a port, or if it is taken, at the next free port."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    # The last two are raised for malformed host names.
+    # Malformed host names raise TypeError or ValueError.
     except (OSError, TypeError, ValueError) as error:
         listener.close()
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE

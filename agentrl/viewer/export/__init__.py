@@ -1,4 +1,4 @@
-"""Write an episode, a group or a run as a single file to share."""
+"""Export an episode, a group or a run as a single file to share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def write(run: Run, episode_id: str, path: Path) -> None:
-    """Write one episode: screens with their touches, replies and rewards.
+    """Write one episode: screens with touches, replies and rewards.
 
     Args:
         run: the recorded run.
-        episode_id: which episode.
+        episode_id: the episode's id.
         path: the file; its suffix selects the format: .html, .gif, .mp4 or .png.
 
     Raises:
@@ -42,7 +42,7 @@ def write_group(run: Run, group: str, path: Path) -> None:
     """Write the episodes of a group as an HTML page.
 
     Raises:
-        ConfigError: there is no such group, or the file cannot be written.
+        ConfigError: the group does not exist, or the file cannot be written.
     """
     from agentrl.viewer.export.html_pages import group_page
 
@@ -66,7 +66,7 @@ def write_suite_report(results: "Sequence[TaskResult]", path: Path) -> None:
     """Write results of evaluation suites as an HTML page: charts with intervals, and tables.
 
     Raises:
-        ConfigError: results of one task cannot be compared, or the file cannot be written.
+        ConfigError: a task's results cannot be compared, or the file cannot be written.
     """
     from agentrl.viewer.export.suite_report import suite_report
 
@@ -75,13 +75,13 @@ def write_suite_report(results: "Sequence[TaskResult]", path: Path) -> None:
 
 
 def write_pipeline_report(folder: Path) -> Path:
-    """Write what a pipeline has done so far as an HTML page, `report.html` in its folder.
+    """Write a pipeline's progress as an HTML page, `report.html` in its folder.
 
     Returns:
-        The page.
+        The page's path.
 
     Raises:
-        ConfigError: there is no pipeline, or the file cannot be written.
+        ConfigError: the folder has no pipeline, or the file cannot be written.
     """
     from agentrl.viewer.export.pipeline_report import pipeline_report
 
@@ -91,7 +91,7 @@ def write_pipeline_report(folder: Path) -> Path:
 
 
 def write_audit(run: Run, report: Mapping[str, Any], path: Path) -> None:
-    """Write the report of an audit as an HTML page: shares, and the worst cases with screens.
+    """Write an audit's report as an HTML page: shares, and the worst cases with screens.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -108,7 +108,7 @@ def _check_html(path: Path) -> None:
 
 
 def _save(path: Path, content: bytes) -> None:
-    """Write a file atomically; create its folder."""
+    """Write a file atomically, creating its folder if missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_replace(path) as partial:

@@ -27,21 +27,21 @@ from agentrl.viewer.page_data import (
 )
 
 _WIDEST = 480
-"""Pixels; the page shows screens at about 280."""
+"""Maximum width of a screen in pixels; the page shows screens about 280 pixels wide."""
 _GROUP_WIDEST = 160
 _MAX_TEXT = 20_000
-"""Characters shown of one text."""
+"""Maximum number of characters of a text to show."""
 
 
 class EmbeddedFrames:
-    """Frames as data URIs, each encoded once."""
+    """Frames as data URIs, encoding each only once."""
 
     def __init__(self, run: Run, width: int) -> None:
         self._run, self._width = run, width
         self.uri = cache(self._uri)
 
     def _uri(self, frame_id: str) -> str | None:
-        """Return a frame as data URI; None if it is missing or damaged."""
+        """Return a frame as a data URI, or None if it is missing or damaged."""
         image = self._run.frame(frame_id)
         if image is None:
             return None
@@ -49,7 +49,7 @@ class EmbeddedFrames:
 
 
 def episode_page(run: Run, recorded: RecordedEpisode) -> bytes:
-    """Return the page: screens with their touches, replies and rewards."""
+    """Return an episode's page: screens with touches, replies and rewards."""
     pictures, episode = EmbeddedFrames(run, _WIDEST), recorded.episode
     return render(
         "episode.html.jinja",
@@ -65,9 +65,9 @@ def episode_page(run: Run, recorded: RecordedEpisode) -> bytes:
 
 
 def _turn(recorded: RecordedEpisode, number: int, pictures: EmbeddedFrames) -> Mapping[str, Any]:
-    """Return one turn as the template needs it."""
+    """Return a turn's variables for the template."""
     turn, summary = recorded.episode.turns[number], recorded.summary
-    # Whatever else was timed is a part of `act` that the environment measured.
+    # All other timings are parts of `act`, measured by the environment.
     timings = turn.timings
     stages = {name: timings[name] for name in ("generate", "act") if name in timings}
     inner = {f"act: {name}": timings[name] for name in timings if name not in stages}
@@ -91,10 +91,10 @@ def _turn(recorded: RecordedEpisode, number: int, pictures: EmbeddedFrames) -> M
 
 
 def group_page(run: Run, group: str) -> bytes:
-    """Return the page: each member's turns in a row, with rewards and advantages.
+    """Return a group's page: each member's turns in a row, with rewards and advantages.
 
     Raises:
-        ConfigError: there is no such group.
+        ConfigError: the group does not exist.
     """
     members = sorted(run.episodes(Filter(group=group)), key=lambda s: (s.member, s.id))
     if not members:
@@ -131,7 +131,7 @@ def group_page(run: Run, group: str) -> bytes:
 
 
 def audit_page(run: Run, report: Mapping[str, Any]) -> bytes:
-    """Render how well a reward agrees with the truth, and the worst cases with their screens."""
+    """Return an audit's page: the reward's agreement with the truth, and the worst cases."""
     pictures = EmbeddedFrames(run, _WIDEST)
     known = {summary.id: summary for summary in run.episodes()}
     whole = episodes_of(run, [known[case["id"]] for case in report["cases"]])
@@ -164,7 +164,7 @@ def render(template: str, **values: Any) -> bytes:
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template(template).render(
         # Inserted into <style> unescaped, as it is our own file. The content security policy
-        # admits nothing but its hash.
+        # only allows this file's hash.
         style=style,
         policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; "
         "form-action 'none'",
@@ -174,7 +174,7 @@ def render(template: str, **values: Any) -> bytes:
 
 
 def _visible(value: Any) -> Any:
-    """Make text printable; leave markup and numbers as they are."""
+    """Make text printable, leaving markup and numbers unchanged."""
     plain = isinstance(value, str) and not isinstance(value, Markup)
     return printable(value) if plain else value
 

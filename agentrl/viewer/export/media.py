@@ -1,4 +1,4 @@
-"""One episode as an animation, a video or a contact sheet: its screens with replies below."""
+"""Render an episode as an animation, video or contact sheet: screens with replies below."""
 
 import io
 import textwrap
@@ -19,38 +19,38 @@ from agentrl.text import format_signed, printable
 from agentrl.types import Image, without_placeholders
 
 _TURN_S = 0.8
-"""Duration of one turn."""
+"""Duration of one turn, in seconds."""
 _LAST_TURNS = 3
-"""How many turns' time the last image stays."""
+"""Duration of the last image, in turns."""
 _WIDTHS = {".gif": 360, ".mp4": 540, ".png": 240}
 _COLUMNS = 8
-"""Images per row of a contact sheet."""
+"""Number of images per row of a contact sheet."""
 _GAP = 4
 _MAX_IMAGES = 4000
-"""Images in one file."""
+"""Maximum number of images in one file."""
 _PAPER, _INK, _FAINT, _GOOD, _BAD = "#ffffff", "#15181d", "#667085", "#0b7a4b", "#c2352b"
 _TOUCH = (255, 77, 61)
 _CAPTION = 98
 """Height of the caption below the screen, in pixels."""
 _MARGIN = 10
 _LINES = 3
-"""Largest number of lines of a reply."""
+"""Maximum number of lines of a reply."""
 _MAX_REPLY = 4_000
-"""Characters of a reply that are laid out."""
+"""Maximum number of characters of a reply to lay out."""
 _MAX_ASPECT = 8
-"""Height over width; taller screens are squeezed, as video formats do not accept them."""
+"""Maximum ratio of height to width; taller screens, which video formats reject, are squeezed."""
 _COLUMN, _ROW = 10, 18
-"""Size of a character cell of shown text, in pixels, before it is enlarged."""
+"""Size of a character cell of shown text in pixels, before enlarging."""
 _LETTER = 14
-"""Size of the font that fits into such a cell."""
+"""Font size that fits into a character cell."""
 _MAX_SCALE = 4.0
-"""Largest factor by which short text is enlarged."""
+"""Maximum factor by which to enlarge short text."""
 _MIN_TEXT_ASPECT, _MAX_TEXT_ASPECT = 0.5, 1.0
-"""Height over width of an episode's screens if all of them are text."""
+"""Range of the ratio of height to width of screens, in an episode with only text."""
 
 
 def gif(run: Run, recorded: RecordedEpisode) -> bytes:
-    """Return an animation that repeats."""
+    """Return a looping GIF animation."""
     pictures = list(_pictures(run, recorded, ".gif"))
     file = io.BytesIO()
     turn_ms = round(1000 * _TURN_S)
@@ -78,7 +78,7 @@ def contact_sheet(run: Run, recorded: RecordedEpisode) -> bytes:
 
 
 def mp4(run: Run, recorded: RecordedEpisode) -> bytes:
-    """Return an H.264 video, which plays everywhere.
+    """Return an H.264 video, which most players support.
 
     Raises:
         ConfigError: PyAV is not installed.
@@ -138,7 +138,7 @@ class TurnShot:
 
 
 def shots(recorded: RecordedEpisode) -> list[TurnShot]:
-    """Return one shot per turn, and one for the end."""
+    """Return one shot per turn, and a final shot for the end."""
     episode, summary = recorded.episode, recorded.summary
     turns = [
         TurnShot(
@@ -170,7 +170,7 @@ def _plain(words: str) -> str:
 
 
 class TurnPainter:
-    """Painter of one episode's shots, all with the aspect ratio of its first frame."""
+    """Paints an episode's shots, all with the aspect ratio of the first frame."""
 
     def __init__(self, run: Run, recorded: RecordedEpisode, width: int) -> None:
         self._run, self.shots, self._width = run, shots(recorded), width
@@ -186,7 +186,7 @@ class TurnPainter:
         self._small = ImageFont.load_default(12)
 
     def pictures(self) -> Iterator[Pillow.Image]:
-        """Return one image per shot."""
+        """Yield one image per shot."""
         return map(self._drawn, self.shots)
 
     def _frame(self, shot: TurnShot) -> Image | None:
@@ -209,7 +209,7 @@ class TurnPainter:
         return picture
 
     def _lines(self, shot: TurnShot) -> list[str]:
-        """Return the text of a screen, cut into lines that fit before they are enlarged."""
+        """Return a screen's text, split into lines that fit before enlarging."""
         words = shot.words or ("this frame was not recorded" if shot.frame else "")
         columns = max(1, (self._width - 2 * _MARGIN) // _COLUMN)
         return [
@@ -219,7 +219,7 @@ class TurnPainter:
         ]
 
     def _fit_text(self) -> int:
-        """Enlarge and center the text; all screens alike, so that a board does not move.
+        """Enlarge and center the text equally on all screens, so that a board does not move.
 
         Returns:
             The height of the screens, in pixels.
@@ -238,9 +238,9 @@ class TurnPainter:
 
     def _write(self, draw: ImageDraw.ImageDraw, lines: list[str]) -> None:
         """Write text in a fixed grid, because text environments draw boards with characters."""
-        # Pillow's own font is not monospaced, so each character is drawn in its cell.
+        # Pillow's own font is not monospaced, so draw each character in its cell.
         column_width, row_height = _COLUMN * self._text_scale, _ROW * self._text_scale
-        # Text that fills the height must not lose its last row to rounding.
+        # Do not let rounding drop the last row of text that fills the height.
         most_rows = max(1, int((self._height - 2 * _MARGIN) / row_height + 0.01))
         for row, line in enumerate(lines[:most_rows]):
             for column, character in enumerate(line):
@@ -271,7 +271,7 @@ class TurnPainter:
         draw.multiline_text((_MARGIN, top + 18), caption, fill=_INK, font=self._font, spacing=3)
 
     def _fitted(self, draw: ImageDraw.ImageDraw, words: str) -> str:
-        """Fit a reply into `_LINES` lines: the first, and the last ones, which have the action."""
+        """Fit a reply into `_LINES` lines: its first line, and its last lines with the action."""
         width = self._width - 2 * _MARGIN
         columns = max(8, int(width / draw.textlength("n", font=self._font)))
         lines = textwrap.wrap(words[:_MAX_REPLY] or "(empty reply)", columns)

@@ -1,4 +1,4 @@
-"""A pipeline as a single HTML page: results of its stages, curves, and differing settings."""
+"""Render a pipeline as a single HTML page: stage results, curves, and differing settings."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from agentrl.viewer.export.html_pages import render
 from agentrl.viewer.export.run_report import CANVAS, charts_of
 
 _CURVES = 2
-"""Most charts of a stage; the first ones are those of the reward or the loss."""
+"""Maximum number of charts per stage; reward or loss come first."""
 _MAX_TEXT = 200
-"""Characters shown of a setting."""
+"""Maximum number of characters of a setting to show."""
 
 
 def pipeline_report(folder: Path) -> bytes:
@@ -51,7 +51,7 @@ def pipeline_report(folder: Path) -> bytes:
 
 
 def _outcome(row: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return steps, time and results of a stage; `steps` is None if it has not finished."""
+    """Return a stage's steps, time and results; `steps` is None if the stage has not finished."""
     if row is None:
         return {"steps": None, "took": "", "results": []}
     results = []
@@ -78,7 +78,7 @@ def _text(mean: float | None, ends: Sequence[float] | None, *, signed: bool = Fa
 
 
 def _differing(runs: Mapping[str, Path], folder: Path) -> list[tuple[str, list[str]]]:
-    """Return the settings that differ between the stages that have started, a text per stage."""
+    """Return the settings that differ between started stages, with a text per stage."""
     by_stage = [
         configuration.flat_settings(
             configuration.changed_settings(configuration.load(run / CONFIG_FILE))
@@ -100,7 +100,7 @@ def _differing(runs: Mapping[str, Path], folder: Path) -> list[tuple[str, list[s
 
 
 def _shown(value: Any, folder: Path) -> str:
-    """Return a setting as text, with paths relative to the pipeline; empty for the default."""
+    """Return a setting as text, with paths relative to the pipeline, or '' for the default."""
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""A whole run as a single HTML page: curves, tables, example episodes, configuration."""
+"""Render a whole run as a single HTML page: curves, tables, example episodes, configuration."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -17,15 +17,15 @@ from agentrl.viewer.run_overview import Chart, Curve, MetricCurves, overview
 _Row = dict[str, Any]
 _WIDEST = 200
 _MAX_ATTEMPTS = 20
-"""Unreadable episodes to skip for one example."""
+"""Maximum number of unreadable episodes to skip for one example."""
 _SCREENS = 10
-"""Largest number of screens per example."""
+"""Maximum number of screens per example."""
 _WIDTH, _HEIGHT = 340, 150
 _LEFT, _BOTTOM = 46, 20
 _SHORT = 1e-3
-"""Below this, marks of the vertical axis have an exponent: the margin fits six characters."""
+"""Value below which the vertical axis uses exponents, as its margin fits six characters."""
 CANVAS = {"size": (_WIDTH, _HEIGHT), "left": _LEFT}
-"""Variables of templates that draw charts."""
+"""Variables for templates that draw charts."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -35,7 +35,7 @@ class SvgChart:
     title: str
     about: str
     lines: Sequence[tuple[Curve, str, Sequence[tuple[float, float]]]]
-    """Each curve with the points of its polyline, and its dots."""
+    """Each curve with its polyline's points and its dots."""
     ticks: Sequence[tuple[float, str]]
     """Positions and labels on the vertical axis."""
     steps: Sequence[tuple[float, str]]
@@ -58,7 +58,7 @@ def report(run: Run) -> bytes:
 
 
 def _examples(run: Run) -> list[_Row]:
-    """Return the best, median and worst episode of the last evaluation; without one, of the run."""
+    """Return the best, median and worst episode of the last evaluation, or else of the run."""
     candidates = [s for s in run.episodes() if not s.outcome.void and s.turns and not s.removed]
     if held_out := [s for s in candidates if s.split == "eval"]:
         last = held_out[-1]
@@ -75,7 +75,7 @@ def _examples(run: Run) -> list[_Row]:
     pictures, examples = EmbeddedFrames(run, _WIDEST), []
     for name, nearest in chosen.items():
         for damaged, summary in enumerate(nearest[:_MAX_ATTEMPTS]):
-            # The page says how many damaged episodes were skipped.
+            # The page shows the number of damaged episodes that were skipped.
             with suppress(ConfigError):
                 episode = run.episode(summary.id).episode
                 examples.append(_example(name, summary, episode, damaged, pictures))
@@ -86,7 +86,7 @@ def _examples(run: Run) -> list[_Row]:
 def _example(
     name: str, summary: Summary, episode: Episode, damaged: int, pictures: EmbeddedFrames
 ) -> _Row:
-    # Evenly spaced turns of a long episode.
+    # Show evenly spaced turns of a long episode.
     stride = -(-len(episode.turns) // _SCREENS)
     shown = [
         {
@@ -102,12 +102,12 @@ def _example(
 
 
 def _job(run: Run, about: Mapping[str, Any]) -> str | None:
-    """Return the training job's state and its progress in steps; None if there is no job."""
+    """Return the training job's state and its progress in steps, or None without a job."""
     state = about["state"]
     if about["job"] is None or not isinstance(state, dict):
         return None
     done = str(state.get("step", 0))
-    # The number of steps is unknown if the configuration is of another version.
+    # The number of steps is unknown if another version wrote the configuration.
     with suppress(ConfigError):
         done += f" of {configuration.load(run.path / 'config.yaml').train.steps}"
     status = {"running": "running, at", "finished": "finished after", "failed": "failed after"}.get(

@@ -1,4 +1,4 @@
-"""Results of evaluation suites as a single HTML page: charts with intervals, and tables."""
+"""Render results of evaluation suites as one HTML page: charts with intervals, and tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ _WIDTH, _LEFT, _RIGHT = 640, 230, 60
 _ROW = 22
 _COLORS = 4
 _NAME = 34
-"""Longest name beside a bar, in characters."""
+"""Maximum length of a name next to a bar, in characters."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _Bar:
-    """The mean and the interval of one model in one task, in SVG coordinates."""
+    """One model's mean and interval in one task, in SVG coordinates."""
 
     name: str
     y: int
@@ -30,7 +30,7 @@ class _Bar:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class _BarChart:
-    """All tasks of a suite with the same metric."""
+    """Chart of all tasks of a suite with the same metric."""
 
     title: str
     height: int
@@ -43,7 +43,7 @@ def suite_report(results: Sequence[TaskResult]) -> bytes:
     """Render the page.
 
     Raises:
-        ConfigError: two results of a task do not come from the same settings.
+        ConfigError: two results of a task come from different settings.
     """
     tables = suite_tables(results)
     charts = {table.suite: _charts(results, table.suite) for table in tables}
@@ -103,7 +103,7 @@ def _chart(metric: str, results: Sequence[TaskResult]) -> _BarChart:
 
 
 def _ends(one: TaskResult) -> tuple[float, float, float]:
-    """Return the lower end, the mean and the upper end; equal without an interval."""
+    """Return the lower end, mean and upper end; all equal without an interval."""
     found = one.score
     low = found.mean if found.low is None else found.low
     high = found.mean if found.high is None else found.high
