@@ -10,7 +10,7 @@ from agentrl import accelerators
 from agentrl.config import Config
 from agentrl.errors import ConfigError
 from agentrl.rollout.play_plan import plan_play
-from agentrl.rollout.workers.open_rollouts import plan_job
+from agentrl.rollout.workers.open_rollouts import layout_of_job
 from agentrl.rollout.workers.rollout_worker_group import RayLink
 from agentrl.weight_sync.engine_link import EngineLink, LocalLink
 from agentrl.weight_sync.transport_choice import TransportChoice
@@ -34,7 +34,9 @@ def job(transfer="auto", launcher="ray", actors=1, ranks=1, **more):
 
 
 def transport(config):
-    rollout, train = plan_job(config.rollout, config.train).applied_to(config.rollout, config.train)
+    rollout, train = layout_of_job(config.rollout, config.train).applied_to(
+        config.rollout, config.train
+    )
     return TransportChoice(rollout=rollout, train=train, lora=config.model.lora)
 
 
@@ -70,7 +72,7 @@ def test_the_transport_depends_on_which_gpus_are_shared(with_gpus, gpus, config,
     transport(config).check()
     assert transport(config).transport() == kind
     assert transport(config).sleeps() is sleeps
-    placed = plan_play(config).placed(plan_job(config.rollout, config.train)).source
+    placed = plan_play(config).placed(layout_of_job(config.rollout, config.train)).source
     assert (placed.train.weight_transfer, placed.rollout.sleep) == (kind, sleeps)
 
 

@@ -19,7 +19,7 @@ from agentrl.rollout.workers.rollout_worker_group import RolloutWorkerGroup
 from agentrl.rollout.workers.rollouts import Rollouts
 
 
-def plan_job(
+def layout_of_job(
     rollout: RolloutConfig,
     train: TrainConfig | None,
     hosts: Collection[str] = (),
@@ -58,12 +58,12 @@ def reserve(
     """Start or join Ray if the job uses it, and reserve the GPUs that the job needs.
 
     Raises:
-        ConfigError: Ray is not installed, or see `plan_job`.
+        ConfigError: Ray is not installed, or see `layout_of_job`.
         ClusterError: Ray did not start, or see `Reservation`.
     """
     if rollout.launcher == "ray":
         ray_cluster.join_cluster()
-    layout = plan_job(rollout, train, hosts, plays=plays)
+    layout = layout_of_job(rollout, train, hosts, plays=plays)
     return Reservation(layout, rollout.start_deadline_s)
 
 

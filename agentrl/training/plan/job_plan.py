@@ -15,7 +15,7 @@ from agentrl.errors import ConfigError
 from agentrl.policies.models.model_source import check_model, check_policy, find_config, is_on_hub
 from agentrl.policies.open_model import check_engine, check_packages, engine_class
 from agentrl.rollout.play_plan import PlayPlan, baseline_players, plan_play
-from agentrl.rollout.workers.open_rollouts import plan_job
+from agentrl.rollout.workers.open_rollouts import layout_of_job
 from agentrl.training.demonstrations.demonstration_filter import (
     DemonstrationSelection,
     select_demonstrations,
@@ -118,13 +118,13 @@ def plan_training(
     check_open_files(config.rollout)
     play = plan_play(config)
     scores = begins and warm_start_pending
-    # With Ray, phones are checked on their nodes, by `_check_model`.
+    # With Ray, phones are checked on their nodes, by `_checked_layout`.
     phones = not (engine.needs_model and config.rollout.launcher == "ray")
     sets = _check_episodes(play, _players(play), phones=phones, rewards=not scores)
     check_packages(config.rollout)
     check_engine(config.rollout)
     config.validate_for_training()
-    layout = _check_model(play, learns=True)
+    layout = _checked_layout(play, learns=True)
     warm = config.warm_start if warm_start_pending else None
     plan = JobPlan(
         play=play,
@@ -151,13 +151,13 @@ def check_model_play(play: PlayPlan) -> None:
     model, rollout = play.model, play.rollout
     engine = engine_class(rollout).capabilities
     check_open_files(rollout)
-    # With Ray, phones are checked on their nodes, by `_check_model`.
+    # With Ray, phones are checked on their nodes, by `_checked_layout`.
     phones = not (engine.needs_model and rollout.launcher == "ray")
     _check_episodes(play, _players(play), phones=phones)
     check_packages(rollout)
     check_engine(rollout)
     if engine.needs_model:
-        _check_model(play, learns=False)
+        _checked_layout(play, learns=False)
         if is_on_hub(model):
             find_config(model)
 
@@ -215,13 +215,13 @@ def _check_episodes(
             )
     if phones and env.app is not None:
         hosts = config.devices.hosts
-        layout = plan_job(config.rollout, None, hosts) if hosts else None
+        layout = layout_of_job(config.rollout, None, hosts) if hosts else None
         check_phones(config.devices, env, config.rollout.start_deadline_s, layout)
     return sets
 
 
-def _check_model(play: PlayPlan, *, learns: bool) -> Layout:
-    """Check a model with its engines, and where they run; without the hub."""
+def _checked_layout(play: PlayPlan, *, learns: bool) -> Layout:
+    """Check model, loggers, phones and transport, without the hub; return the layout."""
     config = play.source
     model, rollout, train = config.model, config.rollout, config.train if learns else None
     engine = engine_class(rollout)
@@ -233,7 +233,7 @@ def _check_model(play: PlayPlan, *, learns: bool) -> Layout:
     if model.path != "tiny" and not is_on_hub(model):
         check_model_with_engine(model, rollout, learns=learns)
     check_model_settings(model, config.train, config.optim, rollout, learns=learns)
-    layout = plan_job(rollout, train, config.devices.hosts)
+    layout = layout_of_job(rollout, train, config.devices.hosts)
     each = engine.num_gpus(rollout.engine_kwargs)
     if unused := unused_gpus(layout, rollout, train, each):
         log.warning("%s", unused)
@@ -289,7 +289,7 @@ def check_inference(play: PlayPlan) -> None:
         check_policy(model)
         if model.path != "tiny":
             find_config(model)  # a model of the hub exists
-        plan_job(rollout, None)
+        layout_of_job(rollout, None)
 
 
 def check_open_files(rollout: RolloutConfig) -> None:
