@@ -110,8 +110,8 @@ class StagedRun:
         for given in (self._shared, *overrides):
             if _EARLIER in _as_text(given):
                 raise ConfigError(
-                    f"{where}: {_EARLIER}NAME}} is known in the settings of one stage in the file, "
-                    "not in those of all stages or on the command line; move it there"
+                    f"{where}: {_EARLIER}NAME}} works only in a single stage's settings in the "
+                    "file, not in settings for all stages or on the command line; move it there"
                 )
         self.stages = [self._stage(entry) for entry in tree["stages"]]
         names = [stage.name for stage in self.stages]

@@ -249,8 +249,8 @@ class OfflineTrainer:
             kept = checkpoint_store.load(best, self._learner)
             exported = kept["step"]
             log.warning(
-                "stopped early at step %d: the loss has not fallen in %d evaluations; the model is "
-                "that of step %d",
+                "stopped early at step %d: the loss has not fallen in %d evaluations; exporting "
+                "the model from step %d",
                 stopped_at, self.state.stale, exported,
             )  # fmt: skip
         await self._evaluate("after")

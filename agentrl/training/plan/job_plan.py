@@ -111,9 +111,9 @@ def plan_training(
     engine = engine_class(config.rollout).capabilities
     if not engine.trains:
         raise ConfigError(
-            f"rollout.engine={config.rollout.engine}: its model cannot be trained. Play with it by "
-            "`agentrl eval` or `agentrl play`; warm_start.recorded trains a model of your own on "
-            "what it played"
+            f"rollout.engine={config.rollout.engine}: its model cannot be trained. Play with it "
+            "using `agentrl eval` or `agentrl play`; warm_start.recorded trains your own model on "
+            "its episodes"
         )
     check_open_files(config.rollout)
     play = plan_play(config)
