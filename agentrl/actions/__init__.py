@@ -1,1 +1,1 @@
-"""How a model spells an action: tags, tool calls, actions of screens and of Gymnasium spaces."""
+"""How models write actions, on screens and in Gymnasium spaces: tags, tool calls, dialects."""

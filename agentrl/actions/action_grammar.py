@@ -58,10 +58,10 @@ ACTION_FORMS: Mapping[type[Any], str] = {
     Wait: "wait(s)",
     Done: "done()",
 }
-"""The call of each type of action."""
+"""Call signatures by type of action."""
 _KINDS = {form.partition("(")[0]: kind for kind, form in ACTION_FORMS.items()}
 FORMS: Mapping[str, str] = {name: ACTION_FORMS[kind] for name, kind in _KINDS.items()}
-"""The calls by their names."""
+"""Call signatures by name."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -74,16 +74,16 @@ class Grammar:
     Args:
         positions: `unit` writes positions in [0, 1], `thousand` as 0 to 1000, `pixels` as pixels of
             the image that the model sees, for models that were trained that way.
-        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
-        size: width and height of that image, for `pixels`.
+        outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
+        size: width and height of the image, for `pixels`.
         actions: accepted actions, a subset of `FORMS`.
-        keys: accepted by `key`.
-        max_wait_s: the longest `wait`.
-        max_text: the longest text that `type` accepts, in characters.
+        keys: names that `key` accepts.
+        max_wait_s: longest `wait` in seconds.
+        max_text: maximum characters that `type` accepts.
         style: `tag` or `tool`.
 
     Raises:
-        ConfigError: an unknown position format, action or style, or `pixels` without a size.
+        ConfigError: a position format, action or style is unknown, or `pixels` has no size.
     """
 
     positions: Literal["unit", "thousand", "pixels"] = "unit"
@@ -112,7 +112,7 @@ class Grammar:
         _calls(self.actions, self.style)
 
     def parse(self, reply: str) -> Action:
-        """The action in a reply.
+        """Parse the action in a reply.
 
         Raises:
             ActionError: the reply does not contain exactly one call, the call is not a valid
@@ -128,7 +128,7 @@ class Grammar:
             return touch
         match name, given:
             case "type", [argument]:
-                # Only what starts with a quote is parsed: other JSON may nest deeply.
+                # Parse only text that starts with a quote: other JSON may be deeply nested.
                 text = None
                 if argument.strip().startswith('"'):
                     with contextlib.suppress(ValueError):
@@ -153,7 +153,7 @@ class Grammar:
         return Done()
 
     def format(self, action: Action) -> str:
-        """The text of an action, in its tag."""
+        """Write an action in its tag."""
         name = ACTION_FORMS[type(action)].partition("(")[0]
         match action:
             case PointTouch() | PathTouch():
@@ -185,7 +185,7 @@ class Grammar:
 
 
 def _number(text: str, *, signed: bool = False) -> float:
-    """A plain decimal number, without exponent."""
+    """Parse a plain decimal number without an exponent."""
     if not (_SIGNED if signed else _NUMBER).fullmatch(text):
         raise ActionError(f"{quoted(text)} is not a number such as 0.25")
     return float(text)

@@ -1,8 +1,8 @@
-"""The interface of action dialects: how models are prompted for actions, and how they write them.
+"""The interface of action dialects: how models are prompted for actions and how they write them.
 
-A dialect is one unit: system prompt, action schema, parser, coordinates, the history that its
-models expect, and what ends a reply. Every dialect is a module in `agentrl.actions.dialects`, or a
-user's own subclass of `Dialect`; `env.dialect` names it.
+A dialect combines the system prompt, action schema, parser, coordinates, the history that its
+models expect, and the texts that end a reply. Each dialect is a module in
+`agentrl.actions.dialects` or a user's own subclass of `Dialect`, and is selected by `env.dialect`.
 """
 
 import math
@@ -22,12 +22,12 @@ Size = tuple[int, int]
 ActionTypes = Collection[type[Any]]
 """Types of actions, from `agentrl.actions.screen_actions`."""
 Resize = Callable[[Size], Size]
-"""The size of the image that the model sees, for the size of a screen."""
+"""Function from the size of a screen to the size of the image that the model sees."""
 SCREENS: tuple[Size, ...] = ((720, 1280), (1080, 2400), (1440, 3120), (2400, 1080), (1600, 2560))
-"""Phones, one of them turned, and a tablet."""
-# Coordinates of the taps that are checked.
+"""Sizes of phones, one of them in landscape, and a tablet."""
+# Coordinates of the taps used by the check.
 _GRID = (1.0, 0.0, 0.999, 0.001, 0.25, 1 / 3, 0.5, 0.737)
-# The largest error of a position in [0, 1]: the coarsest dialects write hundredths.
+# Maximum error of a position in [0, 1]: the coarsest dialects write hundredths.
 _TOLERANCE = 0.01
 
 
@@ -36,32 +36,33 @@ class Screen:
     """The screen that actions are written for."""
 
     size: Size
-    """Size of the screen in its own pixels."""
+    """Size of the screen in device pixels."""
     seen: Size
     """Size of the image that the model sees, after the model's own resize."""
 
 
 class Dialect(ABC):
-    """How models of one family are asked for an action on a screen, and how they write it.
+    """How models of one family are prompted for an action on a screen, and how they write it.
 
-    A subclass sets `says` and implements `parse` and `spell`; the prompts have defaults that show
-    the screen alone. Parsing never executes anything: a reply is an action of `says`, or an
+    A subclass sets `says` and implements `parse` and `spell`; the default prompts show only the
+    screen. Parsing never executes anything: a reply becomes an action of a type in `says`, or an
     ActionError.
 
     Args:
-        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
+        outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
 
     Raises:
-        ConfigError: `outside` is neither.
+        ConfigError: `outside` is not one of these.
     """
 
     says: ClassVar[tuple[type[Any], ...]]
-    """Types of the actions that it can say, from `agentrl.actions.screen_actions`."""
+    """Types of actions the dialect can express, from `agentrl.actions.screen_actions`."""
     history: ClassVar[str] = "concat"
-    """The history that its models expect, as in `env.history`, which overrides it."""
+    """History that the dialect's models expect, in the form of `env.history`, which overrides
+    it."""
     stop: ClassVar[tuple[str, ...]] = ()
-    """Texts that end a reply, such as `</tool_call>`: at a local model where they are one token of
-    it, and always behind a server."""
+    """Texts that end a reply, such as `</tool_call>`. For local models, only texts that are a
+    single token take effect; for servers, all do."""
 
     def __init__(self, outside: str = "refuse") -> None:
         if outside not in OUTSIDE:
@@ -73,16 +74,16 @@ class Dialect(ABC):
         """The model's own resize; set when the dialect is opened for a model."""
 
     def screen(self, size: Size) -> Screen:
-        """A screen of this size, as the model sees it."""
+        """Return a screen of this size, with the size that the model sees."""
         return Screen(size=size, seen=self.resize(size))
 
     def served_size(self, size: Size) -> Size:
-        """The size to which a server of such a model resizes an image; used for remote models."""
+        """Return the size to which a server of the dialect's model resizes images."""
         return size
 
     @abstractmethod
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
-        """The action in a reply, its positions in [0, 1] of the screen.
+        """Parse the action in a reply, with positions in [0, 1] of the screen.
 
         Raises:
             ActionError: the reply does not contain exactly one valid action.
@@ -90,64 +91,64 @@ class Dialect(ABC):
 
     @abstractmethod
     def spell(self, action: ScreenAction, screen: Screen, thought: str = "") -> str:
-        """The reply with which such a model performs an action; the inverse of `parse`.
+        """Write the reply with which a model performs an action; the inverse of `parse`.
 
         Args:
-            action: of one of the types in `says`.
-            screen: that it is performed on.
-            thought: the reasoning before it; empty for none.
+            action: action of a type in `says`.
+            screen: screen the action is performed on.
+            thought: reasoning before the action; may be empty.
 
         Raises:
-            ActionError: the dialect cannot say this action.
+            ActionError: the dialect cannot express this action.
         """
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
-        """The system message; empty for none.
+        """Write the system message; may be empty.
 
         Args:
-            task: what to do.
-            screen: at the start of the episode.
-            accepts: the types of actions that the environment accepts; describe these.
+            task: the task's description.
+            screen: screen at the start of the episode.
+            accepts: types of actions that the environment accepts and the message should describe.
         """
         return task
 
     def opening(
         self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
-        """The text of the first message of a prompt.
+        """Write the text of a prompt's first message.
 
         Args:
-            task: what to do.
-            screen: that the message shows.
-            accepts: the types of actions that the environment accepts.
+            task: the task's description.
+            screen: screen that the message shows.
+            accepts: types of actions that the environment accepts.
             steps: all earlier replies of the episode.
-            shown: what the environment shows, with `<image>` for each image.
+            shown: the environment's observation as text, with `<image>` for each image.
         """
         return shown
 
     def following(self, shown: str) -> str:
-        """The text of a later message of a prompt."""
+        """Write the text of a later message in a prompt."""
         return shown
 
 
 def type_names(types: ActionTypes) -> str:
-    """Names of action types for messages: `tap, swipe`."""
+    """List the names of action types for messages: `tap, swipe`."""
     return ", ".join(sorted(kind.__name__.lower() for kind in types))
 
 
 def open_dialect(
     name: str, kwargs: Mapping[str, Any] | None = None, resize: Resize | None = None
 ) -> Dialect:
-    """The dialect of that name.
+    """Open a dialect by name.
 
     Args:
-        name: as `env.dialect` has it.
-        kwargs: arguments of its class.
-        resize: the model's own resize; None for a model that sees screens unchanged.
+        name: name as in `env.dialect`.
+        kwargs: arguments for the dialect's class.
+        resize: the model's own resize; None if the model sees screens unchanged.
 
     Raises:
-        ConfigError: there is no such dialect, it rejects the arguments, or its positions leave the
-            screen.
+        ConfigError: the dialect does not exist, rejects the arguments, or puts positions outside
+            the screen.
     """
     cls = DIALECT.resolve(name)
     given = dict(kwargs or {})
@@ -155,7 +156,7 @@ def open_dialect(
         dialect: Dialect = cls(**given)
     if resize is not None:
         dialect.resize = resize
-    # A wrong scale would train a model to miss; it shows here, before any phone is touched.
+    # A wrong scale would train the model to miss. Detect it here, before any phone is touched.
     try:
         for size in SCREENS:
             check_positions(dialect, dialect.screen(size))
@@ -165,10 +166,10 @@ def open_dialect(
 
 
 def check_positions(dialect: Dialect, screen: Screen) -> None:
-    """Check that taps all over a screen are spelled and parsed as the same place.
+    """Check that taps all over a screen are written and parsed as the same position.
 
     Raises:
-        AssertionError: one is not, or is parsed as a place outside the screen.
+        AssertionError: a tap is parsed as a different position, or as one outside the screen.
     """
     if Tap not in dialect.says:
         return
@@ -191,10 +192,10 @@ def check_positions(dialect: Dialect, screen: Screen) -> None:
 
 
 def smart_resize(size: Size, side: int, min_pixels: int, max_pixels: int) -> Size:
-    """The size to which Qwen's image processors resize an image.
+    """Return the size to which Qwen's image processors resize an image.
 
-    Equals `qwen_vl_utils.smart_resize`. The two sides are rounded by themselves, so the ratio of
-    width to height changes slightly.
+    Equivalent to `qwen_vl_utils.smart_resize`. The two sides are rounded separately, so the aspect
+    ratio changes slightly.
 
     Args:
         size: width and height of the image.

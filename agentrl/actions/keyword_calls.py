@@ -1,7 +1,7 @@
-"""Calls as some models write them in Python's notation: `click(point='...')`, `do(action="Tap")`.
+"""Calls in Python's notation, as some models write: `click(point='...')`, `do(action="Tap")`.
 
-Only one call with keyword arguments is accepted, each of them a text, a number, or a list of
-numbers; anything else is an ActionError. Nothing is evaluated.
+Accepts only a single call with keyword arguments, each a text, a number, or a list of numbers;
+anything else is an ActionError. Nothing is evaluated.
 """
 
 import re
@@ -12,7 +12,7 @@ from agentrl.text import quoted
 Value = str | float | list[float]
 _HEAD = re.compile(r"\s*([A-Za-z_]\w{0,60})\s*\(", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,9}(?:\.\d{0,12})?", re.ASCII)
-# Possessive repetitions and bounds keep matching linear in what a model may write.
+# Possessive repetitions and bounds keep matching linear, whatever a model writes.
 _ARGUMENT = re.compile(
     r"""\s*([A-Za-z_]\w{0,60})\s*=\s*(?:
         (?P<text>'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+")
@@ -27,7 +27,7 @@ _MAX_CALL = 20_000
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Value]]:
-    """Parse a call into its name and its arguments."""
+    """Parse a call into its name and arguments."""
     head = _HEAD.match(text[:_MAX_CALL])
     if head is None:
         raise ActionError(f"{quoted(text.strip())} is not a call such as click(point='...')")
@@ -49,7 +49,7 @@ def parse_call(text: str) -> tuple[str, dict[str, Value]]:
 
 
 def numbers_in(text: str) -> list[float]:
-    """Parse numbers that are separated by commas or blanks."""
+    """Parse numbers separated by commas or spaces."""
     words = re.split(r"\s*,\s*|\s+", text.strip())
     if not all(_NUMBER.fullmatch(word) for word in words):
         raise ActionError(f"{quoted(text)} is not a point")
@@ -57,7 +57,7 @@ def numbers_in(text: str) -> list[float]:
 
 
 def decode_text(inside: str) -> str:
-    r"""The text that a Python literal stands for, given what is between its quotes.
+    r"""Decode the content of a Python string literal, without its quotes.
 
     `\n`, `\r`, `\t`, `\\`, quotes, `\uXXXX` and `\xXX` are decoded; other backslashes stay.
     """
@@ -72,6 +72,6 @@ def decode_text(inside: str) -> str:
 
 
 def encode_text(text: str, quote: str) -> str:
-    """Escape a text for a literal in these quotes; the inverse of `decode_text`."""
+    """Escape a text for a string literal with these quotes; the inverse of `decode_text`."""
     encoded = text.replace("\\", "\\\\").replace(quote, f"\\{quote}")
     return encoded.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")

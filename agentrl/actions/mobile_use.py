@@ -1,7 +1,7 @@
-"""The function `mobile_use` of Qwen's models and of those derived from them.
+"""The function `mobile_use` of Qwen's models and their derivatives.
 
-A reply contains one call, `<tool_call>{"name": "mobile_use", "arguments": {...}}</tool_call>`; its
-argument `action` is one of a few verbs. Models differ in their verbs, prompts and coordinates.
+A reply contains one call, `<tool_call>{"name": "mobile_use", "arguments": {...}}</tool_call>`,
+whose argument `action` is one of a few verbs. Models differ in verbs, prompts and coordinates.
 """
 
 import json
@@ -31,7 +31,7 @@ from agentrl.text import tag_content
 
 TOOL = "mobile_use"
 LONG_PRESS_S = 2
-"""The `time` of a spelled `long_press`."""
+"""The `time` argument written for `long_press`."""
 BUTTONS = {"Back": "BACK", "Home": "HOME", "Menu": "MENU", "Enter": "ENTER"}
 """System buttons and their keys."""
 _POINT = "(x, y): The x (pixels from the left edge) and y (pixels from the top edge) coordinates to"
@@ -67,7 +67,7 @@ VERBS: Mapping[str, Verb] = {
 """The verbs of Qwen2.5-VL."""
 ANSWER = Verb(AnswerUser, ("text",), "Output the answer.")
 INTERACT = Verb(AskUser, ("text",), "Resolve the blocking window by interacting with the user.")
-# Beginning of the description, and schema, of each argument.
+# Start of the description, and schema, of each argument.
 _ARGUMENTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "coordinate": (f"{_POINT} move the mouse to. ", {"type": "array"}),
     "coordinate2": (f"{_POINT} move the mouse to. ", {"type": "array"}),
@@ -86,7 +86,7 @@ _ARGUMENTS: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 
 class MobileUse(VerbDialect):
-    """A dialect whose replies call `mobile_use`; its models differ in `verbs`, prompt and scale."""
+    """Base of dialects that call `mobile_use`; subclasses set `verbs`, prompt and scale."""
 
     verbs: ClassVar[Mapping[str, Verb]] = VERBS
     buttons: ClassVar[Mapping[str, str]] = BUTTONS
@@ -105,7 +105,7 @@ class MobileUse(VerbDialect):
         reply_values.check_keys("the call", call, ("name", "arguments"))
         reply_values.one_of(call["name"], "name", (TOOL,))
         given = call["arguments"]
-        # Some models write JSON within JSON.
+        # Some models write the arguments as a JSON string.
         if isinstance(given, str):
             given = reply_values.json_object(given, "the arguments of a call as JSON")
         if not isinstance(given, dict):
@@ -114,7 +114,7 @@ class MobileUse(VerbDialect):
         return self.read(verb, given, screen)
 
     def text(self, name: str, given: Mapping[str, Any]) -> str:
-        """See VerbDialect.text; for a key, its name."""
+        """See VerbDialect.text; for a key, return its name."""
         if self.verbs[name].kind is not Key:
             return super().text(name, given)
         if "button" in given:
@@ -123,13 +123,13 @@ class MobileUse(VerbDialect):
         return reply_values.key_name(given["text"], f"{self.label(name)}: text")
 
     def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
-        # Checked but not used: how long a press lasts is up to the phone.
+        # Check the time but ignore it: the phone determines how long a press lasts.
         self.seconds(name, given)
         return super().points(name, given, screen)
 
     def written(self, action: ScreenAction, screen: Screen) -> tuple[str, dict[str, Any]]:
         if isinstance(action, Key):
-            # `key` is only for keys that are no system button.
+            # `key` is only for keys that are not system buttons.
             button = {key: button for button, key in self.buttons.items()}.get(action.name)
             if button is not None:
                 return "system_button", {"button": button}
@@ -146,7 +146,7 @@ class MobileUse(VerbDialect):
 
 
 def tool_call(name: str, given: Mapping[str, Any]) -> str:
-    """A call of this verb with its arguments, in its tags."""
+    """Write a call of a verb with its arguments, in tags."""
     call = {"name": TOOL, "arguments": {"action": name, **given}}
     text = json.dumps(call, ensure_ascii=False)
     # Typed text must not contain the closing tag.
@@ -154,12 +154,12 @@ def tool_call(name: str, given: Mapping[str, Any]) -> str:
 
 
 def numbered_steps(steps: Sequence[str], form: str, separator: str) -> str:
-    """Earlier replies in a text: their `Action:` line, or else their call.
+    """List earlier replies in a text: their `Action:` line, or else their call.
 
     Args:
         steps: the replies.
-        form: of one step, with `{number}` and `{step}`.
-        separator: between steps.
+        form: format of a step, with `{number}` and `{step}`.
+        separator: text between steps.
     """
 
     def said(reply: str) -> str:
@@ -167,7 +167,7 @@ def numbered_steps(steps: Sequence[str], form: str, separator: str) -> str:
         found = re.search(r"^Action: *(.+)$", head, re.MULTILINE)
         if found is not None and (line := found[1].rstrip(" ").strip('"')):
             return line
-        # A reply without an action is part of the history, too.
+        # Replies without an action are part of the history too.
         try:
             return tag_content(reply, "tool_call").strip()
         except ActionError:
@@ -181,7 +181,7 @@ def numbered_steps(steps: Sequence[str], form: str, separator: str) -> str:
 def tools_prompt(
     verbs: Mapping[str, Verb], size: tuple[int, int], *, with_labels: bool = True
 ) -> str:
-    """The part of the system message that describes the tool, as qwen-agent writes it."""
+    """Write the system message's description of the tool, as qwen-agent does."""
     description = (
         "Use a touchscreen to interact with a mobile device, and take screenshots.\n"
         "* This is an interface to a mobile device with touchscreen. You can perform actions like "
@@ -221,7 +221,7 @@ def _parameters(verbs: Mapping[str, Verb]) -> dict[str, Any]:
             listed = " and ".join(users)
             if len(users) > 2:
                 listed = f"{', '.join(users[:-1])}, and {users[-1]}"
-            # Models were trained on the published text, which lacks this period.
+            # The published text that models were trained on lacks this period.
             stop = "" if argument == "button" else "."
             description = f"{beginning}Required only by {listed}{stop}"
             properties[argument] = {"description": description, **schema}

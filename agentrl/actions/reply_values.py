@@ -1,4 +1,4 @@
-"""Values in replies: numbers, points, texts and keys; anything else is an ActionError."""
+"""Values in replies: numbers, points, texts and keys. Invalid values raise ActionError."""
 
 import json
 import sys
@@ -11,30 +11,30 @@ from agentrl.text import did_you_mean, quoted
 
 KEYS = ("BACK", "HOME", "ENTER", "DEL", "MENU", "VOLUME_UP", "VOLUME_DOWN")
 MAX_TEXT = 500
-"""The longest text that can be typed, in characters."""
+"""Maximum characters of a text that can be typed."""
 OUTSIDE = ("refuse", "clamp")
 """Ways to handle a position outside the screen."""
 MAX_WAIT_S = 60.0
-"""The longest pause that a dialect may ask for."""
+"""Longest pause that a dialect can request."""
 # Longer replies are not parsed.
 _MAX_REPLY = 100_000
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class CoordinateScale:
-    """The numbers that stand for positions in [0, 1]."""
+    """Scale of the numbers that stand for positions in [0, 1]."""
 
     sides: tuple[float, float]
-    """The numbers of the right and the lower edge."""
+    """Numbers that stand for the right and the lower edge."""
     last: tuple[float, float] | None = None
-    """The largest numbers that are used; None for the last pixel, or `sides` if not `pixels`."""
+    """Largest valid numbers; None means the last pixel, or `sides` if not `pixels`."""
     pixels: bool = False
-    """Whether a whole number means the middle of a pixel."""
+    """Whether whole numbers stand for the middle of a pixel."""
     clamp: bool = False
-    """Whether numbers outside are moved to the edge."""
+    """Whether to move numbers outside the screen to the edge."""
 
     def position(self, numbers: tuple[float, float], name: str) -> tuple[float, float]:
-        """The position that two numbers stand for."""
+        """Convert two numbers to a position."""
         x, y = (
             self._within(number, side, last, name)
             for number, side, last in zip(numbers, self.sides, self._largest(), strict=True)
@@ -42,7 +42,7 @@ class CoordinateScale:
         return x, y
 
     def numbers(self, x: float, y: float) -> list[int]:
-        """The whole numbers nearest to a position, or of its pixel."""
+        """Convert a position to the nearest whole numbers, or to the pixel that contains it."""
         whole = int if self.pixels else round
         return [
             min(whole(position * side), int(last))
@@ -77,7 +77,7 @@ def json_object(text: str, what: str) -> dict[str, Any]:
 def check_keys(
     name: str, given: Mapping[str, Any], required: Collection[str], optional: Collection[str] = ()
 ) -> None:
-    """Check that an action has all required arguments and no unknown ones."""
+    """Check that an action has all required arguments and no unknown arguments."""
     if missing := [key for key in required if key not in given]:
         raise ActionError(f"{name} lacks {missing[0]}")
     if unknown := [key for key in given if key not in (*required, *optional)]:
@@ -89,28 +89,28 @@ def check_keys(
 
 
 def number(value: Any, name: str) -> float:
-    """Return a value that is a finite number."""
+    """Check that a value is a finite number and return it."""
     if is_finite(value):
         return float(value)
     raise ActionError(f"{name}: {quoted(value)} is not a number")
 
 
 def is_finite(value: Any) -> TypeGuard[float]:
-    """Whether a value is a number, and neither infinite nor too large for a float."""
-    # Compared, not converted: an integer may be too large for a float.
+    """Whether a value is a finite number that fits into a float."""
+    # Compare instead of converting: an integer may be too large for a float.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and abs(value) <= sys.float_info.max
 
 
 def point(value: Any, name: str) -> tuple[float, float]:
-    """Return the two numbers of a point, which is a list."""
+    """Check that a value is a list of two numbers and return them as a point."""
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ActionError(f"{name}: {quoted(value)} is not a point such as [120, 340]")
     return number(value[0], name), number(value[1], name)
 
 
 def typed_text(value: Any, name: str, max_text: int = MAX_TEXT) -> str:
-    """Return a text that can be typed."""
+    """Check that a value is a text that can be typed and return it."""
     if not isinstance(value, str):
         raise ActionError(f"{name}: {quoted(value)} is not a text")
     if len(value) > max_text:
@@ -123,7 +123,7 @@ def typed_text(value: Any, name: str, max_text: int = MAX_TEXT) -> str:
 
 
 def one_of(value: Any, name: str, known: Collection[str]) -> str:
-    """Return a word that is one of those known."""
+    """Check that a value is one of the known words and return it."""
     if not isinstance(value, str) or value not in known:
         raise ActionError(
             f"{name}: {quoted(value)} must be one of {', '.join(known)}"
@@ -133,13 +133,13 @@ def one_of(value: Any, name: str, known: Collection[str]) -> str:
 
 
 def key_name(value: Any, name: str, known: Collection[str] = KEYS) -> str:
-    """The name of a key such as `VOLUME_UP`, written in any case and with or without `KEYCODE_`."""
+    """Read the name of a key, such as `VOLUME_UP`, in any case and with or without `KEYCODE_`."""
     key = value.upper().removeprefix("KEYCODE_") if isinstance(value, str) else value
     return one_of(key, name, known)
 
 
 def seconds(value: Any, name: str) -> float:
-    """Return a pause in seconds, from 0 to `MAX_WAIT_S`."""
+    """Check that a value is a pause in seconds, from 0 to `MAX_WAIT_S`, and return it."""
     length = number(value, name)
     if not 0 <= length <= MAX_WAIT_S:
         raise ActionError(f"{name} takes a number of seconds from 0 to {MAX_WAIT_S:g}")

@@ -1,6 +1,6 @@
-"""The actions that an agent can perform on a screen; a dialect spells them (`agentrl.actions`).
+"""Actions that an agent can perform on a screen. Dialects define how they are written.
 
-Positions are in [0, 1] of the screen, from its top left corner.
+Positions are fractions of the screen in [0, 1], from its top left corner.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ class PointTouch:
     """A touch that stays at (x, y)."""
 
     duration_s: ClassVar[float] = 0.0
-    """Default time on the screen; 0 for as short as the phone's own taps."""
+    """Default duration; 0 means as short as the phone's own taps."""
     x: float
     y: float
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """The start of the touch; a path has an end as well."""
+        """Start of the touch."""
         return ((self.x, self.y),)
 
 
@@ -29,7 +29,7 @@ class PathTouch:
     """A touch that moves from (x1, y1) to (x2, y2)."""
 
     duration_s: ClassVar[float] = 0.0
-    """Default time on the screen."""
+    """Default duration."""
     x1: float
     y1: float
     x2: float
@@ -37,7 +37,7 @@ class PathTouch:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """The start and the end of the touch."""
+        """Start and end of the touch."""
         return (self.x1, self.y1), (self.x2, self.y2)
 
 
@@ -62,7 +62,7 @@ class Swipe(PathTouch):
 
 @dataclass(slots=True, frozen=True)
 class Drag(PathTouch):
-    """Picks up what is at (x1, y1) and drops it at (x2, y2)."""
+    """Picks up the object at (x1, y1) and drops it at (x2, y2)."""
 
     duration_s: ClassVar[float] = 0.8
 
@@ -90,20 +90,20 @@ class Wait:
 
 @dataclass(slots=True, frozen=True)
 class Done:
-    """The agent considers its task finished; the phone is not touched."""
+    """Declares the task finished; the phone is not touched."""
 
     status: str | None = None
-    """The outcome that the agent reports, such as `success`; None if it reports none."""
+    """Outcome reported by the agent, such as `success`; None if it reports no outcome."""
     message: str = ""
 
     @property
     def failed(self) -> bool:
-        """Whether the agent says that the task failed, or that it cannot be done."""
+        """Whether the agent reports that the task failed or is infeasible."""
         return self.status in ("failure", "fail", "infeasible")
 
 
 Action = Tap | LongPress | Swipe | Drag | Type | Key | Wait | Done
-"""The actions that every device performs."""
+"""Actions that every device can perform."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -113,27 +113,27 @@ class DoubleTap(PointTouch):
 
 @dataclass(slots=True, frozen=True)
 class OpenApp:
-    """An app to be opened, by the name that the agent uses for it."""
+    """An app to open, by the agent's name for it."""
 
     name: str
 
 
 @dataclass(slots=True, frozen=True)
 class AnswerUser:
-    """An answer to the question that the agent was asked."""
+    """The agent's answer to the user's question."""
 
     text: str
 
 
 @dataclass(slots=True, frozen=True)
 class AskUser:
-    """A question to the user, or a request to take over."""
+    """A question to the user, or a request that the user take over."""
 
     text: str
 
 
 ScreenAction = Action | DoubleTap | OpenApp | AnswerUser | AskUser
-"""All actions of dialects: those of a device, and those that an environment carries out."""
+"""All actions of dialects, performed by a device or by an environment."""
 EXAMPLES: tuple[ScreenAction, ...] = (
     Tap(0.25, 0.75),
     LongPress(0.5, 0.1),

@@ -1,24 +1,23 @@
-"""One environment's conversation in a dialect: its prompts, and the actions in the replies."""
+"""An environment's conversation in a dialect: its prompts, and the actions in the replies."""
 
 from agentrl.actions.dialect import ActionTypes, Dialect, Screen, type_names
 from agentrl.actions.screen_actions import Drag, ScreenAction, Swipe
 from agentrl.errors import ActionError
 from agentrl.types import Image, Message
 
-# The screen that instructions describe before the first one is known.
+# Screen that instructions describe until the actual size is known.
 _USUAL = (1080, 2400)
 
 
 class ScreenDialogue:
-    """Writes messages in a dialect, and reads the replies; one conversation at a time.
+    """Writes messages in a dialect and reads the replies, one conversation at a time.
 
     Args:
-        dialect: opened for the model that plays.
-        task: what to do; empty for none.
-        accepts: types of the actions that the environment accepts. If `Swipe` is one, a `Drag` is
-            accepted too.
-        instruct: whether the prompts state the task and how to answer. A model that was trained on
-            demonstrations sees the screen alone.
+        dialect: dialect, opened for the model that plays.
+        task: the task's description; may be empty.
+        accepts: types of actions that the environment accepts. `Swipe` also accepts a `Drag`.
+        instruct: whether the prompts state the task and how to answer. Models trained on
+            demonstrations see only the screen.
     """
 
     def __init__(
@@ -31,26 +30,26 @@ class ScreenDialogue:
 
     @property
     def screen(self) -> Screen:
-        """The screen that was seen last."""
+        """The most recent screen."""
         return self._screen
 
     def begin_episode(self) -> None:
-        """Forget the earlier replies."""
+        """Forget earlier replies."""
         self._steps.clear()
 
     def instructions(self) -> str:
-        """The system message for a usual screen."""
+        """Return the system message for a typical screen."""
         return self._system(self.dialect.screen(_USUAL))
 
     def see(self, image: Image) -> None:
-        """Note the size of the newest screen."""
+        """Record the size of the current screen."""
         self._screen = self.dialect.screen((image.shape[1], image.shape[0]))
 
     def message(self, shown: str, images: tuple[Image, ...]) -> Message:
-        """The message that shows the newest screen."""
+        """Write the message that shows the current screen."""
         if not self._instruct:
             return Message(role="user", text=shown, images=images)
-        # A prompt that leaves out earlier turns begins with this message, in its opening form.
+        # If a prompt leaves out earlier turns, this message comes first and takes its opening form.
         opening = self.dialect.opening(
             self._task, self._screen, self.accepts, tuple(self._steps), shown
         )
@@ -65,8 +64,8 @@ class ScreenDialogue:
         )
 
     def parse(self, reply: str) -> ScreenAction:
-        """Parse a reply, and check that the environment accepts its action."""
-        # Replies that are no action belong to the history, too.
+        """Parse a reply and check that the environment accepts its action."""
+        # Replies without a valid action are part of the history too.
         self._steps.append(reply)
         action = self.dialect.parse(reply, self._screen)
         swipes = isinstance(action, Drag) and Swipe in self.accepts
@@ -78,7 +77,7 @@ class ScreenDialogue:
         return action
 
     def spell(self, action: ScreenAction, thought: str = "") -> str:
-        """The reply that performs an action on the newest screen."""
+        """Write the reply that performs an action on the current screen."""
         return self.dialect.spell(action, self._screen, thought)
 
     def _system(self, screen: Screen) -> str:

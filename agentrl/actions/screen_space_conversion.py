@@ -12,11 +12,11 @@ from agentrl.errors import ConfigError
 
 
 class ScreenActionConverter:
-    """Converter between a dialect's actions and the actions of one Gymnasium space.
+    """Converts between a dialect's actions and the actions of a Gymnasium space.
 
-    A `Box` of shape (2,) takes taps: x and y, from its lower to its upper bounds. One of shape (4,)
-    takes swipes, from start to end, and a tap is a swipe that ends where it starts. A box of whole
-    numbers holds pixels. A `Text` takes typed texts and answers.
+    A `Box` of shape (2,) takes taps: x and y, scaled to its bounds. A `Box` of shape (4,) takes
+    swipes, from start to end; a tap is a swipe that ends where it starts. A `Box` of whole numbers
+    holds pixels. A `Text` takes typed texts and answers.
     """
 
     def __init__(self, space: "gymnasium.Space[Any]") -> None:
@@ -33,7 +33,7 @@ class ScreenActionConverter:
             self.accepts = (Type, AnswerUser)
 
     def to_space(self, action: ScreenAction) -> Any:
-        """The action of the space; one of `accepts` is given."""
+        """Convert a screen action of a type in `accepts` to an action of the space."""
         space = self._space
         if isinstance(space, spaces.Text):
             assert isinstance(action, Type | AnswerUser), f"{action} is not a text"
@@ -42,25 +42,26 @@ class ScreenActionConverter:
         low, extent = self._extent(space)
         positions = np.array(touch_values(action, int(space.shape[0])))
         values = low + positions * extent
-        # The pixel that a position lies in; position 1 is beyond the last one, and clipped.
+        # Round down to the pixel that contains the position; clip position 1, beyond the last
+        # pixel.
         if np.issubdtype(space.dtype, np.integer):
             values = np.floor(values)
         return np.clip(values, space.low, space.high).astype(space.dtype)
 
     def from_space(self, action: Any) -> ScreenAction:
-        """Convert an action of the space to a screen action; pixels are touched in the middle."""
+        """Convert an action of the space to a screen action; touches hit the middle of a pixel."""
         space = self._space
         if isinstance(space, spaces.Text):
             return Type(str(action))
         assert isinstance(space, spaces.Box), f"{space} has no touches"
         low, extent = self._extent(space)
-        # A touch between two pixels could be rounded to either.
+        # Touch the middle: a touch between two pixels could be rounded to either.
         middle = 0.5 if np.issubdtype(space.dtype, np.integer) else 0.0
         positions = (np.asarray(action, dtype=np.float64) - low + middle) / extent
         return touch_of(np.clip(positions, 0.0, 1.0))
 
     def _extent(self, space: spaces.Box) -> tuple[Any, Any]:
-        """The lower bounds, and the distances to the upper ones."""
+        """Return the lower bounds and the distances to the upper bounds."""
         low = space.low.astype(np.float64)
         # Pixels 0 to 99 are 100 pixels wide.
         pixels = 1.0 if np.issubdtype(space.dtype, np.integer) else 0.0
@@ -68,7 +69,7 @@ class ScreenActionConverter:
 
 
 def touch_values(action: ScreenAction, count: int) -> list[float]:
-    """A touch as 2 or 4 numbers of a `Box`; of 4, a tap is a swipe that ends where it starts."""
+    """Return a touch as 2 or 4 numbers of a `Box`; with 4, a tap ends where it starts."""
     if isinstance(action, Tap):
         return [action.x, action.y] * (count // 2)
     assert isinstance(action, Swipe | Drag), f"{action} is not a touch"
@@ -76,6 +77,6 @@ def touch_values(action: ScreenAction, count: int) -> list[float]:
 
 
 def touch_of(values: Any) -> Tap | Swipe:
-    """The inverse of `touch_values`: a tap for two numbers or for equal ends, else a swipe."""
+    """Invert `touch_values`: two numbers or equal ends are a tap, anything else is a swipe."""
     x, y, *end = map(float, values)
     return Swipe(x, y, *end) if end and end != [x, y] else Tap(x, y)

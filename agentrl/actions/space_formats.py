@@ -41,7 +41,7 @@ class ActionFormat(Protocol):
     """The text format of one action space; `parse` reads what `format` writes."""
 
     def describe(self) -> str:
-        """The answer format, for instructions."""
+        """Describe the answer format, for instructions."""
 
     def parse(self, reply: str) -> Any:
         """Parse the action in a reply."""
@@ -59,11 +59,11 @@ class DiscreteFormat:
         self._start = int(space.start)
         key = "env.translator_kwargs.names"
         self.names = choice_names(names, int(space.n), key, self._start)
-        """Names of the actions, from the first."""
+        """Names of the actions, in order."""
         self._calls = ActionSet(self.names, style)
 
     def describe(self) -> str:
-        """All names, or the first and the last if there are many."""
+        """List all names, or the first and the last if there are many."""
         if len(self.names) <= _MOST_NAMES:
             return f"Answer with one of {self._calls.describe()}."
         first, last = (self._calls.format(self.names[index]) for index in (0, -1))
@@ -106,7 +106,7 @@ class MultiDiscreteFormat:
         self._calls = ActionSet([f"act({', '.join(self._parameters)})"], style)
 
     def describe(self) -> str:
-        """The signature, and the choices of each component."""
+        """Describe the signature and the choices of each component."""
         parts = (
             f"{parameter} one of {listed(names)}"
             for parameter, names in zip(self._parameters, self._names, strict=True)
@@ -156,7 +156,7 @@ class BoxFormat:
         bounds = zip(self._space.low, self._space.high, strict=True)
         given = zip(self._parameters, self._calls.parse(reply).arguments, bounds, strict=True)
         for name, argument, (low, high) in given:
-            # The error for what is not a number quotes it as it was written.
+            # The error message quotes an argument that is not a number as it was written.
             value: Any = argument
             with contextlib.suppress(ValueError, RecursionError):
                 parsed = json.loads(argument, parse_constant=lambda _: math.nan)
@@ -165,7 +165,7 @@ class BoxFormat:
         return np.array(numbers, dtype=self._space.dtype)
 
     def format(self, action: Any) -> str:
-        """See ActionFormat.format; with three decimals if that stays within the bounds."""
+        """See ActionFormat.format; uses three decimals if that stays within the bounds."""
         low, high = self._space.low, self._space.high
         arguments = []
         for value, least, most in zip(action, low, high, strict=True):
@@ -205,13 +205,13 @@ def action_format_for(
     parameters: Sequence[str] | None = None,
     style: str = "tag",
 ) -> ActionFormat:
-    """The text format of an action space.
+    """Return the text format of an action space.
 
     Args:
         space: Discrete, MultiDiscrete, MultiBinary, Box, Text, Dict or Tuple.
-        names: of the actions, or of each component's choices; None numbers them. For a Dict, by
-            the keys of its components.
-        parameters: the names of an action's components.
+        names: names of the actions, or of each component's choices; None uses numbers. For a Dict,
+            a mapping from the keys of its components.
+        parameters: names of an action's components.
         style: `tag` or `tool`.
     """
     if names is not None and isinstance(space, spaces.Box | spaces.Text):
@@ -249,7 +249,7 @@ def _parts(space: "gymnasium.Space[Any]") -> int:
 
 
 def _word(argument: str) -> str:
-    """A word or number argument without quotes."""
+    """Remove the quotes from a word or number argument."""
     if not argument.startswith('"'):
         return argument
     try:

@@ -1,4 +1,4 @@
-"""The default translator of any Gymnasium environment, and a random player for it."""
+"""The default translator for any Gymnasium environment, and a random player."""
 
 import copy
 import re
@@ -27,37 +27,37 @@ from agentrl.text import did_you_mean
 from agentrl.types import IMAGE, Image, Message, Observation
 
 RENDER_MODES = {"observation": None, "render": "rgb_array", "ansi": "ansi"}
-"""Sources of what the model sees, and the render mode that each needs."""
+"""Sources of the model's observation, and the render mode that each requires."""
 _MOST_LISTED = 1000
-# The screen of an environment whose info has no `screen_size`.
+# Screen size of environments whose info has no `screen_size`.
 _USUAL: Size = (720, 1280)
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _MARKED = re.compile(r"\x1b\[\d*(?:;\d+)*m(.)\x1b\[0m")
 
 
 class SpaceTranslator:
-    """Shows images and text, and parses actions by their names.
+    """Shows images and text, and parses actions by name.
 
     Args:
-        action_space: of the environment; filled in automatically.
-        names: of the actions of a `Discrete` space, or per component of a `MultiDiscrete`, `Tuple`
-            or (by key) `Dict` the names of its choices; None numbers them.
-        parameters: the names of an action's components.
-        instructions: how to play; the answer format is appended. None gives only the answer format.
-            An empty text gives nothing at all, for a model trained on demonstrations.
-        show: what the model sees: `observation`, `render` (the image that `render()` returns),
-            `ansi` (its text), or several. None shows the observation; if that is a grid of numbers
-            that mean objects, as in MiniGrid, the image is shown in place of the grid.
-        text: a Jinja2 template for the text of the observation; it may use `observation` and
-            `info`. None formats the observation itself.
-        style: how actions are written: `tag` or `tool`. Touches and texts may be written in another
-            dialect, which `env.dialect` names.
-        image_layout: the axes of the observation's images, such as `chw`, or `nhwc` for several;
+        action_space: the environment's action space; filled in automatically.
+        names: names of the actions of a `Discrete` space, or of each component's choices in a
+            `MultiDiscrete`, `Tuple` or (by key) `Dict` space; None uses numbers.
+        parameters: names of an action's components.
+        instructions: how to play; the answer format is appended. None gives only the answer format,
+            and an empty text gives nothing at all, for models trained on demonstrations.
+        show: what the model sees: `observation`, `render` (the image from `render()`), `ansi` (the
+            text from `render()`), or several of these. None shows the observation, but if that is a
+            grid of numbers that stand for objects, as in MiniGrid, the image replaces the grid.
+        text: Jinja2 template for the observation's text, which may use `observation` and `info`.
+            None formats the observation itself.
+        style: how actions are written: `tag` or `tool`. Touches and texts can be written in another
+            dialect, selected by `env.dialect`.
+        image_layout: axes of the observation's images, such as `chw`, or `nhwc` for several images;
             None for uint8[H, W, 3] or uint8[H, W].
-        image_range: the numbers of black and of full brightness in these images; None for
-            [0, 255], and for floats [0, 1].
-        observation_space: of the environment; filled in automatically.
-        render_modes: of the environment; filled in automatically.
+        image_range: values of black and of full brightness in these images; None means [0, 255], or
+            [0, 1] for floats.
+        observation_space: the environment's observation space; filled in automatically.
+        render_modes: the environment's render modes; filled in automatically.
 
     Raises:
         ConfigError: the names do not fit the space, or `show` is invalid.
@@ -84,8 +84,8 @@ class SpaceTranslator:
         if image_layout is not None or image_range is not None:
             self._layout = ImageLayout(image_layout or "hwc", image_range)
         self._gridless: gymnasium.Space[Any] | None = None
-        """The space of observations of which the grids are not shown."""
-        # A grid of numbers that mean objects says little to a model; its picture is shown instead.
+        """Observation space whose grids are not shown; None if everything is shown."""
+        # A grid of numbers that stand for objects tells a model little, so show the rendered image.
         if show is None:
             show = "observation"
             has_grid = observation_space is not None and has_symbolic_grid(observation_space)
@@ -113,17 +113,17 @@ class SpaceTranslator:
         self._dialogue = ScreenDialogue(dialect, task, self._spoken.accepts, instruct)
 
     def begin_episode(self) -> None:
-        """Forget the conversation of the last episode."""
+        """Forget the previous episode's conversation."""
         if self._dialogue is not None:
             self._dialogue.begin_episode()
 
     @property
     def render_mode(self) -> str | None:
-        """The render mode that the environment is made with; None if nothing is rendered."""
+        """Render mode for making the environment; None if nothing is rendered."""
         return next((mode for what in self._show if (mode := RENDER_MODES[what])), None)
 
     def attach_env(self, env: "gymnasium.Env[Any, Any]") -> None:
-        """Receive the environment that is played, before its first reset."""
+        """Receive the environment before its first reset."""
         if env.action_space != self._space:
             raise ConfigError(
                 f"the environment's action space is {env.action_space}, not {self._space}; it must "
@@ -138,7 +138,7 @@ class SpaceTranslator:
         self._env = env
 
     def instructions(self) -> str:
-        """The configured instructions, and the answer format."""
+        """Return the configured instructions and the answer format."""
         if self._instructions == "":
             return ""
         if self._dialogue is not None:
@@ -147,19 +147,19 @@ class SpaceTranslator:
 
     @property
     def action_names(self) -> Sequence[str]:
-        """The names of a discrete space's actions; none in a dialect, or of too many to list."""
+        """Names of a discrete space's actions; empty with a dialect, or if too many to list."""
         names: Sequence[str] = getattr(self._action_format, "names", ())
         return () if self._dialogue is not None or len(names) > _MOST_LISTED else names
 
     def answer_format(self) -> str:
-        """The answer format: the names of the actions, or their signature."""
+        """Describe the answer format: the names of the actions, or their signature."""
         return self._action_format.describe()
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
-        """The sources that `show` names, in that order.
+        """Build the observation from the sources in `show`, in that order.
 
         Raises:
-            ConfigError: an array is not an image, and too large for text.
+            ConfigError: an array is not an image and too large for text.
             EnvError: the environment renders nothing.
         """
         images: list[Image] = []
@@ -172,7 +172,7 @@ class SpaceTranslator:
         return Observation(images=tuple(images), text="\n".join(filter(None, texts)))
 
     def see(self, images: Sequence[Image]) -> None:
-        """Note the newest screen; called by `to_observation`."""
+        """Record the current screen; called by `to_observation`."""
         if self._dialogue is not None and images:
             self._dialogue.see(images[-1])
 
@@ -189,7 +189,7 @@ class SpaceTranslator:
         assert self._env is not None, "no environment was attached"
         frame: Any = self._env.render()
         if self.render_mode == "ansi" and isinstance(frame, str):
-            # A game may mark its cursor by color alone: a single colored letter gets brackets.
+            # Put a single colored letter in brackets: a game may mark its cursor only by color.
             text = _COLORS.sub("", _MARKED.sub(r"[\1]", frame)).strip("\n")
             return Observation(text=text)
         if isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.ndim in (2, 3):
@@ -197,8 +197,8 @@ class SpaceTranslator:
         raise EnvError(f"render() returned {type(frame).__name__}, not an image uint8[H, W, 3]")
 
     def to_message(self, observation: Observation) -> Message:
-        """Write a message with the images, then the text."""
-        # Text of the environment must not pass for an image placeholder.
+        """Write a message with the images followed by the text."""
+        # Text from the environment must not pass for an image placeholder.
         escaped = observation.text.replace(IMAGE, "<image >")
         text = IMAGE * len(observation.images) + escaped
         if self._dialogue is not None:
@@ -212,29 +212,29 @@ class SpaceTranslator:
         return self._action_format.parse(reply)
 
     def spell(self, action: ScreenAction, thought: str = "") -> str:
-        """The reply that performs a touch, or types a text, in the dialect."""
+        """Write the reply that performs a touch, or types a text, in the dialect."""
         if self._dialogue is None:
             raise ActionError("actions are not written in a dialect")
         return self._dialogue.spell(action, thought)
 
     def to_reply(self, action: Any, thought: str = "") -> str:
-        """The reply that `to_action` reads as this action of the environment."""
+        """Write a reply that `to_action` parses as this action."""
         if self._dialogue is not None and self._spoken is not None:
             return self._dialogue.spell(self._spoken.from_space(action), thought)
         reply = self._action_format.format(action)
         return f"<think>{thought}</think>{reply}" if thought else reply
 
     def no_action(self) -> None:
-        """None: a reply without an action does not step the environment."""
+        """Return None: a reply without an action does not step the environment."""
 
 
 class RandomPlayer:
     """Plays uniformly random actions, among those allowed by `info["action_mask"]` if present.
 
     Args:
-        action_space: of the environment; filled in automatically.
-        names: as for the translator, like all that follow.
-        parameters: of the components.
+        action_space: the environment's action space; filled in automatically.
+        names: as in `SpaceTranslator`, like the other arguments.
+        parameters: names of an action's components.
         style: `tag` or `tool`.
     """
 
@@ -251,13 +251,13 @@ class RandomPlayer:
         """How actions are written; None in the translator's own format."""
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """A random action without reasoning."""
+        """Return a random action without reasoning."""
         if isinstance(self._space, gymnasium.spaces.Discrete):
             mask: Any = info.get("action_mask")
             has_choice = mask is not None and np.any(mask)
             allowed = np.flatnonzero(mask) if has_choice else int(self._space.n)
             return self._action_format.format(int(self._space.start) + int(rng.choice(allowed)))
-        # Sampling has state, and episodes run concurrently.
+        # Copy the space: sampling has state, and episodes run concurrently.
         space = copy.deepcopy(self._space)
         space.seed(int(rng.integers(2**31)))
         if self.dialect is None:

@@ -13,12 +13,12 @@ from agentrl.text import did_you_mean, list_names, quoted
 
 # Delimiters of calls and their arguments.
 _MARKS = re.compile(r"[()<>\",]")
-# Most characters of an alphabet that a message shows.
+# Maximum number of an alphabet's characters that a message shows.
 _MOST_CHARACTERS = 40
 
 
 def choice_names(given: Any, count: int, key: str, start: int = 0) -> Sequence[str]:
-    """The names of a space's choices; the numbers that the space has for them if none are given."""
+    """Return the names of a space's choices; without given names, the space's own numbers."""
     if given is None:
         return Numbers(count, start)
     if isinstance(given, str) or not isinstance(given, Sequence):
@@ -35,12 +35,12 @@ def choice_names(given: Any, count: int, key: str, start: int = 0) -> Sequence[s
 
 
 def listed(names: Sequence[str]) -> str:
-    """`left, stay, right`, or `0 to 41` for numbers."""
+    """List names as `left, stay, right`, and numbers as `0 to 41`."""
     return str(names) if isinstance(names, Numbers) else list_names(names)
 
 
 def read_choice(word: str, names: Sequence[str], parameter: str) -> int:
-    """Return the index of a choice by its name."""
+    """Return the index of a choice by name."""
     if word not in names:
         meant = "" if isinstance(names, Numbers) else did_you_mean(word, names)
         raise ActionError(
@@ -50,7 +50,7 @@ def read_choice(word: str, names: Sequence[str], parameter: str) -> int:
 
 
 def parameter_names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    """The names of an action's components, in lower case; `a0`, `a1`, ... if none are given."""
+    """Return the names of an action's components in lower case; by default, `a0`, `a1`, ..."""
     if given is None:
         return tuple(f"a{part}" for part in range(count))
     names = tuple(map(str, given))
@@ -62,7 +62,7 @@ def parameter_names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
 
 
 def read_number(value: Any, name: str, low: float, high: float, *, whole: bool) -> float:
-    """Check a number of a `Box` against its kind and bounds."""
+    """Check a number in a `Box` against the kind of number and the bounds."""
     if not is_finite(value) or (whole and not isinstance(value, int)):
         raise ActionError(f"{name} is {quoted(value)}, not {'a whole' if whole else 'a'} number")
     if not low <= value <= high:
@@ -71,13 +71,13 @@ def read_number(value: Any, name: str, low: float, high: float, *, whole: bool) 
 
 
 def write_number(value: Any, low: float, high: float, *, whole: bool) -> str:
-    """A number of a `Box` as text, with three decimals if that stays within the bounds."""
+    """Format a number in a `Box`, with three decimals if that stays within the bounds."""
     text = f"{value:d}" if whole else f"{value:.3f}"
     return text if low <= float(text) <= high else repr(float(value))
 
 
 def read_text(text: str, space: spaces.Text) -> str:
-    """Check a text of a `Text` space."""
+    """Check that a text belongs to a `Text` space, and return it."""
     if space.contains(text):
         return text
     if not space.min_length <= len(text) <= space.max_length:

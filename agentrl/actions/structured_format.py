@@ -33,7 +33,7 @@ _NUMBERS = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class StructuredFormat:
-    """Format of a `Dict` or `Tuple` space of any depth."""
+    """Format of a `Dict` or `Tuple` space with any nesting depth."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class StructuredFormat:
     ) -> None:
         self._style = checked_style(style)
         self._is_tuple = isinstance(space, spaces.Tuple)
-        # Inside, a `Tuple` is a `Dict`: JSON objects name their components.
+        # Convert a `Tuple` to a `Dict`, because JSON objects name their components.
         if isinstance(space, spaces.Tuple):
             self._keys = parameter_names(parameters, len(space.spaces))
             names = dict(zip(self._keys, _entries(space, names), strict=True))
@@ -57,11 +57,11 @@ class StructuredFormat:
         else:
             self._keys = tuple(space.spaces)
         self._space, self._names = space, names
-        # Describing checks both.
+        # Describe once to check the space and the names.
         _describe(space, names, "")
 
     def describe(self) -> str:
-        """The components, and what each may be."""
+        """Describe the components and their possible values."""
         example = ", ".join(f"{json.dumps(key)}: ..." for key in self._keys)
         meaning = _describe(self._space, self._names, "")
         return f"Answer {self._enclosed(f'{{{example}}}')} with {meaning}."
@@ -89,7 +89,7 @@ class StructuredFormat:
 
 
 def _entries(space: "spaces.Dict | spaces.Tuple[Any]", names: Any) -> list[Any]:
-    """The names given for the choices of each component."""
+    """Return the names given for each component's choices."""
     if isinstance(space, spaces.Tuple):
         given = [None] * len(space.spaces) if names is None else names
         if isinstance(given, list | tuple) and len(given) == len(space.spaces):
@@ -107,7 +107,7 @@ def _entries(space: "spaces.Dict | spaces.Tuple[Any]", names: Any) -> list[Any]:
 
 
 def _parts(space: "spaces.Dict | spaces.Tuple[Any]", names: Any) -> "list[tuple[str, Any, Any]]":
-    """Key, space and names of each component."""
+    """Return the key, space and names of each component."""
     parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
     own = _entries(space, names)
     return [(str(key), part, given) for (key, part), given in zip(parts, own, strict=True)]
@@ -148,7 +148,7 @@ def _describe(space: "gymnasium.Space[Any]", names: Any, name: str) -> str:
 
 
 def _bounds(space: Any) -> tuple[Any, Any, bool]:
-    """The least and the largest numbers, and whether they are whole."""
+    """Return the smallest and largest numbers, and whether they are whole."""
     if isinstance(space, spaces.Box):
         return space.low, space.high, bool(np.issubdtype(space.dtype, np.integer))
     if isinstance(space, spaces.MultiBinary):
@@ -179,7 +179,7 @@ def _read(space: "gymnasium.Space[Any]", names: Any, value: Any, name: str) -> A
         return read_text(value, space)
     low, high, whole = _bounds(space)
     numbers = np.array(_read_numbers(value, low, high, whole, name), dtype=space.dtype)
-    # NumPy gives an array without numbers another shape.
+    # NumPy gives an empty array a different shape.
     return numbers.reshape(low.shape)
 
 
@@ -207,7 +207,7 @@ def _write(space: "gymnasium.Space[Any]", names: Any, value: Any) -> str:
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         choice = choice_names(names, int(space.n), "", start)[int(value) - start]
-        # Without names, choices are numbers in JSON, too.
+        # Without names, choices are numbers in JSON as well.
         return choice if names is None else json.dumps(choice, ensure_ascii=False)
     if isinstance(space, spaces.Text):
         return json.dumps(str(value), ensure_ascii=False)

@@ -1,4 +1,4 @@
-r"""The grammar of actions as calls, written in one of two styles.
+r"""The grammar of actions written as calls, in one of two styles.
 
 ::
 
@@ -7,7 +7,7 @@ r"""The grammar of actions as calls, written in one of two styles.
           <tool_call>{"name": "up", "arguments": {}}</tool_call>
 
 The instructions show the model each action's signature: `tap(x, y)`, `chop()`, or a bare name such
-as `up`. The set is closed: any other call, or one with other arguments, is rejected.
+as `up`. The set is closed: calls of other actions or with other arguments are rejected.
 """
 
 import json
@@ -25,23 +25,23 @@ STYLES: tuple[Style, ...] = get_args(Style)
 # A whole number of at most 19 digits.
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL | re.ASCII)
-# Possessive, so that an unclosed quote does not backtrack.
+# Possessive, so that an unclosed quote does not cause backtracking.
 _ARGUMENT = re.compile(r'((?:"(?:[^"\\]|\\.)*+"|[^",])*+),', re.DOTALL)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ActionCall:
-    """One action as parsed from a reply."""
+    """An action parsed from a reply."""
 
     name: str
     arguments: tuple[str, ...] = ()
-    """JSON values or bare words, as text: `0.21`, `"text"`, `BACK`."""
+    """JSON values or bare words as text: `0.21`, `"text"`, `BACK`."""
 
 
 class Numbers(Sequence[str]):
-    """`count` numbers from `start` as text: names of choices that have none.
+    """`count` numbers from `start` as text, used as names of unnamed choices.
 
-    They are never listed, as there may be 2**62 of them.
+    The numbers are never materialized, because there may be 2**62 of them.
     """
 
     def __init__(self, count: int, start: int = 0) -> None:
@@ -62,7 +62,7 @@ class Numbers(Sequence[str]):
         return isinstance(name, str) and bool(_NUMBER.fullmatch(name)) and int(name) in self._range
 
     def index(self, name: str, *bounds: int) -> int:
-        """The place of the number that a text spells."""
+        """Return the index of a number given as text."""
         if name not in self:
             raise ValueError(f"{name!r} is not one of {self}")
         return self._range.index(int(name))
@@ -72,7 +72,7 @@ class Numbers(Sequence[str]):
 
 
 class _NumberForms(Mapping[str, str]):
-    """Signatures of actions that are numbers: each is its own name."""
+    """Signatures of actions that are numbers; each number is its own name."""
 
     def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers
@@ -96,17 +96,17 @@ class ActionSet:
     """A closed set of actions; `parse` reads what `format` writes.
 
     Args:
-        forms: signatures such as `tap(x, y)`, `chop()` or `up`; their names are unique.
+        forms: signatures with unique names, such as `tap(x, y)`, `chop()` or `up`.
         style: `tag` or `tool`.
 
     Raises:
-        ConfigError: no signatures, two of the same name, or an unknown style.
+        ConfigError: there are no signatures, two have the same name, or the style is unknown.
     """
 
     def __init__(self, forms: Iterable[str], style: str = "tag") -> None:
         self.style = checked_style(style)
         self._forms: Mapping[str, str]
-        # Never listed: there may be 2**62 of them.
+        # Never list numbers: there may be 2**62 of them.
         if isinstance(forms, Numbers):
             self._forms = _NumberForms(forms)
             return
@@ -118,15 +118,15 @@ class ActionSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all actions, in the order given."""
+        """Names of all actions, in the given order."""
         return tuple(self._forms)
 
     def parse(self, reply: str) -> ActionCall:
         """Parse the only action of a reply.
 
         Raises:
-            ActionError: there is none, several, one outside the set, or one whose arguments do not
-                match its signature.
+            ActionError: there is no action or more than one, it is not in the set, or its arguments
+                do not match its signature.
         """
         call = self._tool_call(reply) if self.style == "tool" else self._tagged(reply)
         form = self._forms[call.name]
@@ -140,8 +140,8 @@ class ActionSet:
         """Write an action as a model would.
 
         Args:
-            name: of one of the actions.
-            arguments: in the order of its signature, each as JSON or a bare word.
+            name: name of the action.
+            arguments: arguments in the order of the signature, each as JSON or a bare word.
         """
         form = self._forms[name]
         if self.style == "tool":
@@ -152,7 +152,7 @@ class ActionSet:
         return f"<action>{call}</action>"
 
     def describe(self) -> str:
-        """All actions in this style, for instructions: `<action>up</action>, <action>...`."""
+        """List all actions in this style, for instructions: `<action>up</action>, <action>...`."""
         return ", ".join(
             self.format(name, *_parameters(form)) for name, form in self._forms.items()
         )
@@ -177,7 +177,7 @@ class ActionSet:
         if name not in self._forms:
             raise ActionError(f"unknown action {quoted(name)}; {self._known(name)}")
         given = call.get("arguments", {})
-        # Some models write JSON within JSON.
+        # Some models write the arguments as a JSON string.
         if isinstance(given, str):
             try:
                 given = json.loads(given or "{}")
@@ -202,7 +202,7 @@ class ActionSet:
 
 
 def checked_style(style: str) -> Style:
-    """Return a style, or raise `ConfigError` if there is no such one."""
+    """Return a style, or raise `ConfigError` if it is unknown."""
     for known in STYLES:
         if style == known:
             return known
@@ -212,17 +212,17 @@ def checked_style(style: str) -> Style:
 
 
 def in_json(text: str) -> str:
-    """A JSON string without `<`, so that it cannot contain the closing tag."""
+    """Encode a text as a JSON string without `<`, so that it cannot contain the closing tag."""
     return without_tags(json.dumps(text, ensure_ascii=False))
 
 
 def without_tags(json_text: str) -> str:
-    """JSON without `<`, which only occurs in its strings."""
+    """Escape `<` in JSON, where it can occur only in strings."""
     return json_text.replace("<", "\\u003c")
 
 
 def _parameters(form: str) -> tuple[str, ...]:
-    """The parameters of a signature in lower case: `key(NAME)` has `name`."""
+    """Return the parameters of a signature in lower case: `key(NAME)` has `name`."""
     found = _CALL.fullmatch(form)
     return tuple(p.strip('"').lower() for p in _split(found[2])) if found else ()
 
@@ -242,8 +242,8 @@ def _split(inside: str) -> tuple[str, ...]:
 
 
 def _as_json(argument: str) -> str:
-    """An argument as JSON: a bare word becomes a string, and so do `true` and `NaN`."""
-    # NaN and Infinity are bare words here, too.
+    """Convert an argument to JSON: bare words, including `true` and `NaN`, become strings."""
+    # NaN and Infinity are bare words here as well.
     try:
         value = json.loads(argument, parse_constant=lambda word: None)
     except ValueError:

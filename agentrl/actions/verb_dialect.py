@@ -1,7 +1,7 @@
-"""Dialects of verbs with named arguments: one table says how each action is written.
+"""Dialects of verbs with named arguments, defined by a table of verbs.
 
-A verb's arguments follow from the action that it stands for: a touch takes its points, a typed text
-or an app's name one text, an end its outcome. A subclass overrides what it does differently.
+A verb's arguments follow from its action: a touch takes its points, typing or opening an app takes
+one text, and finishing takes an outcome. Subclasses override methods where they differ.
 """
 
 from abc import abstractmethod
@@ -34,49 +34,49 @@ class Verb:
     """A dialect's word for an action."""
 
     does: type[Any] | ScreenAction
-    """The action that it stands for: its type, or the action itself, such as `Key("BACK")`."""
+    """The verb's action: a type of action, or a fixed action such as `Key("BACK")`."""
     takes: tuple[str, ...] = ()
-    """Names of its arguments; those of points come first."""
+    """Names of the verb's arguments; points come first."""
     description: str = ""
-    """The text in the prompt; empty for a verb that is understood, but never written."""
+    """Text in the prompt; empty for a verb that is understood but never written."""
     may_lack: tuple[str, ...] = ()
     """Names of optional arguments, a subset of `takes`."""
 
     @property
     def kind(self) -> type[Any]:
-        """The type of the action that it stands for."""
+        """Type of the verb's action."""
         return self.does if isinstance(self.does, type) else type(self.does)
 
 
 class VerbDialect(Dialect):
-    """A dialect whose actions are the verbs of a table."""
+    """A dialect whose actions are defined by a table of verbs."""
 
     verbs: ClassVar[Mapping[str, Verb]]
-    """The verbs by name. If several express one action, the last one is written."""
+    """Verbs by name. If several verbs express the same action, the last is used for writing."""
     statuses: ClassVar[tuple[str, str] | None] = None
-    """Words for success and for failure; None for a dialect that ends with a message."""
+    """Words for success and failure; None for a dialect that finishes with a message."""
     wait_s: ClassVar[float] = 1.0
-    """The pause of a verb that takes no time."""
+    """Pause of a wait verb that has no time argument."""
 
     def __init_subclass__(cls) -> None:
-        # A subclass that changes only prompts or coordinates keeps the actions of its base.
+        # A subclass that changes only prompts or coordinates keeps its base's actions.
         if "verbs" in cls.__dict__:
             described = (verb.kind for verb in cls.verbs.values() if verb.description)
             cls.says = tuple(dict.fromkeys(described))
 
     @abstractmethod
     def scale(self, screen: Screen) -> CoordinateScale:
-        """The numbers that stand for positions on a screen."""
+        """Return the scale of the numbers that stand for positions on a screen."""
 
     def label(self, name: str) -> str:
-        """The name of a verb in messages."""
+        """Return the name of a verb for messages."""
         return name
 
     def read(self, name: str, given: Mapping[str, Any], screen: Screen) -> ScreenAction:
-        """The action of a verb with its arguments."""
+        """Convert a verb with its arguments to an action."""
         verb, label = self.verbs[name], self.label(name)
         reply_values.check_keys(label, given, *self.keys(name, given))
-        # A fixed action, such as a key with a verb of its own.
+        # The verb has a fixed action, such as a particular key.
         if not isinstance(verb.does, type):
             return verb.does
         if verb.kind is Wait:
@@ -94,7 +94,7 @@ class VerbDialect(Dialect):
         return action
 
     def keys(self, name: str, given: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
-        """The required and the optional arguments of a verb."""
+        """Return the required and the optional arguments of a verb."""
         verb = self.verbs[name]
         return [key for key in verb.takes if key not in verb.may_lack], verb.may_lack
 
@@ -115,7 +115,7 @@ class VerbDialect(Dialect):
         return reply_values.typed_text(given[key], f"{self.label(name)}: {key}")
 
     def seconds(self, name: str, given: Mapping[str, Any]) -> float:
-        """The pause that a verb asks for."""
+        """Read the pause that a verb requests."""
         time = given.get("time", self.wait_s)
         return reply_values.seconds(time, f"{self.label(name)}: time")
 
@@ -123,8 +123,8 @@ class VerbDialect(Dialect):
         return self.framed(*self.written(action, screen), thought)
 
     def written(self, action: ScreenAction, screen: Screen) -> tuple[str, dict[str, Any]]:
-        """The verb of an action, and its arguments."""
-        # A fixed action, such as a key with a verb of its own, comes before the type of action.
+        """Return the verb for an action, and its arguments."""
+        # A verb for a fixed action, such as a particular key, takes precedence over a type's verb.
         names = {verb.does: name for name, verb in self.verbs.items() if verb.description}
         name = names.get(action) or names.get(type(action))
         if name is None:
@@ -139,7 +139,7 @@ class VerbDialect(Dialect):
             case Done(_, message):
                 ending = message if self.statuses is None else self.statuses[action.failed]
                 return name, {takes[0]: ending}
-            # Without arguments; a subclass may add its own.
+            # These have no arguments unless a subclass adds some.
             case Key() | Wait():
                 return name, {}
             case _:
@@ -151,10 +151,10 @@ class VerbDialect(Dialect):
 
     @abstractmethod
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
-        """The whole reply: the call, and what comes before it."""
+        """Write the whole reply: the call and the text before it."""
 
     def accepted(self, accepts: ActionTypes) -> dict[str, Verb]:
-        """The described verbs that stand for accepted actions."""
+        """Return the described verbs whose actions are accepted."""
         return {
             name: verb
             for name, verb in self.verbs.items()

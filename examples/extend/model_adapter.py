@@ -49,7 +49,7 @@ class Llava(ModelAdapter):
         return cls(path)
 
     def scale(self, image: Image, image_size: tuple[int, int] | None, max_pixels: int) -> Image:
-        """Resize an image to the only size that the model sees."""
+        """Resize an image to the model's fixed input size."""
         return resize_image(image, (self._side, self._side))
 
     def num_image_tokens(self, image: Image) -> int:

@@ -1,1 +1,1 @@
-"""Dialects: one module each, holding one subclass of `agentrl.actions.dialect.Dialect`."""
+"""Dialects, one per module, each a subclass of `agentrl.actions.dialect.Dialect`."""

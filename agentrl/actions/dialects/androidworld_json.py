@@ -30,10 +30,10 @@ from agentrl.errors import ActionError
 _ACTION = re.compile(r"^Action: *", re.MULTILINE)
 _REASON = re.compile(r"^Reason:(.*)$", re.MULTILINE)
 _TOP, _LEFT, _MIDDLE, _RIGHT, _BOTTOM = (0.5, 0.0), (0.0, 0.5), (0.5, 0.5), (1.0, 0.5), (0.5, 1.0)
-# End points of the swipe that starts in the middle and shows more on the named side.
+# End points of swipes that start in the middle and reveal more on the named side.
 _SCROLLS = {"down": _TOP, "up": _BOTTOM, "right": _LEFT, "left": _RIGHT}
-# Start and end of AndroidWorld's own swipes: the finger moves in the named direction for up and
-# down, against it for left and right.
+# Start and end of AndroidWorld's own swipes. For up and down, the finger moves in the named
+# direction; for left and right, against it.
 _SWIPES = {
     "down": (_TOP, _BOTTOM),
     "up": (_BOTTOM, _TOP),
@@ -104,14 +104,14 @@ _VERBS: Mapping[str, Verb] = {
 
 
 class AndroidWorldJSON(VerbDialect):
-    """The format of google-research/android_world, `env/json_action.py`, prompted as its agent M3A.
+    """The format of google-research/android_world, `env/json_action.py`, with M3A's prompt.
 
-    Points are pixels of the screen itself; elements have no numbers here, so `index` is refused. A
-    scroll or swipe has a direction but no points, as AndroidWorld performs it. A prompt holds one
-    screen; earlier steps are listed in its text.
+    Points are device pixels. `index` is refused, because elements are not numbered here. As in
+    AndroidWorld, a scroll or swipe has a direction but no points. A prompt contains one screen;
+    earlier steps are listed in its text.
 
     Args:
-        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
+        outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
     """
 
     verbs: ClassVar[Mapping[str, Verb]] = _VERBS
@@ -130,7 +130,8 @@ class AndroidWorldJSON(VerbDialect):
             )
         given = reply_values.json_object(pieces[1], "a JSON object with an action_type")
         name = reply_values.one_of(given.pop("action_type", None), "action_type", self.verbs)
-        # AndroidWorld's agents may name an element of the accessibility tree, which we do not show.
+        # AndroidWorld's agents may refer to elements of the accessibility tree, which we do not
+        # show.
         if "index" in given:
             raise ActionError(f"{name}: elements have no index here; use x and y")
         return self.read(name, given, screen)
@@ -139,20 +140,20 @@ class AndroidWorldJSON(VerbDialect):
         if "direction" in given:
             way = reply_values.one_of(given["direction"], f"{name}: direction", _SCROLLS)
             return [_MIDDLE, _SCROLLS[way]] if name == "scroll" else list(_SWIPES[way])
-        # A fraction lies within its pixel.
+        # Round fractions down: they lie within a pixel.
         numbers = reply_values.point([given["x"], given["y"]], name)
         pixel = math.floor(numbers[0]), math.floor(numbers[1])
         return [self.scale(screen).position(pixel, name)]
 
     def written(self, action: ScreenAction, screen: Screen) -> tuple[str, dict[str, Any]]:
-        """See VerbDialect.written; of a swipe only the direction is said."""
+        """See VerbDialect.written; for a swipe, only the direction is written."""
         name, given = super().written(action, screen)
         match action:
             case Swipe(x1, y1, x2, y2):
                 across, down = (x2 - x1) * screen.size[0], (y2 - y1) * screen.size[1]
                 ways = ("left", "right") if abs(across) > abs(down) else ("up", "down")
                 moves_forward = (across if abs(across) > abs(down) else down) > 0
-                # A scroll names the side that it shows more of: the finger moves the other way.
+                # A scroll names the side it reveals more of, so the finger moves the other way.
                 return "scroll", {"direction": ways[not moves_forward]}
             case PointTouch(x, y):
                 return name, dict(zip("xy", self.scale(screen).numbers(x, y), strict=True))
@@ -163,13 +164,13 @@ class AndroidWorldJSON(VerbDialect):
         return f"Reason: {thought}\nAction: {said}" if thought else f"Action: {said}"
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
-        """No system message: each message holds the prompt."""
+        """Return an empty text: each message contains the prompt."""
         return ""
 
     def opening(
         self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
-        """The actions, the task, earlier steps, and the screen."""
+        """Write the actions, the task, earlier steps, and the screen."""
         width, height = screen.size
         actions = "\n".join(verb.description for verb in self.accepted(accepts).values())
         done = "\n".join(f"Step {n}- {_step(reply)}" for n, reply in enumerate(steps, 1))
@@ -189,6 +190,6 @@ class AndroidWorldJSON(VerbDialect):
 
 
 def _step(reply: str) -> str:
-    """An earlier reply in the history: its reason, or else its action."""
+    """Summarize an earlier reply for the history: its reason, or else its action."""
     found = _REASON.search(reply)
     return (found[1] if found else _ACTION.split(reply)[-1]).strip().replace("\n", " ")

@@ -31,13 +31,13 @@ _TYPED = re.compile(
 )
 _NEXT_CALL = re.compile(r'"\)\s*(?:do|finish)\(')
 _LITERAL = re.compile(r'(?:[^"\\\n\r]|\\.)*', re.DOTALL)
-# The verb that is a function of its own, not an action of `do`.
+# The verb written as a separate function, not as an action of `do`.
 _FINISH = "Finish"
 _POINT = "The element is a list of 2 integers, representing the coordinates of the {name} point."
 
 
 def _about(text: str, example: str, title: str = "Example") -> str:
-    """The description of a verb with an example, as the prompt has it."""
+    """Write the description of a verb with an example, as in the prompt."""
     return f"{text}\n  **{title}**:\n  <answer>\n  {example}\n  </answer>"
 
 
@@ -136,12 +136,12 @@ _VERBS: Mapping[str, Verb] = {
 class AutoGLM(VerbDialect):
     r"""The format of zai-org/Open-AutoGLM, `phone_agent/config/prompts_en.py`, of February 2026.
 
-    The prompt also lists the actions that only the Chinese prompt has. Of earlier turns the
-    conversation keeps the text, without screens. A text with quotes may be written with or without
-    backslashes before them: Open-AutoGLM's parser takes all up to the last quote.
+    The prompt also lists actions that only the Chinese prompt has. The conversation keeps the text
+    of earlier turns, without screens. Quotes inside a text may be written with or without
+    backslashes: Open-AutoGLM's parser takes everything up to the last quote.
 
     Args:
-        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
+        outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
     """
 
     verbs: ClassVar[Mapping[str, Verb]] = _VERBS
@@ -149,16 +149,16 @@ class AutoGLM(VerbDialect):
     stop: ClassVar[tuple[str, ...]] = ("</answer>",)
 
     def scale(self, screen: Screen) -> CoordinateScale:
-        """0 to 1000, of which 999 is the last that is written."""
+        """Return the scale for parsing, 0 to 1000; 999 is the largest number written."""
         return CoordinateScale(sides=(1000, 1000), clamp=self.clamp)
 
     def parse(self, reply: str, screen: Screen) -> ScreenAction:
         if "<answer>" in reply or "</answer>" in reply:
             text = tag_content(reply, "answer").strip()
-        # Open-AutoGLM finds the call without the tags, too.
+        # Open-AutoGLM also finds the call without the tags.
         else:
             text = reply.rpartition("</think>")[2].strip()
-        # Open-AutoGLM takes a text up to the last quote, without parsing it.
+        # Open-AutoGLM takes a text up to the last quote without parsing it.
         typed = _TYPED.fullmatch(text)
         if typed is not None and not _NEXT_CALL.search(typed[1]):
             said = decode_text(typed[1]) if _LITERAL.fullmatch(typed[1]) else typed[1]
@@ -176,7 +176,7 @@ class AutoGLM(VerbDialect):
         return "finish" if name == _FINISH else name
 
     def text(self, name: str, given: Mapping[str, Any]) -> str:
-        """See VerbDialect.text; of an end, it may be left out."""
+        """See VerbDialect.text; the message of `finish` may be left out."""
         if name == _FINISH:
             return reply_values.typed_text(given.get("message", ""), "finish")
         return super().text(name, given)
@@ -200,7 +200,7 @@ class AutoGLM(VerbDialect):
         arguments = [f'action="{name}"'] if name != _FINISH else []
         for key, value in given.items():
             if isinstance(value, str):
-                # A text must not contain the closing tag.
+                # The text must not contain the closing tag.
                 text = encode_text(value, '"').replace("<", "\\x3c")
                 arguments.append(f'{key}="{text}"')
             else:
@@ -209,7 +209,7 @@ class AutoGLM(VerbDialect):
         return f"<think>{thought}</think>\n<answer>{call}</answer>"
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
-        """The setup, and each accepted action with an example."""
+        """Write the setup, and each accepted action with an example."""
         verbs = self.accepted(accepts).items()
         actions = "\n".join(f"- **{name}**\n  {verb.description}" for name, verb in verbs)
         return f"{_SETUP}{actions}\n{_REMEMBER}"
@@ -220,7 +220,7 @@ class AutoGLM(VerbDialect):
         return f"{shown}{task}"
 
     def following(self, shown: str) -> str:
-        """The screen, and the title that stays when it is left out."""
+        """Write the screen, and its title, which stays when the screen is left out."""
         return f"{shown}** Screen Info **"
 
 

@@ -24,10 +24,10 @@ _ANSWER = replace(ANSWER, description="Terminate the current task and output the
 class GUIOwl(MobileUse):
     """The format of X-PLUG/MobileAgent, `Mobile-Agent-v3.5/mobile_use`, of July 2026.
 
-    A prompt holds up to five screens; actions before them are listed in its text.
+    A prompt contains up to five screens; actions before the first of these are listed in its text.
 
     Args:
-        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
+        outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
     """
 
     verbs: ClassVar[Mapping[str, Verb]] = {
@@ -43,12 +43,12 @@ class GUIOwl(MobileUse):
         return CoordinateScale(sides=(1000, 1000), clamp=self.clamp)
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
-        """Action and call; the thought is written as the action."""
+        """Write the action line and the call; the thought becomes the action line."""
         return f"Action: {thought or name}\n{tool_call(name, given)}"
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
-        """The tool, and the format of a reply."""
-        # The published prompt is this JSON, with its line breaks as they are.
+        """Describe the tool and the format of a reply."""
+        # The published prompt has this JSON with its line breaks unescaped.
         tools = tools_prompt(self.accepted(accepts), (1000, 1000)).replace("\\n", "\n")
         tools = tools.replace(", and `action=interact`", ",and `action=interact`")
         finish = "\n- If finishing, use action=terminate in the tool call." * (Done in accepts)
@@ -65,7 +65,7 @@ class GUIOwl(MobileUse):
     def opening(
         self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
-        """The task, the actions before the first screen, and that screen."""
+        """Write the task, the actions before the first screen, and the screen."""
         done = numbered_steps(steps, "Step {number}: {step}", "\n") or "None"
         return (
             "Please generate the next move according to the UI screenshot, instruction and "

@@ -24,21 +24,21 @@ from agentrl.actions.screen_actions import (
 from agentrl.actions.verb_dialect import Verb
 from agentrl.errors import ConfigError
 
-# How far the finger moves, in widths of the screen, as in Tongyi-MAI/MobileWorld's controller.
+# Distance that the finger moves, in screen widths, as in Tongyi-MAI/MobileWorld's controller.
 _REACH = {"up": (0.0, -0.4), "down": (0.0, 0.4), "left": (-0.2, 0.0), "right": (0.2, 0.0)}
 
 
 class MAIUI(MobileUse):
     """The format of Tongyi-MAI/MAI-UI, `src/prompt.py` of January 2026.
 
-    A `swipe` moves the finger in its direction, and a `drag` is a swipe between two points. The
+    A `swipe` moves the finger in the named direction; a `drag` is a swipe between two points. The
     conversation keeps all replies and the last three screens.
 
     Args:
-        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
+        outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
         thinking: whether replies begin with reasoning in `<thinking>` tags.
         ask_user: whether the prompt also offers `ask_user` and `double_click`.
-        apps: names of the apps that `open` can open; empty leaves the list out.
+        apps: names of apps for `open`, listed in the prompt; empty leaves the list out.
 
     Raises:
         ConfigError: `apps` is not a list.
@@ -90,7 +90,7 @@ class MAIUI(MobileUse):
             DoubleTap, ("coordinate",), '{"action": "double_click", "coordinate": [x, y]}'
         ),
     }
-    """Each described by its line in the prompt."""
+    """Verbs, each described by its line in the prompt."""
     buttons: ClassVar[Mapping[str, str]] = {name.lower(): key for name, key in BUTTONS.items()}
     statuses: ClassVar[tuple[str, str]] = ("success", "fail")
     wait_s: ClassVar[float] = 1.0
@@ -112,7 +112,7 @@ class MAIUI(MobileUse):
         return CoordinateScale(sides=(999, 999), clamp=self.clamp)
 
     def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
-        """See VerbDialect.points; `swipe` moves the finger as far as the screen reaches."""
+        """See VerbDialect.points; a `swipe` by direction ends at the edge of the screen at most."""
         if name != "swipe":
             return super().points(name, given, screen)
         label, x, y = self.label(name), 0.5, 0.5
@@ -120,7 +120,7 @@ class MAIUI(MobileUse):
         if "coordinate" in given:
             numbers = self.point(given["coordinate"], label, "coordinate")
             x, y = self.scale(screen).position(numbers, label)
-        # Its reach is in widths of the screen in both directions.
+        # Both horizontal and vertical distances are in screen widths.
         width, height = screen.size
         x2, y2 = x + _REACH[direction][0], y + _REACH[direction][1] * width / height
         return [(x, y), (min(max(x2, 0.0), 1.0), min(max(y2, 0.0), 1.0))]
@@ -133,7 +133,7 @@ class MAIUI(MobileUse):
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
         thinks = "the thinking process in <thinking> </thinking> tags, and " * self._thinking
         frame = "<thinking>\n...\n</thinking>\n" * self._thinking
-        # MAI-UI's shorter prompt has neither.
+        # MAI-UI's shorter prompt has neither of these actions.
         extras = (AskUser, DoubleTap) if not self._ask_user else ()
         verbs = self.accepted([kind for kind in accepts if kind not in extras]).values()
         space = "\n".join(verb.description for verb in verbs)

@@ -10,10 +10,10 @@ from agentrl.actions.reply_values import CoordinateScale
 class Qwen25VLMobileUse(MobileUse):
     """The format of QwenLM/Qwen2.5-VL, `cookbooks/mobile_agent.ipynb` of February 2025.
 
-    A prompt holds one screen; earlier calls are listed in its text.
+    A prompt contains one screen; earlier calls are listed in its text.
 
     Args:
-        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
+        outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
         min_pixels: smallest area of an image on a server; with a local model, its adapter resizes.
         max_pixels: largest area of an image on a server.
     """
@@ -34,14 +34,14 @@ class Qwen25VLMobileUse(MobileUse):
         return CoordinateScale(sides=screen.seen, clamp=self.clamp)
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
-        """The tool, with the size of the resized image."""
+        """Describe the tool, with the size of the resized image."""
         tools = tools_prompt(self.accepted(accepts), screen.seen)
         return f"You are a helpful assistant.\n\n{tools}"
 
     def opening(
         self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
-        """The task, earlier calls, and the screen."""
+        """Write the task, earlier calls, and the screen."""
         done = numbered_steps(steps, "Step {number}: {step}; ", "")
         return (
             f"The user query:  {task}\nTask progress (You have done the following operation on "

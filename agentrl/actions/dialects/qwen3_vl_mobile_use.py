@@ -1,4 +1,4 @@
-"""Qwen3-VL's `mobile_use`: coordinates from 0 to 999, whatever the size of the image."""
+"""Qwen3-VL's `mobile_use`: coordinates from 0 to 999, regardless of the image size."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -23,10 +23,10 @@ _LAST = 999
 class Qwen3VLMobileUse(MobileUse):
     """The format of QwenLM/Qwen3-VL, `cookbooks/mobile_agent.ipynb` of January 2026.
 
-    A prompt holds one screen; earlier actions are listed in its text.
+    A prompt contains one screen; earlier actions are listed in its text.
 
     Args:
-        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
+        outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
     """
 
     verbs: ClassVar[Mapping[str, Verb]] = {
@@ -41,7 +41,7 @@ class Qwen3VLMobileUse(MobileUse):
         return "\n".join([*lines, f"Action: {name}", tool_call(name, given)])
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
-        """The tool, and the format of a reply."""
+        """Describe the tool and the format of a reply."""
         tools = tools_prompt(self.accepted(accepts), (_LAST, _LAST), with_labels=False)
         finish = "\n- If finishing, use action=terminate in the tool call." * (Done in accepts)
         return (
@@ -58,7 +58,7 @@ class Qwen3VLMobileUse(MobileUse):
     def opening(
         self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
-        """The task, earlier actions, and the screen."""
+        """Write the task, earlier actions, and the screen."""
         done = numbered_steps(steps, "Step {number}: {step}; ", "")
         return (
             f"The user query: {task}.\nTask progress (You have done the following operation on "

@@ -1,4 +1,4 @@
-"""Actions in tags: `<action>tap(0.21, 0.70)</action>`, agentrl's own format."""
+"""agentrl's own format: actions in tags, `<action>tap(0.21, 0.70)</action>`."""
 
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -15,17 +15,17 @@ class Tag(Dialect):
     Args:
         positions: `unit` for positions in [0, 1], `thousand` for 0 to 1000, `pixels` for pixels of
             the image that the model sees.
-        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
+        outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
 
     Raises:
-        ConfigError: an unknown `positions` or `outside`.
+        ConfigError: `positions` or `outside` has an unknown value.
     """
 
     says: ClassVar[tuple[type[Any], ...]] = tuple(ACTION_FORMS)
     style: ClassVar[str] = "tag"
 
     def __init__(self, positions: str = "unit", outside: str = "refuse") -> None:
-        # The grammar checks both arguments.
+        # Build a grammar to check both arguments.
         _grammar(positions, outside, (1, 1), self.style)
         super().__init__(outside)
         self._positions, self._outside = positions, outside
@@ -39,11 +39,11 @@ class Tag(Dialect):
         return f"<think>{thought}</think>{text}" if thought else text
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
-        """The task, and the form of each accepted action."""
+        """Write the task and the form of each accepted action."""
         return f"{task} {self.answer_format(accepts, screen)}".strip()
 
     def answer_format(self, accepts: ActionTypes, screen: Screen) -> str:
-        """The form of each accepted action, in one sentence."""
+        """Describe the form of each accepted action, in one sentence."""
         accepted = [kind for kind in self.says if kind in accepts]
         forms = ActionSet((ACTION_FORMS[kind] for kind in accepted), self.style).describe()
         positions = "x and y" if accepted == [Tap] else "positions"

@@ -6,6 +6,6 @@ from agentrl.actions.dialects.tag import Tag
 
 
 class Tool(Tag):
-    """The calls of the dialect `tag`, each as a JSON object in `<tool_call>` tags."""
+    """The calls of the `tag` dialect, as JSON objects in `<tool_call>` tags."""
 
     style: ClassVar[str] = "tool"

@@ -1,4 +1,4 @@
-"""UI-TARS: `Thought:` and `Action:` lines; boxes from 0 to 1000."""
+"""UI-TARS: `Thought:` and `Action:` lines, with boxes from 0 to 1000."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -30,26 +30,26 @@ from agentrl.text import quoted
 
 _ACTION = re.compile(r"^Action: *", re.MULTILINE)
 _TEXT_CALL = re.compile(r"\s*(type|finished)\(content='(.*)'\)\s*", re.DOTALL)
-# The end of a text that is not the end of the call, or a backslash before its last quote.
+# Matches the end of a text before the end of the call, or a backslash before the last quote.
 _OPEN_END = re.compile(r"(?<!\\)(?:\\\\)*(?:'\s*\)|\\\Z)")
 _BOX = re.compile(r"\(?(.*?)\)?", re.DOTALL)
 _MARKUP = re.compile(r"<\|box_(?:start|end)\|>|</?(?:point|bbox)>")
-# How far a scroll by direction moves the finger, in heights or widths of the screen.
+# Distance that a scroll by direction moves the finger, in screen heights or widths.
 _REACH = 0.4
-# How the finger moves to show more on that side: against the direction.
+# Finger movement that reveals more on the named side: against the direction.
 _DIRECTIONS = {"up": (0.0, 1.0), "down": (0.0, -1.0), "left": (1.0, 0.0), "right": (-1.0, 0.0)}
 
 
 class UITars(VerbDialect):
     r"""The format of bytedance/UI-TARS, `README_v1.md`: the mobile prompt.
 
-    A `scroll` from one box to another is a swipe of the finger. The conversation keeps all replies
-    and the last five screens. `<|box_start|>` and `<|box_end|>` around boxes may be left out, as
-    they are special tokens of the model.
+    A `scroll` from one box to another is a finger swipe. The conversation keeps all replies and the
+    last five screens. `<|box_start|>` and `<|box_end|>` around boxes may be missing, because they
+    are special tokens of the model.
 
     Args:
-        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
-        language: of the thoughts, as the prompt states it.
+        outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
+        language: language of the thoughts, stated in the prompt.
     """
 
     history: ClassVar[str] = "screens:5"
@@ -77,7 +77,7 @@ class UITars(VerbDialect):
             may_lack=("content",),
         ),
     }
-    """Each described by its line of the action space."""
+    """Verbs, each described by its line in the prompt's action space."""
 
     def __init__(self, outside: str = "refuse", language: str = "English") -> None:
         super().__init__(outside)
@@ -94,21 +94,21 @@ class UITars(VerbDialect):
                 f"{count} lines of the reply start with `Action:`; expected exactly one"
             )
         text, given = pieces[1].strip(), dict[str, Value]()
-        # Such models often leave out the backslash before a quote.
+        # UI-TARS models often leave out the backslash before a quote.
         if (typed := _TEXT_CALL.fullmatch(text)) is not None:
             if _OPEN_END.search(typed[2]):
                 raise ActionError(f"{quoted(text)} does not end with its only text")
             name, given["content"] = typed[1], decode_text(typed[2])
         else:
             name, arguments = parse_call(text)
-            # Version 1.5 has other names for the same arguments.
+            # Version 1.5 uses different names for the same arguments.
             renamed = {"point": "start_box", "start_point": "start_box", "end_point": "end_box"}
             given = {renamed.get(key, key): value for key, value in arguments.items()}
         reply_values.one_of(name, "Action", sorted(self.verbs))
         return self.read(name, given, screen)
 
     def keys(self, name: str, given: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[str]]:
-        """See VerbDialect.keys; a `scroll` has a direction where it has no end."""
+        """See VerbDialect.keys; a `scroll` without an end has a direction."""
         if name == "scroll" and "end_box" not in given:
             return ("start_box", "direction"), ()
         return super().keys(name, given)
@@ -116,7 +116,7 @@ class UITars(VerbDialect):
     def points(self, name: str, given: Mapping[str, Any], screen: Screen) -> list[Point]:
         if "direction" not in given:
             return super().points(name, given, screen)
-        # The finger moves against the direction, to show more on that side.
+        # To reveal more on the named side, the finger moves against the direction.
         x, y = self.scale(screen).position(_center(given["start_box"], name), name)
         direction = reply_values.one_of(given["direction"], "scroll: direction", _DIRECTIONS)
         across, down = (_REACH * way for way in _DIRECTIONS[direction])
@@ -138,17 +138,17 @@ class UITars(VerbDialect):
         return f"Thought: {thought}\n{said}" if thought else said
 
     def system(self, task: str, screen: Screen, accepts: ActionTypes) -> str:
-        """No system message: the first message holds the prompt."""
+        """Return an empty text: the first message contains the prompt."""
         return ""
 
     def opening(
         self, task: str, screen: Screen, accepts: ActionTypes, steps: Sequence[str], shown: str
     ) -> str:
-        """The prompt, the task, and the screen."""
+        """Write the prompt, the task, and the screen."""
         return f"{self.prompt(accepts)}{task}\n{shown}"
 
     def prompt(self, accepts: ActionTypes) -> str:
-        """The text before the task."""
+        """Write the text before the task."""
         space = "\n".join(verb.description for verb in self.accepted(accepts).values())
         return (
             "You are a GUI agent. You are given a task and your action history, with screenshots. "
@@ -161,7 +161,7 @@ class UITars(VerbDialect):
 
 
 def _center(value: Value, name: str) -> tuple[float, float]:
-    """The point in a box, or the middle of a box with four numbers."""
+    """Return the point in a box, or the middle of a box with four numbers."""
     inside = _BOX.fullmatch(_MARKUP.sub("", value).strip()) if isinstance(value, str) else None
     if inside is None:
         raise ActionError(f"{name}: {quoted(value)} is not a point")

@@ -1,4 +1,4 @@
-"""UI-TARS 1.5: points in pixels of the resized image."""
+"""UI-TARS 1.5, with points in pixels of the resized image."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,12 +19,12 @@ _ESCAPED = (
 class UITars15(UITars):
     """The format of bytedance/UI-TARS, `codes/ui_tars/prompt.py`: the mobile prompt.
 
-    A `scroll` shows more on the side that it names, so the finger moves the other way; a `drag` is
-    a swipe between two points. The conversation keeps all replies and the last five screens.
+    A `scroll` reveals more on the named side, so the finger moves the other way; a `drag` is a
+    swipe between two points. The conversation keeps all replies and the last five screens.
 
     Args:
-        outside: whether a position outside the screen is refused or moved to its edge (`clamp`).
-        language: of the thoughts, as the prompt states it.
+        outside: `refuse` rejects a position outside the screen, `clamp` moves it to the edge.
+        language: language of the thoughts, stated in the prompt.
         min_pixels: smallest area of an image on a server; with a local model, its adapter resizes.
         max_pixels: largest area of an image on a server.
     """
@@ -77,7 +77,7 @@ class UITars15(UITars):
         return "<point>{} {}</point>".format(*self.scale(screen).numbers(x, y))
 
     def framed(self, name: str, given: Mapping[str, Any], thought: str) -> str:
-        """Thought and action, with this version's names of points."""
+        """Write the thought and the action, with this version's names for points."""
         start = "start_point" if "end_box" in given else "point"
         renamed = {"start_box": start, "end_box": "end_point"}
         named = {renamed.get(key, key): value for key, value in given.items()}
