@@ -16,7 +16,7 @@ _DEEPEST = 200
 """Maximum nesting of lists and mappings, as all code that displays them recurses."""
 _TOO_DEEP = "(too deep)"
 _TOP_DIGITS = 4
-"""Decimal places of the log-probabilities of alternatives, which are only displayed."""
+"""Decimal places of alternatives' log-probabilities, which are only displayed."""
 _JSON_SCALARS = frozenset((str, bool))
 _JSON_LISTS = frozenset((list, tuple))
 
@@ -55,7 +55,7 @@ def _plain_list(value: Iterable[Any], max_depth: int) -> Any:
 def _plain_uncommon(value: Any, max_depth: int) -> Any:
     """Convert numbers, enums, arrays, dataclasses and subclasses of the common types."""
     if isinstance(value, bool | int | str) or value is None:
-        # Python refuses to print an integer of more than 4300 digits.
+        # Python refuses to print integers with more than 4300 digits.
         if isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
             return hex(value)
         return value.value if isinstance(value, Enum) else value
@@ -76,8 +76,8 @@ def _plain_uncommon(value: Any, max_depth: int) -> Any:
 def to_json(episode: Episode) -> dict[str, Any]:
     """Convert an episode without its pixels to JSON values.
 
-    A prompt is stored as the tokens it adds to the previous turn: stored whole, the prompts of an
-    n-turn conversation would take n times the space.
+    A prompt is stored as the tokens it adds to the previous turn: whole prompts of an n-turn
+    conversation would take n times the space.
     """
     preceding = [{"role": one.role, "text": one.text} for one in episode.preceding]
     turns = []
@@ -139,7 +139,7 @@ def _shared_prefix(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 
 
 def from_json(tree: Mapping[str, Any]) -> Episode:
-    """Rebuild an episode without its pixels: the `images` of its turns are empty.
+    """Rebuild an episode without its pixels, so its turns have no `images`.
 
     Raises:
         KeyError, OverflowError, TypeError, ValueError: the tree is not a valid episode.

@@ -37,7 +37,7 @@ class LivePhone:
     leases: int | None = None
     failures: int | None = None
     busy_share: float | None = None
-    """Fraction of the time spent in calls to the phone, in [0, 1]."""
+    """Fraction of time spent in calls to the phone, in [0, 1]."""
     episode: str | None = None
     """Id of the episode being played on the phone."""
     turn: int | None = None

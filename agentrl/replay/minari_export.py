@@ -31,7 +31,7 @@ _LARGEST = 1 << 53
 """Maximum magnitude of an integer action."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of written episodes and their total."""
+"""Called with the number of episodes written so far and the total."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -245,7 +245,7 @@ def _play(run: Run, recorded: RecordedEpisode, replies: bool) -> MinariEpisode |
 def _common_size(
     run: Run, plays: Sequence[MinariEpisode], width: int | None
 ) -> tuple[int, int] | None:
-    """Return the (width, height) of all images, scaled to `width`; None without images."""
+    """Return the common (width, height) of all images, scaled to `width`; None without images."""
     counts = Counter[tuple[int, int]]()
     for id in {id for play in plays for id in play.frames}:
         # Width and height follow the PNG signature and the first chunk's length and name.

@@ -167,7 +167,7 @@ class Run:
         return self._folder.model
 
     def episodes(self, where: Filter | str | None = None) -> list[Summary]:
-        """Return summaries of the episodes recorded so far, in the order in which they ended.
+        """Return summaries of the episodes recorded so far, in the order they ended.
 
         Args:
             where: which episodes: a filter, or a query such as `accuracy < 0.5 and turns > 9`, as

@@ -20,15 +20,15 @@ Play = Callable[[EpisodeRequest], Awaitable[ScoredEpisode]]
 
 @dataclass(slots=True, kw_only=True)
 class CollectionProgress:
-    """Counts of what has been played so far."""
+    """Counts of the episodes played so far."""
 
     episodes: int = 0
     turns: int = 0
     tokens: int = 0
     context_full: int = 0
-    """Episodes that were truncated because their next prompt would not have fit."""
+    """Number of episodes truncated because their next prompt would not have fit the context."""
     void: Counter[str] = field(default_factory=Counter)
-    """Void episodes by cause, including those that were refilled."""
+    """Number of void episodes by cause, including refilled episodes."""
 
     def __add__(self, other: "CollectionProgress") -> "CollectionProgress":
         return CollectionProgress(
@@ -150,7 +150,7 @@ class FailureLog:
         self._repeated = Counter[str]()
 
     def add(self, episode: Episode) -> None:
-        """Log the failure of a void episode, or count it if the same one was logged before."""
+        """Log a void episode's failure, or count it if the same failure was logged before."""
         if not episode.outcome.void:
             return
         error = episode.error or episode.outcome.value
@@ -229,7 +229,7 @@ class Collector:
         episodes = [self._results[index] for index in range(self._num_requests)]
         void = [e for e in episodes if e.episode.outcome.void]
         if 2 * len(void) > len(episodes):
-            # The episodes that survived would be a biased sample.
+            # The remaining episodes would be a biased sample.
             kinds = {type(e.episode.failure) for e in void}
             # If only the user's code has failed, it would fail again.
             kind = next((one for one in (RewardError, EnvError) if kinds == {one}), WorldError)

@@ -31,7 +31,7 @@ EnvOf = Callable[[Split, str], ResolvedEnv]
 
 
 class EnvPool(Protocol):
-    """Environments in which episodes are played concurrently."""
+    """Pool of environments for playing episodes concurrently."""
 
     count: int
     """Maximum number of concurrent episodes."""
@@ -145,7 +145,7 @@ class PhoneEnvPool:
                 # The phone may have caused the timeout.
                 if episode.outcome is Outcome.TIMEOUT:
                     lease.doubt()
-                # The lease counts it against the phone.
+                # The lease counts the failure against the phone.
                 if isinstance(episode.failure, DeviceError):
                     raise episode.failure
         except DeviceError:
@@ -174,7 +174,7 @@ class PhoneEnvPool:
 
 
 class LocalEnvPool:
-    """Environments without a phone, each reused for many episodes."""
+    """Pool of environments without phones, each reused for many episodes."""
 
     def __init__(
         self,
@@ -247,8 +247,8 @@ def open_env_pool(
         plan: the plan to play.
         save_frame: see EnvRunner.
         share: (k, n): this process is the k-th of n players.
-        phones: the shared pool of all processes; None if there is one process.
-        live: receives what each phone shows, for the live view.
+        phones: the pool shared by all processes; None if there is only one process.
+        live: receives each phone's state, for the live view.
         resize_of: see EnvRunner.
 
     Raises:

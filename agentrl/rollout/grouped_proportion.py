@@ -62,10 +62,10 @@ class GroupSums(NamedTuple):
     def share(self) -> Share:
         """Return the share of errors, with Wilson's interval for the effective sample size.
 
-        Siblings answer the same question, so a reward that is wrong about one is often wrong about
-        all. The variance between groups shows how much (the ratio estimator of cluster sampling,
-        W. G. Cochran, Sampling Techniques, 1977, section 9A); with few erroneous groups to measure
-        it on, siblings are assumed to be alike.
+        Siblings answer the same question, so a reward that is wrong about one sibling is often
+        wrong about all. The variance between groups shows how often (the ratio estimator of cluster
+        sampling, W. G. Cochran, Sampling Techniques, 1977, section 9A); with too few erroneous
+        groups to measure this, siblings are assumed to be alike.
         """
         if not self.of:
             return Share(count=0, of=0, share=None, low=None, high=None)

@@ -51,11 +51,12 @@ class PlayPlan:
         return task.held_out if split == "eval" else task.train
 
     def placed(self, layout: Layout) -> "PlayPlan":
-        """Return the plan with what a layout decides: engines, ranks, transport and sleep."""
+        """Return the plan with the layout's engines, ranks, transport and sleep."""
         rollout, train = layout.applied_to(self.rollout, self.source.train)
         choice = TransportChoice(rollout=rollout, train=train, lora=self.model.lora)
         gpus = sum(node.gpus for node in layout.nodes)
-        # In `source`, which actors make their plan of: nothing asks for GPUs again.
+        # Also set these in `source`, from which actors make their plans, so that no actor needs to
+        # ask for GPUs again.
         train = replace(train, weight_transfer=choice.transport(gpus))
         rollout = replace(rollout, sleep=choice.sleeps(gpus))
         source = replace(self.source, rollout=rollout, train=train)

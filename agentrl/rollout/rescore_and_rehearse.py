@@ -34,7 +34,7 @@ _DRAWS = 2000
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class RescoredEpisode:
-    """The recorded and the new score of one episode."""
+    """An episode's recorded and new scores."""
 
     id: str
     group: str
@@ -86,7 +86,7 @@ def rescore(
     form: QueryFormat = CHATML,
     with_images: Callable[[RecordedEpisode], RecordedEpisode] | None = None,
 ) -> list[RescoredEpisode]:
-    """Score each episode again, except void ones.
+    """Score each valid episode again.
 
     Raises:
         ConfigError: a function does not exist, or needs a value that was not recorded.
@@ -135,7 +135,7 @@ def check_recorded(error: RewardError, failed: Episode, recorded: Sequence[Episo
 
 
 def _has(episode: Episode, key: str) -> bool:
-    """Whether the info of the last turn or of the reset has this key."""
+    """Return whether the info of the last turn or of the reset has this key."""
     return key in episode.reset_info or any(key in turn.info for turn in episode.turns[-1:])
 
 
@@ -194,7 +194,7 @@ def _swapped(rescored: Sequence[RescoredEpisode]) -> float | None:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Rehearsal:
-    """The first difference between an episode and its replay."""
+    """Result of a replay: its first difference from the recorded episode."""
 
     id: str
     turn: int | None

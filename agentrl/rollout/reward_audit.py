@@ -368,7 +368,7 @@ def sum_sight(episodes: Iterable[Episode]) -> VisionAudit:
     """Sum the audits of screen readings (`info["audit"]`) over the valid episodes."""
     audit = VisionAudit()
     for episode in (e for e in episodes if not e.outcome.void):
-        # A turn without an action has no new screen.
+        # Turns without an action have no new screen.
         acted = [turn.info for turn in episode.turns if turn.action is not None]
         for entry in (info.get("audit") for info in (episode.reset_info, *acted)):
             if isinstance(entry, Mapping) and entry.keys() == {"agreed", "differs"}:

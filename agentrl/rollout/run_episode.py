@@ -1,4 +1,4 @@
-"""Play one episode: reset, then observe, generate and act until it ends."""
+"""Play one episode: reset the environment, then observe, generate and act until the end."""
 
 import logging
 import time
@@ -249,7 +249,7 @@ async def _play_turns(
 
 
 def _without_step(step: StepResult, frames: tuple[str, ...]) -> StepResult:
-    """Return the same state without a step: no reward, not ended."""
+    """Return the same state as if no step was taken: without reward, and not ended."""
     return StepResult(
         observation=step.observation,
         info=step.info,

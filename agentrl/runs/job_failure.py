@@ -32,7 +32,7 @@ _LONGEST_TRACEBACK = 20_000
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class JobFailure:
-    """Why a job failed."""
+    """The reason why a job failed."""
 
     type: str
     """The error's class."""

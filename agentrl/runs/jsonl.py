@@ -62,10 +62,10 @@ class JsonlTail:
     read: int = 0
     _head: bytes = b""
     _seen: tuple[int, int, int] | None = None
-    """Inode, size and modification time when the file was last examined."""
+    """Inode, size and modification time at the last check of the file."""
 
     def is_replaced(self) -> bool:
-        """Whether the file that was read has been removed or replaced."""
+        """Return whether the file that was read has been removed or replaced."""
         if not self.read:
             return False
         try:
@@ -156,7 +156,7 @@ class JsonlTails:
                 yield from self._tails.setdefault(path, JsonlTail(path)).new()
 
     def _listed(self) -> list[Path]:
-        """Return the files in order."""
+        """Return the folder's JSON Lines files in order."""
         # The folder may contain thousands of files, so list it only if it has changed.
         try:
             modified = self._folder.stat().st_mtime_ns

@@ -175,7 +175,7 @@ class RunFolder:
                 )
 
     def remove_if_empty(self) -> None:
-        """Remove the folder of a job that failed before it recorded, logged or kept anything."""
+        """Remove the folder of a job that failed before it recorded, logged or saved anything."""
         kept = ("episodes", "checkpoints", "logs", "model")
         files = {file for name in kept for file in (self.path / name).rglob("*") if file.is_file()}
         # The job's log contains only the error, which was also printed.
@@ -313,7 +313,7 @@ class RunFolder:
         write_json(self.path / SUMMARY_FILE, results)
 
     def load_summary(self) -> dict[str, Any]:
-        """Return the results in `summary.json`; empty until the job has written it.
+        """Return the results in `summary.json`; empty until the job has written the file.
 
         Raises:
             ConfigError: the file cannot be read.

@@ -89,4 +89,4 @@ def require_token(request: Request) -> None:
 
 
 CHANGES = (Depends(require_token),)
-"""Dependencies of each request that changes something."""
+"""FastAPI dependencies of requests that change something."""

@@ -78,7 +78,7 @@ class AllRuns:
         find_runs(folder)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each run, newest first: `RunSummary.to_dict` and the `group` of seeds.
+        """Return a row for each run, newest first: `RunSummary.to_dict` with the run's `group`.
 
         Raises:
             StillReading: the runs have not been read yet.

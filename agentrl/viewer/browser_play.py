@@ -62,7 +62,7 @@ class BrowserPlay:
 
     Args:
         human: whether a person plays instead of watching.
-        stays: when set, no other game can be started; None allows only one.
+        stays: when set, no further game can be started; None allows only one game.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class BrowserPlay:
         self._ask(request, lambda shown: "" if shown.awaits_input else "it is not your turn")
 
     def undo(self) -> None:
-        """Take the last turn back.
+        """Take back the last turn.
 
         Raises:
             ConfigError: the turn cannot be taken back.

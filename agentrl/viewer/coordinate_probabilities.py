@@ -92,7 +92,7 @@ def _is_close(match: re.Match[str], at: float, scale: float) -> bool:
 
 
 def _unit(number: str) -> float:
-    """Return the value of the last digit's place."""
+    """Return the place value of the number's last digit."""
     return float(10.0 ** -len(number.partition(".")[2]))
 
 

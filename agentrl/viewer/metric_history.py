@@ -19,7 +19,7 @@ Axis = Literal["step", "episodes", "tokens", "time"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 """Horizontal axes of curves: training steps, or cumulative episodes, tokens or time."""
 _COUNTED_STAGES = (*TRAINING_STAGES, EVALUATION)
-"""Stages whose steps are training steps."""
+"""Stages that count steps in training steps."""
 _RATES = {"episodes": "rollout/episodes_per_s", "tokens": "rollout/tokens_per_s"}
 _PLAYED_S = "seconds/rollout"
 _NEEDED: Mapping[Axis, set[str]] = {

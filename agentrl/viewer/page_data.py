@@ -172,7 +172,7 @@ def episodes_of(run: Run, members: Iterable[Summary]) -> list[Episode | str]:
 
 
 def without_place(error: AgentRLError, run: Run) -> str:
-    """Return the error's message without the run's location on this machine."""
+    """Return an error's message without the run's location on this machine."""
     path = str(run.path)
     return str(error).replace(path, run.name) if len(run.path.parts) > 1 else str(error)
 

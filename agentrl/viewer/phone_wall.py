@@ -50,7 +50,7 @@ class PhoneWall:
         """Return the current screen of a free phone, uint8[H, W, 3].
 
         Raises:
-            ConfigError: no process reports such a phone, or it is not free.
+            ConfigError: no process reports a phone with this name, or the phone is not free.
             DeviceError: the phone cannot be reached.
         """
         phone = self._free(name)
@@ -61,7 +61,7 @@ class PhoneWall:
         """Tap a free phone.
 
         Raises:
-            ConfigError: no process reports such a phone, or it is not free.
+            ConfigError: no process reports a phone with this name, or the phone is not free.
             DeviceError: the phone cannot be reached.
         """
         if not (0 <= x <= 1 and 0 <= y <= 1):
@@ -69,7 +69,7 @@ class PhoneWall:
         self._free(name).perform(devices.Tap(x, y))
 
     def close(self) -> None:
-        """Close all connections to phones."""
+        """Close the connections to all phones."""
         with self._lock:
             for phone in self._opened.values():
                 phone.close()

@@ -72,7 +72,7 @@ def runs_application(runs: AllRuns, guard: AccessGuard) -> FastAPI:
 
 
 class _PagesOfRuns:
-    """Applications of single runs, created when `/runs/NAME/...` is first requested."""
+    """Applications of single runs, each created when `/runs/NAME/...` is first requested."""
 
     def __init__(
         self, runs: AllRuns, guard: AccessGuard, closing: threading.Event, listing: bytes

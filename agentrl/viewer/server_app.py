@@ -1,4 +1,4 @@
-"""The viewer's web application: pages, their JSON API, and frames."""
+"""The viewer's web application: pages, JSON API and frames."""
 
 import asyncio
 import json
@@ -191,7 +191,7 @@ def _add_frames(app: FastAPI, run: Run) -> None:
     def frame(frame_id: str, width: int | None = None) -> Response:
         if not is_frame(frame_id) or width not in (None, *WIDTHS):
             return Response("no such frame\n", 404, media_type="text/plain")
-        # A frame is written shortly after the episode that shows it.
+        # A frame is written to disk shortly after the episode that shows it.
         end = time.monotonic() + _WRITTEN_S
         while (image := read(frame_id, width)) is None and time.monotonic() < end:
             if job_state(run.path) != "running":

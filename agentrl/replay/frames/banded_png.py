@@ -90,7 +90,7 @@ class Band:
     """Adler-32 of the uncompressed rows."""
 
     def is_sound(self, width: int) -> bool:
-        """Whether the band decompresses to rows of this width with the right checksum.
+        """Return whether the band decompresses to rows of this width with the right checksum.
 
         Raises:
             TypeError, ValueError: a field has an invalid type or value.
@@ -118,7 +118,7 @@ def compress(image: Image) -> Band:
 
 
 def join(width: int, bands: Sequence[Band]) -> bytes:
-    """Assemble the PNG of an image."""
+    """Assemble an image's PNG from its bands."""
     row = 1 + 3 * width
     adler = functools.reduce(lambda sum_, it: _joined(sum_, it.adler, it.height * row), bands, 1)
     content = (_STREAM, *(it.deflated for it in bands), _STREAM_END, struct.pack(">I", adler))

@@ -136,7 +136,7 @@ class PackWriter:
         self._connection.close()
 
     def _touched(self, ids: Sequence[bytes], now: float) -> list[bytes]:
-        """Touch the frames that are in the pack, and return their ids."""
+        """Touch the given frames that are in the pack, and return their ids."""
         touched: list[bytes] = []
         for chunk in _chunks(ids):
             among = f"WHERE id IN ({', '.join('?' * len(chunk))})"

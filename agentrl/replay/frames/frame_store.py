@@ -22,7 +22,7 @@ REFRESH_S = 300.0
 (`agentrl.replay.pruning`) keeps recently touched frames."""
 _BATCH_S = 0.25
 _BATCH_BYTES = 64 << 20
-"""Frames that arrive within this time, up to this size, share one transaction and one disk wait."""
+"""Frames that arrive within this time, up to this size, share a transaction and a disk sync."""
 
 
 class FrameStore:

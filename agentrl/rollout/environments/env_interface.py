@@ -1,4 +1,4 @@
-"""Read the spaces and render modes of an environment that has to be made to know them."""
+"""Create an environment once to read its spaces and render modes."""
 
 import json
 import logging
@@ -47,7 +47,7 @@ def read_interface(env: ResolvedEnv) -> dict[str, Any]:
 
 def _interface_in_thread(env: ResolvedEnv) -> dict[str, Any]:
     """Create an environment, read its interface, and close it, all in one thread."""
-    # A `close()` that fails or hangs is only logged: episodes can be played nevertheless.
+    # Only log a `close()` that fails or hangs, as episodes can still be played.
     interface: Future[dict[str, Any]] = Future()
 
     def work() -> None:

@@ -136,7 +136,7 @@ def interface_in_process(env: ResolvedEnv) -> dict[str, Any]:
 
 
 class _EnvProcess:
-    """The parent's handle of one environment process."""
+    """The parent's handle to one environment process."""
 
     def __init__(self, config: EnvConfig) -> None:
         self._num_calls = 0
@@ -279,7 +279,7 @@ class EnvInProcess(gymnasium.Env[Any, Any]):
         """See gymnasium.Env.reset; recreates the environment if its process has ended."""
         super().reset(seed=seed)
         self._seed = seed
-        # A crash voids one episode; the next one begins in a new process.
+        # A crash voids only one episode; the next begins in a new process.
         if not self._process.is_running:
             self._connection.close()
             self._open()

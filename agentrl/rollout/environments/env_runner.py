@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MakeEnv = Callable[..., Any]
-"""Takes a render mode, and `device` on a phone; returns the environment."""
+"""Takes a render mode, and `device` if played on a phone; returns the environment."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -67,7 +67,7 @@ class StepResult:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ActionResult:
-    """The effect of one reply."""
+    """Effect of one reply."""
 
     action: Any
     unreadable: str | None
@@ -136,8 +136,8 @@ _warned: set[str] = set()
 def coarse_screen(image: Image) -> Image:
     """Return a coarse grayscale version of a screen: 64 x 64 cells with 8 gray levels each.
 
-    It does not change with the clock in the status bar or a cursor, and rarely with compression
-    noise (only in cells whose gray value lies at the edge of a level).
+    The result does not depend on the clock in the status bar or on a cursor, and rarely on
+    compression noise (only in cells whose gray value lies at the edge of a level).
 
     Args:
         image: uint8[H, W, 3].
@@ -151,7 +151,7 @@ def coarse_screen(image: Image) -> Image:
 
 
 class EnvRunner:
-    """Runner of one environment instance, for many episodes.
+    """Runs one environment instance for many episodes.
 
     Args:
         env: the environment.
@@ -184,7 +184,7 @@ class EnvRunner:
         self._turn = 0
         """Number of steps taken in this episode."""
         self._shown: Observation | None = None
-        """Last observation of the environment."""
+        """The environment's last observation."""
         self._system: str | None = None
         """The episode's own system message, if it replaces the instructions."""
         self._preceding: tuple[Message, ...] = ()
@@ -198,7 +198,7 @@ class EnvRunner:
 
         Raises:
             DeviceError: the phone failed.
-            EnvError: the environment raised.
+            EnvError: the environment raised an error.
         """
         return await self._worker.call(self._with_open_streams, self._reset, seed)
 

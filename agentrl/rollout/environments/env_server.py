@@ -380,7 +380,7 @@ class EnvServer(ThreadingHTTPServer):
         try:
             spec: dict[str, Any] = thread.ask(0, "open", {"kwargs": kwargs}, self.deadline_s)
             return spec
-        # The constructor may not accept an argument.
+        # The constructor may reject an argument.
         except TypeError as error:
             self.close(key)
             raise InvalidRequest(describe_error(error)) from error
@@ -496,7 +496,7 @@ class RequestHandler(BaseHTTPRequestHandler):
 
 
 def env_factory(name: str) -> Callable[..., Any]:
-    """Return the factory named by an id, `module:Class`, `module:Id` or `path/file.py:Class`."""
+    """Return the factory for an id, `module:Class`, `module:Id` or `path/file.py:Class`."""
     module, _, last = name.rpartition(":")
     if module.endswith(".py"):
         path = os.path.abspath(module)

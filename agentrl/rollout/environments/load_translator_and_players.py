@@ -1,4 +1,4 @@
-"""Make the translator and the scripted players of an environment."""
+"""Create an environment's translator and scripted players."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Compose the messages of an episode from what its translator writes."""
+"""Compose an episode's messages from its translator's output."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -68,7 +68,7 @@ class ResolvedEnv:
 
     @cached_property
     def entry_point(self) -> Any:
-        """The class or function that makes the environment."""
+        """The class or function that creates the environment."""
         point = self.registration.entry_point
         return point if callable(point) else user_code.load(point)
 
@@ -155,8 +155,8 @@ class ResolvedEnv:
         kwargs: dict[str, Any] = {**self.kwargs, **place}
         if render_mode is not None:
             kwargs.setdefault("render_mode", render_mode)
-        # Gymnasium's passive checker is off: repeated for every lease of a phone, it would take
-        # longer than a turn. `agentrl check env` runs it.
+        # Turn off Gymnasium's passive checker: running for every lease of a phone, it would take
+        # longer than a turn. `agentrl check env` runs it instead.
         with self.named_keys():
             instance = env.make_registered(
                 self.registration, self.id, {"disable_env_checker": True, **kwargs}
@@ -238,7 +238,7 @@ class ResolvedEnv:
             raise ConfigError(f"{error}{self.eval_note}") from error
 
     def _section_of(self, name: str) -> str:
-        """Return the section that sets an argument."""
+        """Return the configuration section that sets an argument."""
         if name in self.eval_kwargs:
             return "eval.kwargs"
         settings = self.settings

@@ -170,7 +170,7 @@ class JobOnNode:
 
     tree: dict[str, Any] = field(repr=False)
     digest: str
-    """Digest of the configuration as the user wrote it."""
+    """Digest of the configuration before its paths were changed for the node."""
     folder: Path
     """Folder in which the job was started."""
     root: Path | None = None

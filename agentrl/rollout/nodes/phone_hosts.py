@@ -58,7 +58,7 @@ def nodes_of_hosts(hosts: Collection[str], nodes: Sequence[Node]) -> tuple[Node,
 
 
 def find_phone_hosts(settings: DevicesConfig, layout: Layout, deadline_s: float) -> list[PhoneHost]:
-    """Return the nodes with phones: those of `devices.hosts`, or else those with engines.
+    """Return the nodes with phones: the nodes in `devices.hosts`, or else the nodes with engines.
 
     Args:
         settings: the job's `devices` section.
@@ -105,7 +105,7 @@ def _shares(
 
 
 def share_virtual(source: str, count: int) -> list[str]:
-    """Return the parts of `virtual:N` that each of several nodes starts.
+    """Divide `virtual:N` into the part that each node starts.
 
     Raises:
         ConfigError: the source is a single serial, or N is too small.

@@ -31,7 +31,7 @@ class RecordedRun:
 
 
 class OpenedRun:
-    """A folder to record into: the run's own, or a spool whose contents arrive there."""
+    """A folder to record into: the run's own, or a spool that delivers its contents there."""
 
     def __init__(self, run: RecordedRun) -> None:
         self._receiver, self._id = run.receiver, uuid.uuid4().hex

@@ -169,11 +169,11 @@ class SharedPhones:
     """A handle for borrowing phones from other processes."""
 
     actor: Any
-    """The Ray handle of a PhonePoolActor."""
+    """Ray handle of the `PhonePoolActor`."""
     count: int
     grows: bool
     settings: DevicesConfig
-    """How to connect to them."""
+    """How to connect to the phones."""
     host: str | None = None
     """The phones' host, if the job has phones on several hosts."""
 

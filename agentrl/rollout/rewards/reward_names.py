@@ -1,4 +1,4 @@
-"""The names of the built-in reward functions."""
+"""List the names of the built-in reward functions."""
 
 import inspect
 import pkgutil
@@ -9,7 +9,7 @@ from agentrl.user_code import import_module
 
 _PACKAGE = "agentrl.rewards"
 _FIRST = ("episode", "reward_inputs", "data_source")
-"""Names of the first parameter of a reward function."""
+"""Possible names of a reward function's first parameter."""
 
 
 def reward_targets() -> dict[str, str]:

@@ -189,7 +189,7 @@ def _is_own_function(target: str) -> bool:
 
 
 def _most_processes(computing: float) -> int:
-    """Return how many processes to run next to the engines if each computes for this fraction."""
-    # The fraction is measured, and may exceed 1.
+    """Return how many processes to run next to the engines, by the fraction each computes."""
+    # The measured fraction may exceed 1.
     count = cores() / 2 / max(computing, 0.01) + 0.1
     return max(1, min(_MAX_PROCESSES, int(count)))

@@ -92,7 +92,7 @@ class _Job:
             assert self.episode is not None
             form = QueryFormat(prompt=lambda messages: self.prompt, end=end)
             self.inputs = inputs_of(self.episode, form)
-        # A reward server's images are decoded here, where the call has a deadline.
+        # Decode a reward server's images here, where the call has a deadline.
         elif self.episode is None:
             for name in SENT_IMAGES:
                 if images := self.inputs.get(name):
@@ -243,7 +243,7 @@ class RewardProcess:
         if job.open_calls or (job.failure is None and None in job.results):
             return
         self._done.append((job.id, job.results, job.failure))
-        # The episode's images may be large.
+        # Free the episode, whose images may be large.
         job.episode = job.inputs = None
         if time.monotonic() - self._flushed > _FLUSH_S:
             self._flush()

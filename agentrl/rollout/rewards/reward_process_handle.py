@@ -104,7 +104,7 @@ class PooledProcess:
         """
         try:
             process, jobs, fields = self._open()
-        # There may be too many open files.
+        # The system may have too many open files.
         except OSError as error:
             raise ConfigError(f"rewards: their process cannot be started: {error}") from error
         self._process, self._jobs, self._fields = process, jobs, fields
@@ -210,7 +210,7 @@ class PooledProcess:
             except Exception as error:
                 why = f"an episode cannot be sent to the reward's process: {error}"
                 self._fail([job], RewardError(why))
-        # If the process has ended, the other thread notices.
+        # If the process has ended, the receiving thread notices.
         with self._sending, suppress(OSError):
             if self._jobs is not None and sent:
                 self._jobs.send(("score", *zip(*sent, strict=True)))
@@ -247,7 +247,7 @@ class PooledProcess:
                 late = self._is_late()
         except (OSError, EOFError):
             pass
-        # A user's function may have written into the connection.
+        # A user's function may have written to the connection.
         except Exception:
             log.exception("the process of reward functions sent something other than scores")
         finally:

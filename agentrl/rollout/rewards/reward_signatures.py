@@ -9,7 +9,7 @@
 | `completions` | TRL | `(prompts, completions, **columns) -> list[float or None]` |
 | `queries` | OpenRLHF | `(queries, prompts, labels) -> dict` with `rewards` |
 
-`SIGNATURES`, at the end, says how each is recognized and called.
+`SIGNATURES`, at the end, defines how each is recognized and called.
 """
 
 import inspect
@@ -54,7 +54,7 @@ class Signature:
     for_one: bool = False
     """Whether a call scores a single episode."""
     has_answer: bool = False
-    """Whether the right answer is always among the arguments."""
+    """Whether the arguments always include the right answer."""
 
     def is_named_in(self, names: Collection[str]) -> bool:
         """Whether a function's parameter names, in any position, imply this signature."""
@@ -390,4 +390,4 @@ SIGNATURES: dict[str, Signature] = {
     ),
     "queries": Signature(first="queries", adapt=_queries, by_name=True),
 }
-"""By kind."""
+"""Signatures by kind."""

@@ -1,4 +1,4 @@
-"""Start rollout actors in Ray, and the phone pools that they need on their nodes."""
+"""Start rollout actors in Ray, and the phone pools they need on their nodes."""
 
 import asyncio
 import logging
@@ -62,7 +62,7 @@ class ActorStarter:
         return self.plan.rollout.start_deadline_s
 
     async def open(self) -> None:
-        """Prepare the nodes: the run's folder and the phones; see `find_phone_hosts`.
+        """Prepare the run's folder and the phones on the nodes; see `find_phone_hosts`.
 
         Raises:
             ConfigError: a phone cannot be reached.

@@ -102,7 +102,7 @@ class RolloutActor:
     ) -> ScoredEpisode:
         """See RolloutWorker.play_request; return once the episode is in the run's folder."""
         scored = await self._rollouts.play_request(request, player, greedy)
-        # A recording in the spool would be lost with this node.
+        # A recording still in the spool would be lost with this node.
         if self._run is not None and self._run.is_spooled:
             await self._rollouts.flush()
             await asyncio.to_thread(self._run.flush)

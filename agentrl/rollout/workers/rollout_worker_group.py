@@ -81,7 +81,7 @@ class RolloutWorkerGroup:
         """Play one episode at a time on a worker, including its replacement actors."""
 
         async def play(request: EpisodeRequest) -> ScoredEpisode:
-            # The actor died while this slot had nothing to do.
+            # The actor died while this slot was idle.
             if not worker.is_current:
                 raise WorkerLost(worker.lost)
             playing = asyncio.ensure_future(

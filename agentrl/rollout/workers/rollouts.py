@@ -32,7 +32,7 @@ class Rollouts(Protocol):
 
     @property
     def engines(self) -> Engines:
-        """The engines that the model plays with."""
+        """The engines with which the model plays."""
 
     @property
     def progress(self) -> CollectionProgress:

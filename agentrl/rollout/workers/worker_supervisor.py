@@ -42,7 +42,7 @@ class SupervisedWorker:
 
     @property
     def name(self) -> str:
-        """The worker's name in messages."""
+        """The worker's name for messages."""
         return f"{'engine' if self.kind == 'engine' else 'rollout worker'} {self.number}"
 
     @property
@@ -97,12 +97,12 @@ class WorkerSupervisor:
 
     @property
     def players(self) -> list[SupervisedWorker]:
-        """The workers that play."""
+        """Workers that play episodes."""
         return self._own_players or self.engines
 
     @property
     def everybody(self) -> list[SupervisedWorker]:
-        """All workers, those with engines first."""
+        """All workers, starting with workers that have engines."""
         return [*self.engines, *self._own_players]
 
     def node_of(self, worker: SupervisedWorker) -> Node:
@@ -167,7 +167,7 @@ class WorkerSupervisor:
             await self.each(self._own_players, lambda worker: worker.actor.borrow.remote(engines))
 
     def borrow(self) -> BorrowedEngines:
-        """Return all engines as one, for this process."""
+        """Return a single engine for this process that combines all engines."""
         rollout = self._starter.plan.rollout
         deadlines = rollout.deadline_s, rollout.start_deadline_s
         self._borrowers.append(BorrowedEngines(self._current_engines, *deadlines))
@@ -191,7 +191,7 @@ class WorkerSupervisor:
             raise
 
     async def _start(self, worker: SupervisedWorker) -> None:
-        """Start a worker's actor, with the current weights."""
+        """Start a worker's actor with the current weights."""
         import ray
 
         has_engine = worker.kind != "player"

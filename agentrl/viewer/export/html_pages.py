@@ -1,4 +1,4 @@
-"""Self-contained HTML pages of one episode or group: no scripts, no network, embedded images."""
+"""Render an episode, group or audit as an HTML page with embedded images and no scripts."""
 
 import base64
 import hashlib

@@ -63,7 +63,7 @@ def gif(run: Run, recorded: RecordedEpisode) -> bytes:
 
 
 def contact_sheet(run: Run, recorded: RecordedEpisode) -> bytes:
-    """Return all screens in rows, as PNG."""
+    """Return a PNG with all screens in rows."""
     pictures = list(_pictures(run, recorded, ".png"))
     width, height = pictures[0].size
     columns = min(_COLUMNS, len(pictures))
@@ -127,7 +127,7 @@ def _hold_last(pictures: Iterator[Pillow.Image]) -> Iterator[Pillow.Image]:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TurnShot:
-    """The content of one image."""
+    """Content of one image."""
 
     frame: str | None
     words: str

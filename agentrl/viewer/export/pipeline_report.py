@@ -21,7 +21,7 @@ _MAX_TEXT = 200
 
 
 def pipeline_report(folder: Path) -> bytes:
-    """Render the page.
+    """Render a pipeline's page.
 
     Raises:
         ConfigError: the folder has no pipeline, or a run cannot be read.

@@ -43,7 +43,7 @@ class SvgChart:
 
 
 def report(run: Run) -> bytes:
-    """Render the page."""
+    """Render a run's page."""
     about = overview(run)
     return render(
         "report.html.jinja",
@@ -125,7 +125,7 @@ def _drawn(chart: Chart) -> SvgChart:
     xs = [x for curve in chart.curves for x, _ in curve.points]
     ys = [y for curve in chart.curves for _, y in curve.points]
     low, high = min(0.0, *ys), max(ys)
-    # All values are zero.
+    # Avoid an empty range if all values are zero.
     high = high if high > low else 1.0
     first, last = min(xs), max(xs)
     span = (last - first) or 1

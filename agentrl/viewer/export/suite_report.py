@@ -40,7 +40,7 @@ class _BarChart:
 
 
 def suite_report(results: Sequence[TaskResult]) -> bytes:
-    """Render the page.
+    """Render the results' page.
 
     Raises:
         ConfigError: two results of a task come from different settings.
