@@ -217,7 +217,7 @@ def test_what_later_stages_name_is_checked_before_the_first_starts(file, tmp_pat
         check_pipeline(path)
     tree["rewards"] = [{"function": "${stage:copy}"}]
     path.write_text(yaml.safe_dump(tree))
-    with pytest.raises(ConfigError, match="single stage.s settings"):
+    with pytest.raises(ConfigError, match="single stage's settings"):
         check_pipeline(path)
 
 

@@ -1,1 +1,1 @@
-"""Batching: samples become packed rows and prefix trees."""
+"""Batching: samples become prefix trees in packed rows."""

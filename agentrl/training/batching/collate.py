@@ -1,4 +1,4 @@
-"""Collation of packed token sequences to tensors; equal images appear once in the pixels."""
+"""Collation of packed token sequences into tensors; equal images are included once."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
@@ -32,9 +32,9 @@ def build_batch(
         weights: the loss weight of each sequence's tokens; None for 1.
 
     Returns:
-        See `Batch`. `pixels["image_tokens"]`, int64[images], counts the tokens of each image.
-        Images that several sequences share are included once; then `pixels["image_index"]`,
-        int64[images of all rows], maps each occurrence to its image.
+        The batch. `pixels["image_tokens"]`, int64[images], counts the tokens of each image. If
+        sequences share images, each is included once, and `pixels["image_index"]`, int64[images of
+        all rows], maps each occurrence to its image.
     """
     layout = _Layout(rows, model_adapter)
     for row, trees in enumerate(rows):
@@ -48,7 +48,7 @@ def build_batch(
     sampled = [np.array(sequence.sampled_positions) for sequence in ordered]
     weight = torch.tensor([1.0 if weights is None else weights[index] for index in order])
     assert layout.positions is not None
-    # The logits of a token are those of the position before it.
+    # A token's logits are computed at the position before it.
     return Batch(
         token_ids=torch.from_numpy(layout.token_ids),
         positions=torch.from_numpy(layout.positions),
@@ -67,14 +67,14 @@ def build_batch(
 
 
 def pin(batch: Batch, device: torch.device) -> Batch:
-    """A copy in page-locked memory, from which the upload to an accelerator does not wait."""
-    # Threads start with the first device, and would allocate memory on it.
+    """Copy a batch to page-locked memory, so that its upload to an accelerator does not block."""
+    # A new thread's current device is the first device, which would allocate memory there.
     with torch.accelerator.device_index(device.index):
         return _converted(batch, Tensor.pin_memory)
 
 
 def upload(batch: Batch, device: torch.device) -> Batch:
-    """A copy on a device."""
+    """Copy a batch to a device."""
     return _converted(batch, lambda tensor: tensor.to(device, non_blocking=True))
 
 
@@ -92,11 +92,11 @@ def _converted(batch: Batch, convert: Callable[[Tensor], Tensor]) -> Batch:
 
 
 _READ_AS_LISTS = ("image_tokens", "image_index")
-"""Fields that stay on the CPU: reading them from a GPU would wait for all that it has to do."""
+"""Fields that stay on the CPU: reading them from a GPU would wait for its pending work."""
 
 
 def sequence_order(rows: Sequence[Sequence[PrefixTree]]) -> list[int]:
-    """The indices of the sequences in rows, in the order of a batch's sampled tokens."""
+    """Return the indices of the sequences in rows, in the order of a batch's sampled tokens."""
     return [index for trees in rows for tree in trees for index, _ in tree.tokens]
 
 
@@ -116,15 +116,15 @@ class _Layout:
     def add(
         self, sequences: Sequence[TokenSequence], tree: PrefixTree, row: int, start: int
     ) -> None:
-        """Put a tree into a row, from column `start` on."""
+        """Put a tree into a row, starting at column `start`."""
         self.subtree_ends[row, start : start + tree.length] = tree.subtree_ends() + start
         for index, shared in tree.tokens:
             sequence, path = sequences[index], tree.paths[index]
-            # An earlier sequence of the tree has filled the columns of the common prefix.
+            # An earlier sequence of the tree has already filled the common prefix.
             columns = path[shared:] + start
             self.token_ids[row, columns] = sequence.token_ids[shared : len(path)]
             counted = self._model_adapter.positions(sequence.token_ids, sequence.images)
-            # Families differ in the number of axes of positions: M-RoPE has several.
+            # Model families differ in the number of position axes: M-RoPE has several.
             if self.positions is None:
                 height, width = self._shape
                 self.positions = np.tile(np.arange(width), (*counted.shape[:-1], height, 1))
@@ -136,7 +136,7 @@ class _Layout:
             self.flat_positions[index] = row * self._shape[1] + start + path
 
     def pixels(self) -> dict[str, Tensor]:
-        """The images of all rows; see `ModelAdapter.compact_pixels`."""
+        """Return the images of all rows; see `ModelAdapter.compact_pixels`."""
         images = self._images.images
         pixels = dict(self._model_adapter.compact_pixels(images))
         if images:
@@ -150,10 +150,10 @@ class _Layout:
 def _images_after(
     sequence: TokenSequence, shared: int, image_token_id: int | None
 ) -> Iterable[Image]:
-    """The images of a sequence that are not within its first `shared` tokens."""
+    """Return the images of a sequence that do not start within its first `shared` tokens."""
     if not sequence.images:
         return ()
-    # An image is a run of tokens; those whose first token is shared are in the batch already.
+    # An image is a run of tokens. If its first token is shared, it is already in the batch.
     before = np.array(sequence.token_ids[:shared]) == image_token_id
     starts = before & ~np.concatenate([[False], before[:-1]]) if shared else before
     return sequence.images[int(starts.sum()) :]
@@ -162,7 +162,7 @@ def _images_after(
 def token_targets(
     samples: Sequence[TrainingSample], device: torch.device | str = "cpu"
 ) -> TokenTargets:
-    """The tensors of the loss, for samples in the order of their batch; see `sequence_order`."""
+    """Build the loss's tensors, for samples in the order of their batch; see `sequence_order`."""
 
     def column(values: Callable[[TrainingSample], Sequence[float] | None]) -> Tensor | None:
         columns = [own for sample in samples if (own := values(sample)) is not None]
@@ -182,7 +182,7 @@ def _column(values: Iterable[Sequence[float]]) -> Tensor:
 
 
 def _turns(sequences: Sequence[TokenSequence]) -> Tensor:
-    """int64[N], equal for the tokens of one turn of one sequence."""
+    """Return int64[N] turn numbers, equal for tokens in the same turn of the same sequence."""
     numbers: dict[tuple[int, int], int] = {}
     return torch.tensor(
         [

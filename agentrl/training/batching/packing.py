@@ -12,31 +12,31 @@ from agentrl.types import Image, TokenSequence
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Packing:
-    """How sequences are laid out for one forward pass."""
+    """Settings for laying out sequences in a forward pass."""
 
     max_tokens: int
     """Maximum tokens of a micro-batch, including padding; a longer sequence is packed alone."""
     attention_break_even: float
-    """Row length at which attention costs as much as everything else; see
+    """Row length at which attention costs as much as the other layers; see
     `prefix_tree.build_trees`."""
     share_prefixes: bool = True
     """Whether common prefixes are computed once."""
     attention_masks: bool = True
-    """Whether the attention supports masks. Without, a micro-batch is a single row of whole
+    """Whether the attention supports masks. If not, a micro-batch is a single row of whole
     sequences, separated by their lengths, and no prefix is shared."""
     attention_block: int | None = None
-    """Side of the blocks, in tokens, that the attention skips where they are masked; a micro-batch
-    is then a single row. None computes masked parts, too."""
+    """Side, in tokens, of the blocks that attention skips if they are masked; a micro-batch is then
+    a single row. With None, masked parts are computed too."""
     read_last_tokens: bool = True
-    """Whether a sequence's last token is an input if it was sampled. A policy does not need what
-    comes after it; a critic values that state."""
+    """Whether a sequence's last token is an input if it was sampled. A policy does not need the
+    state after it; a critic predicts its value."""
     image_token_cost: float = 0.0
-    """Cost of encoding one token of an image, relative to one token of the decoder without its
-    attention. Only balances ranks."""
+    """Cost of encoding one image token, relative to one token in the decoder without attention.
+    Used only to balance ranks."""
 
     @property
     def shares_prefixes(self) -> bool:
-        """Whether trees may have several sequences."""
+        """Whether a tree may have several sequences."""
         return self.share_prefixes and self.attention_masks
 
     @property
@@ -48,7 +48,7 @@ class Packing:
 def pack_micro_batches(
     sequences: Sequence[TokenSequence], packing: Packing, image_token_id: int | None
 ) -> list[list[list[PrefixTree]]]:
-    """[micro-batches][rows][trees]; see `pack_rows` and `pack_single_rows`."""
+    """Pack sequences into [micro-batches][rows][trees]; see `pack_rows` and `pack_single_rows`."""
     keys = sequence_keys(sequences, packing, image_token_id)
     if packing.shares_prefixes:
         trees = prefix_tree.build_trees(
@@ -70,15 +70,15 @@ def pack_rows(
     they fit.
 
     Args:
-        trees: any number.
+        trees: trees to pack.
         max_tokens: size of a micro-batch, including padding; a longer tree is packed alone.
         fill: whether trees share rows; otherwise each has its own.
 
     Returns:
-        [micro-batches][rows][trees]; if memory does not suffice, the first one fails already.
-        Deterministic.
+        [micro-batches][rows][trees]. If memory is insufficient, the first micro-batch already
+        fails. Deterministic.
     """
-    # First fit decreasing: the first tree of a micro-batch is its longest, and sets its width.
+    # First-fit decreasing: a micro-batch's first tree is its longest and sets its width.
     batches: list[list[list[PrefixTree]]] = []
     free: list[int] = []
     width = 0
@@ -101,7 +101,7 @@ def pack_single_rows(trees: Sequence[PrefixTree], max_tokens: int) -> list[list[
     """Pack trees into micro-batches of a single row without padding, the longest first.
 
     Args:
-        trees: any number.
+        trees: trees to pack.
         max_tokens: length of a row; a longer tree is packed alone.
 
     Returns:
@@ -123,16 +123,16 @@ def pack_single_rows(trees: Sequence[PrefixTree], max_tokens: int) -> list[list[
 def sequence_keys(
     sequences: Sequence[TokenSequence], packing: Packing, image_token_id: int | None
 ) -> list[Tokens]:
-    """The token ids of each sequence that are inputs of the model.
+    """Return the token ids of each sequence that are model inputs.
 
-    Image tokens are replaced by a negative number that names their image.
+    Image tokens are replaced by a negative number that identifies their image.
     """
     images = DistinctImages()
     keys = []
     for sequence in sequences:
         key = np.array(sequence.token_ids, dtype=np.int64)
         if sequence.images:
-            # Each run of image tokens is one image, in the order of the images.
+            # Each run of image tokens is an image, in the order of `images`.
             is_image = key == image_token_id
             first = is_image & ~np.concatenate([[False], is_image[:-1]])
             names = np.array([-1 - images.index(image) for image in sequence.images])
@@ -144,7 +144,7 @@ def sequence_keys(
 
 
 class DistinctImages:
-    """Images without duplicates, in the order of their first occurrence."""
+    """Distinct images in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self.images: list[Image] = []
@@ -152,8 +152,8 @@ class DistinctImages:
         self._by_object: dict[int, tuple[Image, int]] = {}
 
     def index(self, image: Image) -> int:
-        """The index of an equal image in `images`; it is added if it is new."""
-        # Turns of one conversation share objects. They are kept here, so that ids stay unique.
+        """Return the index of an equal image in `images`; add the image if it is new."""
+        # Turns of a conversation share image objects. Keeping the objects keeps their ids unique.
         if (known := self._by_object.get(id(image))) is not None:
             return known[1]
         index = self._indices.setdefault((image.shape, image.tobytes()), len(self._indices))

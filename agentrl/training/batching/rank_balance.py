@@ -1,7 +1,7 @@
 """Micro-batches of equal cost, for ranks that wait for each other in every pass.
 
-A pass takes as long as its most expensive micro-batch. Filling micro-batches to the token budget
-would leave most ranks idle wherever a step has fewer full micro-batches than ranks.
+A pass takes as long as its most expensive micro-batch. Filling micro-batches up to the token budget
+would leave most ranks idle if a step has fewer full micro-batches than ranks.
 """
 
 import heapq
@@ -19,27 +19,28 @@ from agentrl.types import TokenSequence
 Rows = list[list[PrefixTree]]
 
 _SIZES = (1.0, 0.75, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25, 0.2, 0.15, 0.12)
-"""Sizes of trees that are tried, relative to a rank's part of a pass: smaller trees repeat more of
-their prefixes, but are easier to balance."""
+"""Tree sizes to try, relative to a rank's share of a pass: smaller trees repeat more of their
+prefixes, but are easier to balance."""
 
 
 def pack_for_ranks(
     sequences: Sequence[TokenSequence], packing: Packing, image_token_id: int | None, ranks: int
 ) -> list[Rows]:
-    """Micro-batches for ranks that make the same number of passes.
+    """Pack sequences into micro-batches for ranks that make the same number of passes.
 
-    Several layouts are tried, one with full micro-batches among them; the one whose passes cost
-    least is taken.
+    Tries several layouts, including full micro-batches, and takes the layout whose passes cost
+    least.
 
     Args:
-        sequences: S, of all ranks.
-        packing: how they are laid out; `packing.max_tokens` limits each micro-batch.
+        sequences: S sequences of all ranks.
+        packing: how to lay out sequences; `packing.max_tokens` limits each micro-batch.
         image_token_id: the token that stands for images.
-        ranks: that compute different micro-batches; for one, see `pack_micro_batches`.
+        ranks: number of ranks that compute different micro-batches; for 1, see
+            `pack_micro_batches`.
 
     Returns:
-        [micro-batches][rows][trees], the most expensive first; the first `ranks` of them are the
-        first pass and so on. The last pass may have fewer. Deterministic.
+        [micro-batches][rows][trees], the most expensive first. The first pass takes the first
+        `ranks` micro-batches, and so on; the last pass may have fewer. Deterministic.
     """
     if ranks == 1 or not sequences:
         return pack_micro_batches(sequences, packing, image_token_id)
@@ -59,7 +60,7 @@ def pack_for_ranks(
 
 
 class LayoutCosts:
-    """Costs of forward and backward passes; the unit is a decoder's token without attention."""
+    """Costs of forward and backward passes, in units of a decoder token without attention."""
 
     def __init__(self, keys: Sequence[Tokens], packing: Packing) -> None:
         self.packing = packing
@@ -67,16 +68,16 @@ class LayoutCosts:
         self._num_image = [np.cumsum(key < 0, dtype=np.int32) for key in keys]
 
     def of_tree(self, tree: PrefixTree) -> float:
-        """The cost of a tree in a row of its own."""
+        """Return the cost of a tree in its own row."""
         return self.of_row([tree]) + self._of_images(tree)
 
     def of_row(self, trees: Sequence[PrefixTree], padding: int = 0) -> float:
-        """The cost of the decoder for a row, as far as its attention computes masked parts."""
+        """Return the decoder's cost for a row, including the masked parts that it computes."""
         width = sum(tree.length for tree in trees) + padding
         return width + self.attention_pairs(trees, padding) / self.packing.attention_break_even
 
     def attention_pairs(self, trees: Sequence[PrefixTree], padding: int = 0) -> int:
-        """The pairs of a query and a key that the attention computes for a row."""
+        """Return the number of query-key pairs that attention computes for a row."""
         # Kernels without masks separate sequences by their lengths.
         if not self.packing.attention_masks:
             return sum(tree.length**2 for tree in trees)
@@ -87,7 +88,7 @@ class LayoutCosts:
         return prefix_tree.attention_pairs(np.concatenate(ends), self.packing.attention_block)
 
     def of_micro_batch(self, rows: Rows) -> float:
-        """The cost of one pass of one rank."""
+        """Return the cost of one pass of one rank."""
         images = sum(self._of_images(tree) for row in rows for tree in row)
         lengths = [sum(tree.length for tree in row) for row in rows]
         return images + sum(
@@ -96,7 +97,7 @@ class LayoutCosts:
         )
 
     def of_passes(self, batches: Sequence[Rows], ranks: int) -> float:
-        """The sum over all passes of their most expensive micro-batch."""
+        """Return the cost of each pass's most expensive micro-batch, summed over passes."""
         costs = [self.of_micro_batch(rows) for rows in batches]
         return sum(max(costs[at : at + ranks]) for at in range(0, len(costs), ranks))
 
@@ -109,18 +110,19 @@ class LayoutCosts:
 
 
 def _divisions(chain: Chain, costs: LayoutCosts, ranks: int) -> Iterator[list[Chain]]:
-    """Ways to divide the sequences into trees that stay together, from the largest trees on."""
+    """Yield divisions of the sequences into trees that stay together, largest trees first."""
     if costs.packing.shares_prefixes:
         max_tokens = costs.packing.max_tokens
         whole = _split(chain, costs, max_tokens)
         total = sum(costs.lengths[index] - shared for part in whole for index, shared in part)
         passes = math.ceil(total / ranks / max_tokens)
-        # Siblings share more than instructions: half of the sequences share at least this much.
+        # Also split where little is shared: siblings share more than instructions, and half of the
+        # sequences share at least `common` tokens.
         common = sorted(shared for _, shared in chain)[len(chain) // 2]
         known: list[list[Chain]] = []
         for least in sorted({0, common}):
             loose = [(index, shared if shared >= least else 0) for index, shared in chain]
-            # The more micro-batches there are, the less it takes to balance them.
+            # More micro-batches are easier to balance, so try fewer sizes.
             for size in _SIZES[::passes]:
                 parts = _split(loose, costs, math.ceil(total / ranks / passes * size))
                 if parts not in known:
@@ -144,16 +146,16 @@ def _balance(
     Args:
         parts: the trees.
         chain: all sequences.
-        costs: of layouts of these sequences.
-        ranks: micro-batches per pass.
-        alike: whether a pass gets trees of about the same cost, which need less padding, or any
-            trees, which are easier to balance.
+        costs: costs of layouts of these sequences.
+        ranks: number of micro-batches per pass.
+        alike: whether a pass gets trees of similar cost, which need less padding, or any trees,
+            which are easier to balance.
     """
     trees = [prefix_tree.tree_of_chain(part, costs.lengths) for part in parts]
     priced = sorted(((costs.of_tree(tree), tree) for tree in trees), key=lambda one: -one[0])
     max_tokens = costs.packing.max_tokens
     passes = max(1, math.ceil(sum(tree.length for tree in trees) / ranks / max_tokens))
-    # Trees are not cut, so that the least number of passes may not suffice.
+    # Trees are not cut, so the minimum number of passes may not suffice.
     while True:
         strips, count = (_strips(priced, passes), ranks) if alike else ([priced], passes * ranks)
         filled = [_fill(strip, count, max_tokens) for strip in strips]
@@ -164,7 +166,7 @@ def _balance(
     batches = []
     for own in (own for bins in filled for own in bins or () if own):
         layouts = [_lay_out(own, costs)]
-        # Trees of one prefix that got into the same micro-batch can share it again.
+        # Trees with a common prefix that ended up in the same micro-batch can share it again.
         if costs.packing.shares_prefixes:
             joined = _split(ends.of(own), costs, max_tokens)
             trees = [prefix_tree.tree_of_chain(part, costs.lengths) for part in joined]
@@ -174,16 +176,16 @@ def _balance(
 
 
 class _ChainPart:
-    """Chains of some of the sequences of a chain."""
+    """Selects chains of some of a chain's sequences."""
 
     def __init__(self, chain: Chain) -> None:
         self._indices, self._shared = np.array(chain).T
         self._places = {index: place for place, (index, _) in enumerate(chain)}
 
     def of(self, trees: Sequence[PrefixTree]) -> Chain:
-        """The chain of the sequences of some trees."""
+        """Return the chain of the trees' sequences."""
         places = np.array(sorted(self._places[index] for tree in trees for index, _ in tree.tokens))
-        # Two sequences share the least of what their neighbors between them share.
+        # Two sequences share the minimum of the prefixes shared by neighbors between them.
         steps = self._shared[: places[-1] + 1]
         shared = (
             [0, *np.minimum.reduceat(steps, places[:-1] + 1).tolist()] if places[1:].size else [0]
@@ -195,7 +197,7 @@ Priced = Sequence[tuple[float, PrefixTree]]
 
 
 def _strips(priced: Priced, count: int) -> list[Priced]:
-    """Cut an order of trees into at most `count` parts of about the same cost."""
+    """Cut a list of trees into at most `count` parts of about the same cost."""
     ends = np.cumsum([cost for cost, _ in priced])
     cuts = np.searchsorted(ends, ends[-1] * np.arange(1, count) / count) + 1
     bounds = sorted({0, *cuts.tolist(), len(priced)})
@@ -203,12 +205,12 @@ def _strips(priced: Priced, count: int) -> list[Priced]:
 
 
 def _fill(priced: Priced, count: int, max_tokens: int) -> list[list[PrefixTree]] | None:
-    """Distribute trees over `count` micro-batches, or None if they do not fit."""
+    """Distribute trees over `count` micro-batches; return None if they do not fit."""
     bins: list[list[PrefixTree]] = [[] for _ in range(count)]
     sizes = [0] * count
     heap = [(0.0, number) for number in range(count)]
     for cost, tree in priced:
-        # The cheapest micro-batch that has room. An empty one has room for a tree of any length.
+        # Use the cheapest micro-batch with room. An empty micro-batch has room for any tree.
         full: list[tuple[float, int]] = []
         while heap and sizes[heap[0][1]] and sizes[heap[0][1]] + tree.length > max_tokens:
             full.append(heapq.heappop(heap))
@@ -224,7 +226,7 @@ def _fill(priced: Priced, count: int, max_tokens: int) -> list[list[PrefixTree]]
 
 
 def _lay_out(trees: Sequence[PrefixTree], costs: LayoutCosts) -> Rows:
-    """Lay out the trees of a micro-batch in the number of rows that costs least."""
+    """Lay out a micro-batch's trees in the cheapest number of rows."""
     found: Rows = [list(trees)]
     if costs.packing.is_single_row:
         return found
@@ -236,13 +238,13 @@ def _lay_out(trees: Sequence[PrefixTree], costs: LayoutCosts) -> Rows:
         cost = costs.of_micro_batch(rows)
         if count * width <= costs.packing.max_tokens and cost < cheapest:
             found, cheapest = rows, cost
-        # Trying every number would take long where there are many short trees.
+        # With many short trees, trying every number would take too long.
         count = max(count + 1, int(count * 1.2))
     return found
 
 
 def _spread(trees: Sequence[PrefixTree], count: int) -> Rows:
-    """Distribute trees over rows, the longest first, each to the shortest row."""
+    """Distribute trees over rows, longest first, each to the shortest row."""
     rows: Rows = [[] for _ in range(count)]
     heap = [(0, number) for number in range(count)]
     for tree in sorted(trees, key=lambda tree: -tree.length):

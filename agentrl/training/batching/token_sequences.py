@@ -1,6 +1,6 @@
-"""Conversion of episodes to token sequences.
+"""Conversion of episodes into token sequences.
 
-Token ids are taken as they were sampled, never re-encoded.
+Token ids are used as sampled, never re-encoded.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from agentrl.types import Episode, TokenSequence, Turn
 def split_into_sequences(episode: Episode, index: int = 0) -> list[TokenSequence]:
     """Split an episode into runs of turns whose prompts extend each other.
 
-    With the history layout `concat` an episode is one sequence; with a window of turns, one per
-    turn. Together the sequences contain each sampled token of the episode once, in order.
+    With the history layout `concat`, an episode is one sequence; with a window of turns, each turn
+    is a sequence. Together, the sequences contain each sampled token of the episode once, in order.
 
     Args:
-        episode: of any number of turns.
-        index: of the episode in its training step.
+        episode: an episode with any number of turns.
+        index: index of the episode in its training step.
 
     Returns:
-        In the order of the turns; empty for a void episode. Runs without sampled tokens are
-        skipped.
+        The sequences in the order of their turns; empty for a void episode. Runs without sampled
+        tokens are skipped.
     """
     if episode.outcome.void:
         return []

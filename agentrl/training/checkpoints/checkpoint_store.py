@@ -4,11 +4,11 @@
 
     RUN/checkpoints/
         step-00010/learner/       weights, optimizers, counters, random state; `sharded_checkpoint`
-        step-00010/best           marks a step that evaluated best so far; the latest mark counts
+        step-00010/best           marks the best evaluation so far; the latest mark counts
         step-00010/trainer.json   state of the training loop; written last
 
-A folder without `trainer.json` is incomplete and counts for nothing: no folder is renamed, which
-mounted buckets cannot do.
+A folder without `trainer.json` is incomplete and is ignored. No folder is renamed, because mounted
+buckets do not support that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRAINER = "trainer.json"
 
 
 class Restorable(Protocol):
-    """Something whose complete state can be saved to a folder and restored."""
+    """An object whose complete state can be saved to a folder and restored."""
 
     def save_state(self, path: Path) -> None:
         """Write the state."""
@@ -42,12 +42,12 @@ class Restorable(Protocol):
 
 
 def begin(run: Path, step: int) -> Path:
-    """A new folder for a checkpoint; one of the same step is removed.
+    """Create a folder for a new checkpoint; removes a checkpoint of the same step.
 
-    It does not count until `complete`.
+    The checkpoint does not count until `complete` is called.
     """
     folder = run / "checkpoints" / f"step-{step:05d}"
-    # First what lets it count: a process may be killed while it removes the rest.
+    # Remove the file that makes it count first: the process may be killed while removing the rest.
     (folder / _TRAINER).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -71,19 +71,19 @@ def removed_if_failed(folder: Path) -> Iterator[None]:
 
 
 def complete(folder: Path, trainer: Mapping[str, Any], *, keep: int, best: bool) -> None:
-    """Let a checkpoint count whose learner's state is on disk, and remove older ones.
+    """Complete a checkpoint whose learner state is on disk, and remove older checkpoints.
 
-    Also updates the state of the training loop of a complete checkpoint.
+    Can also update the training loop's state in a complete checkpoint.
 
     Args:
-        folder: the checkpoint's.
+        folder: the checkpoint's folder.
         trainer: state of the training loop, JSON values.
-        keep: how many of the latest checkpoints are kept, besides the best one.
+        keep: number of latest checkpoints to keep in addition to the best.
         best: whether this is the best checkpoint so far.
     """
     if best:
         (folder / _BEST).touch()
-    # All of it is on disk before the file that lets it count.
+    # Sync everything to disk before writing the file that makes the checkpoint count.
     for path in (folder / _LEARNER, folder, folder.parent):
         sync(path)
     write_json(folder / _TRAINER, dict(trainer))
@@ -96,13 +96,14 @@ def _prune(parent: Path, keep: int) -> None:
     chosen = best(parent.parent)
     for folder in _folders(parent):
         if folder not in kept and folder != chosen:
-            # Nothing that is half removed, or half written by a killed process, counts.
+            # A partly removed checkpoint, like one partly written by a killed process, must not
+            # count.
             (folder / _TRAINER).unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _folders(parent: Path) -> list[Path]:
-    """Complete and incomplete checkpoints by step; copies have other names."""
+    """Return complete and incomplete checkpoints in order of steps; copies have other names."""
     found = (p for p in parent.glob("step-*") if re.fullmatch(r"step-[0-9]{1,12}", p.name))
     return sorted(found, key=step_of)
 
@@ -112,24 +113,24 @@ def _complete(parent: Path) -> list[Path]:
 
 
 def step_of(folder: Path) -> int:
-    """The training step in the name of a checkpoint's folder."""
+    """Return the training step in the name of a checkpoint's folder."""
     return int(folder.name.removeprefix("step-"))
 
 
 def latest(run: Path) -> Path | None:
-    """The checkpoint of the latest step of a run; None if it has none."""
+    """Return a run's checkpoint of the latest step; None if the run has no checkpoint."""
     found = _complete(run / "checkpoints")
     return found[-1] if found else None
 
 
 def best(run: Path) -> Path | None:
-    """The best checkpoint of a run; None if none was marked."""
+    """Return the best checkpoint of a run; None if none is marked."""
     found = [folder for folder in _complete(run / "checkpoints") if (folder / _BEST).is_file()]
     return found[-1] if found else None
 
 
 def by_name(run: Path, name: str) -> Path:
-    """A checkpoint of a run by name.
+    """Return a checkpoint of a run by name.
 
     Args:
         run: the run's folder.
@@ -155,8 +156,8 @@ def load(folder: Path, learner: Restorable) -> dict[str, Any]:
     """Restore a learner from a checkpoint.
 
     Args:
-        folder: as returned by `by_name`, `latest` or `best`.
-        learner: of the same configuration.
+        folder: checkpoint folder returned by `by_name`, `latest` or `best`.
+        learner: learner with the same configuration.
 
     Returns:
         The state of the training loop that was passed to `complete`.
@@ -170,10 +171,10 @@ def load(folder: Path, learner: Restorable) -> dict[str, Any]:
 
 
 def _trainer_state(folder: Path) -> dict[str, Any]:
-    """The state of the training loop.
+    """Read the training loop's state.
 
     Raises:
-        ConfigError: it is missing or damaged.
+        ConfigError: the state is missing or damaged.
     """
     try:
         trainer = json.loads((folder / _TRAINER).read_text())
@@ -198,7 +199,7 @@ def check_files(folder: Path) -> None:
     Raises:
         ConfigError: a file is missing, damaged or truncated.
     """
-    # Only here: commands that list checkpoints need no torch.
+    # Import here, so that commands that list checkpoints do not need torch.
     from agentrl.training.learner.parallel import sharded_checkpoint
 
     _trainer_state(folder)
@@ -213,7 +214,7 @@ def check(checkpoint: Path, source: Path, lora: LoraConfig) -> None:
     """Check that a checkpoint belongs to a run's model, without reading its weights.
 
     Raises:
-        ConfigError: it belongs to another model, has other adapters, or is broken.
+        ConfigError: the checkpoint belongs to another model, has different adapters, or is broken.
     """
     from agentrl.training.learner import learner_state
 
@@ -254,7 +255,7 @@ def export_adapters(checkpoint: Path, source: Path, folder: Path, model: ModelCo
     for name, weight in open_model(source)[1]:
         if name not in policy.layout:
             continue
-        # PEFT puts the adapters on the original model, so that its weights must be unchanged.
+        # PEFT adds the adapters to the original model, so the base weights must be unchanged.
         tensor, first = policy.base(name), weight[...]
         if model.lora.base == "nf4" and policy.has_adapter(name):
             first = four_bit_weights.quantize_roundtrip(first.to(getattr(torch, model.dtype)))

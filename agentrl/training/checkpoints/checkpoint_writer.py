@@ -1,4 +1,4 @@
-"""Saves the checkpoints of a run, also while training continues."""
+"""Saves a run's checkpoints, optionally while training continues."""
 
 import asyncio
 import logging
@@ -16,17 +16,17 @@ _POLL_S = 0.05
 
 
 class SavedLearner(checkpoint_store.Restorable, Protocol):
-    """The learner, as checkpoints need it."""
+    """The part of the learner that saving checkpoints needs."""
 
     def begin_save_state(self, folder: Path) -> None:
-        """Copy the state, and begin to write it."""
+        """Copy the state and begin to write it."""
 
     def is_state_saved(self) -> bool:
-        """Whether it is on disk."""
+        """Whether the state is on disk."""
 
 
 class CheckpointWriter:
-    """Saves checkpoints one at a time; each counts once all of it is on disk."""
+    """Saves checkpoints one at a time; a checkpoint counts once it is completely on disk."""
 
     def __init__(
         self, run: Path, learner: SavedLearner, settings: CheckpointConfig, deadline_s: float
@@ -36,9 +36,9 @@ class CheckpointWriter:
         self._writing: asyncio.Task[None] | None = None
 
     async def save(self, step: int, trainer: Mapping[str, Any], *, best: bool = False) -> None:
-        """Save a checkpoint, or begin to: then everything is copied when this returns.
+        """Save a checkpoint, or copy its state and write it in the background.
 
-        A checkpoint of this step that is there already only gets the new state of the loop.
+        If this step already has a checkpoint, only the training loop's state is updated.
 
         Args:
             step: number of finished training steps.
@@ -49,7 +49,7 @@ class CheckpointWriter:
             OSError: this or the previous checkpoint cannot be written.
             LearnerError: the learner failed.
         """
-        # One at a time: two copies of the state might not fit into memory.
+        # Write one checkpoint at a time: two copies of the state might not fit into memory.
         await self.wait()
         latest = checkpoint_store.latest(self._run)
         if latest is not None and checkpoint_store.step_of(latest) == step:
@@ -77,7 +77,7 @@ class CheckpointWriter:
                 await asyncio.to_thread(
                     checkpoint_store.complete, folder, trainer, keep=self._settings.keep, best=best
                 )
-        # Also after an error, which `wait` raises.
+        # Set this even after an error, which `wait` raises.
         finally:
             copied.set()
 
@@ -92,31 +92,31 @@ class CheckpointWriter:
             ) from None
 
     async def check(self) -> None:
-        """Raise the error of a checkpoint that could not be written meanwhile.
+        """Raise the error of a background write that has failed.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the checkpoint cannot be written.
             LearnerError: the learner failed.
         """
         if self._writing is not None and self._writing.done():
             await self.wait()
 
     async def wait(self) -> None:
-        """Wait until the checkpoint that is being written counts.
+        """Wait until the checkpoint being written is complete.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the checkpoint cannot be written.
             LearnerError: the learner failed.
         """
         if self._writing is None:
             return
-        # Unlike `await`, this does not cancel the writing if this call is cancelled.
+        # Unlike a plain `await`, this does not cancel the write if this call is cancelled.
         await asyncio.wait({self._writing})
         writing, self._writing = self._writing, None
         await writing
 
     async def close(self) -> None:
-        """Give up what is being written; may be called twice."""
+        """Cancel the checkpoint being written; may be called twice."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.cancel()

@@ -18,9 +18,9 @@ def export_checkpoint(
 
     Args:
         run: the run's folder.
-        out: the folder to write; it appears only when it is complete.
-        name: `best`, `last` or a step; None takes that of the final model.
-        dtype: of the written weights; None takes the run's `model.dtype`.
+        out: the folder to write; it appears only once complete.
+        name: `best`, `last` or a step; None takes the final model's checkpoint.
+        dtype: dtype of the written weights; None takes the run's `model.dtype`.
         adapter: write only the adapters (`model.lora`), for PEFT and vLLM.
 
     Returns:
@@ -40,14 +40,14 @@ def export_checkpoint(
         raise ConfigError(
             f"{run}: this model has no adapters (model.lora.rank=0). Leave out --adapter"
         )
-    # The final model's: after an early stop it is the best one, not the last.
+    # Use the final model's checkpoint: after an early stop, that is the best, not the last.
     if name is None:
         name = str((RunFolder(run).final_summary() or {}).get(MODEL_STEP, "last"))
     kept = checkpoint_store.by_name(run, name)
     start = run / "start"
     try:
         with tempfile.TemporaryDirectory(prefix="agentrl-") as scratch:
-            # The run started from a folder or from a model of the Hub.
+            # The run started from a folder or a Hub model.
             if not start.is_dir():
                 start = resolve_model(config.model, config.seed, Path(scratch) / "start")
             checkpoint_store.check(kept, start, config.model.lora)

@@ -13,7 +13,7 @@ from agentrl.training.learner.parallel import sharded_checkpoint
 
 
 class PolicyWeights:
-    """The policy's master weights in a checkpoint, under the names of the model without adapters.
+    """The policy's master weights in a checkpoint, named as in the model without adapters.
 
     Raises:
         ConfigError: the state is broken.
@@ -35,14 +35,14 @@ class PolicyWeights:
             else stored[name]
             for plain, name in self._names.items()
         }
-        """A meta tensor of the shape and dtype of each weight, by name."""
+        """A meta tensor with each weight's shape and dtype, by name."""
 
     def base(self, plain: str) -> Tensor:
-        """A weight without its adapter; one in 4 bits is dequantized to float32."""
+        """Return a weight without its adapter; a 4-bit weight is dequantized to float32."""
         return self._read([self._names[plain]])[self._names[plain]]
 
     def merged(self, plain: str, lora: LoraConfig) -> Tensor:
-        """A weight with its adapter merged, if it has one."""
+        """Return a weight with its adapter merged, if it has one."""
         name = self._names[plain]
         return lora_adapters.merge(self._read([name, *lora_adapters.adapter_names(name)]), lora)[
             plain
@@ -53,7 +53,7 @@ class PolicyWeights:
         return lora_adapters.is_base_weight(self._names[plain])
 
     def adapters(self) -> dict[str, Tensor]:
-        """The adapters' weights, by their names in the model with adapters."""
+        """Return the adapters' weights, by their names in the model with adapters."""
         return self._read([n for n in self._reader.layout if lora_adapters.base_name(n) is None])
 
     def _read(self, names: Sequence[str]) -> dict[str, Tensor]:
@@ -62,5 +62,5 @@ class PolicyWeights:
         return four_bit_weights.dequantize_tensors(stored, self._shape)
 
     def _shape(self, name: str) -> Sequence[int]:
-        """The shape of a weight before quantization."""
+        """Return the shape of a weight before quantization."""
         return self._shapes[lora_adapters.base_name(name) or ""]

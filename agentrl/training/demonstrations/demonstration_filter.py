@@ -1,6 +1,6 @@
 """Select the recorded episodes that a warm start trains on (`warm_start.recorded`).
 
-They are read once, when the job is checked, so what was checked is what is trained on.
+Episodes are read once, when the job is checked, so the checked episodes are those trained on.
 """
 
 import hashlib
@@ -29,27 +29,27 @@ from agentrl.types import Episode, Turn
 log = logging.getLogger(__name__)
 
 _HUMAN = "human"
-"""The label of episodes that a person played."""
+"""Label of episodes played by a person."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SelectedEpisode:
-    """One recorded episode of T turns to train on."""
+    """A recorded episode of T turns to train on."""
 
     run: replay.Run
     episode: Episode
-    """Without images and token ids: those, if any, belong to another tokenizer and model."""
+    """The episode without images and token ids, which may belong to another model."""
     replies: tuple[str, ...]
-    """[T] the replies, in the action format of the job's translator."""
+    """[T] replies in the action format of the job's translator."""
     by_player: bool
-    """Whether the warm start's scripted player played it, so that it can be relabeled."""
+    """Whether the warm start's scripted player played the episode, so it can be relabeled."""
     has_other_instructions: bool
-    """Whether it was played with other instructions."""
+    """Whether the episode was played with instructions other than the job's."""
 
 
 @dataclass(slots=True, kw_only=True)
 class DemonstrationSelection:
-    """The selected episodes of some runs, and counts of the skipped ones."""
+    """The selected episodes of some runs, and the number of skipped episodes."""
 
     episodes: list[SelectedEpisode] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -57,12 +57,12 @@ class DemonstrationSelection:
 
     @property
     def has_other_instructions(self) -> int:
-        """Number of selected episodes that were played with other instructions."""
+        """Number of selected episodes played with other instructions."""
         return sum(chosen.has_other_instructions for chosen in self.episodes)
 
     @property
     def context_turns(self) -> int:
-        """Number of turns that appear only as context, because their reply was not an action."""
+        """Number of turns used only as context because their reply was not an action."""
         turns = (turn for chosen in self.episodes for turn in chosen.episode.turns)
         return sum(turn.parse_error is not None for turn in turns)
 
@@ -86,14 +86,14 @@ def select_demonstrations(
     model: ModelConfig,
     evaluation: EvalConfig,
 ) -> DemonstrationSelection:
-    """Select the recorded episodes that a job's warm start trains on; none without one.
+    """Select the recorded episodes that a job's warm start trains on; none without a warm start.
 
-    Skipped are void episodes, those with a turn that shows nothing or without any valid action,
-    and those on the seeds that the job is evaluated on. The number of each is logged.
+    Skips void episodes, episodes with a turn that shows nothing or without any valid action, and
+    episodes on the job's evaluation seeds. Logs how many were skipped for each reason.
 
     Raises:
-        ConfigError: there is no such run, none of its episodes qualifies, or they cannot be used:
-            they are of another environment, lack texts or images, or are in another format.
+        ConfigError: a run does not exist, no episode qualifies, or episodes cannot be used because
+            they come from another environment, lack texts or images, or have another format.
     """
     choice = DemonstrationSelection()
     if warm is None or not warm.recorded:
@@ -142,7 +142,7 @@ class DemonstrationFilter:
         warm: the job's warm start.
         env: the job's environment.
         model: the job's model.
-        held_out: the seeds that the job is evaluated on.
+        held_out: the job's evaluation seeds.
     """
 
     def __init__(
@@ -158,14 +158,14 @@ class DemonstrationFilter:
         self._names = {env.id, env.registration.id}
 
     def select(self, path: str, where: replay.Filter) -> Iterator[SelectedEpisode | str]:
-        """Yield, for each episode of one run, what to train on or the reason for skipping it.
+        """Yield for each episode of a run the selected episode, or the reason for skipping it.
 
         Raises:
             ConfigError: see `select_demonstrations`.
         """
         try:
             run = replay.open(path)
-            summaries = where.of(run.episodes())  # another of the runs may have the label
+            summaries = where.of(run.episodes())  # another run may have the label
             settings = _settings(run.path)
         except ConfigError as error:
             raise ConfigError(f"warm_start.recorded: {error}") from None
@@ -189,11 +189,11 @@ class DemonstrationFilter:
             )
 
     def _is_by_player(self, summary: replay.Summary, settings: Mapping[str, Any]) -> bool:
-        """Whether the warm start's scripted player played it."""
+        """Whether the warm start's scripted player played an episode."""
         player = self._warm.player
         if player is None:
             return False
-        if summary.split == "demo" and summary.label == "demo":  # for a warm start
+        if summary.split == "demo" and summary.label == "demo":  # played for a warm start
             theirs = settings["warm_start"] or {}
             return bool(theirs.get("player") == player)
         return summary.split != "train" and summary.label == label_of(player)
@@ -208,7 +208,7 @@ class DemonstrationFilter:
             return why
         if self._env.settings.dialect is None:
             said = convert_replies(self._translator, episode, by_human=summary.label == _HUMAN)
-        else:  # they are written again together with their screens
+        else:  # replies are rewritten later, together with their screens
             said = [turn.reply for turn in episode.turns]
         instructions = instructions_for(
             self._env.settings.prompt, self._translator, episode.reset_info
@@ -245,10 +245,10 @@ class DemonstrationFilter:
 
 
 def _settings(path: Path) -> Mapping[str, Any]:
-    """The configuration tree that a run was played with, as written.
+    """Return the configuration tree that a run was played with, as written.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the run has no configuration.
     """
     return RunFolder.existing(path).load_config()
 
@@ -261,7 +261,7 @@ def _without_tokens(turn: Turn) -> Turn:
 
 
 def _skip_reason(run: replay.Run, episode: Episode) -> str | None:
-    """Why an episode cannot be used; None if it can."""
+    """Return the reason why an episode cannot be used; None if it can."""
     return next(_missing_parts(run, episode), None)
 
 
@@ -281,7 +281,7 @@ def _missing_parts(run: replay.Run, episode: Episode) -> Iterator[str]:
 
 
 def demonstrations_digest(demonstrations: Sequence[SelectedEpisode]) -> str:
-    """Hex SHA-256 over the recorded episodes."""
+    """Return the hex SHA-256 digest of the recorded episodes."""
     content = hashlib.sha256()
     for chosen in demonstrations:
         content.update(json.dumps(to_json(chosen.episode), sort_keys=True).encode() + b"\0")

@@ -1,4 +1,4 @@
-"""Write recorded turns in the dialect of the job that trains on them."""
+"""Rewrite recorded turns in the dialect of the job that trains on them."""
 
 import contextlib
 import re
@@ -19,14 +19,14 @@ _THOUGHT_ENDS = re.compile(r"</think(?:ing)?>")
 
 
 class DialectWriter:
-    """Writes messages and replies as this job's model would have seen and said them.
+    """Writes messages and replies as this job's model would see and write them.
 
     Args:
         env: the job's environment, with a dialect.
-        encoder: of the job's model, which resizes screens.
+        encoder: encoder of the job's model, which resizes screens.
 
     Raises:
-        ConfigError: the translator does not write replies.
+        ConfigError: the translator cannot write replies.
     """
 
     def __init__(self, env: ResolvedEnv, encoder: ChatEncoder) -> None:
@@ -36,7 +36,7 @@ class DialectWriter:
         self._settings = env.settings
         self.translator: Any = open_translator(env, resize_of)
         self._reader: Any = open_translator(env, resize_of)
-        """Translator that only reads recorded replies; the other one keeps the episode's."""
+        """Translator that only reads recorded replies; `translator` keeps the episode's state."""
         for method in ("see", "to_reply"):
             if not hasattr(self.translator, method):
                 raise ConfigError(
@@ -50,13 +50,13 @@ class DialectWriter:
             begin_episode()
 
     def rewritten(self, message: Message, turn: Turn) -> tuple[Message, str]:
-        """The message and the reply of a turn; a reply that was no action stays as it is.
+        """Return a turn's rewritten message and reply; a reply that was not an action is kept.
 
-        Of a recorded message with screens only the screens are used: its text may be the prompt of
-        another dialect.
+        Only the screens of a recorded message are used, if it has any: its text may be the prompt
+        of another dialect.
 
         Raises:
-            ConfigError: the dialect cannot say the action.
+            ConfigError: the dialect cannot express the action.
         """
         if message.images:
             self.translator.see(message.images)
@@ -86,7 +86,7 @@ class DialectWriter:
 
 
 def _thought_in(reply: str) -> str:
-    """The reasoning in a recorded reply of any dialect; empty for none."""
+    """Extract the reasoning from a recorded reply of any dialect; empty without reasoning."""
     last_end = max(reply.rfind("</think>"), reply.rfind("</thinking>"))
     for begins in _THOUGHT.finditer(reply):
         if begins[1] is not None:

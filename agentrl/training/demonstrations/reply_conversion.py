@@ -1,4 +1,4 @@
-"""Convert what a person or a recorded player answered into a reply that the translator parses."""
+"""Convert a person's or recorded player's answers into replies that the translator parses."""
 
 import contextlib
 import json
@@ -25,21 +25,21 @@ GESTURES = {
     "done": "done()",
     **{arrow: arrow for arrow in ("up", "down", "left", "right")},
 }
-"""Gestures and keys that a user interface may offer, and an example reply of each."""
+"""Gestures and keys that a user interface may offer, each with an example reply."""
 _NO_ACTION = "qzx"
 _ANY_TAG = rf"</?(?:{'|'.join(_TAGS)})>"
 _TAGGED = re.compile(rf"<({'|'.join(_TAGS)})>((?:(?!{_ANY_TAG}).)*+)</\1>", re.DOTALL)
 
 
 def parse_typed(translator: Translator, text: str) -> str:
-    """The reply for what a person typed; the tags around an action may be left out.
+    """Convert a person's input to a reply; the tags around an action may be left out.
 
     Args:
-        translator: of the environment.
+        translator: translator of the environment.
         text: a complete reply, or only its action: `up`, `tap(0.20, 0.70)`, `42`.
 
     Raises:
-        ActionError: it is not an action in any of the known formats.
+        ActionError: the text is not an action in any known format.
     """
     errors = []
     for reply in _candidate_replies(translator, text):
@@ -48,13 +48,13 @@ def parse_typed(translator: Translator, text: str) -> str:
             return reply
         except ActionError as error:
             errors.append(str(error))
-    # The most specific error is the last one that is not about missing tags.
+    # The last error that is not about missing tags is the most specific.
     specific = (message for message in reversed(errors) if "complete <" not in message)
     raise ActionError(next(specific, errors[0]))
 
 
 def available_gestures(translator: Translator) -> list[str]:
-    """Which of `GESTURES` are actions of an environment; none if it accepts any text."""
+    """Return the `GESTURES` that are actions of an environment; none if it accepts any text."""
     if _is_action(translator, _NO_ACTION):
         return []
     return [way for way, text in GESTURES.items() if _is_action(translator, text)]
@@ -63,7 +63,7 @@ def available_gestures(translator: Translator) -> list[str]:
 def available_inputs(translator: Translator) -> dict[str, str]:
     """Return the gestures, keys and named actions that a person can use, with their texts.
 
-    The texts of touches are examples.
+    The texts of touch gestures are examples.
     """
     names = [str(name) for name in getattr(translator, "action_names", ())]
     return {way: GESTURES[way] for way in available_gestures(translator)} | {
@@ -74,18 +74,18 @@ def available_inputs(translator: Translator) -> dict[str, str]:
 def _is_action(translator: Translator, text: str) -> bool:
     try:
         parse_typed(translator, text)
-    except Exception:  # only a trial: errors of a user's translator are not reported here
+    except Exception:  # only a trial: do not report errors of a user's translator here
         return False
     return True
 
 
 def convert_replies(translator: Translator, episode: Episode, *, by_human: bool) -> list[str]:
-    """The replies of a recorded episode in the action format of this job's translator.
+    """Return a recorded episode's replies in the action format of this job's translator.
 
-    Replies that were not actions stay as they are; only a person's are converted to another format.
+    Replies that were not actions are kept; only a person's replies are converted to another format.
 
     Raises:
-        ConfigError: a reply now means something else than when it was recorded.
+        ConfigError: a reply no longer has the meaning that it had when it was recorded.
     """
     return [_reply(translator, episode, turn, by_human) for turn in episode.turns]
 
@@ -119,12 +119,12 @@ def _reply(translator: Translator, episode: Episode, turn: Turn, by_human: bool)
 
 
 def strip_tags(text: str) -> str:
-    """A description of the answer format without tags, which a person need not type."""
+    """Remove the tags, which a person need not type, from a description of the answer format."""
     return _TAGGED.sub(lambda match: _signature(match[2]) if match[1] == _TOOL else match[2], text)
 
 
 def bare_action(reply: str) -> str:
-    """The action of a reply, without the tags around it."""
+    """Return a reply's action without the tags around it."""
     for tag in _TAGS:
         try:
             text = tag_content(reply, tag).strip()
@@ -137,19 +137,19 @@ def bare_action(reply: str) -> str:
 def _candidate_replies(translator: Translator, text: str) -> Iterator[str]:
     yield text
     if (spell := getattr(translator, "spell", None)) is not None:
-        with contextlib.suppress(ActionError):  # not a touch, or one that the dialect cannot say
+        with contextlib.suppress(ActionError):  # not a touch, or not in the dialect
             yield spell(Grammar().parse(f"<action>{text}</action>"))
     for tag in _TAGS:
         yield f"<{tag}>{text}</{tag}>"
     try:
         touch = ActionSet(FORMS.values()).parse(f"<action>{text}</action>")
         yield ActionSet(FORMS.values(), "tool").format(touch.name, *touch.arguments)
-    except ActionError:  # not a gesture: the bare name of some other tool
+    except ActionError:  # not a gesture: the bare name of another tool
         yield f"<{_TOOL}>{json.dumps({'name': text, 'arguments': {}})}</{_TOOL}>"
 
 
 def _signature(text: str) -> str:
-    """A tool call as its signature: `tap(x, y)`."""
+    """Return a tool call's signature: `tap(x, y)`."""
     try:
         call = json.loads(text)
         names = ", ".join(call["arguments"])
@@ -159,7 +159,7 @@ def _signature(text: str) -> str:
 
 
 def _call(text: str) -> str:
-    """A tool call as it is written inside an action tag: `tap(0.2, 0.7)`."""
+    """Return a tool call as written in an action tag: `tap(0.2, 0.7)`."""
     try:
         call = json.loads(text)
         values = call["arguments"].values()

@@ -1,4 +1,4 @@
-"""The cache of warm starts, and the marker of a model that has had one."""
+"""The cache of warm starts, and the marker of models that have had a warm start."""
 
 import hashlib
 import itertools
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _LARGE = 10_000_000
 _KEY = "warm_starts"
-"""Key of a model's record: the warm starts that its weights have had, by environment."""
+"""Key in a model's record for the warm starts that its weights have had, by environment."""
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +50,11 @@ def cache_folder(
     run_seed: int,
     recorded: Sequence[SelectedEpisode] = (),
 ) -> Path | None:
-    """The folder in which the result of this warm start is cached; None if it is not cached.
+    """Return the cache folder for this warm start's result; None if it is not cached.
 
-    Its name is a digest of whatever decides the result: settings, data, the user's files and our
-    version. A model with 4-bit base weights is not cached: what its adapters learn is finer than a
-    4-bit step, and would be lost when merged weights are quantized again.
+    The folder's name is a digest of everything that determines the result: settings, data, the
+    user's files and our version. A model with 4-bit base weights is not cached: its adapters make
+    changes finer than a 4-bit step, which quantizing the merged weights would lose.
     """
     if warm.cache is None or (model.lora.rank and model.lora.base == "nf4"):
         return None
@@ -77,18 +77,18 @@ def cache_folder(
 
 
 def _files_digest(env: ResolvedEnv, model: ModelConfig, warm: WarmStartConfig) -> str:
-    """A digest of the user's files that the warm start depends on.
+    """Return a digest of the user's files that the warm start depends on.
 
-    These are the files that the environment's arguments name (such as a data set), those of a
-    model that is a local folder, and the folders of modules outside the package, whose code the
-    package's version does not identify.
+    These are files that the environment's arguments name (such as a data set), files of a local
+    model folder, and folders of modules outside the package, whose code the package's version does
+    not identify.
     """
     named = [env.registration.translator, env.players.get(warm.player or ""), env.app]
     modules = {reference.rpartition(":")[0] for reference in named if reference}
     modules.add(env.entry_point.__module__)
     if env.settings.dialect is not None:
         modules.add(DIALECT.resolve(env.settings.dialect).__module__)
-    # Our own modules change with the package's version only.
+    # Our own modules change only with the package's version.
     foreign = {one for one in modules if not one.startswith("agentrl.")}
     files = {user_code.import_module(one).__file__ for one in foreign}
     folders = {Path(file).parent for file in files if file}
@@ -96,14 +96,14 @@ def _files_digest(env: ResolvedEnv, model: ModelConfig, warm: WarmStartConfig) -
     digest = hashlib.sha256()
     beside = sorted(f for folder in folders for f in folder.glob("*") if f.is_file())
     for file in (*beside, *_named_files(env.settings.kwargs)):
-        # Large files (weights) count by size and time: reading gigabytes here would take too long.
+        # Identify large files (weights) by size and time: reading gigabytes would take too long.
         large = file.stat().st_size > _LARGE
         digest.update(str(file.stat()[-4:]).encode() if large else file.read_bytes())
     return digest.hexdigest()
 
 
 def _named_files(value: Any) -> Iterator[Path]:
-    """The files that an environment's arguments name, relative to here or to `sys.path`."""
+    """Return the files that an environment's arguments name, here or in `sys.path`."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from _named_files(item)
@@ -122,12 +122,12 @@ def _is_file(path: Path) -> bool:
 def save_to_cache(
     folder: Path, warm: WarmStartConfig, env_ids: Iterable[str], learner: "AnyLearner"
 ) -> bool:
-    """Put the trained model into the cache, atomically; a failure is only a warning.
+    """Put the trained model into the cache atomically; a failure only logs a warning.
 
     Returns:
         Whether the model is in the cache.
     """
-    # Runs that start together train the same warm start: each writes a folder of its own.
+    # Runs that start together train the same warm start, so each writes to its own folder.
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def save_to_cache(
         write_marker(partial, warm, env_ids)
         partial.rename(folder)
     except (OSError, AgentRLError) as error:
-        if not folder.is_dir():  # another run may have cached it meanwhile
+        if not folder.is_dir():  # unless another run has cached it meanwhile
             log.warning("the warm start could not be cached in %s: %s", folder, error)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -143,7 +143,7 @@ def save_to_cache(
 
 
 def has_warm_start(folder: Path, warm: WarmStartConfig, env_id: str) -> bool:
-    """Whether a job skips its warm start, because the model in this folder has had one.
+    """Whether a job skips its warm start because the model in this folder already had it.
 
     Raises:
         ConfigError: the folder's marker is damaged.
@@ -163,5 +163,5 @@ def write_marker(folder: Path, warm: WarmStartConfig, env_ids: Iterable[str]) ->
 
 
 def _registered_id(env_id: str) -> str:
-    """The environment's registered id, however the configuration names it."""
+    """Return the environment's registered id, however the configuration names it."""
     return env.find_env(env_id).id

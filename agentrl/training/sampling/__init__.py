@@ -1,1 +1,1 @@
-"""Which tasks a training step plays, and which old episodes join their groups."""
+"""Choice of the tasks that a training step plays, and of old episodes that join the groups."""

@@ -4,9 +4,9 @@
 
     RUN/sampler/EPISODE.npz     one episode, with the images that the model saw
 
-A checkpoint names the episodes that were in the buffer. Files are written once and never changed;
-one is removed only when the last two checkpoints do not name it any more, as the job may be killed
-before the latest one is complete.
+A checkpoint names the episodes that were in the buffer. Files are written once and never changed. A
+file is removed only when neither of the last two checkpoints names it, because the job may be
+killed before the latest checkpoint is complete.
 """
 
 import json
@@ -38,18 +38,18 @@ class OldSuccess:
     id: str
     task: GroupTask
     step: int
-    """The training step that played it."""
+    """Training step that played the episode."""
     bytes: int
 
 
 class ReplayBuffer:
-    """Old successes by task, the newest last.
+    """Old successes by task, newest last.
 
     Args:
-        folder: for their files; made when the first one is added.
-        max_episodes: beyond it the oldest are removed.
-        max_bytes: likewise, the size of all files; those that only checkpoints still name come on
-            top.
+        folder: folder for the episodes' files; created when the first episode is added.
+        max_episodes: maximum number of episodes; the oldest are removed.
+        max_bytes: maximum size of the episodes' files, not counting files that only checkpoints
+            still name; the oldest episodes are removed.
     """
 
     def __init__(self, folder: Path, max_episodes: int, max_bytes: float) -> None:
@@ -57,38 +57,38 @@ class ReplayBuffer:
         self._max_episodes, self._max_bytes = max_episodes, max_bytes
         self._kept: dict[str, OldSuccess] = {}
         self._removed: set[str] = set()
-        """Episodes whose files are still there."""
+        """Removed episodes whose files still exist."""
         self._saved: deque[set[str]] = deque(maxlen=2)
-        """Episodes that the last two states name."""
+        """Episodes named by the last two states."""
 
     def __len__(self) -> int:
-        """The number of episodes."""
+        """Return the number of episodes."""
         return len(self._kept)
 
     @property
     def bytes(self) -> int:
-        """The size of the files of all episodes."""
+        """Total size of the episodes' files."""
         return sum(one.bytes for one in self._kept.values())
 
     def all(self) -> list[OldSuccess]:
-        """All episodes, the oldest first."""
+        """Return all episodes, oldest first."""
         return [*self._kept.values()]
 
     def of(self, task: GroupTask) -> list[OldSuccess]:
-        """The episodes of a task, the newest first."""
+        """Return the episodes of a task, newest first."""
         return [one for one in reversed(self._kept.values()) if one.task == task]
 
     def add(self, task: GroupTask, scored: ScoredEpisode, step: int) -> None:
-        """Keep an episode, and remove the oldest ones if there are too many.
+        """Add an episode, and remove the oldest episodes if there are too many.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the episode cannot be written.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._file(scored.episode.id)
         with atomic_replace(path) as partial, partial.open("wb") as file:
             np.savez_compressed(file, **_arrays(scored))
-        # A resumed job repeats steps: an episode that is added again becomes the newest.
+        # A resumed job repeats steps, so an episode that is added again becomes the newest.
         self._kept.pop(scored.episode.id, None)
         self._removed.discard(scored.episode.id)
         self._kept[scored.episode.id] = OldSuccess(
@@ -98,15 +98,15 @@ class ReplayBuffer:
             self.remove(next(iter(self._kept)))
 
     def remove(self, episode_id: str) -> None:
-        """Forget an episode; its file goes when no checkpoint needs it."""
+        """Remove an episode; its file is deleted when no checkpoint needs it."""
         del self._kept[episode_id]
         self._removed.add(episode_id)
 
     def load(self, episode_id: str) -> ScoredEpisode | None:
-        """An episode as it was played: tokens, log-probabilities, images and rewards.
+        """Load an episode as it was played: tokens, log-probabilities, images and rewards.
 
         Returns:
-            None if its file is missing or damaged; then the buffer is without it from now on.
+            None if the file is missing or damaged, in which case the episode leaves the buffer.
         """
         path = self._file(episode_id)
         try:
@@ -139,7 +139,7 @@ class ReplayBuffer:
             self._kept[episode_id] = OldSuccess(
                 id=episode_id, task=GroupTask(env=env, seed=seed), step=step, bytes=size
             )
-        # Files that only later checkpoints named, which this one replaces, are removed below.
+        # Files named only by later checkpoints, which become invalid, are removed below.
         self._removed.clear()
         self._saved.clear()
         self._saved.append(set(self._kept))
@@ -153,7 +153,7 @@ class ReplayBuffer:
 
 
 def _arrays(scored: ScoredEpisode) -> dict[str, Any]:
-    """An episode as arrays; an image that several prompts contain is stored once."""
+    """Convert an episode to arrays; an image in several prompts is stored once."""
     numbers: dict[int, int] = {}
     images: list[Image] = []
     shown = []
@@ -163,7 +163,7 @@ def _arrays(scored: ScoredEpisode) -> dict[str, Any]:
                 numbers[id(image)] = len(images)
                 images.append(image)
         shown.append([numbers[id(image)] for image in turn.images])
-    # Without durations, a repeated step writes the same file, and the buffer removes the same ones.
+    # Without timings, a repeated step writes identical files, so the buffer removes the same ones.
     turns = tuple(replace(turn, timings={}) for turn in scored.episode.turns)
     tree = {
         "episode": to_json(replace(scored.episode, turns=turns)),

@@ -1,4 +1,4 @@
-"""The tasks of a job, and the base class of what chooses among them."""
+"""The tasks of a job, and the base class of samplers that choose among them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,17 @@ from agentrl.training.env_seeds import first_training_seed, training_seeds
 from agentrl.types import ScoredEpisode
 
 MAX_TASKS = 1_000_000
-"""Tasks that a sampler can distinguish."""
+"""Maximum number of tasks that a sampler can distinguish."""
 Seeds = int | Sequence[int]
-"""Seed of a group, or a sequence of one for each member (`rollout.seed_per=episode`)."""
+"""Seed of a group, or one seed per member (`rollout.seed_per=episode`)."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class GroupTask:
-    """Task of one group: an environment, and the seed of its level or row."""
+    """Task of a group: an environment, and the seed of a level or row."""
 
     env: str
-    """Name of the environment in `mixture`; empty without one."""
+    """Name of the environment in `mixture`; empty without a mixture."""
     seed: Seeds
 
 
@@ -40,24 +40,24 @@ class TaskSet:
     env: str
     """Name of the environment, see `GroupTask.env`."""
     weight: float
-    """Share of all groups that play the environment; those of a job sum to 1."""
+    """Share of all groups that play the environment; a job's shares sum to 1."""
     count: int | None
-    """Number of its tasks, which consecutive seeds select; None if there is no end of them: then
-    each group gets a new seed, and only the environment repeats."""
+    """Number of tasks, selected by consecutive seeds. None if tasks are endless: each group gets a
+    new seed, and only the environment repeats."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PlayedTask:
-    """A task, and the group of episodes that the current policy played."""
+    """A task and the group of episodes that the current policy played."""
 
     task: GroupTask
     episodes: Sequence[ScoredEpisode]
 
     def successes(self, success_at: float | None) -> tuple[list[ScoredEpisode], int]:
-        """The members that solved the task, and the number of valid members.
+        """Return the members that solved the task, and the number of valid members.
 
         Raises:
-            ConfigError: the environment does not report success, and no return is set instead.
+            ConfigError: the environment does not report success, and `success_at` is not set.
         """
         valid = [scored for scored in self.episodes if not scored.episode.outcome.void]
         return [one for one in valid if _is_solved(one, success_at)], len(valid)
@@ -77,14 +77,14 @@ def _is_solved(scored: ScoredEpisode, success_at: float | None) -> bool:
 
 
 class TaskPool:
-    """The tasks of a job, counted as arms: a task that repeats, or an endless environment.
+    """The tasks of a job as arms; an arm is a repeating task or an endless environment.
 
-    It counts the groups to which it gave the next task of an environment, so that none is left out
-    whatever is replaced or replayed. A checkpoint keeps these counts.
+    The pool counts how often it gave out an environment's next task, so that no task is skipped
+    even if groups are replaced or replayed. Checkpoints keep these counts.
 
     Args:
-        sets: by environment.
-        run_seed: of the whole run.
+        sets: the tasks of each environment.
+        run_seed: seed of the whole run.
         rollout: whether the members of a group share its seed.
 
     Raises:
@@ -95,9 +95,9 @@ class TaskPool:
         self.sets = tuple(sets)
         self._run_seed, self._rollout = run_seed, rollout
         self.taken = dict.fromkeys((one.env for one in sets), 0)
-        """How many groups got the next task of each environment."""
+        """Number of groups that got each environment's next task."""
         self._taken_before: dict[int, dict[str, int]] = {}
-        """Copies of those counts at the start of steps that may have to be chosen again."""
+        """Copies of `taken` from before each step that may have to be chosen again."""
         self._first_seed = first_training_seed(run_seed)
         sizes = [one.count or 1 for one in sets]
         if sum(sizes) > MAX_TASKS:
@@ -110,14 +110,14 @@ class TaskPool:
         self.weights: NDArray[np.float64] = np.repeat(
             [one.weight / size for one, size in zip(sets, sizes, strict=True)], sizes
         )
-        """float64[arms], sums to 1: the shares of the environments, equal within each."""
+        """float64[arms], sums to 1: the environments' shares, divided equally among their arms."""
 
     def __len__(self) -> int:
-        """The number of arms."""
+        """Return the number of arms."""
         return len(self.weights)
 
     def seed_of(self, step: int, attempt: int) -> list[int]:
-        """A seed for the random draws of a step, other than those of other steps and runs."""
+        """Return a seed for a step's random draws, different from all other steps and runs."""
         return [self._run_seed, step, attempt]
 
     def draw(
@@ -125,14 +125,14 @@ class TaskPool:
     ) -> list[GroupTask]:
         """Draw tasks; an arm with probability p is drawn floor(p * count) times, or once more.
 
-        The mean is p * count (systematic sampling), so that rare tasks come as often as they
-        should, and common ones are not repeated by chance. The same arguments draw the same arms;
+        The mean is p * count (systematic sampling), so rare tasks are drawn as often as they
+        should, and common tasks are not repeated by chance. The same arguments draw the same arms;
         an endless environment gives a new seed each time.
 
         Args:
-            probabilities: [arms], not negative, not all 0.
+            probabilities: [arms], nonnegative, not all 0.
             step: the training step, from 1.
-            count: number of tasks, at most that of the step's groups.
+            count: number of tasks, at most the step's number of groups.
             attempt: see `TaskSampler.choose`.
         """
         self._begin(step)
@@ -140,10 +140,10 @@ class TaskPool:
         return [self._task(arm) for arm in _draw(rng, probabilities, self._set_of, count)]
 
     def next_in_order(self, step: int, count: int, attempt: int = 0) -> list[GroupTask]:
-        """The next tasks of environments drawn by their weights: all of one's tasks per epoch.
+        """Return the next tasks of environments that are drawn by weight.
 
-        An endless environment gives a new seed each time; the tasks of others come in a new order
-        each epoch.
+        An endless environment gives a new seed each time. Other environments give each of their
+        tasks once per epoch, in a new order each epoch.
 
         Args:
             step: see `draw`.
@@ -177,28 +177,28 @@ class TaskPool:
         self._taken_before.setdefault(step, dict(self.taken))
 
     def state(self, step: int) -> dict[str, int]:
-        """Return the state for a step's checkpoint, without tasks that were chosen ahead of it.
+        """Return the state for a step's checkpoint, without tasks chosen for later steps.
 
-        No state of an earlier step can be asked for afterwards.
+        After this call, the state of an earlier step is no longer available.
         """
-        # With train.mode=async steps are chosen ahead; a resumed job chooses them again.
+        # With train.mode=async, steps are chosen ahead; a resumed job chooses them again.
         later = [one for one in self._taken_before if one > step]
         taken = self._taken_before[min(later)] if later else self.taken
         self._taken_before = {one: self._taken_before[one] for one in later}
         return dict(taken)
 
     def restore(self, taken: Mapping[str, int], otherwise: int = 0) -> None:
-        """Continue where a state was saved; an empty one is that of a new job.
+        """Continue from a saved state; a new job has an empty state.
 
         Args:
             taken: the state.
-            otherwise: the count of environments that it lacks.
+            otherwise: count for environments that the state lacks.
         """
         self.taken = {one.env: taken.get(one.env, otherwise) for one in self.sets}
         self._taken_before.clear()
 
     def arm(self, task: GroupTask) -> int | None:
-        """The arm of a task; None if the job does not have it (any more)."""
+        """Return the arm of a task; None if the job does not have it (any more)."""
         index = next((i for i, one in enumerate(self.sets) if one.env == task.env), None)
         if index is None:
             return None
@@ -209,13 +209,13 @@ class TaskPool:
         return int(self._starts[index]) + offset if 0 <= offset < own.count else None
 
     def name(self, arm: int) -> str:
-        """A text that identifies an arm in a checkpoint: `ENV`, or `ENV:NUMBER`."""
+        """Return the text that identifies an arm in a checkpoint: `ENV`, or `ENV:NUMBER`."""
         own = self.sets[int(self._set_of[arm])]
         number = arm - int(self._starts[self._set_of[arm]])
         return own.env if own.count is None else f"{own.env}:{number}"
 
     def arm_named(self, name: str) -> int | None:
-        """The inverse of `name`; None if the job does not have it (any more)."""
+        """Return the arm with this `name`; None if the job does not have it (any more)."""
         env, colon, number = name.rpartition(":")
         if not colon:
             return self.arm(GroupTask(env=name, seed=self._first_seed))
@@ -228,13 +228,13 @@ def _draw(
     kinds: NDArray[np.int64],
     count: int,
 ) -> list[int]:
-    """Indices by systematic sampling, those of a kind next to each other; see `TaskPool.draw`."""
-    # Shuffled within each kind, so that other neighbors compete for a draw in each step.
+    """Draw indices by systematic sampling, ordered by kind; see `TaskPool.draw`."""
+    # Shuffle within each kind, so that different neighbors compete for a draw in each step.
     order = np.lexsort((rng.random(len(kinds)), kinds))
     edges = np.cumsum(probabilities[order])
     ticks = (rng.random() + np.arange(count)) / max(1, count) * edges[-1]
     found = np.searchsorted(edges, ticks, side="right")
-    # Rounding may put the last tick at the end, where nothing is.
+    # Rounding may put the last tick beyond the last index.
     found = np.minimum(found, np.searchsorted(edges, edges[-1]))
     chosen: list[int] = order[found].tolist()
     return chosen
@@ -248,23 +248,23 @@ def _order(count: int, run_seed: int, epoch: int) -> NDArray[np.int64]:
 class TaskSampler(ABC):
     """Chooses what each group of a training step plays.
 
-    Everything that `choose` depends on, except for its arguments and `tasks`, is in `state`, so
-    that a resumed job chooses the same tasks: draw by `TaskPool.draw`, or from a generator that is
+    Everything that `choose` depends on, except its arguments and `tasks`, must be in `state`, so
+    that a resumed job chooses the same tasks. Draw with `TaskPool.draw`, or from a generator
     seeded with the step.
 
     Args:
         config: the settings of this sampler.
         tasks: the tasks of the job.
-        folder: for files of this sampler, in the run's folder; it may not exist yet, and nothing is
-            written before `observe`.
+        folder: folder for this sampler's files, in the run's folder. It may not exist yet; write
+            nothing before `observe` is called.
     """
 
     about: ClassVar[str]
     """One-line description of the sampler."""
     Config: ClassVar[type[SamplerConfig]] = SamplerConfig
-    """A dataclass of its settings, each with a default; those of `SamplerConfig` come first."""
+    """Dataclass of the sampler's settings, each with a default; derived from `SamplerConfig`."""
     repeats: ClassVar[bool] = True
-    """Whether it returns to tasks: then the rows of data sets are counted, and the members of a
+    """Whether the sampler returns to tasks. If so, data set rows are counted, and the members of a
     group must share a seed."""
     replays: ClassVar[bool] = False
     """Whether `replay` returns episodes."""
@@ -274,32 +274,31 @@ class TaskSampler(ABC):
 
     @abstractmethod
     def choose(self, step: int, count: int, attempt: int = 0) -> Sequence[GroupTask]:
-        """The tasks of the groups of a training step.
+        """Choose the tasks of a training step's groups.
 
         Args:
-            step: from 1.
+            step: the training step, from 1.
             count: number of groups.
-            attempt: how many times groups of this step have been replaced, because they had no
+            attempt: how many times groups of this step have been replaced because they had no
                 learning signal (`algorithm.sampling`).
         """
 
     def observe(self, step: int, played: Sequence[PlayedTask]) -> None:
-        """Learn from the groups that a training step played, just before it is trained on.
+        """Learn from the groups that a training step played, just before the step is trained on.
 
-        Also from those that were replaced. With `train.mode=async` the next step may have been
-        chosen already.
+        With `train.mode=async`, the next step may have been chosen already.
 
         Args:
-            step: the step; each is observed once, in order.
-            played: the groups.
+            step: the training step; each step is observed once, in order.
+            played: all groups of the step, including replaced groups.
         """
 
     def replay(self, step: int, played: PlayedTask) -> Sequence[ScoredEpisode]:
-        """Earlier episodes of the same task that join a group; see `replays`."""
+        """Return earlier episodes of the same task that join a group; see `replays`."""
         return ()
 
     def metrics(self) -> Mapping[str, float]:
-        """Numbers to log with each step, by names such as `sampling/tasks_seen`."""
+        """Return metrics to log with each step, by names such as `sampling/tasks_seen`."""
         return {}
 
     def state(self) -> dict[str, Any]:
@@ -307,13 +306,13 @@ class TaskSampler(ABC):
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue where a state was saved; an empty one is that of a new job."""
+        """Continue from a saved state; a new job has an empty state."""
 
 
 def task_sets(
     config: SamplerConfig, tasks: Mapping[str, PlayTask], weights: Mapping[str, float]
 ) -> list[TaskSet]:
-    """The tasks of each environment of a job; counted only if its sampler returns to tasks.
+    """Return the tasks of each environment; counted only if the job's sampler returns to tasks.
 
     Raises:
         ConfigError: an environment does not accept its arguments, or there is no such sampler.
@@ -336,10 +335,10 @@ def load_sampler(
     run_seed: int,
     folder: Path,
 ) -> TaskSampler:
-    """The sampler that a configuration names.
+    """Create the sampler that a configuration names.
 
     Raises:
-        ConfigError: there is no such sampler, or these tasks do not suit it.
+        ConfigError: there is no such sampler, or it does not support these tasks.
     """
     cls: type[TaskSampler] = SAMPLER.resolve(config.name)
     if rollout.seed_per != "group" and (cls.repeats or config.pool is not None):
@@ -352,15 +351,15 @@ def load_sampler(
 
 
 def chosen_tasks(sampler: TaskSampler, step: int, count: int, attempt: int) -> list[GroupTask]:
-    """The tasks that a sampler chooses, checked.
+    """Let a sampler choose tasks, and check them.
 
     Raises:
-        LearnerError: it raised, or did not choose as many tasks of the job as it should.
+        LearnerError: the sampler raised an error, or did not return `count` tasks of the job.
     """
     what = f"sampling.name={sampler.config.name}: choose() "
     with boundary(LearnerError, f"{what}fails"):
         tasks = list(sampler.choose(step, count, attempt))
-    # A user's sampler may return anything; a wrong task would fail in an environment, much later.
+    # A user's sampler may return anything; a wrong task would fail much later, in an environment.
     known = {one.env for one in sampler.tasks.sets}
     if len(tasks) != count:
         raise LearnerError(f"{what}returned {len(tasks)} tasks for {count} groups")

@@ -1,1 +1,1 @@
-"""The built-in samplers, one file each; the name of the file is that of the sampler."""
+"""The built-in samplers; each file has its sampler's name."""

@@ -53,16 +53,16 @@ class SolveRate(TaskSampler):
             )
         self._solved, self._failed = np.zeros(len(self.tasks)), np.zeros(len(self.tasks))
         self._observed = np.zeros(len(self.tasks), np.int64)
-        """The step of the last observation, to which both counts have decayed."""
+        """Step to which the counts have decayed: the last observed step."""
 
     def choose(self, step: int, count: int, attempt: int = 0) -> Sequence[GroupTask]:
         """See TaskSampler."""
         return self.tasks.draw(self.probabilities(step), step, count, attempt)
 
     def probabilities(self, step: int) -> NDArray[np.float64]:
-        """float64[arms], sums to 1; at least `floor` times the share of each arm."""
+        """Return float64[arms] that sum to 1, each at least `floor` times the arm's share."""
         solved, failed = self._counts(step)
-        # Tasks without evidence, most of a large data set, have the prior's value.
+        # Tasks without evidence, which are most of a large data set, get the prior's value.
         signal = np.full(len(self.tasks), _signal(1.0, 1.0, self.config.target))
         seen = np.flatnonzero(solved + failed)
         signal[seen] = _signal(1 + solved[seen], 1 + failed[seen], self.config.target)
@@ -74,7 +74,7 @@ class SolveRate(TaskSampler):
         return mixed
 
     def _counts(self, step: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Solved and failed episodes of each arm, decayed to a step."""
+        """Return the solved and failed episodes of each arm, decayed to a step."""
         decay = 0.5 ** (np.maximum(0, step - self._observed) / self.config.half_life)
         return self._solved * decay, self._failed * decay
 
@@ -95,7 +95,7 @@ class SolveRate(TaskSampler):
         total = self._solved + self._failed
         seen = np.flatnonzero(total)
         rates = self._solved[seen] / total[seen]
-        # 1 / sum(p^2) is the number of equally likely tasks that would be as diverse.
+        # 1 / sum(p^2) is the number of equally likely tasks with the same diversity.
         probabilities = self.probabilities(int(self._observed.max()))
         return {
             "sampling/tasks_seen": float(len(seen)),
@@ -104,7 +104,7 @@ class SolveRate(TaskSampler):
         }
 
     def state(self) -> dict[str, Any]:
-        """The step, and the counts of each task that has any."""
+        """Return the last observed step and all nonzero counts, by task."""
         seen = np.flatnonzero(self._solved + self._failed).tolist()
         counts = {
             self.tasks.name(arm): [float(self._solved[arm]), float(self._failed[arm])]
@@ -122,7 +122,7 @@ class SolveRate(TaskSampler):
 
 
 def _signal(alpha: Any, beta: Any, target: float) -> Any:
-    """E[p^2t (1 - p)^(2 - 2t)] of p ~ Beta(alpha, beta), divided by its value at p = t."""
+    """Return E[p^2t (1 - p)^(2 - 2t)] for p ~ Beta(alpha, beta), divided by the value at p = t."""
     a, b = 2 * target, 2 - 2 * target
     log_mean = (
         _log_gamma(alpha + a) + _log_gamma(beta + b) - _log_gamma(alpha + beta + 2)

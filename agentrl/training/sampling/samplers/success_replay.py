@@ -86,14 +86,14 @@ class SuccessReplay(TaskSampler):
         self._others: TaskSampler = SAMPLER.resolve(own.name)(own, tasks, folder / "tasks")
         self._buffer = ReplayBuffer(folder, config.max_episodes, config.max_mb * _MB)
         self._replayed: list[int] = []
-        """The ages of the episodes replayed since the last step was observed."""
+        """Ages in steps of the episodes replayed since the metrics were last read."""
 
     def choose(self, step: int, count: int, attempt: int = 0) -> Sequence[GroupTask]:
         """See TaskSampler."""
         usable = [one.task for one in self._buffer.all() if self._is_usable(one.step, step)]
         known = [task for task in dict.fromkeys(usable) if self._exists(task)]
         rng = np.random.default_rng([*self.tasks.seed_of(step, attempt), 1])
-        # On average the part of `revisit`, also of few groups.
+        # Random rounding keeps the fraction `revisit` on average, even with few groups.
         wanted = int(self.config.revisit * count + rng.random())
         old = [known[i] for i in rng.permutation(len(known))[: min(wanted, count)]]
         return [*self._others.choose(step, count - len(old), attempt), *old]
@@ -105,7 +105,7 @@ class SuccessReplay(TaskSampler):
         return step - played <= int(self.config.max_age)
 
     def replay(self, step: int, played: PlayedTask) -> Sequence[ScoredEpisode]:
-        """Old successes of the task, the newest first, if no member of the group has solved it."""
+        """Return the task's old successes, newest first, if no member of the group solved it."""
         if played.successes(self.config.success_at)[0]:
             return ()
         old = self._buffer.of(played.task)[: self.config.per_group]
@@ -118,9 +118,9 @@ class SuccessReplay(TaskSampler):
         return [scored for _, scored in loaded if scored is not None]
 
     def observe(self, step: int, played: Sequence[PlayedTask]) -> None:
-        """See TaskSampler; keeps the best successes of each group that was not solved by all."""
+        """See TaskSampler; keeps the best successes of each group that not all members solved."""
         self._others.observe(step, played)
-        # The next step is the first that may replay anything.
+        # Drop episodes that the next step can no longer replay.
         for one in self._buffer.all():
             if not self._is_usable(one.step, step + 1):
                 self._buffer.remove(one.id)
@@ -128,7 +128,7 @@ class SuccessReplay(TaskSampler):
             successes, valid = group.successes(self.config.success_at)
             if not successes:
                 continue
-            # Where all members succeed, rewards are equal and there is nothing to learn.
+            # If all members succeed, rewards are equal, so there is nothing to learn.
             retired = len(successes) == valid
             kept = [] if retired else sorted(successes, key=_rank)[-self.config.per_group :]
             kept = [scored for scored in kept if _may_be_kept(scored)]
@@ -139,7 +139,7 @@ class SuccessReplay(TaskSampler):
                 self._buffer.add(group.task, scored, step)
 
     def metrics(self) -> Mapping[str, float]:
-        """See TaskSampler; `replay/episodes` and `replay/age` are of the last step."""
+        """See TaskSampler; `replay/episodes` and `replay/age` describe the last step."""
         ages, self._replayed = self._replayed, []
         return {
             **self._others.metrics(),
@@ -150,7 +150,7 @@ class SuccessReplay(TaskSampler):
         }
 
     def state(self) -> dict[str, Any]:
-        """The buffer's index, and the state of the other sampler."""
+        """Return the buffer's index and the other sampler's state."""
         return {"buffer": self._buffer.state(), "tasks": self._others.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -161,12 +161,12 @@ class SuccessReplay(TaskSampler):
 
 
 def _rank(scored: ScoredEpisode) -> tuple[float, float]:
-    """The highest reward is best; among equal ones, what the policy was surest of."""
+    """Return a sort key: the reward, then how sure the policy was of its tokens."""
     logprobs = [value for turn in scored.episode.turns for value in turn.reply_logprobs]
     return scored.reward, fmean(logprobs) if logprobs else 0.0
 
 
 def _may_be_kept(scored: ScoredEpisode) -> bool:
-    """Whether it shows no screen that must not be recorded, such as that of another app."""
+    """Whether no screen is hidden from recordings, such as another app's screen."""
     turns = scored.episode.turns
     return scored.episode.device is None or all(turn.shown for turn in turns)

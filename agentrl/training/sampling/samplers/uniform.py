@@ -1,4 +1,4 @@
-"""Every task equally often: new seeds, or the rows of a data set in a new order each epoch."""
+"""Plays every task equally often: new seeds, or data set rows in a new order each epoch."""
 
 from collections.abc import Sequence
 from typing import ClassVar
