@@ -95,8 +95,8 @@ __all__ = [
     "train_reward_model",
 ]
 
-# Before torch is loaded: its threads otherwise spin while they wait, and on a machine whose cores
-# also run phones and an engine they then mostly wait for each other.
+# Set this before torch is loaded: otherwise its threads spin while waiting, and on a machine whose
+# cores also run phones and an engine, they would mostly wait for each other.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 broken_torchvision.PatchOnImport.install()

@@ -1,3 +1,3 @@
-"""The version, which modules of the package read without importing its public API."""
+"""The version, in a module that can be imported without the public API."""
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
-"""This process's accelerators, whatever their make: CUDA, ROCm, Ascend, XPU.
+"""This process's accelerators, of any make: CUDA, ROCm, Ascend, XPU.
 
-Nothing else in the package asks for CUDA. Vendors' plug-ins, such as `torch_npu`, add their devices
-to `torch.accelerator` when torch is imported.
+No other module checks for CUDA. Vendors' plug-ins, such as `torch_npu`, add their devices to
+`torch.accelerator` when torch is imported.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     import torch
 
 RAY_RESOURCES = ("GPU", "NPU", "TPU", "HPU")
-"""The names of accelerators among Ray's resources; those of NVIDIA, AMD and Intel are `GPU`."""
+"""Ray's resource names for accelerators; NVIDIA, AMD and Intel devices are `GPU`."""
 _ASK_S = 300.0
-"""Time that a process importing torch may take on a busy machine, in seconds."""
+"""Seconds that a process importing torch may take on a busy machine."""
 _ASK_DRIVER_S = 10.0
 _HIDES = ("_VISIBLE_DEVICES", "_VISIBLE_MODULES", "_VISIBLE_CHIPS", "_DEVICE_SELECTOR")
-"""Endings of the variables that restrict a process to some of a machine's accelerators."""
+"""Suffixes of variables that restrict a process to some of a machine's accelerators."""
 _KERNEL_MODULES = {"NVIDIA": "nvidia", "AMD": "amdgpu"}
 
 
 def count() -> int:
-    """The number of accelerators that this process sees; 0 without torch."""
+    """Return the number of accelerators visible to this process; 0 without torch."""
     if find_spec("torch") is None:
         return 0
     import torch
@@ -39,10 +39,10 @@ def count() -> int:
 
 
 def device(number: int = 0) -> torch.device:
-    """An accelerator, or the CPU if there is none.
+    """Return an accelerator, or the CPU if there is none.
 
     Args:
-        number: of the accelerator; larger ones wrap around.
+        number: accelerator number; wraps around if too large.
     """
     import torch
 
@@ -54,14 +54,14 @@ def device(number: int = 0) -> torch.device:
 
 
 def is_cuda() -> bool:
-    """Whether there are accelerators and torch calls them `cuda`: NVIDIA's and AMD's."""
+    """Whether there are accelerators that torch calls `cuda`, as it does for NVIDIA and AMD."""
     return device().type == "cuda"
 
 
 def free_share() -> float:
-    """The smallest share of its memory that an accelerator has free, between 0 and 1.
+    """Return the smallest fraction of free memory of any accelerator, between 0 and 1.
 
-    Measured by a process of its own, as a process that asks keeps some of the memory itself.
+    Measured in a separate process, because a process that asks keeps some memory itself.
     """
     asks = "import torch; a = torch.accelerator; "
     asks += "print(min(f / t for f, t in map(a.get_memory_info, range(a.device_count()))))"
@@ -72,7 +72,7 @@ def free_share() -> float:
 
 
 def name(number: int = 0) -> str:
-    """The product's name, or else the device's, such as `npu:0`."""
+    """Return the product name, or else the device name, such as `npu:0`."""
     import torch
 
     found = device(number)
@@ -81,7 +81,7 @@ def name(number: int = 0) -> str:
 
 
 def memory(number: int = 0) -> int | None:
-    """The bytes of memory of an accelerator; None if its properties do not say."""
+    """Return an accelerator's memory in bytes; None if unknown."""
     import torch
 
     found = device(number)
@@ -90,7 +90,7 @@ def memory(number: int = 0) -> int | None:
 
 
 def release_cached_memory() -> None:
-    """Give memory that torch keeps for later tensors back to the device, for other processes."""
+    """Release memory that torch caches for later tensors, so that other processes can use it."""
     if count():
         import torch
 
@@ -98,7 +98,7 @@ def release_cached_memory() -> None:
 
 
 def reset_peak_memory() -> None:
-    """Let `peak_memory` count from now."""
+    """Restart the measurement of `peak_memory`."""
     if count():
         import torch
 
@@ -106,7 +106,7 @@ def reset_peak_memory() -> None:
 
 
 def peak_memory() -> int | None:
-    """The most bytes that this process's tensors have taken at once; None on the CPU."""
+    """Return the peak memory of this process's tensors in bytes; None on the CPU."""
     import torch
 
     return torch.accelerator.max_memory_allocated() if count() else None
@@ -123,7 +123,7 @@ def toolkit() -> str | None:
 
 
 def driver() -> str | None:
-    """The kernel's driver of accelerators, such as `NVIDIA 580.95.05`; None if none is found."""
+    """Return the kernel's accelerator driver, such as `NVIDIA 580.95.05`; None if not found."""
     for make, module in _KERNEL_MODULES.items():
         version = Path("/sys/module", module, "version")
         if version.is_file():
@@ -143,21 +143,21 @@ class MachineAccelerators:
     """The accelerators of a machine, whether or not this process may use them."""
 
     cards: tuple[tuple[str, int | None], ...] = ()
-    """Name and bytes of memory of each accelerator that torch can use."""
+    """Name and memory in bytes of each accelerator that torch can use."""
     toolkit: str | None = None
     driver: str | None = None
 
 
 def of_machine(deadline_s: float = _ASK_S) -> MachineAccelerators:
-    """The accelerators of this machine, also those that Ray hides from its workers.
+    """List this machine's accelerators, including any that Ray hides from its workers.
 
-    Measured by a process of its own, as a process that asks cannot see hidden ones any more.
+    Uses a separate process, because this process can no longer make hidden accelerators visible.
 
     Args:
-        deadline_s: for that process, which imports torch.
+        deadline_s: deadline of that process, which imports torch.
 
     Raises:
-        RuntimeError: it failed, or did not end in time.
+        RuntimeError: the process failed, or did not end in time.
     """
     asks = "import json; from agentrl import accelerators as a; "
     asks += "cards = [(a.name(k), a.memory(k)) for k in range(a.count())]; "

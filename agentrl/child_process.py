@@ -1,8 +1,8 @@
-"""Processes that end with the one that started them, with everything that they have started.
+"""Processes that end together with the process that started them, including all descendants.
 
-This file is also a script: `supervised` puts it in front of a command. Linux hands a process whose
-parent has ended to the nearest subreaper above it, so the supervisor finds each descendant of the
-command below itself, also those in sessions of their own, as browsers and daemons are.
+This file is also a script: `supervised` puts it in front of a command. Linux hands an orphan to the
+nearest subreaper above it, so the supervisor finds all descendants of the command below itself,
+even in separate sessions, as with browsers and daemons.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _KILL_S = 5.0
-"""How long processes may take to end after SIGKILL: a device or file system may hold them."""
+"""Seconds that processes may take to end after SIGKILL: a device or file system may block them."""
 _SCAN_S = 0.01
 
 
 def supervised(command: Sequence[str]) -> list[str]:
-    """Return the command that runs this one under a supervisor, which ends with this process.
+    """Return a command that runs `command` under a supervisor, which ends with this process.
 
-    The new process ends with the exit code or signal of the command. When the command has ended,
-    the new process gets SIGTERM, or this process ends (also by kill -9), the supervisor kills the
-    command and everything that it has started. Except on Linux, the command is returned as it is.
+    The new process ends with the exit code or signal of the command. When the command ends, the
+    new process gets SIGTERM, or this process ends (even by kill -9), the supervisor kills the
+    command and all its descendants. On systems other than Linux, the command is returned unchanged.
 
     Args:
         command: begins with the full path of a program.
@@ -43,19 +43,20 @@ def supervised(command: Sequence[str]) -> list[str]:
 def start(command: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
     """Start a command under a supervisor; see `supervised`. `end` ends it.
 
-    It gets a session of its own: Ctrl-C goes to this process only, which ends it in order.
+    The command gets its own session, so Ctrl-C goes only to this process, which can then end the
+    command in an orderly way.
 
     Args:
         command: begins with the full path of a program.
-        **options: those of `subprocess.Popen`.
+        **options: options of `subprocess.Popen`.
     """
-    import subprocess  # which the supervisor does not need
+    import subprocess  # not needed by the supervisor
 
     return subprocess.Popen(supervised(command), start_new_session=True, **options)
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process of `start` with everything that it has started; may be called twice."""
+    """End a process from `start` and all its descendants; may be called twice."""
     process.terminate()
     process.wait()
     for pipe in (process.stdin, process.stdout):
@@ -64,14 +65,14 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def end_with_parent(number: int = signal.SIGKILL, parent: int | None = None) -> None:
-    """Have Linux send this process a signal when its parent ends, also by kill -9.
+    """Make Linux send this process a signal when its parent ends, even by kill -9.
 
-    It is also sent when only the thread that started this process ends.
+    The signal is also sent when only the thread that started this process ends.
 
     Args:
-        number: of the signal.
-        parent: process id of the parent, which may have ended by now: then the signal comes at
-            once.
+        number: signal number.
+        parent: process id of the parent. If the parent has already ended, the signal is sent
+            immediately.
     """
     _prctl(_PR_SET_PDEATHSIG, int(number))
     if parent is not None and os.getppid() != parent:
@@ -85,16 +86,16 @@ def _prctl(option: int, value: int) -> None:
 
 
 def describe_exit(code: int) -> str:
-    """How a process ended: `exit code 1` or `signal SIGSEGV`.
+    """Describe how a process ended: `exit code 1` or `signal SIGSEGV`.
 
     Args:
-        code: as `subprocess` gives it, negative for a signal.
+        code: exit code from `subprocess`, negative for a signal.
     """
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port on which nothing listens; another process may take it before it is used."""
+    """Return a free port, which another process may still take before it is used."""
     import socket
 
     with socket.socket() as probe:
@@ -103,7 +104,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below a process that have not ended; empty where there is no /proc."""
+    """Return the running descendants of a process; empty on systems without /proc."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     zombies = set()
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
@@ -116,17 +117,17 @@ def descendants(pid: int) -> list[int]:
     found = list(children[pid])
     for one in found:
         found += children[one]
-    # They count, too, as they keep their children until the last of their threads has ended.
+    # Zombies count as parents: they keep their children until their last thread has ended.
     return [one for one in found if one not in zombies]
 
 
 def adopt_orphans() -> None:
-    """Stay the ancestor of all processes that will be started below this one, on Linux."""
+    """On Linux, remain the ancestor of all processes that will be started below this process."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def kill_descendants(pid: int) -> None:
-    """Kill all processes below one, within a bound; those that adopt orphans have all of theirs."""
+    """Kill all descendants of a process, including orphans it adopted, within a time bound."""
     end = time.monotonic() + _KILL_S
     while (left := descendants(pid)) and time.monotonic() < end:
         for one in left:
@@ -136,10 +137,10 @@ def kill_descendants(pid: int) -> None:
 
 
 def _main(owner: int, command: Sequence[str]) -> NoReturn:
-    """Run the command under a supervisor, and end as it ends.
+    """Run the command under a supervisor, and end the same way as the command.
 
-    The supervisor is a child of this process, because Ray kills the children of a worker that
-    exits, by SIGKILL: that must not keep it from ending what is below it.
+    The supervisor is a child of this process because Ray sends SIGKILL to the children of an
+    exiting worker, which must not keep the supervisor from ending its descendants.
     """
     front = os.getpid()
     supervisor = os.fork()
@@ -157,16 +158,16 @@ def _main(owner: int, command: Sequence[str]) -> NoReturn:
 
 
 def _supervise(front: int, command: Sequence[str]) -> int:
-    """Wait for the command's end or SIGTERM, kill what is left, and return the wait status."""
+    """Wait for the command's end or SIGTERM, kill its descendants, and return the wait status."""
     adopt_orphans()
     status = int(signal.SIGTERM)
     try:
         signal.signal(signal.SIGTERM, _interrupt_once)
         end_with_parent(signal.SIGTERM, front)
         child, ended = _start(command), 0
-        while ended != child:  # others are orphans among its descendants
+        while ended != child:  # other ids are orphaned descendants
             ended, status = os.wait()
-        # Here, as SIGTERM may arrive at the moment at which the command ends.
+        # Ignore SIGTERM from here on: it may arrive at the moment the command ends.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except KeyboardInterrupt:
         status = int(signal.SIGTERM)
@@ -199,7 +200,7 @@ def _end_like(status: int) -> NoReturn:
     if os.WIFSIGNALED(status):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         number = os.WTERMSIG(status)
-        with contextlib.suppress(OSError):  # that of SIGKILL cannot be set
+        with contextlib.suppress(OSError):  # the handler of SIGKILL cannot be set
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     os._exit(os.WEXITSTATUS(status))

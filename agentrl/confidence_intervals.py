@@ -15,21 +15,20 @@ class Estimate:
 
     mean: float
     count: int
-    """Independent values: seeds or questions."""
+    """Number of independent values, such as seeds or questions."""
     low: float | None = None
-    """Lower end of the interval; None, like `high`, if the values say nothing about their
-    spread."""
+    """Lower end of the interval; None, like `high`, if the values do not reveal their spread."""
     high: float | None = None
     method: str | None = None
     """`wilson`, `t`, or None without an interval."""
 
 
 def pass_at_k(num_samples: int, num_passed: int, k: int) -> float:
-    """Unbiased estimate that at least one of k samples passes (arXiv:2107.03374, section 2.1).
+    """Estimate without bias that at least one of k samples passes (arXiv:2107.03374, section 2.1).
 
     Args:
-        num_samples: n >= k samples that were drawn.
-        num_passed: c of them passed.
+        num_samples: n, the number of samples drawn, at least k.
+        num_passed: c, the number of samples that passed.
         k: at least 1.
 
     Returns:
@@ -41,19 +40,19 @@ def pass_at_k(num_samples: int, num_passed: int, k: int) -> float:
 
 
 def ks_of(num_samples: int) -> list[int]:
-    """The k for which pass@k is reported: powers of two below n, and n."""
+    """Return the values of k for which pass@k is reported: powers of two below n, and n."""
     return [1 << power for power in range((num_samples - 1).bit_length())] + [num_samples]
 
 
 def estimate(values: Sequence[float], *, are_shares: bool = False) -> Estimate:
-    """The mean of independent values, such as one per seed.
+    """Estimate the mean of independent values, such as one per seed.
 
     The interval is Wilson's score interval if all values are 0 or 1, and Student's t interval
-    otherwise. A single value has none, nor have equal values other than 0 and 1.
+    otherwise. There is no interval for a single value, or for equal values other than 0 and 1.
 
     Args:
-        values: at least one.
-        are_shares: they lie in [0, 1], and so does the interval.
+        values: at least one value.
+        are_shares: whether values, and thus the interval, lie in [0, 1].
     """
     if all(value in (0.0, 1.0) for value in values):
         low, high = wilson_interval(int(sum(values)), len(values))
@@ -66,13 +65,13 @@ def estimate(values: Sequence[float], *, are_shares: bool = False) -> Estimate:
 
 
 def wilson_interval(successes: float, of: float) -> tuple[float, float]:
-    """The 95% score interval of a proportion (E. B. Wilson, 1927).
+    """Return the 95% score interval of a proportion (E. B. Wilson, 1927).
 
-    It remains valid for few trials, and for proportions near 0 and 1. Neither number needs to be
-    whole: trials that depend on each other count as fewer.
+    The interval remains valid for few trials and for proportions near 0 and 1. Neither number needs
+    to be whole: dependent trials count as fewer.
 
     Raises:
-        ValueError: no trial, or more successes than trials.
+        ValueError: there are no trials, or more successes than trials.
     """
     if not 0 <= successes <= of or of < 1:
         raise ValueError(f"{successes} successes of {of} trials")
@@ -84,7 +83,7 @@ def wilson_interval(successes: float, of: float) -> tuple[float, float]:
 
 
 def student_estimate(values: Sequence[float]) -> Estimate:
-    """The mean of independent values with Student's t interval, also for paired differences."""
+    """Estimate the mean of independent values or paired differences with Student's t interval."""
     count = len(values)
     mean = math.fsum(values) / count
     spread = math.fsum((value - mean) ** 2 for value in values)
@@ -96,7 +95,7 @@ def student_estimate(values: Sequence[float]) -> Estimate:
 
 @lru_cache
 def t_quantile(freedom: int, coverage: float = 0.95) -> float:
-    """The t such that Student's distribution is within [-t, t] with the given probability."""
+    """Return t such that Student's distribution lies in [-t, t] with the given probability."""
     low, high = 0.0, 1.0
     while _t_coverage(high, freedom) < coverage:
         high *= 2
@@ -107,7 +106,7 @@ def t_quantile(freedom: int, coverage: float = 0.95) -> float:
 
 
 def _t_coverage(t: float, freedom: int) -> float:
-    """P(|T| <= t) for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """Return P(|T| <= t) for whole degrees of freedom (Abramowitz and Stegun, 26.7.3, 26.7.4)."""
     angle = math.atan(t / math.sqrt(freedom))
     cos2 = math.cos(angle) ** 2
     is_odd = freedom % 2

@@ -1,4 +1,4 @@
-"""The registry of environments, and the translators and scripted players that belong to them."""
+"""The registry of environments, and their translators and scripted players."""
 
 import importlib.util
 import inspect
@@ -22,30 +22,30 @@ from agentrl.text import did_you_mean, list_names
 from agentrl.types import Message, Observation
 
 TRANSLATOR = "agentrl.actions.space_translator:SpaceTranslator"
-"""Default translator of environments without one of their own."""
+"""Default translator of environments without their own."""
 
 
 class Translator(Protocol):
-    """All text of an environment: what the model reads, and how its reply becomes an action.
+    """All text of an environment: the model's input, and how its reply becomes an action.
 
     Further members are optional: `render_mode`, with which the environment is made;
     `attach_env(env)`, called with the environment before its first reset; `begin_episode()`, called
     before each reset; `answer_format()`, the part of the instructions that explains how to answer,
-    which a human player sees where the instructions are empty; `system_message(info)`, the system
-    message of one episode by the info of its reset, in place of `instructions()`;
-    `preceding_messages(info)`, earlier questions and replies that the first message continues, in
-    turns and without images, which are the first ones of the observation; and `dialect`, an
+    which a human player sees if the instructions are empty; `system_message(info)`, an episode's
+    system message given the info of its reset, instead of `instructions()`;
+    `preceding_messages(info)`, alternating earlier questions and replies that the first message
+    continues, without their images, which come first in the observation; and `dialect`, an
     attribute that `env.dialect` replaces (`agentrl.actions.dialect`).
     """
 
     def instructions(self) -> str:
-        """The system message: how to play. May be empty."""
+        """Return the system message, which explains how to play; may be empty."""
 
     def to_observation(self, observation: Any, info: Mapping[str, Any]) -> Observation:
-        """The part of an environment's observation that the model sees."""
+        """Return the part of an environment's observation that the model sees."""
 
     def to_message(self, observation: Observation) -> Message:
-        """The user message; each `<image>` in its text stands for the next image."""
+        """Return the user message; each `<image>` in its text stands for the next image."""
 
     def to_action(self, reply: str) -> Any:
         """Parse a reply into an action.
@@ -55,20 +55,20 @@ class Translator(Protocol):
         """
 
     def no_action(self) -> Any:
-        """The action for a reply that cannot be parsed; None skips the step."""
+        """Return the action for a reply that cannot be parsed; None skips the step."""
 
 
 class Player(Protocol):
     """A scripted player: replies as a model would, but knows the true state.
 
-    One that plays on a screen may have an attribute `dialect`, which `env.dialect` replaces.
+    A player that plays on a screen may have an attribute `dialect`, which `env.dialect` replaces.
     """
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to the state described by `info`.
+        """Reply to the state described by `info`.
 
-        A player for which `info` is not enough takes a third argument, `observation`: what the
-        environment returned, before the translator.
+        A player for which `info` is not enough takes a third argument, `observation`: the
+        environment's original observation, before the translator.
         """
 
 
@@ -80,23 +80,23 @@ def takes_observation(player: Player) -> bool:
 def scripted_reply(
     player: Player, observation: Any, info: Mapping[str, Any], rng: np.random.Generator
 ) -> str:
-    """The reply of a player, which gets the observation if it takes it."""
+    """Return a player's reply, passing the observation if the player accepts it."""
     more = {"observation": observation} if takes_observation(player) else {}
     return player.reply(info, rng, **more)
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class FirstObservation:
-    """Start of an episode, from an environment that knows all of its episodes.
+    """Start of an episode, from an environment that knows all its episodes in advance.
 
-    Such an environment yields them from a class method `first_observations(**kwargs)`, and leaves
-    out the rows that it gets as `skip_rows`.
+    The environment yields these from a class method `first_observations(**kwargs)`, omitting the
+    rows passed as `skip_rows`.
     """
 
     row: int
     """Identifies the episode."""
     name: str
-    """Identifies it in messages."""
+    """Identifies the episode in messages."""
     observation: Any
     info: Mapping[str, Any]
     """Info that `reset` returns for this episode."""
@@ -104,7 +104,7 @@ class FirstObservation:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class EnvRegistration:
-    """An environment's registration: what agentrl knows beyond its Gymnasium spec."""
+    """An environment's registration, beyond its Gymnasium spec."""
 
     id: str
     """Id in Gymnasium's registry."""
@@ -113,15 +113,15 @@ class EnvRegistration:
     translator: str = TRANSLATOR
     """`module:Class` of the translator; takes the keyword arguments of `env.translator_kwargs`."""
     players: Mapping[str, str] = field(default_factory=dict)
-    """Scripted players by name, each `module:Class`. The class has no required arguments, except
-    optionally `action_space`."""
+    """Scripted players by name, each `module:Class`. The class may require no argument other than
+    `action_space`."""
     app: str | None = None
-    """`module:Class` of the app that a phone must run; None for an environment without phone."""
+    """`module:Class` of the app that a phone must run; None for an environment without a phone."""
 
 
 _ENVS: dict[str, EnvRegistration] = {}
 _RANDOM = {"random": "agentrl.actions.space_translator:RandomPlayer"}
-"""The players of environments with the default translator."""
+"""Players of environments with the default translator."""
 _REMOTE = "agentrl.rollout.environments.remote_env:make_remote_env"
 _FOREIGN = {
     "http://": _REMOTE,
@@ -129,7 +129,7 @@ _FOREIGN = {
     "openenv://": "agentrl.rollout.environments.openenv_client:OpenEnvClient",
     "pettingzoo:": "agentrl.rollout.environments.pettingzoo_game:PettingZooGame",
 }
-"""Entry points of environments whose id begins with a prefix; they get the rest of the id."""
+"""Maps id prefixes to entry points, which get the rest of the id."""
 _PHONE_ARGUMENT = (
     '. An environment registered with an app takes `device: str = "virtual"` and opens it by '
     "agentrl.devices.open_device(device, apps=[...])"
@@ -148,12 +148,12 @@ def register(
     """Make an environment known to Gymnasium and to agentrl.
 
     Args:
-        id: `Name-v0`.
+        id: id of the environment, such as `Name-v0`.
         entry_point: `module:Class` of the `gymnasium.Env`.
-        translator: `module:Class` of its translator; the default one is configured by
+        translator: `module:Class` of its translator; the default translator is configured by
             `env.translator_kwargs`.
         players: scripted players, `{name: "module:Class"}`; the default translator always comes
-            with a `random` one.
+            with a `random` player.
         app: `module:Class` of the phone app it plays, if any.
         **spec: further arguments of `gymnasium.register`.
     """
@@ -175,8 +175,8 @@ def find_env(id: str) -> EnvRegistration:
     Args:
         id: `Name-v0` of agentrl or of Gymnasium; `module:Name-v0` or `path/file.py:Name-v0` if
             that module registers it; the class itself as `module:Class` or `path/file.py:Class`;
-            `http://HOST:PORT` of a server (`agentrl serve-env`); `openenv://HOST:PORT` of one of
-            OpenEnv; or `pettingzoo:MODULE`.
+            `http://HOST:PORT` of a server (`agentrl serve-env`); `openenv://HOST:PORT` of an
+            OpenEnv server; or `pettingzoo:MODULE`.
 
     Raises:
         ConfigError: the module or the environment does not exist.
@@ -194,7 +194,7 @@ def find_env(id: str) -> EnvRegistration:
     try:
         return _gymnasium_env(name)
     except ConfigError:
-        if not module and name in ENV.names():  # of an installed package
+        if not module and name in ENV.names():  # from an installed package
             return find_env(ENV.target(name))
         if module and kind is not None:
             raise ConfigError(
@@ -227,17 +227,17 @@ def _old_gym_hint(kind: Any) -> str:
 
 
 def env_targets() -> dict[str, str]:
-    """`module:Class` of each built-in environment, by its id."""
+    """Map the id of each built-in environment to its `module:Class`."""
     return {entry.id: str(entry.entry_point) for entry in _builtin_envs()}
 
 
 def translator_targets() -> dict[str, str]:
-    """`module:Class` of each translator: by its environment's id; `space` is the default one."""
+    """Map environment ids, and `space` for the default, to the translator's `module:Class`."""
     return {**{entry.id: entry.translator for entry in _builtin_envs()}, "space": TRANSLATOR}
 
 
 def player_targets() -> dict[str, str]:
-    """`module:Class` of each scripted player, as `ID/NAME`; `random` suits any action space."""
+    """Map each scripted player, as `ID/NAME`, to its `module:Class`; `random` suits any space."""
     return _RANDOM | {
         f"{entry.id}/{name}": target
         for entry in _builtin_envs()
@@ -251,16 +251,16 @@ def _builtin_envs() -> list[EnvRegistration]:
 
 
 def registered_envs() -> list[EnvRegistration]:
-    """All environments registered with agentrl, sorted by id."""
+    """Return all environments registered with agentrl, sorted by id."""
     user_code.import_module("agentrl.envs")
     return [_ENVS[id] for id in sorted(_ENVS)]
 
 
 def third_party_envs() -> dict[str, str]:
-    """Gymnasium's own environments and those of installed packages.
+    """List the environments of Gymnasium and of installed packages.
 
     Returns:
-        By id, why the environment cannot be made here; empty if it can.
+        Maps each environment id to the reason it cannot be created here, or "" if it can.
     """
     user_code.import_module("agentrl.envs")
     ids = sorted(id for id in gymnasium.registry if id not in _ENVS and ":" not in id)
@@ -268,13 +268,13 @@ def third_party_envs() -> dict[str, str]:
 
 
 def _why_unavailable(id: str) -> str:
-    """Return what an environment lacks. Gymnasium's own are made, others' modules only imported."""
+    """Say why an environment cannot be created, by creating Gymnasium's own or importing others."""
     point = gymnasium.spec(id).entry_point
     try:
         module = point if isinstance(point, str) else getattr(point, "__module__", "")
         if module.startswith("gymnasium."):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # such as: a newer version exists
+                warnings.simplefilter("ignore")  # for example, that a newer version exists
                 gymnasium.make(id, disable_env_checker=True).close()
         elif isinstance(point, str):
             user_code.load(point)
@@ -284,7 +284,7 @@ def _why_unavailable(id: str) -> str:
 
 
 def _register_class(id: str, kind: Any) -> EnvRegistration:
-    """Register an environment class that is named directly."""
+    """Register an environment class named directly."""
     module = re.split(r"\W+", id.rpartition(":")[0].removesuffix(".py").strip("/"))
     own = f"{module[-1]}/{kind.__name__}-v0"
     if own in gymnasium.registry and gymnasium.registry[own].entry_point is not kind:
@@ -296,7 +296,7 @@ def _register_class(id: str, kind: Any) -> EnvRegistration:
 
 
 def _register_foreign(id: str, entry_point: str, target: str) -> EnvRegistration:
-    """Register an environment that a prefix of its id hands to a client or an adapter."""
+    """Register an environment whose id prefix selects a client or an adapter."""
     own = f"foreign/{re.sub(r'[^A-Za-z0-9.-]+', '-', id).strip('-')}-v0"
     if own not in gymnasium.registry:
         gymnasium.register(id=own, entry_point=entry_point, kwargs={"agentrl_target": target})
@@ -341,7 +341,7 @@ def _module_hint(name: str) -> str:
 
 
 def apps() -> list[str]:
-    """The phone apps of all registered environments, each `module:Class`."""
+    """Return the phone apps of all registered environments, each `module:Class`."""
     user_code.import_module("agentrl.envs")
     return sorted({entry.app for entry in _ENVS.values() if entry.app is not None})
 
@@ -352,8 +352,8 @@ def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -
 
     Args:
         id: as in `find_env`.
-        kwargs: arguments of the translator. Missing ones of the default translator that describe
-            the environment, such as `action_space`, are read from it; it is made for that.
+        kwargs: arguments of the translator. If the default translator lacks arguments that describe
+            the environment, such as `action_space`, the environment is made to read them.
 
     Raises:
         ConfigError: the environment does not exist, or its translator rejects the arguments.
@@ -366,7 +366,7 @@ def make_translator(id: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -
 
 
 def interface_of(made: "gymnasium.Env[Any, Any]") -> dict[str, Any]:
-    """Return the facts about an environment that the default translator is given."""
+    """Return the facts about an environment that are passed to the default translator."""
     return {
         "action_space": made.action_space,
         "observation_space": made.observation_space,
@@ -378,7 +378,7 @@ def translator_for(entry: EnvRegistration, kwargs: Mapping[str, Any]) -> Transla
     """Make the translator of a registered environment.
 
     Raises:
-        ConfigError: it does not exist, or rejects the arguments.
+        ConfigError: the translator does not exist, or rejects the arguments.
     """
     own = ("action_space", "observation_space", "render_modes")
     shown = {name: value for name, value in kwargs.items() if name not in own}
@@ -397,7 +397,7 @@ def make(id: str, **kwargs: Any) -> "gymnasium.Env[Any, Any]":
         **kwargs: arguments of its constructor.
 
     Raises:
-        ConfigError: it does not exist, or rejects the arguments.
+        ConfigError: the environment does not exist, or rejects the arguments.
     """
     return make_registered(find_env(id), id, kwargs)
 
@@ -408,12 +408,12 @@ def make_registered(
     """Make a registered environment.
 
     Args:
-        entry: its registration.
-        id: as the user wrote it, for messages.
-        kwargs: arguments of its constructor.
+        entry: the environment's registration.
+        id: the environment's id as written by the user, for messages.
+        kwargs: arguments of the environment's constructor.
 
     Raises:
-        ConfigError: it rejects the arguments, or a package is missing.
+        ConfigError: the environment rejects the arguments, or a package is missing.
     """
     spec: EnvSpec = gymnasium.spec(entry.id)
     try:

@@ -1,4 +1,4 @@
-"""Every error that agentrl raises on purpose.
+"""All errors that agentrl raises on purpose.
 
 ::
 
@@ -49,8 +49,8 @@ class AgentRLError(Exception):
     """Base class of all errors raised on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions are unpickled by calling their class with their `args`, which fails for every
-        # constructor that takes others, such as a user's.
+        # Exceptions are unpickled by calling their class with `args`, which fails if the
+        # constructor takes other arguments, as a user's class may.
         return _restore_error, (type(self), self.args, vars(self))
 
 
@@ -64,7 +64,7 @@ class ConfigError(AgentRLError):
     """A user's mistake: the message names the setting, its value, and what to do."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython and notebooks show: the message, without a traceback."""
+        """Return the message without a traceback, for display in IPython and notebooks."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -72,7 +72,7 @@ class InvalidArgument(ConfigError):
     """An argument of an environment or translator has an invalid value.
 
     Args:
-        name: of the argument.
+        name: name of the argument.
         value: the invalid value.
         expected: completes the sentence "must be ...".
     """
@@ -99,7 +99,7 @@ class ClusterError(AgentRLError):
 
 
 class UnreliableReward(AgentRLError):
-    """The reward of a job disagrees with the truth more often than `reward_audit` allows."""
+    """A job's reward disagrees with the truth more often than `reward_audit` allows."""
 
 
 class LearnerError(AgentRLError):
@@ -115,7 +115,7 @@ class WorldError(AgentRLError):
 
     @property
     def cause(self) -> str:
-        """The cause under which the episodes that it voids are counted."""
+        """Cause under which episodes voided by this error are counted."""
         return type(self).__name__
 
 
@@ -136,7 +136,7 @@ class CaptureError(DeviceError):
 
 
 class BatteryError(DeviceError):
-    """A phone's battery is empty or hot, which no recovery step changes."""
+    """A phone's battery is empty or hot, which no recovery step can fix."""
 
 
 class LeaseLost(DeviceError):
@@ -147,8 +147,9 @@ class AppLeft(DeviceError):
     """Something covered the app, not through the agent's action, and could not be dismissed.
 
     Args:
-        kind: what covered it (`call`, `anr`, `foreign_app`, ...); the episode's cause.
-        message: of this error.
+        kind: kind of window that covered it (`call`, `anr`, `foreign_app`, ...); the episode's
+            cause.
+        message: message of this error.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -161,7 +162,7 @@ class AppLeft(DeviceError):
 
     @property
     def cause(self) -> str:
-        """What covered the app."""
+        """Kind of window that covered the app."""
         return self.kind
 
 
@@ -170,9 +171,9 @@ class AppNotInFront(DeviceError):
 
 
 class ScreenRotated(DeviceError):
-    """The screen rotated, not by request of the app, while an action was on its way.
+    """The screen rotated, not at the app's request, while an action was on its way.
 
-    A position chosen in one orientation has no meaning in the other.
+    A position chosen in one orientation is meaningless in the other.
     """
 
 
@@ -181,7 +182,7 @@ class NoDevice(DeviceError):
 
 
 class PoolEmpty(NoDevice):
-    """Every phone of the pool has been in quarantine for the maximum wait."""
+    """Every phone of the pool has been in quarantine for the maximum time."""
 
 
 class EnvError(WorldError):
@@ -189,14 +190,14 @@ class EnvError(WorldError):
 
 
 class EnvCrashed(EnvError):
-    """The process of an environment (`env.processes`) ended or hung during a call of it.
+    """An environment's process (`env.processes`) ended or hung during a call to the environment.
 
-    If other calls were under way, any of them may be the cause.
+    If other calls were in progress, any of them may be the cause.
     """
 
 
 class EnvLost(EnvError):
-    """The process of an environment was ended by another environment in it."""
+    """An environment's process was ended by another environment in the same process."""
 
 
 class EngineError(WorldError):
@@ -207,7 +208,7 @@ class EndpointRefused(EngineError):
     """A chat completions server answered with an error.
 
     Args:
-        message: of this error.
+        message: message of this error.
         status: HTTP status code.
         server_message: the server's error text.
     """
@@ -222,25 +223,26 @@ class EndpointUnreachable(EngineError):
 
 
 class WorkerLost(WorldError):
-    """A process of the job, its engine or its node died, or it does not answer.
+    """A process of the job, its engine or its node died, or the process does not answer.
 
-    The episodes that a rollout worker was playing are played again by others.
+    The episodes that a rollout worker was playing are replayed by other workers.
     """
 
 
 class RewardError(WorldError):
-    """A reward function raised, or returned something that is not a reward."""
+    """A reward function raised an exception, or returned an invalid value."""
 
 
 class boundary:
     """Convert any exception of foreign code into one typed error; our own errors pass unchanged.
 
     Args:
-        error: the type to raise.
-        what: names the call, with its values, for the message; or returns the name.
+        error: type of error to raise.
+        what: description of the call, with its values, for the message; or a function returning
+            it.
 
     Raises:
-        AgentRLError: of the type given, with the foreign exception as its cause.
+        AgentRLError: an error of the given type, with the foreign exception as its cause.
     """
 
     __slots__ = ("_error", "_what")
@@ -263,7 +265,7 @@ class boundary:
 def with_short_mistakes(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Raise a user's mistake from a public function without agentrl's frames in the traceback.
 
-    What foreign code raised stays with it as its cause.
+    An exception of foreign code is kept as the cause.
     """
 
     @functools.wraps(function)
@@ -279,10 +281,10 @@ def with_short_mistakes(function: Callable[_P, _T]) -> Callable[_P, _T]:
 def must_propagate(cause: BaseException) -> bool:
     """Whether an exception must propagate because foreign code is not its origin.
 
-    Ours are Ctrl-C, the end of a generator, and the cancellation of a task. Outside an event loop
-    nothing can be cancelled or ended, and Ctrl-C arrives only in the main thread. Elsewhere these
-    exceptions come from foreign code, as do other exceptions that are no `Exception`: `SystemExit`,
-    or the panic of a Rust library.
+    Such exceptions are Ctrl-C, the end of a generator, and the cancellation of a task. Outside an
+    event loop nothing can be cancelled or ended, and Ctrl-C arrives only in the main thread;
+    elsewhere these exceptions come from foreign code, as do other exceptions not derived from
+    `Exception`, such as `SystemExit` or the panic of a Rust library.
     """
     if isinstance(cause, asyncio.CancelledError | GeneratorExit):
         return in_event_loop()
@@ -291,11 +293,11 @@ def must_propagate(cause: BaseException) -> bool:
 
 
 _LONGEST = 2000
-"""Most characters of an error's text; foreign code may put a whole page or array into one."""
+"""Maximum characters of an error's text; foreign code may include a whole page or array."""
 
 
 def message_of(cause: BaseException, length: int = _LONGEST) -> str:
-    """The text of an error, truncated to `length`; foreign classes may fail to make one."""
+    """Return an error's text, truncated to `length`; converting foreign errors to text may fail."""
     try:
         text = str(cause)
     except Exception as error:
@@ -304,31 +306,31 @@ def message_of(cause: BaseException, length: int = _LONGEST) -> str:
 
 
 def describe_error(cause: BaseException) -> str:
-    """Type, message and location of an error: `ValueError: too small (game.py:12)`."""
+    """Describe an error's type, message and location: `ValueError: too small (game.py:12)`."""
     deepest = traceback.extract_tb(cause.__traceback__)[-1:]
     location = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in deepest)
     return f"{type(cause).__name__}: {message_of(cause)}{location}"
 
 
-# Not its `data`, which is the prefix of Python and may be /usr, where users have files, too.
+# Exclude `data`, which is Python's prefix and may be /usr, where users may have files.
 INSTALLED = tuple(
     sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
 )
-"""The folders of Python and of its packages."""
+"""Folders of Python and its packages."""
 _OURS = (str(Path(__file__).parents[1] / name) for name in ("agentrl", "virtual_phone"))
 _NOT_USERS = (*_OURS, *INSTALLED, "<")
-"""How the paths of code begin that is not the user's."""
+"""Prefixes of the paths of code that is not the user's."""
 
 
 def users_location(error: BaseException) -> str:
-    """Return where an error left the user's code, as ` (my_file.py:12)`; empty if nowhere."""
+    """Return where an error left the user's code, as ` (my_file.py:12)`; "" if it did not."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_USERS)]
     return "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in own[-1:])
 
 
 def known_members(error: BaseException | None) -> str:
-    """The members of an object of agentrl, if the user's code asked it for another one."""
+    """List the members of an agentrl object on which the user's code accessed an unknown name."""
     kind = type(error.obj) if isinstance(error, AttributeError) else object
     owner = next(cls for cls in kind.__mro__ if not cls.__name__.startswith("_"))
     if not owner.__module__.startswith("agentrl."):

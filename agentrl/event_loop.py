@@ -1,6 +1,6 @@
 """Event loops: run coroutines from ordinary code, and blocking calls in threads.
 
-Ordinary code includes the cells of a notebook, which run in an event loop of their own.
+Ordinary code includes notebook cells, which already run in an event loop.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ _deadline: contextvars.ContextVar[asyncio.Timeout | None] = contextvars.ContextV
 
 @asynccontextmanager
 async def own_deadline(seconds: float) -> AsyncIterator[None]:
-    """A timeout that does not count what `off_the_clock` surrounds.
+    """Limit the time of a block, not counting time inside `off_the_clock`.
 
     Raises:
-        TimeoutError: after that many seconds.
+        TimeoutError: the block took longer than that many seconds.
     """
     async with asyncio.timeout(seconds) as timeout:
         token = _deadline.set(timeout)
@@ -45,7 +45,7 @@ async def own_deadline(seconds: float) -> AsyncIterator[None]:
 
 @contextmanager
 def off_the_clock() -> Iterator[None]:
-    """Stop the clock of the `own_deadline` around, if there is one: this task waits for others."""
+    """Pause the clock of an enclosing `own_deadline`, if any, while this task waits for others."""
     timeout = _deadline.get()
     end = None if timeout is None else timeout.when()
     if timeout is None or end is None or timeout.expired():
@@ -63,8 +63,8 @@ def off_the_clock() -> Iterator[None]:
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to completion and return its result.
 
-    Inside a running event loop, such as that of a notebook cell, it runs in a thread with a loop
-    of its own, as `asyncio.run` would refuse to. Ctrl-C cancels the coroutine and waits until it
+    Inside a running event loop, as in a notebook cell, where `asyncio.run` would refuse to run, the
+    coroutine runs in a thread with its own loop. Ctrl-C cancels the coroutine and waits until it
     has cleaned up.
     """
     if not in_event_loop():
@@ -74,7 +74,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     interruptible = threading.Event()
 
     async def work() -> T:
-        interruptible.wait()  # until Ctrl-C has its handler
+        interruptible.wait()  # until the Ctrl-C handler is installed
         task = asyncio.current_task()
         assert task is not None
         started.set_result((asyncio.get_running_loop(), task))
@@ -89,14 +89,14 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         except KeyboardInterrupt:
             interruptible.set()
             loop, task = started.result()
-            with suppress(RuntimeError):  # it has ended by now
+            with suppress(RuntimeError):  # the loop has already ended
                 loop.call_soon_threadsafe(task.cancel)
             raise
 
 
 @contextmanager
 def _plain_interrupts() -> Iterator[None]:
-    """Let Ctrl-C raise at once; `asyncio.run` only cancels a task of the loop that is blocked."""
+    """Let Ctrl-C raise immediately: `asyncio.run` would only cancel a task of the blocked loop."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -111,7 +111,7 @@ class BackgroundTasks:
     """Runs background tasks, and logs exceptions that would otherwise go unnoticed."""
 
     def __init__(self) -> None:
-        """No task yet."""
+        """Start without tasks."""
         # An event loop keeps only weak references to its tasks.
         self._running: set[asyncio.Future[Any]] = set()
 
@@ -130,10 +130,10 @@ class BackgroundTasks:
 
 
 class _Inbox:
-    """Callbacks from threads to an event loop, delivered in batches.
+    """Delivers callbacks from threads to an event loop in batches.
 
     Waking a loop is a system call that serializes the threads of a process. If hundreds of threads
-    finish at about the same time, one wakes the loop, which then runs the callbacks of all.
+    finish at about the same time, one of them wakes the loop, which then runs all their callbacks.
     """
 
     def __init__(self) -> None:
@@ -141,14 +141,14 @@ class _Inbox:
         self._is_waking = False
 
     def post(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-        """Have `callback` called in the loop; may be called by any thread."""
+        """Schedule `callback` on the loop. Thread-safe."""
         self._callbacks.append(callback)
         if not self._is_waking and not loop.is_closed():
             self._is_waking = True
             loop.call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
-        # Reset first, so that a callback posted too late for this run wakes the loop again.
+        # Reset this first, so that a callback posted too late for this run wakes the loop again.
         self._is_waking = False
         while self._callbacks:
             self._callbacks.popleft()()
@@ -158,7 +158,7 @@ _inboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Inbox] = WeakKeyDictiona
 
 
 def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Have an event loop call a function; may be called by any thread."""
+    """Schedule a function on an event loop. Thread-safe."""
     _inbox_of(loop).post(loop, callback)
 
 
@@ -169,10 +169,10 @@ def _inbox_of(loop: asyncio.AbstractEventLoop) -> _Inbox:
 class Worker:
     """Executes calls one after the other in a daemon thread.
 
-    Unlike an executor's thread, one that hangs does not keep the process from exiting.
+    Unlike an executor's thread, a hung daemon thread does not keep the process from exiting.
 
     Args:
-        name: of the thread.
+        name: name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -209,13 +209,13 @@ class Worker:
         return await answer
 
     def close(self, last: Callable[[], None] | None = None) -> None:
-        """End the thread after the running call and then `last`; does not wait for it."""
+        """End the thread after the running call and then `last`, without waiting for it."""
         if last is not None:
             self._calls.put(last)
         self._calls.put(None)
 
     def join(self, seconds: float) -> bool:
-        """Wait until the thread has ended; False if it has not in time."""
+        """Wait for the thread to end; return False if it does not end in time."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 

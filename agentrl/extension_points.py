@@ -1,7 +1,7 @@
-"""Every kind of thing that users can provide, and the setting that selects one by its name.
+"""All kinds of extensions that users can provide, and the settings that select them by name.
 
-The name is that of a built-in or of an installed package's entry point, or it says where the object
-is: `module:name` or `path/file.py:name`. Nothing is imported before it is selected.
+A name refers to a built-in or to an installed package's entry point, or gives the location of the
+object: `module:name` or `path/file.py:name`. Nothing is imported before it is selected.
 """
 
 import pkgutil
@@ -22,56 +22,56 @@ _PACKAGE = Path(__file__).resolve().parent
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Extension:
-    """A name that the configuration can use, and what it stands for."""
+    """A name that can be used in the configuration, and its target."""
 
     name: str
     target: str
-    """`module:name` of the object; `module` alone if it is the one class of a built-in module."""
+    """`module:name` of the object; just `module` for the only class of a built-in module."""
     origin: str
     """`agentrl`, or the installed distribution that provides it."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ExtensionPoint:
-    """One kind of thing that users can provide, such as algorithms."""
+    """A kind of extension that users can provide, such as algorithms."""
 
     kind: str
     """The kind's name in `agentrl list` and `agentrl check`."""
     setting: str
-    """The setting that selects one, for messages."""
+    """The setting that selects an extension, for messages."""
     builtin: str | Mapping[str, str]
-    """A package of agentrl in which every module holds one, under the module's name; targets by
-    name; or `module:function`, which returns targets by name."""
+    """A package of agentrl in which every module provides one extension, under the module's name;
+    targets by name; or `module:function`, which returns targets by name."""
     base: str | None = None
-    """`module:Class` that each is a subclass of; required if `builtin` is a package."""
+    """`module:Class` of the required base class; mandatory if `builtin` is a package."""
     from_yaml: str | None = None
-    """`module:function` that makes one of a YAML file (a `Path`), where users may write them so."""
+    """`module:function` that makes an extension from a YAML file (a `Path`), if supported."""
 
     @property
     def group(self) -> str:
-        """The entry-point group in which installed packages add names."""
+        """The entry-point group to which installed packages add names."""
         return f"agentrl.{self.kind}"
 
     def extensions(self) -> list[Extension]:
-        """All names that can be used, sorted; a package's name that a built-in has is left out."""
+        """Return all usable names, sorted; built-ins take precedence over packages' names."""
         found = self._builtins()
         for one in _installed_extensions(self.group, tuple(sys.path)):
             found.setdefault(_key(one.name), one)
         return sorted(found.values(), key=lambda one: one.name)
 
     def names(self) -> list[str]:
-        """The names of `extensions`."""
+        """Return the names of `extensions`."""
         return [one.name for one in self.extensions()]
 
     def resolve(self, name: str) -> Any:
-        """The object that a name selects.
+        """Import the object selected by a name.
 
         Args:
             name: a name of `extensions`, in which `-`, `.` and `_` are equal; or `module:name`,
                 `path/file.py:name` or, if there is `from_yaml`, `path/file.yaml`.
 
         Raises:
-            ConfigError: there is no such object, its import fails, or it is of another kind.
+            ConfigError: the object does not exist, cannot be imported, or is of another kind.
         """
         try:
             is_target = ":" in name or self.is_yaml(name)
@@ -82,10 +82,10 @@ class ExtensionPoint:
         return found
 
     def target(self, name: str) -> str:
-        """`module:name` of what a name selects, or the module of a built-in; not imported.
+        """Return the target of a name, `module:name` or a built-in's module, without importing it.
 
         Raises:
-            ConfigError: there is no such name.
+            ConfigError: the name does not exist.
         """
         if ":" in name or self.is_yaml(name):
             return name
@@ -95,15 +95,15 @@ class ExtensionPoint:
             raise ConfigError(f"{self.setting}={name}: {error}") from error
 
     def check_name(self, name: str) -> None:
-        """Check that a name exists, without importing what it selects; see `resolve`.
+        """Check that a name exists, without importing its target; see `resolve`.
 
         Raises:
-            ConfigError: it does not. Whether `module:name` exists is not checked.
+            ConfigError: the name does not exist. `module:name` is not checked.
         """
         self.target(name)
 
     def is_yaml(self, name: str) -> bool:
-        """Whether a name is that of a YAML file which `from_yaml` reads."""
+        """Whether a name refers to a YAML file that `from_yaml` reads."""
         return self.from_yaml is not None and name.endswith((".yaml", ".yml"))
 
     def _load_target(self, target: str) -> Any:
@@ -131,7 +131,7 @@ class ExtensionPoint:
     def _find(self, name: str) -> Extension:
         builtins = self._builtins()
         if (found := builtins.get(_key(name))) is not None:
-            return found  # without looking through all installed packages
+            return found  # skip the search through all installed packages
         known = self.extensions()
         if (one := next((one for one in known if _key(one.name) == _key(name)), None)) is not None:
             return one
@@ -149,7 +149,7 @@ class ExtensionPoint:
         return self._only_class(target) if is_module else self._load_target(target)
 
     def _only_class(self, target: str) -> Any:
-        """The one class of its kind in a module; classes that begin with `_` do not count."""
+        """Return the only class of its kind in a module, ignoring names that begin with `_`."""
         module, base = import_module(target), load(str(self.base))
         found = [
             member
@@ -181,8 +181,8 @@ def _installed_extensions(group: str, search_path: tuple[str, ...]) -> tuple[Ext
     """Read the extensions that installed packages add to a group; cached, since it is slow.
 
     Args:
-        group: of entry points.
-        search_path: `sys.path`, which says where packages are installed.
+        group: entry-point group.
+        search_path: `sys.path`, where packages are installed.
     """
     import importlib.metadata
 
@@ -197,7 +197,7 @@ def _installed_extensions(group: str, search_path: tuple[str, ...]) -> tuple[Ext
 
 
 def _key(name: str) -> str:
-    """Normalize a name, so that spellings of the same name are equal."""
+    """Normalize a name, so that different spellings are equal."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower())
 
 

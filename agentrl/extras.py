@@ -66,24 +66,24 @@ _EXTRAS = {
     "wandb": "wandb",
     "websockets": "page",
 } | dict.fromkeys(_OF_MODELS, "train")
-"""The extra of agentrl that installs a package, by the package's import name."""
+"""Maps a package's import name to the extra of agentrl that installs it."""
 
 
 def installation_of(package: str | None) -> str | None:
-    """The command that installs a package by an extra of agentrl; None if no extra has it.
+    """Return the command that installs a package through an extra; None if no extra has it.
 
     Args:
-        package: its import name, or that of a module in it.
+        package: import name of the package or of a module in it.
     """
     extra = _EXTRAS.get((package or "").partition(".")[0])
     return extra and f"pip install 'agentrl-screens[{extra}]'"
 
 
 def missing(packages: Mapping[str, str]) -> list[str]:
-    """The packages that are not installed, each as its message.
+    """Return the messages of packages that are not installed.
 
     Args:
-        packages: by import name, each with the message if it is missing.
+        packages: maps import names to messages.
     """
     return [message for name, message in packages.items() if find_spec(name) is None]
 

@@ -1,4 +1,4 @@
-"""Users' paths, atomic writes of files, locks on folders, and the symbolic links of the package.
+"""Users' paths, atomic file writes, folder locks, and the package's symbolic links.
 
 `agentrl/envs`, `agentrl/rewards` and `agentrl/configs` are links: docs/decisions/001-links.md.
 """
@@ -18,26 +18,26 @@ from typing import Any
 from agentrl.errors import ConfigError
 
 StrPath = str | os.PathLike[str]
-"""A path as users give it; a `Run` is one, too."""
+"""A path given by a user; a `Run` also counts as a path."""
 _PACKAGE = Path(__file__).resolve().parent
 _LINKED = ("envs", "rewards", "configs")
 _LOCK = ".lock"
 _PATIENCE_S = 0.5
-"""`is_locked` of another process may hold the lock for an instant."""
+"""Seconds to wait for a lock, which another process's `is_locked` may hold for an instant."""
 _CANNOT_RENAME = {errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EPERM}
 """Errors of file systems that cannot rename, such as mounted buckets, or cannot rename folders."""
 
 
 def path_of(text: str, what: str) -> Path:
-    """A path as the user wrote it, with `~` expanded; it need not exist.
+    """Return a user's path with `~` expanded; it need not exist.
 
     Args:
         text: the path.
         what: the setting it comes from, for the message.
 
     Raises:
-        ConfigError: not usable as a path: unknown user, too long, invalid characters, or a folder
-            on the way that we may not enter.
+        ConfigError: the path is unusable: its user is unknown, it is too long or has invalid
+            characters, or we may not enter a parent folder.
     """
     try:
         path = Path(text).expanduser()
@@ -51,7 +51,7 @@ def path_of(text: str, what: str) -> Path:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name a file or folder in an `OSError` without a name, as from a write to an open file."""
+    """Add a file name to an `OSError` that lacks it, such as from a write to an open file."""
     try:
         yield
     except OSError as error:
@@ -62,10 +62,10 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_replace(path: Path) -> Iterator[Path]:
-    """Write to a temporary file beside `path`, which replaces `path` when the block succeeds.
+    """Write to a temporary file next to `path`, which replaces `path` when the block succeeds.
 
     An existing file stays untouched until then. The temporary name keeps the suffix, because
-    writers may choose the format by it.
+    writers may derive the format from it.
     """
     partial = path.with_name(f".{os.getpid()}.{path.name}")
     try:
@@ -80,11 +80,11 @@ def atomic_replace(path: Path) -> Iterator[Path]:
 def move_into_place(partial: Path, path: Path) -> None:
     """Give a complete file or folder its final name.
 
-    That is atomic, except on file systems that cannot rename: there it is copied.
+    The move is atomic, except on file systems that cannot rename, where it is a copy.
 
     Args:
-        partial: on disk already (`sync`).
-        path: a file is replaced; a folder must not exist.
+        partial: file or folder already synced to disk (`sync`).
+        path: final path; an existing file is replaced, a folder must not exist.
     """
     try:
         partial.replace(path)
@@ -114,8 +114,8 @@ def remove_partial_files(folder: Path, name: str | None = None) -> None:
     """Remove temporary files that `atomic_replace` left in a folder when its process was killed.
 
     Args:
-        folder: that contains them.
-        name: of the file that was to be replaced; None for all.
+        folder: folder that contains them.
+        name: name of the file that was to be replaced; None for all files.
     """
     for partial in folder.glob(f".*.{'*' if name is None else glob.escape(name)}"):
         pid = partial.name[1:].partition(".")[0]
@@ -124,7 +124,7 @@ def remove_partial_files(folder: Path, name: str | None = None) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process with this id runs on this machine."""
+    """Whether a process with this id is running on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -135,10 +135,10 @@ def is_alive(pid: int) -> bool:
 
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
-    """An opener for `open` that accepts only regular files and never blocks on a pipe.
+    """Open only regular files and never block on a pipe; an opener for `open`.
 
     Raises:
-        OSError: it cannot be opened, or is not a regular file.
+        OSError: the path cannot be opened, or is not a regular file.
     """
     opened = os.open(path, flags | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(opened).st_mode):
@@ -148,7 +148,7 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Write a file atomically, and return only when it is on disk."""
+    """Write a file atomically, and return once it is on disk."""
     with atomic_replace(path) as partial, partial.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -156,7 +156,7 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, atomically, and return only when it is on disk."""
+    """Write a value as JSON, atomically, and return once it is on disk."""
     write_durably(path, json.dumps(value, indent=1) + "\n")
 
 
@@ -165,7 +165,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """Hold a folder's lock; the operating system releases it however this process ends.
 
     Raises:
-        ConfigError: another process holds it.
+        ConfigError: another process holds the lock.
     """
     from filelock import FileLock, Timeout
 
@@ -185,7 +185,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool | None:
-    """Whether a process holds a folder's lock now; None if none ever has."""
+    """Whether a process holds a folder's lock; None if the folder was never locked."""
     try:
         held = open_regular(folder / _LOCK)
     except OSError:
@@ -200,13 +200,13 @@ def is_locked(folder: Path) -> bool | None:
 
 
 def refuse_bare_name(name: str) -> None:
-    """Reject an import of `envs` or `rewards` by bare name: it would create a second registry.
+    """Reject an import of `envs` or `rewards` by bare name, which would create a second registry.
 
     Args:
-        name: the `__name__` of the module that is being imported.
+        name: the `__name__` of the module being imported.
 
     Raises:
-        ImportError: it is imported by its folder's bare name.
+        ImportError: the module is imported by its folder's bare name.
     """
     top = name.partition(".")[0]
     if top in _LINKED:

@@ -1,4 +1,4 @@
-"""HTML for notebooks: strips of screens, and pictures. All text in it is escaped."""
+"""HTML for notebooks: strips of screens, and pictures. All text is escaped."""
 
 import base64
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MOST = 24
-"""Cells of a strip: of a longer one, the first and the last half of these."""
+"""Maximum cells of a strip; a longer strip shows half as many from its start and its end."""
 _WIDTH = 132
-"""Width of a picture in CSS pixels; the image itself has twice as many."""
+"""Width of a picture in CSS pixels; the image itself is twice as wide."""
 _LONGEST = 120
-"""Characters of a line."""
+"""Maximum characters of a line."""
 _LONGEST_TEXT = 2000
-"""Characters of a text screen."""
+"""Maximum characters of a text screen."""
 _CELL = f"flex:none;width:{_WIDTH}px;font-size:12px;overflow-wrap:anywhere"
 _TEXT = "margin:0;white-space:pre;overflow-x:auto;font-family:monospace;font-size:12px"
-"""Style of a text screen, whose lines are often those of a board."""
+"""Style of a text screen, which often shows a board."""
 _STRIP = "display:flex;gap:8px;overflow-x:auto;padding-bottom:8px"
 
 
@@ -35,11 +35,11 @@ class Cell:
     """The screen of a text environment, with its line breaks."""
     tooltip: str = ""
     is_wrong: bool = False
-    """Whether its last line is about a mistake."""
+    """Whether the last line reports a mistake."""
 
 
 def film_strip(heading: str, cells: Sequence[Cell]) -> str:
-    """Screens side by side, below a heading."""
+    """Lay out screens side by side below a heading."""
     shown = [_cell(cell) for cell in cells]
     if len(cells) > _MOST:
         half = _MOST // 2
@@ -71,7 +71,7 @@ def _picture(image: "NDArray[np.uint8]") -> str:
 
 
 def picture_of(content: bytes, kind: str, *, width: int) -> str:
-    """An encoded image, `png` or `jpeg`, in CSS pixels."""
+    """Embed an encoded image, `png` or `jpeg`, scaled to CSS pixels."""
     data = base64.b64encode(content).decode()
     return f'<img src="data:image/{kind};base64,{data}" style="width:{width}px" alt="">'
 

@@ -1,4 +1,4 @@
-"""Text for messages: safe and shortened values, suggestions, phone names; retries and hashes."""
+"""Text for messages: safe and shortened values, suggestions and phone names; also text hashes."""
 
 import difflib
 import re
@@ -12,7 +12,7 @@ _OPEN = re.compile(r"virtual(:\d+)?|emulator-\d+|(127(\.\d+){3}|localhost|\[::1\
 """Virtual phones and emulators: their names identify no one."""
 _ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}(?!\d)")
 _SIMILAR, _SIMILARITY_RANGE = 0.6, 0.1
-"""Similarity, in [0, 1], from which names are suggested, and how far they may be below the best."""
+"""Minimum similarity, in [0, 1], of suggested names, and their maximum distance from the best."""
 _SHORTEST_BEGINNING = 3
 _MOST_SUGGESTED, _MOST_NAMES, _MOST_BESIDE_COMMAND = 3, 20, 10
 _known_serials: set[str] = set()
@@ -25,10 +25,11 @@ def remember_serial(serial: str) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`" (did you mean 'x' or 'y'?)"` for the closest known names, or an empty string.
+    """Return `" (did you mean 'x' or 'y'?)"` for the closest known names, or an empty string.
 
-    Close are similar names and those that begin with the given one. A name without a folder or
-    namespace is compared with the last part of each known name, one with a folder only with such.
+    Names are close if they are similar or begin with the given name. A name without a folder or
+    namespace is compared with the last part of each known name, a name with a folder only with
+    names that also have one.
     """
     matcher, scores = difflib.SequenceMatcher(b=name.lower()), dict[str, float]()
     for one in known:
@@ -49,11 +50,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def list_names(names: Iterable[str], command: str | None = None) -> str:
-    """`a, b, c`; of many names the first ones, and how many more there are.
+    """Format names as `a, b, c`; if there are many, only the first and the number of others.
 
     Args:
-        names: in the order to be shown.
-        command: a command that lists all of them, so that ten are enough here.
+        names: names in display order.
+        command: command that lists all names, so that ten are enough here.
     """
     shown = list(names)
     most = _MOST_NAMES if command is None else _MOST_BESIDE_COMMAND
@@ -66,13 +67,13 @@ def list_names(names: Iterable[str], command: str | None = None) -> str:
 def known_names(
     name: str, known: Iterable[str], *, command: str | None = None, label: str = "Known"
 ) -> str:
-    """The end of a message about an unknown name: the closest names, and those that there are.
+    """Return the end of a message about an unknown name: the closest and the known names.
 
     Args:
         name: the unknown name.
-        known: the names that there are.
-        command: a command that lists them all; beside a suggestion, it replaces their list.
-        label: the word before their list, as in `Known: a, b, c`.
+        known: the known names.
+        command: command that lists all known names; replaces the list if there is a suggestion.
+        label: label of the list, as in `Known: a, b, c`.
     """
     names = list(known)
     suggestion = did_you_mean(name, names)
@@ -82,40 +83,40 @@ def known_names(
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped, so that it cannot control a terminal."""
+    """Escape control characters, so that the text cannot control a terminal."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 def encodable(text: str) -> str:
-    """The text with lone surrogates escaped; models and games sometimes produce them."""
+    """Escape lone surrogates, which models and games sometimes produce."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def quoted(value: object, length: int = 40) -> str:
-    """A value in quotes for a message, truncated to `length` characters."""
+    """Quote a value for a message, truncated to `length` characters."""
     text = value if isinstance(value, str) else str(value)
     return repr(text if len(text) <= length else f"{text[:length]}...")
 
 
 def shown_path(path: str | Path) -> Path:
-    """A path as a user would type it: relative to the current folder, if it is inside."""
+    """Return a path as a user would type it: relative if it is inside the current folder."""
     here = Path.cwd()
     return Path(path).relative_to(here) if Path(path).is_relative_to(here) else Path(path)
 
 
 def one_line(text: str, length: int = 200) -> str:
-    """The text on one line, truncated to `length` characters: for an error in a table."""
+    """Put text on one line, truncated to `length` characters, for an error in a table."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length and len(text) <= 4 * length else f"{line[:length]}..."
 
 
 def tag_content(reply: str, tag: str) -> str:
-    """The text of the reply's only `<tag>...</tag>`.
+    """Return the text of the reply's only `<tag>...</tag>`.
 
     Raises:
-        ActionError: there is not exactly one such pair.
+        ActionError: the reply does not contain exactly one such pair.
     """
     start, end = f"<{tag}>", f"</{tag}>"
     opening, closing = reply.count(start), reply.count(end)
@@ -129,23 +130,23 @@ def tag_content(reply: str, tag: str) -> str:
 
 
 def action_tag_content(reply: str) -> str:
-    """The text of the reply's only `<action>...</action>`.
+    """Return the text of the reply's only `<action>...</action>`.
 
     Raises:
-        ActionError: there is not exactly one such pair.
+        ActionError: the reply does not contain exactly one such pair.
     """
     return tag_content(reply, "action")
 
 
 def pluralize(count: int, what: str) -> str:
-    """`1 row`, `2 rows`."""
+    """Format a count: `1 row`, `2 rows`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def short_serial(serial: str) -> str:
-    """A stable pseudonym of a phone for shared output: `net-3fa2c1`, `usb-91d00b`.
+    """Return a stable pseudonym of a phone for shared output: `net-3fa2c1`, `usb-91d00b`.
 
-    It hides the address or serial from a reader, but does not withstand a brute-force search.
+    The pseudonym hides the address or serial, but does not withstand a brute-force search.
     Virtual phones and emulators keep their names.
     """
     if _OPEN.fullmatch(serial):
@@ -155,21 +156,21 @@ def short_serial(serial: str) -> str:
 
 
 def phone_name(serial: str, host: str | None = None) -> str:
-    """A phone's name in recordings and on pages: `emulator-5554`, or `emulator-5554@10.0.0.2`.
+    """Return a phone's name for recordings and pages: `emulator-5554` or `emulator-5554@10.0.0.2`.
 
     Args:
-        serial: shortened by `short_serial`; virtual phones of several hosts have equal ones.
-        host: where the phone is, if the job has phones on several hosts.
+        serial: serial shortened by `short_serial`; not unique for virtual phones on several hosts.
+        host: the phone's host, if the job has phones on several hosts.
     """
     return short_serial(serial) if host is None else f"{short_serial(serial)}@{host}"
 
 
 def with_short_serials(text: str, serials: Iterable[str] = ()) -> str:
-    """The text with serials of phones, and every IPv4 address with a port, as short names.
+    """Replace phones' serials and all IPv4 addresses with ports by short names.
 
     Args:
-        text: may name phones.
-        serials: of phones, in addition to those that this process has opened.
+        text: text that may name phones.
+        serials: serials of phones, in addition to phones that this process has opened.
     """
     for serial in sorted({*serials, *_known_serials}, key=len, reverse=True):
         name = rf"(?<![\w.:-]){re.escape(serial)}(?![\w-])"
@@ -178,12 +179,12 @@ def with_short_serials(text: str, serials: Iterable[str] = ()) -> str:
 
 
 def format_signed(value: float) -> str:
-    """A number with its sign and three significant digits; zero has no sign."""
+    """Format a number with its sign and three significant digits; zero has no sign."""
     return f"{value:+.3g}" if value else "0"
 
 
 def format_duration(seconds: float) -> str:
-    """A duration, such as `42 s`, `3:05` or `1:02:05`."""
+    """Format a duration, such as `42 s`, `3:05` or `1:02:05`."""
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -192,7 +193,7 @@ def format_duration(seconds: float) -> str:
 
 
 def duration_in_words(seconds: float) -> str:
-    """A duration for a sentence, such as `42 s`, `3 min 5 s` or `1 h 2 min`."""
+    """Format a duration for a sentence, such as `42 s`, `3 min 5 s` or `1 h 2 min`."""
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -201,11 +202,11 @@ def duration_in_words(seconds: float) -> str:
 
 
 def retry_after_s(header: str | None) -> float:
-    """Seconds of a `Retry-After` header; 0 if it is missing, a date, or invalid."""
+    """Parse the seconds of a `Retry-After` header; 0 if it is missing, a date, or invalid."""
     return float(header) if header is not None and header.isascii() and header.isdigit() else 0.0
 
 
 def hash_fraction(text: str) -> float:
-    """A hash of the text in [0, 1), the same in every process."""
+    """Hash text to a number in [0, 1), the same in every process."""
     digest = blake2b(text.encode(), digest_size=6).digest()
     return int.from_bytes(digest, "big") / (1 << 48)

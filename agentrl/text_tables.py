@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 UNLIMITED = 10_000
-"""Width of what must not be wrapped, in characters."""
+"""Width, in characters, for output that must not be wrapped."""
 _GAP = "  "
 
 
@@ -20,29 +20,29 @@ def print_table(table: Table, console: Console) -> None:
     """Print a table.
 
     On a terminal, words and columns that must not wrap stay whole, even if the table becomes wider
-    than the terminal. Elsewhere it is plain text for other programs; see `_plain_table`.
+    than the terminal. Elsewhere, print plain text for other programs; see `_plain_table`.
     """
     if not console.is_terminal:
         console.file.write(f"{_plain_table(table)}\n")
         console.file.flush()
         return
-    # rich would break words, and squeeze columns, to make a table as narrow as the terminal.
+    # rich would break words and squeeze columns to make a table as narrow as the terminal.
     unlimited = console.options.update_width(UNLIMITED)
     for column in table.columns:
         sizes = [Measurement.get(console, unlimited, c) for c in (column.header, *column.cells)]
         column.min_width = max(s.maximum if column.no_wrap else s.minimum for s in sizes)
     width = Measurement.get(console, unlimited, table).minimum
     if width > console.width:
-        table.box, table.padding = None, (0, 2, 0, 0)  # the lines of a frame would be broken
+        table.box, table.padding = None, (0, 2, 0, 0)  # the lines of a frame would wrap
         console.width = max(console.width, width)
     console.print(table, crop=False)
 
 
 def _plain_table(table: Table) -> str:
-    """Format a table as text: a line per row, columns aligned by spaces, nothing cut or wrapped.
+    """Format a table as text: a line per row, columns aligned with spaces, nothing cut or wrapped.
 
     Args:
-        table: its cells are text; the lines of a cell are joined.
+        table: table of text cells; the lines of a cell are joined.
     """
     columns = [
         [_plain(cell) for cell in (*([column.header] if table.show_header else []), *column.cells)]
@@ -69,24 +69,24 @@ def _plain(cell: RenderableType) -> str:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class ResultTable:
-    """Results with a header, to be shown on terminals, as text and in notebooks."""
+    """Results with a header, for terminals, plain text and notebooks."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | float]]
     names: int = 1
-    """How many columns at the left name a row."""
+    """Number of columns at the left that name a row."""
     framed: bool = True
-    """False for a table without lines, whose other columns are aligned at the right."""
+    """Whether the table has lines; without them, all columns but the names are right-aligned."""
 
     @classmethod
     def of_metrics(
         cls, results: Mapping[str, Mapping[str, float]], *, may_turn: bool = False
     ) -> Self:
-        """Make a table of the metrics of each player, or of each evaluation.
+        """Make a table of the metrics of each player or evaluation.
 
         Args:
-            results: the metrics by the name of what has them.
-            may_turn: give each a row instead of a column if there are more of them than metrics.
+            results: maps the name of each player or evaluation to its metrics.
+            may_turn: use rows instead of columns for players if they outnumber the metrics.
         """
         metrics = list(dict.fromkeys(name for numbers in results.values() for name in numbers))
         if may_turn and len(results) > len(metrics):
@@ -96,10 +96,10 @@ class ResultTable:
         return cls(columns=["", *results], rows=rows)
 
     def fold(self, width: int) -> list[Table]:
-        """Return tables for a terminal: if one is too wide, its columns are divided into several.
+        """Return tables for a terminal, splitting the columns into several tables if too wide.
 
         Args:
-            width: of the place for it, in characters.
+            width: available width in characters.
         """
         grid = [self.columns, *([_short(cell) for cell in row] for row in self.rows)]
         gap, room = (3, width - 1) if self.framed else (len(_GAP), width)
@@ -138,7 +138,7 @@ class ResultTable:
 
 
 def flatten_results(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the results of several players as rows of numbers; anything else is left out.
+    """Return the results of several players as rows of numbers, omitting all other values.
 
     `{"before": {"greedy": {...}}}` becomes `{"before greedy": {...}}`.
     """

@@ -1,6 +1,6 @@
-"""The data types that pass between the stages of agentrl; each is complete when it is built.
+"""Data types that pass between the stages of agentrl; each object is complete when built.
 
-Shapes: H, W height and width of an image; P prompt tokens; R reply tokens; L sample tokens;
+Shapes: H, W are the height and width of an image; P prompt tokens; R reply tokens; L sample tokens;
 B samples of a batch.
 """
 
@@ -26,20 +26,20 @@ Image = NDArray[np.uint8]
 TopLogprobs = tuple[tuple[int, float], ...]
 """The most probable tokens at one position, most probable first: id and log-probability."""
 Split = Literal["train", "eval", "demo"]
-"""What an episode is played for: training, evaluation or demonstration."""
+"""Purpose of an episode: training, evaluation or demonstration."""
 IMAGE = "<image>"
 """Placeholder of an image in the text of a message."""
 
 
 def is_final(image: Image) -> bool:
-    """Whether an image cannot change: it is read-only and no view of another array."""
+    """Whether an image cannot change: it is read-only and not a view of another array."""
     return not image.flags.writeable and image.base is None
 
 
 def give_images(
     messages: Sequence[Message], images: tuple[Image, ...]
 ) -> tuple[tuple[Message, ...], tuple[Image, ...]]:
-    """The messages with their images, which are the first ones of some, and the other images."""
+    """Assign the first of the images to the messages; return the messages and the rest."""
     found, start = [], 0
     for message in messages:
         end = start + message.num_images
@@ -49,31 +49,31 @@ def give_images(
 
 
 def transcript_of(messages: Sequence[Message]) -> str:
-    """The texts of messages with their roles, without image placeholders."""
+    """Join the texts of messages with their roles, without image placeholders."""
     return "\n\n".join(f"{one.role}: {without_placeholders(one.text)}" for one in messages)
 
 
 def without_placeholders(message: str) -> str:
-    """The text of a message without its image placeholders."""
+    """Remove the image placeholders from a message's text."""
     return message.replace(IMAGE, "").strip()
 
 
 def finite(name: str, value: Any) -> float:
-    """A value as a finite float.
+    """Convert a value to a finite float.
 
     Args:
         name: name of the value, for messages.
-        value: a number of any library, or an array or tensor of one number.
+        value: a number of any library, or an array or tensor with a single number.
 
     Raises:
-        TypeError, ValueError: it is not a number (such as the text "1.0"), or not finite.
+        TypeError, ValueError: the value is not a number (such as the string "1.0"), or not finite.
     """
     try:
         plain = value.item() if hasattr(value, "item") else value
-        number = float(plain) if hasattr(plain, "__float__") else None  # texts and bytes have none
+        number = float(plain) if hasattr(plain, "__float__") else None  # str and bytes lack it
     except OverflowError:
         raise ValueError(f"{name} is too large a number") from None
-    except (TypeError, ValueError, RuntimeError):  # torch raises the last one
+    except (TypeError, ValueError, RuntimeError):  # torch raises RuntimeError
         number = None
     if number is None:
         raise TypeError(f"{name} is {value!r:.60} ({type(value).__name__}), not a number")
@@ -86,12 +86,12 @@ class Outcome(StrEnum):
     """How an episode ended."""
 
     TERMINATED = "terminated"
-    """The environment ended it: the return is complete, nothing is bootstrapped."""
+    """The environment ended the episode: the return is complete, nothing is bootstrapped."""
     TRUNCATED = "truncated"
-    """It reached a limit of turns or tokens: valid, and a critic bootstraps the last state's
-    value."""
+    """The episode reached a limit of turns or tokens: valid, and a critic bootstraps the last
+    state's value."""
     TIMEOUT = "timeout"
-    """It exceeded its deadline: discarded and replayed."""
+    """The episode exceeded its deadline: discarded and replayed."""
     DEVICE_ERROR = "device_error"
     """A phone failed: discarded and replayed."""
     ENV_ERROR = "env_error"
@@ -99,7 +99,7 @@ class Outcome(StrEnum):
 
     @property
     def void(self) -> bool:
-        """True for an infrastructure failure: no reward, no gradient, replayed within a bound."""
+        """Whether infrastructure failed: no reward, no gradient, replayed within a bound."""
         return self not in (Outcome.TERMINATED, Outcome.TRUNCATED)
 
 
@@ -107,7 +107,7 @@ class TruncatedBy(StrEnum):
     """The limit that a truncated episode reached."""
 
     ENVIRONMENT = "environment"
-    """The environment's own."""
+    """The environment's own limit."""
     TURNS = "turns"
     """`env.max_turns`."""
     CONTEXT = "context"
@@ -116,12 +116,12 @@ class TruncatedBy(StrEnum):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Observation:
-    """Output of an environment at its own resolution, kept only while its turn is played."""
+    """An environment's output at its own resolution, kept only while its turn is played."""
 
     images: tuple[Image, ...] = ()
-    """The screens, in the order in which the text refers to them."""
+    """Screens, in the order in which the text refers to them."""
     text: str = ""
-    """Text that the environment shows."""
+    """Text shown by the environment."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -135,34 +135,34 @@ class Message:
     images: tuple[Image, ...] = ()
     """The images, in the order of their placeholders."""
     opening_text: str | None = None
-    """The text where this is the first message of its prompt; None for `text`."""
+    """Text to use if this is the first message of its prompt; None uses `text`."""
     system: str | None = None
-    """The system message of a conversation that this message starts; None for the instructions of
-    the environment."""
+    """System message of a conversation that this message starts; None uses the environment's
+    instructions."""
     preceding: tuple[Message, ...] = ()
-    """Earlier questions and replies, in turns, of a conversation in which the player's first reply
-    is to this message; without the system message."""
+    """Alternating earlier questions and replies, without the system message, of a conversation in
+    which the player first replies to this message."""
 
     @property
     def all_images(self) -> tuple[Image, ...]:
-        """The images of the earlier messages, and its own."""
+        """The images of the earlier messages and of this message."""
         return (*(image for one in self.preceding for image in one.images), *self.images)
 
     @property
     def num_images(self) -> int:
-        """The number of images that the text has places for; a reply has none."""
+        """The number of image placeholders in the text; 0 for a reply."""
         return 0 if self.role == "assistant" else self.text.count(IMAGE)
 
     def transcript(self) -> str:
-        """The text without image placeholders, after the earlier messages with their roles."""
+        """The earlier messages with their roles, then this text, without image placeholders."""
         earlier = transcript_of((*self.preceding, self)) if self.preceding else ""
         return earlier or without_placeholders(self.text)
 
     def split_at_images(self) -> list[str]:
-        """The texts around the images, one more than there are images.
+        """Split the text at its images; there is one more part than images.
 
         Raises:
-            ValueError: the number of `<image>` placeholders and of images differ.
+            ValueError: the numbers of `<image>` placeholders and images differ.
         """
         texts = self.text.split(IMAGE)
         if len(texts) != 1 + len(self.images):
@@ -175,12 +175,12 @@ class Message:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Prompt:
-    """The input of an engine: exact token ids, and the images behind their image tokens."""
+    """Engine input: exact token ids, and the images for their image tokens."""
 
     token_ids: tuple[int, ...]
     """[P], every image expanded to its image tokens."""
     images: tuple[Image, ...] = ()
-    """Scaled, as the model sees them, in the order of their tokens."""
+    """Images scaled for the model, in the order of their tokens."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -190,13 +190,15 @@ class Reply:
     token_ids: tuple[int, ...]
     """[R], including the end token if one was sampled."""
     logprobs: tuple[float, ...]
-    """[R], under the distribution sampled from (after temperature and banned tokens)."""
+    """[R], log-probabilities under the sampling distribution (after temperature and banned
+    tokens)."""
     version: int
-    """Version of the weights that sampled it; the oldest if `versions` has several."""
+    """Version of the weights that sampled the reply; the oldest if `versions` has several."""
     versions: tuple[int, ...] = ()
-    """[R], of each token, if the weights were updated in between; else empty."""
+    """[R], weight version of each token if the weights were updated in between, else empty."""
     top_logprobs: tuple[TopLogprobs, ...] = ()
-    """[R], at the position of each token, under the same distribution; empty if not requested."""
+    """[R], most probable tokens at each position under the same distribution; empty if not
+    requested."""
 
     @property
     def token_versions(self) -> tuple[int, ...]:
@@ -211,15 +213,15 @@ class Turn:
     prompt_ids: tuple[int, ...]
     """[P], the prompt's token ids."""
     reply_ids: tuple[int, ...]
-    """[R], the reply's token ids, as they were sampled."""
+    """[R], the reply's token ids, as sampled."""
     reply_logprobs: tuple[float, ...]
-    """[R], their log-probabilities under the distribution sampled from."""
+    """[R], log-probabilities of `reply_ids` under the sampling distribution."""
     reply_versions: tuple[int, ...]
     """[R], the version of the weights that sampled each token."""
     reply: str
     """The text of the reply."""
     images: tuple[Image, ...]
-    """All images of the prompt, scaled, as the model saw them."""
+    """All images of the prompt, scaled as the model saw them."""
     shown: str
     """The text of this turn's message, with `IMAGE` for each image; empty if the screen was
     private."""
@@ -228,16 +230,16 @@ class Turn:
     action: Any | None
     """The action passed to the environment; None if the reply could not be parsed."""
     parse_error: str | None
-    """Why the reply could not be parsed; None if it could."""
+    """Reason why the reply could not be parsed; None if it was parsed."""
     env_reward: float
     """The environment's own reward for the action."""
     state_key: str | None
-    """Identifies the state this turn started from, if the environment provides it; siblings are
+    """Key of the state in which this turn started, if provided by the environment; siblings are
     compared at equal keys."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """The environment's info after the action; ground truth, never shown to the model."""
     timings: Mapping[str, float] = field(default_factory=dict)
-    """Seconds per stage: generate, act, and parts of act that the environment reports, such as
+    """Seconds per stage: generate, act, and parts of act reported by the environment, such as
     settle."""
     reply_top_logprobs: tuple[TopLogprobs, ...] = ()
     """[R], as in `Reply.top_logprobs`."""
@@ -265,13 +267,13 @@ class Episode:
     """One finished episode, whatever its outcome."""
 
     id: str
-    """Unique in its run."""
+    """Id of the episode, unique within its run."""
     env_id: str
-    """The environment, as `env.id` names it."""
+    """The environment's `env.id`."""
     seed: int
     """The seed of the reset."""
     group: str
-    """The group whose members the episode is compared with."""
+    """Group with whose members the episode is compared."""
     member: int
     """Position in the group, from 0."""
     reset_info: Mapping[str, Any]
@@ -285,32 +287,32 @@ class Episode:
     final_frames: tuple[str, ...]
     """Ids of the recorded full-resolution frames after the last action."""
     outcome: Outcome
-    """How it ended."""
+    """How the episode ended."""
     error: str | None
-    """Why it is void; None if it is valid."""
+    """Reason why the episode is void; None if it is valid."""
     device: str | None
     """The phone's `phone_name`; None if the environment needs none."""
     failure: WorldError | None = field(default=None, compare=False)
-    """The error that voided it, while the job handles it; only `error` is recorded."""
+    """Error that voided the episode, kept while the job handles it; only `error` is recorded."""
     truncated_by: TruncatedBy | None = None
     """Limit that truncated the episode; None if it was not truncated."""
     final_images: tuple[Image, ...] = ()
-    """The images after the last action, at their own resolution; only while it is scored."""
+    """Images after the last action, at their own resolution, kept only while scoring."""
     preceding: tuple[Message, ...] = ()
-    """Earlier questions and replies that the first turn's message continues, in turns. Their images
-    are the first ones in the `images` and `frames` of the first turn."""
+    """Alternating earlier questions and replies that the first turn's message continues. Their
+    images come first in the `images` and `frames` of the first turn."""
 
     @property
     def cause(self) -> str | None:
-        """Cause under which it is counted if it is void: of its failure, or else its outcome."""
+        """Cause under which a void episode is counted: its failure's cause, or else its outcome."""
         if not self.outcome.void:
             return None
         return self.outcome.value if self.failure is None else self.failure.cause
 
     def messages(self) -> list[EpisodeMessage]:
-        """The whole conversation, from the system message, if there is one, to the last reply.
+        """Return the whole conversation, from the system message, if any, to the last reply.
 
-        It is empty before the first reply.
+        Empty before the first reply.
         """
         if not self.turns:
             return []
@@ -345,18 +347,18 @@ class Episode:
     def film_strip(
         self, rewards: Sequence[float], load: Callable[[str], Image | None] = lambda frame: None
     ) -> str:
-        """The screens, actions and rewards as HTML, for notebooks.
+        """Render the screens, actions and rewards as HTML for notebooks.
 
         Args:
-            rewards: per turn; fewer, or none, are possible.
-            load: the recorded frame of an id; without it, the images that the model saw.
+            rewards: rewards per turn; may be shorter than the turns, or empty.
+            load: loads a recorded frame by id; without it, show the images that the model saw.
         """
         cells = []
         for number, turn in enumerate(self.turns):
             pictures = [*map(load, turn.frames[:1]), *turn.images[:1]]
             picture = next((one for one in pictures if one is not None), None)
             reward = f", reward {rewards[number]:.3g}" if number < len(rewards) else ""
-            is_number = isinstance(turn.action, int | np.integer)  # says less than the reply
+            is_number = isinstance(turn.action, int | np.integer)  # less informative than the reply
             done = turn.parse_error or (turn.reply if is_number else str(turn.action))
             cells.append(
                 Cell(
@@ -382,13 +384,13 @@ class ScoredEpisode:
     """An episode with the results of its reward functions."""
 
     episode: Episode
-    """The episode as it was played."""
+    """The episode as played."""
     components: Mapping[str, tuple[float, ...]]
     """Unweighted rewards of each reward function, one value per turn."""
     rewards: tuple[float, ...]
-    """Weighted sum of the rewards of each turn."""
+    """Weighted sum of each turn's rewards."""
     replayed: bool = False
-    """Whether it was played in an earlier step, and joins a group of this one."""
+    """Whether the episode was played in an earlier step and joins a group of this step."""
 
     def __repr__(self) -> str:
         return f"ScoredEpisode({self.episode!r}, reward {self.reward:.4g})"
@@ -404,18 +406,18 @@ class ScoredEpisode:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TokenSequence:
-    """Tokens that a model reads at once: one turn, or several whose prompts extend each other."""
+    """Tokens that a model reads in one pass: one turn, or turns whose prompts extend each other."""
 
     token_ids: tuple[int, ...]
     """[L]"""
     sampled_positions: tuple[int, ...]
-    """[N], of the sampled tokens in `token_ids`; ascending, never 0."""
+    """[N], positions of the sampled tokens in `token_ids`; ascending, never 0."""
     logprobs: tuple[float, ...]
-    """[N], that the engine sampled with."""
+    """[N], log-probabilities reported by the engine when sampling."""
     versions: tuple[int, ...]
-    """[N], of the weights that sampled each token."""
+    """[N], version of the weights that sampled each token."""
     turns: tuple[int, ...]
-    """[N], the turn of the episode that each token belongs to."""
+    """[N], turn of the episode to which each token belongs."""
     images: tuple[Image, ...]
     episode: int
     """Index of the episode in its training step; equal for the sequences of one episode."""
@@ -428,7 +430,7 @@ class TokenSequence:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class LabeledSequence(TokenSequence):
-    """A token sequence with a label of its last reply."""
+    """A token sequence with a label for its last reply."""
 
     label: float
     """Label from 0 (bad) to 1 (good)."""
@@ -436,10 +438,10 @@ class LabeledSequence(TokenSequence):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class PreferenceSequence(TokenSequence):
-    """One of two compared answers; the better one and the worse one follow each other."""
+    """One of two compared answers; each better answer is followed by the worse one."""
 
     margin: float
-    """By how much the reward of the better answer should exceed the other's."""
+    """Margin by which the better answer's reward should exceed the other's."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -447,37 +449,38 @@ class TokenScores:
     """Model outputs for a sequence's N sampled tokens; None if not required."""
 
     old_logprobs: tuple[float, ...] | None = None
-    """[N], under the learner before the update."""
+    """[N], log-probabilities under the learner before the update."""
     reference_logprobs: tuple[float, ...] | None = None
-    """[N], under the reference model."""
+    """[N], log-probabilities under the reference model."""
     values: tuple[float, ...] | None = None
-    """[N], the critic's, of the state before each token."""
+    """[N], the critic's value of the state before each token."""
     last_value: float = 0.0
-    """The critic's, of the state after the sequence's last token."""
+    """The critic's value of the state after the sequence's last token."""
     implicit_logprobs: tuple[float, ...] | None = None
-    """[N], under the implicit reward model."""
+    """[N], log-probabilities under the implicit reward model."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TrainingSample(TokenSequence):
-    """A token sequence with all that the losses need."""
+    """A token sequence with all inputs of the losses."""
 
     advantages: tuple[float, ...]
     """[N]"""
     old_logprobs: tuple[float, ...]
-    """[N], under the learner before the update if the loss corrects for a different engine, else
-    the engine's."""
+    """[N], log-probabilities under the learner before the update if the loss corrects for a
+    different engine, else the engine's."""
     reference_logprobs: tuple[float, ...] | None
-    """[N], under the reference model; None without one."""
+    """[N], log-probabilities under the reference model; None without a reference."""
     values: tuple[float, ...] | None
-    """[N], the critic's, before the update, of the state before each token; None without one."""
+    """[N], the critic's value, before the update, of the state before each token; None without a
+    critic."""
     returns: tuple[float, ...] | None
-    """[N], the critic's targets; None without one."""
+    """[N], the critic's targets; None without a critic."""
     bce_gradient: float | None
-    """Derivative of the implicit reward's loss by the log-probability of each of the tokens; None
-    without one."""
+    """Derivative of the implicit reward's loss with respect to each token's log-probability; None
+    without an implicit reward."""
     replayed: bool = False
-    """Whether it is of an episode of an earlier step; see `ScoredEpisode`."""
+    """Whether the sample is from an episode of an earlier step; see `ScoredEpisode`."""
 
     @property
     def has_advantage(self) -> bool:
@@ -490,8 +493,8 @@ class Batch:
     """Token sequences as the tensors of one forward pass.
 
     A row holds one or more prefix trees: the common prefix of several sequences once, followed by
-    their continuations, depth first. A token attends to those before it in its row whose subtrees
-    have not ended. N counts the sampled tokens of all sequences, sequence by sequence.
+    their continuations, depth first. A token attends to all earlier tokens in its row whose
+    subtrees have not ended. N counts the sampled tokens of all sequences, sequence by sequence.
     """
 
     token_ids: Tensor
@@ -499,11 +502,11 @@ class Batch:
     positions: Tensor
     """int64[..., B, L], position ids as the model family counts them."""
     subtree_ends: Tensor
-    """int64[B, L]: a token is visible to those after it up to, and not including, this column."""
+    """int64[B, L]: a token is visible to later tokens up to, but not including, this column."""
     has_branches: bool
     """Whether some row holds more than one sequence."""
     logit_positions: Tensor
-    """int64[N], flat positions of the tokens before the sampled ones: row * L + column."""
+    """int64[N], flat positions (row * L + column) of the tokens before the sampled tokens."""
     targets: Tensor
     """int64[N], the sampled tokens."""
     last_positions: Tensor
@@ -511,16 +514,16 @@ class Batch:
     turns: Tensor
     """int64[N], equal for the tokens of one reply."""
     logprobs: Tensor
-    """float32[N], that the engine sampled with."""
+    """float32[N], log-probabilities reported by the engine when sampling."""
     weights: Tensor
-    """float32[N], of each token in the loss."""
+    """float32[N], weight of each token in the loss."""
     pixels: Mapping[str, Tensor]
     """Images as `ModelAdapter.compact_pixels` returns them, and how the rows use them."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TokenTargets:
-    """Tensors of a batch's N sampled tokens beyond those of `Batch`; see `TrainingSample`."""
+    """Further tensors for a batch's N sampled tokens; see `TrainingSample`."""
 
     advantages: Tensor
     """float32[N]"""

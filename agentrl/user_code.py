@@ -23,11 +23,11 @@ from agentrl.text import did_you_mean
 log = logging.getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parent
 IMPORT_WARNING_S = 30.0
-"""An import that takes longer is reported, with the line where it is."""
+"""An import that takes longer is reported, along with its current line."""
 
 
 def _dotted_name(path: Path) -> str | None:
-    """The dotted name of a file inside the package, so that no module is loaded twice."""
+    """Return the dotted name of a file inside the package, so that no module is loaded twice."""
     for root, package in (
         (_PACKAGE, "agentrl"),
         ((_PACKAGE / "envs").resolve(), "agentrl.envs"),
@@ -40,7 +40,7 @@ def _dotted_name(path: Path) -> str | None:
 
 
 def _is_name_of_another(name: str, path: Path) -> bool:
-    """Whether Python or an installed package has another module of this name; not imported."""
+    """Whether Python or an installed package has another module with this name; imports nothing."""
     spec = PathFinder.find_spec(name, INSTALLED)
     return spec is not None and spec.origin != str(path)
 
@@ -61,12 +61,12 @@ _roots: list[Path] = []
 
 
 def look_below(root: Path) -> None:
-    """Look for files of absolute paths also below a folder, into which they were copied."""
+    """Also look for files with absolute paths below a folder into which they were copied."""
     _roots.append(root)
 
 
 def roots() -> tuple[Path, ...]:
-    """The folders of `look_below`."""
+    """Return the folders of `look_below`."""
     return tuple(_roots)
 
 
@@ -74,18 +74,18 @@ _imported_elsewhere: dict[str, str] = {}
 
 
 def remember_modules(files: Mapping[str, str]) -> None:
-    """Remember the files of the user's modules that another process of the job has imported."""
+    """Remember the files of user modules imported by another process of the job."""
     _imported_elsewhere.update(files)
 
 
 def module_files() -> dict[str, str]:
-    """The files of all modules that this process has imported, and those of `remember_modules`."""
+    """Return the files of all modules imported by this process or given to `remember_modules`."""
     files = {name: getattr(module, "__file__", None) for name, module in [*sys.modules.items()]}
     return _imported_elsewhere | {name: file for name, file in files.items() if file}
 
 
 def find_file(where: str) -> Path | None:
-    """Find a file as modules are found: in the current folder, then in those of `sys.path`."""
+    """Find a file like a module: in the current folder, then in the folders of `sys.path`."""
     file = _expanded(where)
     copies = [Path(root, *file.parts[1:]) for root in _roots if file.is_absolute()]
     places = (*(Path(folder, file) for folder in ("", *sys.path)), *copies)
@@ -94,10 +94,10 @@ def find_file(where: str) -> Path | None:
 
 
 def file_of(reference: str) -> Path | None:
-    """The file of the user's code that `module:name` or `path/file.py:name` names.
+    """Return the file of user code that `module:name` or `path/file.py:name` refers to.
 
     Returns:
-        None if it is none, belongs to agentrl, or is a module that has not been imported.
+        None if there is no file, it belongs to agentrl, or its module has not been imported.
     """
     where = reference.rpartition(":")[0]
     if where.endswith(".py"):
@@ -118,7 +118,7 @@ def _import_file(where: str) -> ModuleType:
     loaded = sys.modules.get(name)
     is_other = loaded is not None and getattr(loaded, "__file__", None) != str(path)
     if is_other or (loaded is None and _is_name_of_another(name, path)):
-        # Such as math.py or torch.py: the other module keeps the name, and comes first on sys.path.
+        # For math.py or torch.py, the existing module keeps the name and comes first on sys.path.
         name = f"{name}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
         loaded = sys.modules.get(name)
     if loaded is not None:
@@ -134,20 +134,20 @@ def _import_file(where: str) -> ModuleType:
         spec.loader.exec_module(module)
         _check_imports(path)
     except BaseException:
-        del sys.modules[name]  # it is only half initialized
+        del sys.modules[name]  # only half initialized
         raise
     return module
 
 
 def _check_imports(file: Path) -> None:
-    """Check that a file, which has been imported, got the modules beside it.
+    """Check that an imported file got the modules next to it.
 
-    Python knows a module by its name alone: with a `utils.py` in each of two folders, the file that
-    is imported second would use the first one's functions.
+    Python identifies a module by name alone: with a `utils.py` in each of two folders, the file
+    imported second would use the functions of the first folder.
 
     Raises:
-        ConfigError: it imports a module of which there is a file beside it, and Python has loaded
-            another file of the user's by that name.
+        ConfigError: the file imports a module that exists next to it, but Python has loaded another
+            user file under that name.
     """
     files, seen = [file], {file}
     while files:
@@ -172,10 +172,10 @@ def _places(folder: Path, name: str) -> tuple[Path, ...]:
 
 
 def _imported_names(file: Path) -> Iterator[str]:
-    """The top-level names of all absolute imports in a file."""
+    """Return the top-level names of all absolute imports in a file."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # not Python, such as a library in C
+    except (OSError, SyntaxError, ValueError):  # not Python source, such as a C library
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -188,7 +188,7 @@ def import_module(where: str) -> ModuleType:
     """Import a dotted module or a Python file.
 
     Raises:
-        ConfigError: it does not exist, or its import fails.
+        ConfigError: the module does not exist, or its import fails.
     """
     watch = threading.Timer(IMPORT_WARNING_S, _report_slow_import, (where, threading.get_ident()))
     watch.daemon = True
@@ -217,7 +217,7 @@ def import_module(where: str) -> ModuleType:
 
 
 def _report_slow_import(where: str, thread: int) -> None:
-    """Log the line of the user's code at which an import is."""
+    """Log the line of user code that an import is currently executing."""
     stack = traceback.extract_stack(sys._current_frames()[thread])
     ours = max(i for i, call in enumerate(stack) if call.filename == __file__)
     machinery = ("<frozen ", importlib.__file__)

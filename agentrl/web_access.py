@@ -1,7 +1,7 @@
-"""The check of a request that every server makes first: it refuses foreign host names and pages.
+"""The first check of every request to a server: refuses foreign host names and pages.
 
-`agentrl serve-env --program` prints this file within the environment server, so it needs the
-standard library of Python 3.9 only.
+`agentrl serve-env --program` prints this file as part of the environment server, so it uses only
+the standard library of Python 3.9.
 """
 
 import ipaddress
@@ -9,14 +9,14 @@ import re
 from typing import Protocol
 
 MAX_CONNECTIONS = 512
-"""Open connections of a server on asyncio; requests beyond them are answered with 503."""
+"""Maximum open connections of an asyncio server; requests beyond them are answered with 503."""
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
 """A name or an address (IPv6 in brackets), and a port."""
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
+    """Whether an address can be reached only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -26,25 +26,25 @@ def is_loopback(host: str) -> bool:
 
 
 class Headers(Protocol):
-    """The headers of a request, whatever their case."""
+    """Interface of case-insensitive request headers."""
 
     def get(self, name: str, /) -> "str | None":
-        """The value of a header; None without it."""
+        """Return the value of a header; None if it is missing."""
 
 
 def foreign_request(
     headers: Headers, listens_on: str, *, needs_origin: bool = False
 ) -> "str | None":
-    """The reason for refusing a request that another web page may have caused; None to accept it.
+    """Return why to refuse a request that another web page may have caused; None to accept it.
 
-    On loopback, the host name exposes a foreign name that resolves to this machine (DNS rebinding).
-    Beyond loopback, servers have many names, and a token. The origin exposes a foreign page in the
-    same browser; other programs send none.
+    On loopback, the host name reveals a foreign name that resolves to this machine (DNS rebinding).
+    Beyond loopback, servers have many names, and a token. The origin reveals a foreign page in the
+    same browser; other programs send no origin.
 
     Args:
-        headers: of the request.
+        headers: headers of the request.
         listens_on: the address that the server listens on.
-        needs_origin: whether only pages of this server may send it.
+        needs_origin: whether only this server's pages may send the request.
     """
     host, origin = headers.get("host") or "", headers.get("origin")
     if is_loopback(listens_on):
@@ -66,7 +66,7 @@ def foreign_request(
 
 
 def _canonical(name: str) -> str:
-    """The one spelling of a host's name or address."""
+    """Return the canonical spelling of a host's name or address."""
     name = name[1:-1] if name.startswith("[") else name.lower().rstrip(".")
     try:
         return str(ipaddress.ip_address(name))

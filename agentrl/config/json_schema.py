@@ -1,6 +1,6 @@
-"""The configuration as a JSON schema, with which editors complete, describe and check YAML files.
+"""The configuration as a JSON schema, which lets editors complete, describe and check YAML files.
 
-Types, bounds, defaults and descriptions are those that the sections declare.
+Types, bounds, defaults and descriptions come from the sections' declarations.
 """
 
 import ast
@@ -23,10 +23,10 @@ from agentrl.extension_points import ALGORITHM, LOSS, SAMPLER, ExtensionPoint
 Schema = dict[str, Any]
 
 _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
-"""Keywords of JSON schema for the bounds of `annotated_types`."""
+"""Maps bounds of `annotated_types` to JSON schema keywords."""
 
 _LATER = r"^\?\?\?$|\$\{"
-"""Text instead of a number or switch: a value that is given later, or taken from elsewhere."""
+"""Text allowed instead of a number or boolean: a value given later, or an interpolation."""
 _NUMBER = r"|^[-+]?[0-9._]+([eE][-+]?[0-9]+)?$"
 """`1e-3`, which is text in YAML 1.1."""
 _ANY_SIZE = {"minimum": -MAX_NUMBER, "maximum": MAX_NUMBER}
@@ -40,7 +40,7 @@ _PLAIN: dict[Any, Schema] = {
 
 
 def json_schema() -> Schema:
-    """The schema of a whole configuration, in JSON Schema 2020-12."""
+    """Return the schema of a whole configuration, in JSON Schema 2020-12."""
     found = _section(Config)
     sections = found["properties"]
     algorithms = [algorithm_defaults(one.name) for one in ALGORITHM.extensions()]
@@ -74,7 +74,7 @@ def _section(cls: type) -> Schema:
 
 
 def _of(hint: Any) -> Schema:
-    """The schema of a type and its bounds; a fresh object."""
+    """Return the schema of a type and its bounds as a new object."""
     if (parts := alternatives(hint)) != (hint,):
         choices = [_of(part) for part in parts if part is not type(None)]
         schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
@@ -84,7 +84,7 @@ def _of(hint: Any) -> Schema:
         schema = _of(kind)
         for bound in (one for one in bounds if not isinstance(one, str)):
             schema |= {_BOUNDS[name]: value for name, value in dataclasses.asdict(bound).items()}
-        # Beside an exclusive bound, the common one of all numbers says nothing.
+        # Next to an exclusive bound, the general minimum of all numbers is redundant.
         if "exclusiveMinimum" in schema:
             del schema["minimum"]
         if "exclusiveMaximum" in schema:
@@ -113,7 +113,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def _chosen(point: ExtensionPoint, built_in: list[Any], default: str | None) -> Schema:
-    """A section whose settings depend on its `name`, which alone is enough."""
+    """Return the schema of a section whose settings depend on its `name`, or the name alone."""
     properties: Schema = {}
     for section in built_in:
         for name, schema in _section(type(section))["properties"].items():
@@ -128,14 +128,14 @@ def _chosen(point: ExtensionPoint, built_in: list[Any], default: str | None) -> 
     return {
         "type": ["object", "string"],
         "properties": properties,
-        # A class of one's own has its own settings.
+        # A user's class has its own settings.
         "if": {"type": "object", "properties": {"name": {"enum": names}}},
         "then": {"propertyNames": {"enum": list(properties)}},
     }
 
 
 def _descriptions(cls: type) -> Iterator[tuple[str, str]]:
-    """Each setting and the text below it, of a class and those that it derives from."""
+    """Map the settings of a class and its base classes to the docstrings below them."""
     for base in reversed([one for one in cls.__mro__ if dataclasses.is_dataclass(one)]):
         body = _body(base)
         for field, after in zip(body, [*body[1:], None], strict=True):

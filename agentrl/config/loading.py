@@ -1,4 +1,4 @@
-"""Configurations from YAML files and overrides, and back; the only user of OmegaConf."""
+"""Converts YAML files and overrides to configurations and back; the only user of OmegaConf."""
 
 import dataclasses
 import os
@@ -24,26 +24,26 @@ from agentrl.files import StrPath, path_of
 from agentrl.text import did_you_mean, known_names, list_names
 
 _UNFIT = (OmegaConfBaseException, YAMLError, TypeError, ValueError, RecursionError)
-"""Exceptions that OmegaConf raises for a tree that does not fit the sections."""
+"""Exceptions raised by OmegaConf for a tree that does not fit the sections."""
 _DATA_FILES = (".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
-"""Endings of data sets, which a user may name where a configuration is expected."""
+"""Suffixes of data sets, which users may pass where a configuration is expected."""
 RUN_PROMPT = "prompt.jinja"
-"""A run's own copy of its prompt template, in its folder."""
+"""Name of a run's copy of its prompt template, in the run's folder."""
 RESTORE = "Restore the file, or start a new run"
-"""What to do about a damaged file of a run, for messages."""
+"""Advice about a damaged file of a run, for messages."""
 _PACKAGED = Path(__file__).resolve().parent.parent / "configs"
 
 
 def is_packaged(name: str) -> bool:
-    """Whether a configuration of this name comes with agentrl."""
+    """Whether a configuration with this name comes with agentrl."""
     return name in packaged_names()
 
 
 def find(name: str) -> Path:
-    """The file of a configuration, given by its path or as the name of a packaged one.
+    """Find the file of a configuration, given a path or the name of a packaged configuration.
 
     Raises:
-        ConfigError: no such file.
+        ConfigError: the file does not exist.
     """
     path = path_of(name, "configuration")
     if path.is_file():
@@ -57,7 +57,7 @@ def find(name: str) -> Path:
         raise ConfigError(f"{name}: is a folder, not a configuration; {use}")
     hint = known_names(name, packaged_names(), label="Packaged")
     if path.suffix in (".yaml", ".yml"):
-        # The ending alone would make short names alike, so compare names without it.
+        # The suffix alone would make short names similar, so compare names without it.
         own = did_you_mean(path.stem, sorted(file.stem for file in path.parent.glob("*.y*ml")))
         beside = re.sub(r"'(.+?)'", rf"'\1{path.suffix}'", own)
         packaged_too = did_you_mean(path.stem, packaged_names()) if len(path.parts) == 1 else ""
@@ -66,7 +66,7 @@ def find(name: str) -> Path:
 
 
 def packaged_names() -> list[str]:
-    """The names of the configurations that come with agentrl, such as `recipes/r1v_geoqa`."""
+    """Return the names of configurations that come with agentrl, such as `recipes/r1v_geoqa`."""
     files = (*_PACKAGED.glob("*.yaml"), *_PACKAGED.glob("recipes/*.yaml"))
     return sorted(file.relative_to(_PACKAGED).with_suffix("").as_posix() for file in files)
 
@@ -76,7 +76,7 @@ def _is_in_package(path: Path) -> bool:
 
 
 def packaged_job(env: str, model: str) -> Path | None:
-    """The first packaged configuration that trains this model on this environment, if any."""
+    """Return the first packaged configuration that trains a model on an environment, if any."""
     for file in sorted(_PACKAGED.glob("*.yaml")):
         tree = read_yaml(file)
         if tree["env"]["id"] == env and tree["model"]["path"] == model:
@@ -89,8 +89,8 @@ def load(source: StrPath, overrides: Sequence[str] = ()) -> Config:
     """Read a YAML file or a packaged configuration and apply `key=value` overrides.
 
     Raises:
-        ConfigError: an unknown key, a wrong type or value, a missing one (`???`), or a file that
-            is not YAML.
+        ConfigError: a key is unknown, a value is invalid, has the wrong type or is missing
+            (`???`), or the file is not YAML.
     """
     path = find(os.fspath(source))
     own = [] if _is_in_package(path) else [str(path.parent.absolute())]
@@ -103,7 +103,7 @@ def load(source: StrPath, overrides: Sequence[str] = ()) -> Config:
     tree = _load_yaml(path, RESTORE if belongs_to_run else "Correct it")
     if not isinstance(tree, DictConfig):
         raise ConfigError(f"{path}: must contain keys and values, not {type(tree).__name__}")
-    # A run keeps a copy of its template, to be found wherever the run was moved to.
+    # A run keeps a copy of its template, which is found even if the run was moved.
     prompt = path.parent / RUN_PROMPT
     if belongs_to_run and prompt.is_file():
         OmegaConf.update(tree, "env.prompt", str(prompt.absolute()))
@@ -120,16 +120,16 @@ def _validated(config: Config, search_path: Sequence[str] = ()) -> Config:
 def load_merged(
     base: str | None, trees: Sequence[Mapping[str, Any]], overrides: Sequence[str], where: Path
 ) -> Config:
-    """A configuration from several trees of settings, of which later ones count.
+    """Merge several trees of settings into a configuration; later trees take precedence.
 
     Args:
-        base: a YAML file or packaged name that they are added to; None for the defaults.
+        base: YAML file or packaged name to which the trees are added; None for the defaults.
         trees: plain values by section.
-        overrides: as `load`.
-        where: the file that they come from, for messages and imports.
+        overrides: see `load`.
+        where: the file that the trees come from, for messages and imports.
 
     Raises:
-        ConfigError: as `load`.
+        ConfigError: see `load`.
     """
     own = [str(where.parent.absolute())]
     if base is not None and not _is_in_package(file := find(base)):
@@ -143,10 +143,10 @@ def load_merged(
 
 
 def resolve(source: Config | StrPath, overrides: Sequence[str] = ()) -> Config:
-    """A configuration as given, or loaded by file or packaged name, with overrides applied.
+    """Return a configuration as given, or load it by file or packaged name; apply overrides.
 
     Raises:
-        ConfigError: as `load`.
+        ConfigError: see `load`.
     """
     if not isinstance(source, Config):
         return load(source, overrides)
@@ -158,7 +158,7 @@ def resolve(source: Config | StrPath, overrides: Sequence[str] = ()) -> Config:
 def with_absolute_paths(config: Config) -> Config:
     """Return the configuration with absolute paths: an environment may change the current folder.
 
-    Relative paths of other files are still looked up in the folder that is current now.
+    Other relative paths are still resolved against what is now the current folder.
     """
 
     def absolute(path: str) -> str:
@@ -185,14 +185,14 @@ def with_absolute_paths(config: Config) -> Config:
 
 
 def read_yaml(path: Path, remedy: str = "Correct it") -> Any:
-    """The plain values of a YAML file, in which aliases may not repeat without end.
+    """Read a YAML file as plain values, rejecting aliases that repeat without end.
 
     Args:
         path: the file.
-        remedy: what to do about a damaged file, for the message.
+        remedy: advice about a damaged file, for the message.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the file cannot be read.
     """
     return OmegaConf.to_container(_load_yaml(path, remedy))
 
@@ -210,11 +210,11 @@ def _load_yaml(path: Path, remedy: str) -> DictConfig | ListConfig:
 def _merged(
     tree: DictConfig, overrides: Sequence[str], path: Path | str, search_path: Sequence[str]
 ) -> Config:
-    """The defaults, updated by a tree and by overrides; `path` names the tree in messages."""
+    """Update the defaults with a tree and overrides; `path` names the tree in messages."""
     given, tree = _read(overrides), _spelled_out(tree)
     try:
         both = OmegaConf.merge(tree, given)
-        # An algorithm, loss or sampler that the tree names may be in a file of the user's.
+        # An algorithm, loss or sampler named in the tree may be in a user's file.
         _make_importable(OmegaConf.select(both, "run.search_path") or search_path)
         merged = _over_defaults(tree, given)
         # Once merged with the defaults, a missing value would become the default.
@@ -230,7 +230,7 @@ def _merged(
 
 
 def _over_defaults(tree: DictConfig, given: DictConfig) -> DictConfig:
-    """The whole tree, not checked for missing values."""
+    """Return the whole tree, without checking for missing values."""
     own, overrides = _with_names(tree), _with_names(given)
     defaults = _defaults_with(
         selected_sections.select_algorithm(own, overrides),
@@ -244,7 +244,7 @@ _DEFAULTS: dict[tuple[object, ...], DictConfig] = {}
 
 
 def _defaults_with(algorithm: AlgorithmConfig, sampling: SamplerConfig) -> DictConfig:
-    """The whole tree of defaults, to be merged with; made once, as OmegaConf takes long to."""
+    """Return the whole tree of defaults to merge with; cached, because OmegaConf is slow."""
     chosen = (algorithm, algorithm.loss, sampling)
     key = tuple((type(one), one.name) for one in chosen)
     if key not in _DEFAULTS:
@@ -253,7 +253,7 @@ def _defaults_with(algorithm: AlgorithmConfig, sampling: SamplerConfig) -> DictC
 
 
 def _with_names(tree: DictConfig) -> dict[str, Any]:
-    """A tree as plain values, with the names of algorithm, loss and sampler resolved."""
+    """Return a tree as plain values, with the names of algorithm, loss and sampler resolved."""
     values = cast(dict[str, Any], OmegaConf.to_container(tree))
     for key in ("algorithm", "algorithm.loss", "sampling"):
         section = OmegaConf.select(tree, key)
@@ -264,7 +264,7 @@ def _with_names(tree: DictConfig) -> dict[str, Any]:
 
 
 def put(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key; sections are created as needed."""
+    """Set a dotted key, creating sections as needed."""
     *path, name = key.split(".")
     for part in path:
         if not isinstance(tree.get(part), dict):
@@ -282,19 +282,19 @@ def _spelled_out(tree: DictConfig) -> DictConfig:
 _NAMING = {
     f"{key}{end}" for key in ("algorithm", "algorithm.loss", "sampling") for end in ("", ".name")
 }
-"""Keys whose values select the settings of a section."""
+"""Keys whose values determine which settings a section has."""
 
 
 def _error_message(
     error: Exception, tree: DictConfig, overrides: Sequence[str], path: Path | str
 ) -> str:
-    """The error, prefixed by the override that causes it, or by the file."""
+    """Format an error, prefixed with the override that causes it, or with the file."""
     # OmegaConf merges all overrides at once and does not say which one failed: try each alone,
-    # after those that select an algorithm, loss or sampler, on which its settings depend.
+    # after the overrides that select an algorithm, loss or sampler, which determine its settings.
     names = [one for one in overrides if one.partition("=")[0] in _NAMING]
     tried = ((given, _misfit(tree, given)) for given in (names, *([*names, o] for o in overrides)))
     given, cause = next((one for one in tried if one[1] is not None), (None, None))
-    if given is None or cause is None:  # several together, or an interpolation of another value
+    if given is None or cause is None:  # a combination of overrides, or an interpolation
         key = getattr(error, "full_key", None)
         return (
             _first_line(error) if key else f"{', '.join(overrides) or path}: {_first_line(error)}"
@@ -309,13 +309,13 @@ def _error_message(
 
 
 def _type_message(tree: DictConfig) -> str | None:
-    """The first value of a wrong type in a tree, with its key; None if there is none."""
+    """Describe the first value in a tree with a wrong type, with its key; None if all are right."""
     found = find_mistyped(OmegaConf.to_container(tree), Config)
     return None if found is None else ": ".join(found)
 
 
 def _misfit(tree: DictConfig, overrides: Sequence[str]) -> Exception | None:
-    """Why a tree with overrides does not fit the sections; None if it does."""
+    """Return the error if a tree with overrides does not fit the sections; None if it does."""
     try:
         _over_defaults(tree, _read(overrides))
     except _UNFIT as error:
@@ -340,10 +340,10 @@ def _read(overrides: Sequence[str]) -> DictConfig:
 
 
 def arguments(overrides: Sequence[str]) -> dict[str, Any]:
-    """`key=value` texts as plain values, parsed like overrides.
+    """Parse `key=value` strings like overrides, to plain values.
 
     Raises:
-        ConfigError: one is not `key=value`.
+        ConfigError: a string is not `key=value`.
     """
     try:
         return cast(dict[str, Any], OmegaConf.to_container(_read(overrides)))
@@ -352,21 +352,21 @@ def arguments(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _make_importable(folders: Any) -> None:
-    """Make the modules that a configuration names importable from these folders."""
+    """Make the modules named in a configuration importable from these folders."""
     if isinstance(folders, Sequence) and not isinstance(folders, str):
         sys.path.extend(str(folder) for folder in folders if str(folder) not in sys.path)
 
 
 def to_yaml(tree: Mapping[str, Any]) -> str:
-    """A configuration (`Config.to_dict`) as YAML."""
+    """Format a configuration (`Config.to_dict`) as YAML."""
     return OmegaConf.to_yaml(OmegaConf.create(dict(tree)))
 
 
 def from_dict(tree: dict[str, Any]) -> Config:
-    """The inverse of `Config.to_dict`.
+    """Make a configuration from plain values; the inverse of `Config.to_dict`.
 
     Raises:
-        ConfigError: as `load`.
+        ConfigError: see `load`.
     """
     given = _spelled_out(OmegaConf.create(tree))
     _make_importable(OmegaConf.select(given, "run.search_path"))
@@ -378,10 +378,10 @@ def from_dict(tree: dict[str, Any]) -> Config:
 
 
 def load_rewards(path: Path) -> list[RewardConfig]:
-    """The reward functions in a YAML file: its `rewards`, or the one that it describes.
+    """Load the reward functions in a YAML file: its `rewards`, or the single one it describes.
 
     Raises:
-        ConfigError: as `load`.
+        ConfigError: see `load`.
     """
     if not path.is_file():
         raise ConfigError(f"{path}: no such file")
@@ -398,7 +398,7 @@ def load_rewards(path: Path) -> list[RewardConfig]:
 
 
 def algorithm_config(name: str, **settings: Any) -> AlgorithmConfig:
-    """The settings of an algorithm: its defaults, and those given; sections are mappings.
+    """Return an algorithm's settings: its defaults and the given settings; sections are mappings.
 
     Example:
         ```python
@@ -406,17 +406,17 @@ def algorithm_config(name: str, **settings: Any) -> AlgorithmConfig:
         ```
 
     Raises:
-        ConfigError: as `load`.
+        ConfigError: see `load`.
     """
     return from_dict({"algorithm": {"name": name, **settings}}).algorithm
 
 
 def _elsewhere(key: str) -> str:
-    """Suggest a setting of another section, or the equivalent of another trainer's setting."""
+    """Suggest a setting in another section, or the equivalent of another trainer's setting."""
     section, _, name = key.rpartition(".")
     if theirs := other_trainers.suggestion(name if section == "train" else key):
         return theirs
-    if "." in section:  # those within a section, such as algorithm.loss, are of their own kind
+    if "." in section:  # a nested section, such as algorithm.loss, has its own settings
         return ""
     sections = Config().to_dict().items()
     places = [f"{at}.{name}" for at, one in sections if isinstance(one, dict) and name in one]
@@ -427,7 +427,7 @@ def _elsewhere(key: str) -> str:
 
 
 def _known_settings(key: str, section: type[Any]) -> str:
-    """The closest settings of its section to an unknown one, or else all of them."""
+    """List the settings of a section that are closest to an unknown setting, or else all."""
     within, _, name = key.rpartition(".")
     names = [field.name for field in dataclasses.fields(section)]
     all_of_them = list_names(names, "agentrl train CONFIG --print-config")
@@ -435,11 +435,11 @@ def _known_settings(key: str, section: type[Any]) -> str:
 
 
 def _first_line(error: Exception, key: str | None = None) -> str:
-    """The first line of an error's message, after the key that it is about.
+    """Return the first line of an error's message, after the key that it is about.
 
     Args:
         error: the error.
-        key: the whole key that the user wrote; None for the one that the error names.
+        key: the whole key that the user wrote; None uses the key named in the error.
     """
     key = key or getattr(error, "full_key", None)
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,4 +1,4 @@
-"""Facts that agentrl records in a model's folder, such as the size of its training images."""
+"""Facts about a model that agentrl records in its folder, such as the training image size."""
 
 import json
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from agentrl.errors import ConfigError
 from agentrl.files import write_json
 
 _RECORD = "agentrl.json"
-"""A file in a model's folder. It survives exports, which copy everything but the weights;
+"""Name of the file in a model's folder. Exports, which copy everything but the weights, keep it;
 transformers and vLLM ignore it."""
 _IMAGES, _SIZES = "images", ("image_size", "max_pixels")
 
 
 def model_config(path: str) -> ModelConfig:
-    """Return the settings of a model, with the size of the images it was trained on, if known."""
+    """Return a model's settings, with the size of the images it was trained on, if known."""
     return ModelConfig(path=path, **trained_image_sizes(path))
 
 
@@ -35,13 +35,13 @@ def record_image_sizes(folder: Path, model: ModelConfig) -> None:
 
 
 def extend_record(folder: Path, entries: Mapping[str, Any]) -> None:
-    """Add to the record in a model's folder; an entry replaces the one of its name."""
+    """Add entries to the record in a model's folder, replacing entries of the same name."""
     tree = {**model_record(folder), **entries}
     write_json(folder / _RECORD, tree)
 
 
 def model_record(folder: Path) -> dict[str, Any]:
-    """Read agentrl's own facts about a model, by name; empty if its folder has no record.
+    """Read the recorded facts about a model, by name; empty if its folder has no record.
 
     Raises:
         ConfigError: the record is damaged.

@@ -1,4 +1,4 @@
-"""Settings of other trainers, and what they are called here (other_trainers.yaml)."""
+"""Settings of other trainers, and their names here (other_trainers.yaml)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import yaml
 
 _FILE = Path(__file__).with_suffix(".yaml")
 _NONE = "no: "
-"""Begins the reason why a setting has no counterpart."""
+"""Prefix of the reason why a setting has no counterpart."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -20,12 +20,12 @@ class OtherTrainer:
 
     name: str
     launch: str
-    """A pattern for the word of a shell command that starts it."""
+    """Pattern for the word in a shell command that starts the trainer."""
     defaults: Mapping[str, Any]
-    """The trainer's defaults, by its keys."""
+    """Maps the trainer's keys to its defaults."""
     keys: Mapping[str, str]
-    """Our key, `~NAME` if several settings determine it, or `no: ` and the reason; by their key or
-    pattern."""
+    """Maps the trainer's keys or patterns to our key, to `~NAME` if several settings determine it,
+    or to `no: ` and the reason."""
 
     def counterpart(self, key: str) -> tuple[str, str]:
         """Return our key or `~NAME`, or else the reason why there is none.
@@ -40,13 +40,13 @@ class OtherTrainer:
 
 @cache
 def other_trainers() -> Mapping[str, OtherTrainer]:
-    """All trainers of the table, by name; jobs on data sets have names that end in `_data`."""
+    """Return all trainers in the table by name; names for jobs on data sets end in `_data`."""
     table = _table()
     return {name: _trainer(name, table) for name in table if "launch" in table[name]}
 
 
 def translated(ours: str, value: Any) -> Any:
-    """The value of one of our settings, from the name that another trainer gives it."""
+    """Translate another trainer's value to a value of our setting."""
     names = _table()["values"].get(ours, {})
     return names.get(value, value) if isinstance(value, str) else value
 
@@ -55,8 +55,8 @@ def suggestion(key: str, *, by_end: bool = False) -> str:
     """Name the counterpart of another trainer's setting, or say why it has none.
 
     Args:
-        key: as a user wrote it.
-        by_end: whether it may be the end of their key, as `n` of `worker.rollout.n`.
+        key: the key as written by the user.
+        by_end: whether the key may be just the end of theirs, as `n` for `worker.rollout.n`.
 
     Returns:
         `did you mean ...?`, a reason, or an empty string if no trainer has such a setting.
@@ -82,7 +82,7 @@ def suggestion(key: str, *, by_end: bool = False) -> str:
 
 
 def targets(trainer: OtherTrainer, theirs: str) -> tuple[list[str], str]:
-    """Our keys that a setting determines, none without a counterpart, and how."""
+    """Return our keys that a setting determines, if any, and how it determines them."""
     ours, _ = trainer.counterpart(theirs)
     names, _, note = str(_table()["derived"].get(ours, ours)).partition(" (")
     return [name.replace("JOB", "sft") for name in names.split(" and ") if name], note[:-1]
@@ -107,7 +107,7 @@ def _trainer(name: str, table: Mapping[str, Any]) -> OtherTrainer:
 
 
 def _sections() -> Mapping[str, list[str]]:
-    """The trainers whose files have a section, such as `worker`."""
+    """Map each section, such as `worker`, to the trainers whose files have it."""
     found: dict[str, list[str]] = {}
     for name, trainer in other_trainers().items():
         for section in {key.partition(".")[0] for key in trainer.keys if "." in key}:

@@ -1,4 +1,4 @@
-"""Sections whose settings depend on the names in them: `algorithm`, its `loss`, and `sampling`."""
+"""Sections whose settings depend on their `name`: `algorithm`, its `loss`, and `sampling`."""
 
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
@@ -16,14 +16,14 @@ _FLAGS = "@dataclass(kw_only=True)"
 
 
 def algorithm_defaults(name: str = DEFAULT_ALGORITHM, loss: str | None = None) -> AlgorithmConfig:
-    """The default settings of an algorithm.
+    """Return the default settings of an algorithm.
 
     Args:
-        name: of the algorithm.
-        loss: of its policy loss; None takes the algorithm's own.
+        name: name of the algorithm.
+        loss: name of its policy loss; None uses the algorithm's default.
 
     Raises:
-        ConfigError: there is no such algorithm or loss, or it has no usable `Config`.
+        ConfigError: the algorithm or loss does not exist, or has no usable `Config`.
     """
     config = _defaults(ALGORITHM, name, AlgorithmConfig)
     if loss is not None and loss != config.loss.name:
@@ -32,10 +32,10 @@ def algorithm_defaults(name: str = DEFAULT_ALGORITHM, loss: str | None = None) -
 
 
 def sampler_defaults(name: str = DEFAULT_SAMPLER) -> SamplerConfig:
-    """The default settings of a sampler.
+    """Return the default settings of a sampler.
 
     Raises:
-        ConfigError: there is no such sampler, or it has no usable `Config`.
+        ConfigError: the sampler does not exist, or has no usable `Config`.
     """
     return _defaults(SAMPLER, name, SamplerConfig)
 
@@ -58,7 +58,7 @@ def _defaults(point: ExtensionPoint, name: str, base: type[C]) -> C:
 
 
 def spell_out(tree: dict[str, Any]) -> None:
-    """Turn `algorithm: NAME`, `algorithm.loss: NAME` and `sampling: NAME` into sections."""
+    """Expand `algorithm: NAME`, `algorithm.loss: NAME` and `sampling: NAME` to sections."""
     for key in ("algorithm", "sampling"):
         if isinstance(tree.get(key), str):
             tree[key] = {"name": tree[key]}
@@ -68,14 +68,14 @@ def spell_out(tree: dict[str, Any]) -> None:
 
 
 def select_algorithm(tree: dict[str, Any], given: dict[str, Any]) -> AlgorithmConfig:
-    """The defaults of the algorithm that a tree selects, updated by overrides.
+    """Return the defaults of the algorithm selected by a tree and by overrides.
 
-    If overrides select another algorithm, the tree loses the settings that the new one does not
-    have, and those that have the old one's default: a run's saved configuration spells out all. If
-    they select another loss, the tree loses all settings of the old one.
+    If overrides select another algorithm, remove from the tree settings that the new algorithm
+    lacks, and settings equal to the old algorithm's defaults, because a run's saved configuration
+    includes all defaults. If they select another loss, remove all settings of the old loss.
     """
     section, overrides = _section(tree), _section(given)
-    # A tuple is the names of algorithm and loss; the loss is None if it is the algorithm's own.
+    # A tuple holds the names of algorithm and loss; the loss is None for the algorithm's default.
     before = _selected(section)
     after = _selected(overrides, default=before[0])
     old = algorithm_defaults(before[0])
@@ -93,9 +93,9 @@ def select_algorithm(tree: dict[str, Any], given: dict[str, Any]) -> AlgorithmCo
 
 
 def select_sampler(tree: dict[str, Any], given: dict[str, Any]) -> SamplerConfig:
-    """The defaults of the sampler that a tree selects, updated by overrides.
+    """Return the defaults of the sampler selected by a tree and by overrides.
 
-    If overrides select another one, the tree loses settings as in `select_algorithm`.
+    If overrides select another sampler, remove settings from the tree as in `select_algorithm`.
     """
     section, overrides = _section(tree, "sampling"), _section(given, "sampling")
     before, _ = _selected(section, default=DEFAULT_SAMPLER)
@@ -122,7 +122,7 @@ def _selected(section: dict[str, Any], default: str = DEFAULT_ALGORITHM) -> tupl
 
 
 def _drop(tree: dict[str, Any], defaults: dict[str, Any], known: set[str]) -> None:
-    """Remove from a section what has its default, at any depth, and what is not known."""
+    """Remove unknown settings and settings equal to their defaults from a section at any depth."""
     for name in list(tree):
         if name not in known or tree[name] == defaults.get(name, _NOTHING):
             del tree[name]
@@ -133,15 +133,15 @@ def _drop(tree: dict[str, Any], defaults: dict[str, Any], known: set[str]) -> No
 
 
 _NOTHING = object()
-"""What no setting equals, not even None."""
+"""A value that no setting equals, not even None."""
 
 
 def without_kl(tree: dict[str, Any], given: dict[str, Any]) -> None:
-    """Drop a tree's settings of the KL penalty, if an override switches the penalty off."""
+    """Drop a tree's settings for the KL penalty if an override switches the penalty off."""
     kl, overrides = _section(tree).get("kl"), _section(given).get("kl")
     if not (isinstance(kl, dict) and isinstance(overrides, dict)):
         return
-    # If nothing is switched off, a coefficient without a penalty is an error.
+    # Otherwise, a coefficient without a penalty remains an error.
     if overrides.get("add_to") == "none" and kl.get("add_to", "none") != "none":
         for name in ("coefficient", "target"):
             kl.pop(name, None)

@@ -1,4 +1,4 @@
-"""Find the value of a configuration that has the wrong type, and describe what is expected."""
+"""Finds values of a wrong type in a configuration, and describes the expected types."""
 
 import dataclasses
 import types
@@ -13,7 +13,7 @@ _SWITCHES = ("true", "false", "yes", "no", "on", "off", "y", "n", "t", "f", "1",
 
 
 def find_mistyped(value: Any, hint: Any, key: str = "") -> tuple[str, str] | None:
-    """The first value that does not have the type of its setting.
+    """Find the first value that does not have the type of its setting.
 
     Args:
         value: plain values as read from YAML; unknown keys and interpolations are skipped.
@@ -21,10 +21,10 @@ def find_mistyped(value: Any, hint: Any, key: str = "") -> tuple[str, str] | Non
         key: dotted key of the value.
 
     Returns:
-        Its dotted key, and a message such as `must be a whole number, not 'many'`; None if all
-        values have the right type.
+        The value's dotted key, and a message such as `must be a whole number, not 'many'`; None if
+        all values have the right type.
     """
-    # A value that is given later, or taken from elsewhere, has no type yet.
+    # A missing value or an interpolation has no type yet.
     if value == _MISSING or (isinstance(value, str) and "${" in value):
         return None
     hint, optional = _without_none(hint)
@@ -40,7 +40,7 @@ def find_mistyped(value: Any, hint: Any, key: str = "") -> tuple[str, str] | Non
 
 
 def _inner_values(value: Any, hint: Any, key: str) -> list[tuple[str, Any, Any]]:
-    """Dotted key, value and type of everything inside a section, list or mapping."""
+    """Yield dotted key, value and type of everything inside a section, list or mapping."""
     origin, arguments = get_origin(hint), get_args(hint)
     if dataclasses.is_dataclass(hint):
         hints = get_type_hints(hint)
@@ -54,7 +54,7 @@ def _inner_values(value: Any, hint: Any, key: str) -> list[tuple[str, Any, Any]]
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """A type without None, and whether None was among its choices."""
+    """Strip None from a type, and return whether it was among the choices."""
     if get_origin(hint) not in (Union, types.UnionType):
         return hint, hint is Any
     rest = tuple(part for part in get_args(hint) if part is not type(None))
@@ -62,7 +62,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 
 def _has_type(value: Any, hint: Any) -> bool:
-    """Whether a value has a type, apart from what is inside it; text may spell a number."""
+    """Whether a value has a type, ignoring nested values; text may spell a number."""
     origin = get_origin(hint)
     if dataclasses.is_dataclass(hint) or origin is dict:
         return isinstance(value, Mapping)
@@ -77,13 +77,13 @@ def _has_type(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         return _is_number(value, hint)
     if origin in (Union, types.UnionType):
-        # Unlike elsewhere, OmegaConf converts no text to a number in a union.
+        # In a union, unlike elsewhere, OmegaConf does not convert text to a number.
         return any(value in get_args(part) or type(value) is part for part in get_args(hint))
     return True  # Any
 
 
 def _is_number(value: Any, kind: type[int] | type[float]) -> bool:
-    # bool is an int, and int("3") and float("1e-3") are what OmegaConf makes of text.
+    # bool is an int, and OmegaConf converts text with int("3") or float("1e-3").
     if isinstance(value, bool) or not isinstance(value, int | str | kind):
         return False
     try:
@@ -94,7 +94,7 @@ def _is_number(value: Any, kind: type[int] | type[float]) -> bool:
 
 
 def _expected(hint: Any) -> str:
-    """Describe the values that a setting of this type takes, for a message."""
+    """Describe the values accepted by a setting of this type, for a message."""
     if dataclasses.is_dataclass(hint):
         names = [field.name for field in dataclasses.fields(hint)]
         keys = ", ".join([*names[:_KEYS_SHOWN], *(["..."] if names[_KEYS_SHOWN:] else [])])
