@@ -85,7 +85,7 @@ class SpaceTranslator:
             self._layout = ImageLayout(image_layout or "hwc", image_range)
         self._gridless: gymnasium.Space[Any] | None = None
         """Observation space whose grids are not shown; None if everything is shown."""
-        # A grid of numbers that stand for objects tells a model little, so show the rendered image.
+        # A grid of numbers that stand for objects says little to a model: show the rendered image.
         if show is None:
             show = "observation"
             has_grid = observation_space is not None and has_symbolic_grid(observation_space)

@@ -275,8 +275,8 @@ class MetricCurves:
 
 def _curves(spec: _ChartSpec, history: MetricHistory, axis: Axis) -> list[Curve]:
     """Return a chart's curves: training, and evaluations during, before and after training."""
-    # Evaluations during training play fewer episodes, and the last step has both kinds. Tell them
-    # apart by the number of episodes, which is logged only before and after training.
+    # Evaluations during training play fewer episodes, and the last step has both kinds.
+    # Separate them by the number of episodes, which is logged only before and after training.
     whole = {decoding: history.lines_with(f"{decoding}/episodes") for decoding in _DECODINGS}
 
     def evaluated(decoding: str, where: Callable[[int], bool]) -> Sequence[Point]:

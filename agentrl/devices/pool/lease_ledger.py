@@ -132,7 +132,7 @@ class LeaseLedger:
         entries = []
         while self._free and self._queue:
             phone, now = self._free.popleft(), self._clock()
-            # Tokens only grow, so a phone can tell a late command from the current holder's.
+            # Tokens only grow, so a phone can distinguish a late command from the current holder's.
             self._token += 1
             row = self._rows[phone]
             row.state, row.token = PhoneAvailability.LEASED, self._token
