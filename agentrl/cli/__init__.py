@@ -1,4 +1,4 @@
-"""The command line, one file per command or two. Heavy imports happen inside the commands."""
+"""The command line, with one or two commands per file. Commands import heavy modules lazily."""
 
 import os
 import sys
@@ -63,9 +63,9 @@ _GROUPS = {
 
 
 _LONGEST_ERROR = 20_000
-"""Most characters of an error that is printed; user code may raise our errors with any text."""
+"""Maximum characters printed of an error: user code may raise our errors with any text."""
 _INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, following the shells' convention."""
 
 
 class _CommandsByTask(CommandGroup):
@@ -75,7 +75,7 @@ class _CommandsByTask(CommandGroup):
 
 
 class _CommandWithOverrides(typer.core.TyperCommand):
-    """Answers `--steps 3` with `train.steps=3`."""
+    """Command that answers `--steps 3` with the suggestion `train.steps=3`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments.
@@ -91,7 +91,7 @@ class _CommandWithOverrides(typer.core.TyperCommand):
             key = None if option is None else _setting(option.strip("-"))
             if key is None:
                 raise
-            # The value that was given, so that the message can be pasted as it is.
+            # Include the given value, so the suggestion can be pasted as is.
             _, equals, value = " ".join(given).partition(f"{option}=")
             if not equals:
                 after = given[given.index(option) + 1 :] if option in given else []
@@ -103,10 +103,10 @@ class _CommandWithOverrides(typer.core.TyperCommand):
 
 
 def _setting(name: str) -> str | None:
-    """The dotted key of a setting that is called `name`, with or without its section."""
+    """Return the dotted key of the setting called `name`, which may include its section."""
     name = name.replace("-", "_")
     found = [key for key in settings() if f".{key}".endswith(f".{name}")]
-    # Several sections have `steps` and `lr`: the job's own are meant most likely.
+    # Several sections have `steps` and `lr`: most likely the job's own are meant.
     return min(
         found,
         key=lambda key: (not key.startswith("train."), "warm" in key, key.count(".")),
@@ -182,7 +182,7 @@ def _root(
 
 @cache
 def root_command() -> Any:
-    """The whole command line."""
+    """Return the root command with all subcommands."""
     command = typer.main.get_command(app)
     name_arguments(command)
     return command
@@ -190,8 +190,8 @@ def root_command() -> Any:
 
 def main() -> None:
     """Run the command line and exit."""
-    # A stream that is closed, as by `2>&-`, is None in Python. The next file that is opened would
-    # get its number, and programs that we start would write to it: the null device takes its place.
+    # A closed stream (`2>&-`) is None in Python. The next file to be opened would get its file
+    # descriptor, and programs that we start would write to that file: open the null device instead.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             stream = open(os.devnull, mode)  # noqa: SIM115 -- it stays open
@@ -217,15 +217,15 @@ def run(arguments: list[str]) -> int:
     except SystemExit as end:
         if "--install-completion" in arguments:
             complete_zsh_script()
-        # Ctrl-C or Ctrl-D at a prompt, which says so itself.
+        # Ctrl-C or Ctrl-D at a prompt, which reports the abort itself.
         if isinstance(end.__context__, typer.Abort):
             return _INTERRUPTED
         if end.code == _INTERRUPTED:
-            # A terminal has shown ^C on this line.
+            # A terminal has already echoed ^C on this line.
             after_echo = "\n" if sys.stderr.isatty() else ""
             sys.stderr.write(f"{after_echo}interrupted\n")
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    # An OSError is the machine's, such as a full disk; a traceback would not help.
+    # An OSError comes from the machine (for example a full disk): a traceback would not help.
     except (AgentRLError, OSError) as error:
         text = message_of(error, _LONGEST_ERROR)
         sys.stderr.write(printable(f"{type(error).__name__}: {text}") + "\n")

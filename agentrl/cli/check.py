@@ -1,4 +1,4 @@
-"""`agentrl check` and `agentrl doctor`: whether a user's own class, and the installation, work."""
+"""`agentrl check` and `agentrl doctor`: check a user's own class, and the installation."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _SLOW_CHECK_S = 20.0
-"""A check that takes longer is announced in a log."""
+"""Without a terminal, a check is announced once it takes this long."""
 
 
 def check(
@@ -56,7 +56,7 @@ def check(
     """
     from agentrl.check import findings, findings_in_process, next_command
 
-    # Only what is given: kinds other than `env` take none of them.
+    # Only the options that were given: kinds other than `env` accept none.
     options = {"limit_s": limit} if limit is not None else {}
     if quick:
         options["quick"] = True
@@ -87,14 +87,14 @@ def doctor() -> None:
 
 @contextmanager
 def _announced_checks() -> "Iterator[Callable[[str, float], None]]":
-    """Show which check is running: on a terminal below the others, elsewhere if it is slow."""
+    """Show which check is running: on a terminal in the last line, elsewhere if it is slow."""
     console, announced = Console(stderr=True, emoji=False), set[str]()
     with console.status("") as status:
 
         def waiting(what: str, seconds: float) -> None:
             text = f"{what} ..." if seconds < 1 else f"{what} ... ({seconds:.0f} s)"
             status.update(escape(printable(text)))
-            # A log has no line that is drawn again.
+            # A log cannot redraw a line, so print each slow check once.
             if not console.is_terminal and seconds >= _SLOW_CHECK_S and what not in announced:
                 announced.add(what)
                 typer.echo(printable(f"under way: {text}"), err=True)
@@ -103,12 +103,12 @@ def _announced_checks() -> "Iterator[Callable[[str, float], None]]":
 
 
 def _suggest_again(kind: str, target: str, settings: list[str], *, is_loaded: bool) -> None:
-    """Suggest the command to run after the fix, which differs if the target is unknown."""
+    """Suggest the command to run after fixing the target; another if the target is unknown."""
     fix, job = "Fix the first one, then check again.", Path("config.yaml")
     if is_loaded or Path(target.partition(":")[0]).is_file():
         suggest(("check", kind, target, *settings), prefix=f"{fix} ")
     elif kind == "env" and job.is_file() and target in job.read_text(errors="replace"):
-        # Only a configuration, or MODULE:ID, says which module registers an environment.
+        # Only a configuration or MODULE:ID says which module registers the environment.
         suggest(("check", kind, job, *settings))
     else:
         typer.echo(fix)

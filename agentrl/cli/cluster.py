@@ -1,4 +1,4 @@
-"""`agentrl cluster`: what the nodes of a cluster have, and what is wrong with them."""
+"""`agentrl cluster`: the resources and problems of a cluster's nodes."""
 
 import secrets
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agentrl.config import Config
 
 _OF_DEADLINE = 0.8
-"""Fraction of the deadline after which a node gives up on its drivers and answers nevertheless."""
+"""Fraction of the deadline after which a node answers without waiting for its GPU drivers."""
 
 
 def cluster(
@@ -71,10 +71,10 @@ def cluster(
 
 
 def _model(given: str | None) -> "tuple[Config, str | None]":
-    """The configuration, and the model's path or id; None for one that is built where it is used.
+    """Return the configuration and the model's path or id; None for a model built on use.
 
     Raises:
-        ConfigError: neither a configuration nor a model.
+        ConfigError: `given` is neither a configuration nor a model.
     """
     from agentrl.config import Config, load
 
@@ -83,7 +83,7 @@ def _model(given: str | None) -> "tuple[Config, str | None]":
     folder = Path(given).expanduser()
     if folder.is_dir():
         return Config(), str(folder.absolute())
-    # The job's own phones need not be connected to this machine.
+    # The job's phones need not be connected to this machine.
     try:
         config = load(given, ["devices.source=virtual:1"])
     except ConfigError:
@@ -98,7 +98,7 @@ def _model(given: str | None) -> "tuple[Config, str | None]":
 
 @contextmanager
 def _nonce(runs: Path) -> Iterator[tuple[str, str] | None]:
-    """A file in the folder of runs, or in the nearest one that exists; None if it is read-only."""
+    """Write a file to the runs folder, or its nearest existing parent; None if it is read-only."""
     # A node that finds the file with this content shares the disk.
     folder = runs.absolute()
     while not folder.is_dir():

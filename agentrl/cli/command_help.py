@@ -10,25 +10,25 @@ import typer
 import typer.core
 
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-"""Click's settings of the root command; all other commands inherit them."""
+"""Click settings of the root command, inherited by all other commands."""
 _PACKAGED = Path(__file__).parents[1] / "configs"
 _COMPLETE_FOLDERS = ("config.yaml", "config.json")
-"""Files that mark the folder of a run or a model, which is complete as an argument."""
+"""Files that mark a run or model folder, where path completion stops."""
 _ZSH = Path(".zfunc/_agentrl")
-"""The file of zsh's completion, relative to the home folder."""
+"""File with the zsh completion, relative to the home folder."""
 _ZSH_FIRST_TIME = '\n[[ $funcstack[1] == _agentrl ]] && _agentrl_completion "$@"\n'
 _MOST = 200
-"""Paths that a shell is offered."""
+"""Maximum number of paths offered to the shell."""
 _PLAIN = re.compile(r"[\w@%+=:,./-]+")
-"""Names that need no quotes in any shell. Typer's scripts insert names as they are: `$(rm -rf ~)`
-would be a command. For other names, shells complete files by themselves, with quotes."""
+"""Names that need no quotes in any shell. Typer's scripts insert names as they are, so a file named
+`$(rm -rf ~)` would run as a command. Shells complete other file names themselves, with quotes."""
 
 
 class CommandGroup(typer.core.TyperGroup):
-    """Lists its commands with the whole first paragraph of their help."""
+    """Command group that lists commands with the whole first paragraph of their help."""
 
     sections: dict[str, tuple[str, ...]] | None = None
-    """The names of commands by title; None: all of them under `Commands`."""
+    """Command names by section title; None lists all under `Commands`."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the sections of commands."""
@@ -40,7 +40,7 @@ class CommandGroup(typer.core.TyperGroup):
 
 
 def name_arguments(command: Any) -> None:
-    """Write all arguments of a command, and of those in it, in capitals."""
+    """Show the arguments of a command and its subcommands in capitals."""
     for parameter in command.params:
         if parameter.param_type_name == "argument" and parameter.metavar is None:
             parameter.metavar = parameter.name.upper()
@@ -49,14 +49,14 @@ def name_arguments(command: Any) -> None:
 
 
 def _summary(command: Any) -> str:
-    """The first paragraph of a command's help, and the names of the commands in it."""
+    """Return the first paragraph of a command's help and the names of its subcommands."""
     text = " ".join((command.help or "").split("\n\n")[0].split())
     inner = [name for name, one in getattr(command, "commands", {}).items() if not one.hidden]
     return f"{text} Commands: {', '.join(inner)}." if inner else text
 
 
 def complete_config(incomplete: str) -> list[str]:
-    """Packaged configurations, YAML files and runs that begin with the text."""
+    """Return packaged configurations, YAML files and runs that start with the text."""
     files = (*_PACKAGED.glob("*.yaml"), *_PACKAGED.glob("recipes/*.yaml"))
     names = (str(file.relative_to(_PACKAGED).with_suffix("")) for file in files)
     found = _beginning(incomplete, names) + _paths(incomplete, ".yaml")
@@ -64,24 +64,24 @@ def complete_config(incomplete: str) -> list[str]:
 
 
 def complete_environment(incomplete: str) -> list[str]:
-    """Environments, and what `complete_config` offers; those of Gymnasium only after some text."""
+    """Return environments (Gymnasium's only after some text), and what `complete_config` does."""
     import gymnasium
 
     from agentrl.env import registered_envs
 
-    # Gymnasium registers hundreds, which would bury ours.
+    # Gymnasium's hundreds of environments would bury ours.
     own = [entry.id for entry in registered_envs()]
     ids = gymnasium.registry if incomplete else own
     return _beginning(incomplete, ids)[:_MOST] + complete_config(incomplete)
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Runs and folders that begin with the text."""
+    """Return runs and folders that start with the text."""
     return _with_content(_runs(incomplete), complete_run)
 
 
 def complete_kind(incomplete: str) -> list[str]:
-    """Kinds of `agentrl list` that begin with the text."""
+    """Return kinds of `agentrl list` that start with the text."""
     from agentrl import extension_points
     from agentrl.extension_points import ExtensionPoint
 
@@ -90,14 +90,14 @@ def complete_kind(incomplete: str) -> list[str]:
 
 
 def complete_algorithm(incomplete: str) -> list[str]:
-    """Algorithms that begin with the text."""
+    """Return algorithms that start with the text."""
     from agentrl.extension_points import ALGORITHM
 
     return _beginning(incomplete, ALGORITHM.names())
 
 
 def complete_suite(incomplete: str) -> list[str]:
-    """Evaluation suites and YAML files that begin with the text."""
+    """Return evaluation suites and YAML files that start with the text."""
     from agentrl.extension_points import SUITE
 
     return _beginning(incomplete, SUITE.names()) + _paths(incomplete, ".yaml")
@@ -109,7 +109,7 @@ def _runs(incomplete: str) -> list[str]:
 
 
 def _with_content(found: list[str], complete: Callable[[str], list[str]]) -> list[str]:
-    """Add the content of a folder that is the only match, after which a shell adds a space."""
+    """Add a folder's content if it is the only match, because a shell would add a space."""
     is_folder = len(found) == 1 and found[0].endswith("/")
     if not is_folder or any(Path(found[0], name).is_file() for name in _COMPLETE_FOLDERS):
         return found
@@ -121,15 +121,15 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _paths(incomplete: str, suffix: str | None = None) -> list[str]:
-    """Files with this suffix that begin with the text; folders if it is None."""
+    """Return files with this suffix that start with the text; folders if `suffix` is None."""
     found = glob.glob(f"{glob.escape(incomplete)}*{suffix or '/'}")
     return _beginning(incomplete, found)[:_MOST]
 
 
 def complete_zsh_script() -> None:
-    """Let the installed completion of zsh also answer the first Tab of a terminal.
+    """Make the installed zsh completion work on a terminal's first Tab, too.
 
-    That Tab only loads the script, and the one of Typer 0.29 then defines its function without
+    The first Tab only loads the script, and Typer 0.29's script then defines its function without
     calling it.
     """
     script = Path.home() / _ZSH
@@ -138,10 +138,10 @@ def complete_zsh_script() -> None:
 
 
 def complete_setting(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Sections and settings that begin with the text; a single setting also with its default."""
+    """Return sections and settings that start with the text; a single match with its default."""
     given = ctx.params.get("overrides") or ctx.params.get("others") or ()
     found, prefix = settings(), incomplete
-    # bash makes `=` a word of its own.
+    # bash treats `=` as a separate word.
     if "=" in incomplete or (given and (given[-1] == "=" or given[-1] in found)):
         return []
     while True:
@@ -150,12 +150,12 @@ def complete_setting(ctx: typer.Context, incomplete: str) -> list[str]:
         if len(steps) != 1 or not (step := steps.pop()).endswith("."):
             break
         prefix = step
-    # With several choices, a shell adds no space after what all of them begin with.
+    # With several choices, a shell adds no space after their common prefix.
     return [step, f"{step}{found[step[:-1]]}"] if len(keys) == 1 else sorted(steps)
 
 
 def settings() -> dict[str, Any]:
-    """The default of each setting, by its dotted key."""
+    """Return the default of each setting by its dotted key."""
     from agentrl.config import (
         Config,
         DPOConfig,
@@ -166,7 +166,7 @@ def settings() -> dict[str, Any]:
         flat_settings,
     )
 
-    # Sections that are absent by default, with their own defaults.
+    # Fill sections that are absent by default with their own defaults.
     whole = Config(
         warm_start=WarmStartConfig(),
         sft=SFTConfig(),

@@ -41,7 +41,7 @@ _NO_PHONE = (
 _SHELL_S = 60.0
 _WATCH_S = 1.0
 _AT_ONCE = 4
-"""Phones of a machine that are checked at the same time."""
+"""Number of a machine's phones to check concurrently."""
 _IN_USE = "in use by a running job, not checked"
 
 Serial = Annotated[
@@ -74,7 +74,7 @@ def devices(context: typer.Context, driver: ListDriver = None) -> None:
     Example: agentrl devices
     """
     if context.invoked_subcommand is not None:
-        # Otherwise it would be ignored without a word.
+        # Otherwise --driver would be silently ignored.
         if driver is not None:
             raise ConfigError(
                 f"--driver {driver}: before a command it has no effect; put it after "
@@ -171,10 +171,10 @@ def screenshot(
 
 
 class _TapCommand(typer.core.TyperCommand):
-    """Accepts SERIAL X Y, and X Y alone."""
+    """Command that accepts SERIAL X Y or just X Y."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; of two, the parser would take the first one for SERIAL."""
+        """Parse the arguments; given only X Y, Click would take X for SERIAL."""
         return super().parse_args(ctx, ["", *args] if len(args) == 2 else args)
 
 
@@ -207,12 +207,12 @@ def shell(
 
     Example: agentrl devices shell emulator-5554 "ls /sdcard | head"
     """
-    # One word is a command line; the arguments of a command are quoted on the way to the phone.
+    # A single word is a whole command line; otherwise the arguments get quoted for the phone.
     if len(command) == 1:
         command = ["sh", "-c", *command]
     with _phone(serial, command_s=_SHELL_S) as phone:
         (result,) = phone.batch(command)
-    # A pipe gets the bytes; a terminal must not act on what a phone prints.
+    # A pipe gets the output unchanged; a terminal must not interpret what a phone prints.
     sys.stdout.write(result.output if not sys.stdout.isatty() else printable(result.output))
     raise typer.Exit(result.code)
 
@@ -233,7 +233,7 @@ def watch(
     before: dict[str, str] = {}
     with closing(track_devices(_server(), _WATCH_S)) as lists:
         for known in lists:
-            # None is a moment without news, so that the time limit is looked at.
+            # None means no news: it only lets the loop check the time limit.
             if known is not None:
                 for serial in sorted(known.keys() | before.keys()):
                     was, now = before.get(serial), known.get(serial, "gone")
@@ -260,7 +260,7 @@ def bench(
 
     with _phone(serial, driver=driver) as phone:
         rows = measure_methods(phone, rounds=rounds, change=screen_toggler(phone))
-        # What made captures change was the settings app.
+        # Leave the settings app, which was opened to make the screen change.
         phone.perform(Key("HOME"))
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("", "method", "median, ms", "lag, ms", ""):
@@ -316,7 +316,7 @@ def doctor(
     if hosts is not None and is_local:
         what = f"phone {serial}" if serial is not None else f"--dialect {dialect}"
         raise ConfigError(f"{what}: without --hosts, and on the phone's node")
-    # The dialect's model and a named phone are on this machine; all phones may be on others.
+    # A named phone and the dialect's model are local; other phones may be on any node.
     if hosts is not None or (os.environ.get("RAY_ADDRESS") and not is_local):
         _check_nodes(hosts, driver, deadline)
         return
@@ -338,7 +338,7 @@ def doctor(
 
 
 def _known_phones(server: "AdbServer") -> tuple[list[str], list[str]]:
-    """The serials of the phones to check, and of those that running jobs use."""
+    """Return the serials of phones to check, and of phones that running jobs use."""
     from agentrl.devices.pool.phones_in_use import phones_in_use
 
     known, in_use = server.devices().keys(), phones_in_use()
@@ -358,7 +358,7 @@ def _announce_checks(serials: Sequence[str], in_use: Sequence[str]) -> None:
 
 
 def _print_checks(checks: "Iterable[tuple[str, Iterable[Finding]]]") -> dict[str, list[str]]:
-    """Print the findings of phones; what is wrong with those that are not ready."""
+    """Print the findings of phones; return the problems of the phones that are not ready."""
     console = Console(emoji=False)
     unusable: dict[str, list[str]] = {}
     for name, findings in checks:
@@ -372,11 +372,11 @@ def _print_checks(checks: "Iterable[tuple[str, Iterable[Finding]]]") -> dict[str
 def _check_phones(
     server: "AdbServer", serials: Sequence[str], prove: "Prove | None" = None
 ) -> "Iterator[tuple[str, Iterable[Finding]]]":
-    """The findings of each phone, in order; those of a single one as they come."""
+    """Yield each phone's findings in order; for a single phone, as they are made."""
     if len(serials) == 1:
         yield serials[0], _findings(server, serials[0], prove)
         return
-    # In threads, as a check mostly waits for its phone.
+    # Threads suffice: a check mostly waits for its phone.
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         found = threads.map(lambda serial: list(_findings(server, serial, prove)), serials)
         yield from zip(serials, found, strict=True)
@@ -396,7 +396,7 @@ def _findings(
 
 
 def _check_nodes(hosts: str | None, driver: str, deadline_s: float) -> None:
-    """Check the phones of a cluster's nodes; one line for each phone, or for a silent node."""
+    """Check the phones of a cluster's nodes and print a line per phone or silent node."""
     from agentrl.cluster import ray_cluster
     from agentrl.cluster.node_survey import ask_nodes
     from agentrl.cluster.placement import node_named
@@ -434,7 +434,7 @@ def _check_nodes(hosts: str | None, driver: str, deadline_s: float) -> None:
 
 
 def _phones_here(driver: str) -> "dict[str, list[Finding] | None]":
-    """Runs on each node: what is wrong with each of its phones; None for those of running jobs."""
+    """Return what is wrong with each of this node's phones; None for phones in use by jobs."""
     server = _server(driver)
     serials, in_use = _known_phones(server)
     checked: dict[str, list[Finding] | None] = dict.fromkeys(in_use)
@@ -444,7 +444,7 @@ def _phones_here(driver: str) -> "dict[str, list[Finding] | None]":
 
 
 def _with_serial(fix: str, serial: str) -> str:
-    """A fix that can be pasted with several phones connected, and without adb installed."""
+    """Return the fix as a command that works with several phones and without adb installed."""
     fix = fix.replace("adb shell ", f"agentrl devices shell {serial} ")
     return re.sub(r"\badb (reboot|reconnect)\b(?! offline)", rf"adb -s {serial} \1", fix)
 
@@ -461,7 +461,7 @@ def _server(driver: str = "adbutils", public: tuple[str, ...] = ()) -> "AdbServe
 def _phone(
     serial: str | None, *, driver: str = "adbutils", command_s: float = 10.0
 ) -> "Iterator[AdbPhone]":
-    """The phone with that serial, or the only one that is ready."""
+    """Return the phone with this serial, or the only ready phone."""
     from agentrl.devices.adb.serial_addresses import is_network_serial
     from agentrl.devices.adb_phone import AdbPhone
     from agentrl.devices.device import Deadlines
@@ -482,7 +482,7 @@ def _phone(
 
 
 def _table(server: "AdbServer", known: Mapping[str, str]) -> Table:
-    """One row per phone; marks a phone that is connected twice."""
+    """Return a table with a row per phone that marks phones connected twice."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("serial", "state", "phone", "Android", "screen", "battery", "in front"):
         table.add_column(column)
@@ -505,7 +505,7 @@ def _about(server: "AdbServer", serial: str, seen: dict[str, str]) -> list[str]:
     from agentrl.devices.readiness import BATTERY, BatteryReading
 
     with closing(AdbPhone(server, serial)) as phone:
-        # One round trip for all: over Wi-Fi each takes a while.
+        # One round trip for all commands, because each is slow over Wi-Fi.
         model, version, battery, window = phone.batch(
             ("getprop", "ro.product.model"),
             ("getprop", "ro.build.version.release"),

@@ -27,7 +27,7 @@ _TEMPLATES = {
     "test.py.jinja": "test_{name}.py",
     "readme.md.jinja": "README.md",
 }
-"""The templates of a new environment, and the files they become."""
+"""Templates of a new environment, and the files rendered from them."""
 
 
 @app.command("list")
@@ -53,7 +53,7 @@ def list_(
         suggest(("envs", "list", "--all"), ("check", "env", "NumberGame-v0"))
         return
     typer.echo("\nFrom Gymnasium and installed packages:")
-    # One missing package is the reason for many: it is named once.
+    # One missing package often affects many environments: name it once.
     lacking: dict[str, list[str]] = {}
     for id, why in env.third_party_envs().items():
         if why:
@@ -119,7 +119,7 @@ def _write_environment(where: Path, name: str) -> Path:
             f"{name!r} is not a module name; use lowercase letters, digits and underscores, "
             "as in my_game"
         )
-    # Its tests import it by that name, and would find the other module.
+    # The new environment's tests import it by name, and would find the other module.
     if name in sys.stdlib_module_names or importlib.util.find_spec(name) is not None:
         raise ConfigError(f"{name!r} is the name of an existing module; choose another one")
     folder = where / name
@@ -130,7 +130,7 @@ def _write_environment(where: Path, name: str) -> Path:
         loader=PackageLoader("agentrl.cli", "scaffold/templates"),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
-        # The output is Python and YAML, and the name is a plain identifier.
+        # Safe: the output is Python and YAML, and the name is a plain identifier.
         autoescape=False,
     )
     folder.mkdir(parents=True)

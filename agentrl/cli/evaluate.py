@@ -1,4 +1,4 @@
-"""`agentrl eval` and `agentrl compare`: policies on held-out seeds and on suites."""
+"""`agentrl eval` and `agentrl compare`: evaluate policies on held-out seeds and on suites."""
 
 import json
 from pathlib import Path
@@ -135,10 +135,10 @@ def evaluate(
 
 
 def _plays_suites(command: "SuiteCommand", demos: bool) -> bool:
-    """Whether suites are played.
+    """Return whether the command plays suites.
 
     Raises:
-        ConfigError: an option needs a suite, or excludes one.
+        ConfigError: an option needs a suite but none is given, or the other way round.
     """
     from agentrl.training.command_target import open_target
 

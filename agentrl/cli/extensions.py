@@ -1,4 +1,4 @@
-"""`agentrl list` and `agentrl algorithms`: what can be selected or replaced, and its settings."""
+"""`agentrl list` and `agentrl algorithms`: list what can be selected, and its settings."""
 
 import json
 from collections.abc import ItemsView
@@ -106,7 +106,7 @@ def _list_algorithms(names: list[str]) -> None:
     table.add_column("algorithm.name", no_wrap=True)
     table.add_column("what it does (source), and its settings that differ from the defaults")
     for name in names:
-        # One column: side by side, the two would not fit into 80 columns.
+        # Stacked, because the two tables would not fit side by side in 80 columns.
         algorithm, usual = ALGORITHM.resolve(name), _shared_defaults()
         differs = ", ".join(
             f"{key}={_text(value)}"

@@ -1,4 +1,4 @@
-"""`agentrl infer` and `agentrl chat`: a model's replies to a data set, or to a person."""
+"""`agentrl infer` and `agentrl chat`: get a model's replies to a data set, or chat with it."""
 
 import json
 import shlex
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agentrl.types import Image
 
 _LINE_S = 10.0
-"""How often a line shows the progress where there is no terminal."""
+"""Seconds between two progress lines where there is no terminal."""
 
 _Model = Annotated[
     str,
@@ -150,7 +150,7 @@ def _split(pair: str) -> tuple[str, str | None]:
 
 @contextmanager
 def _explained(journal: Path) -> Iterator[None]:
-    """Say how to continue, if something ends a job that has recorded rows."""
+    """Print how to continue if the job ends early after recording rows."""
     try:
         yield
     except ConfigError:
@@ -165,11 +165,11 @@ def _explained(journal: Path) -> Iterator[None]:
 
 @contextmanager
 def _progress() -> "Iterator[Callable[[InferenceProgress], None]]":
-    """Show a bar on a terminal, and elsewhere a line now and then."""
+    """Show a progress bar on a terminal, or an occasional line elsewhere."""
     from rich.progress import MofNCompleteColumn, Progress
 
     console = Console(stderr=True)
-    # On standard error, as --json prints to standard output.
+    # On standard error, because --json prints to standard output.
     bar = Progress(
         *Progress.get_default_columns(), MofNCompleteColumn(), console=console, transient=True,
         disable=not console.is_terminal,
@@ -213,7 +213,7 @@ def chat(
     _say(f"looking for {model}")
     target = open_chat_target(model, overrides or (), checkpoint)
     with ExitStack() as opened:
-        # Loading may take minutes, and an engine that starts prints nothing of its own.
+        # Loading may take minutes, during which the engine prints nothing.
         with _waiting(model, target.plan.rollout.engine, served=target.policy.is_served):
             started = opened.enter_context(ModelThread(target, greedy=greedy))
         if browser:
@@ -224,7 +224,7 @@ def chat(
 
 @contextmanager
 def _waiting(model: str, engine: str, *, served: bool) -> Iterator[None]:
-    """Report what a chat waits for before its first message, and how long it has waited."""
+    """Show what the chat is waiting for before its first message, and for how long."""
     from agentrl.training.monitoring.progress import show_engine_start
 
     what = "connecting to the server" if served else f"loading {model}"
@@ -267,8 +267,8 @@ class _TerminalChat:
     """A chat in the terminal, or with messages from a pipe.
 
     Args:
-        model: replies.
-        history: of the chat; empty.
+        model: the model to chat with.
+        history: an empty history for the chat.
     """
 
     def __init__(self, model: "ModelThread", history: "ChatHistory") -> None:
@@ -285,7 +285,7 @@ class _TerminalChat:
         self._is_over = False
 
     def run(self) -> None:
-        """Chat until the end of the input."""
+        """Chat until the input ends."""
         prompt = ""
         if sys.stdin.isatty():
             with suppress(ImportError):  # Python may be built without it
@@ -377,7 +377,7 @@ class _TerminalChat:
 
 
 def _read_message(prompt: str) -> str:
-    """Read a message; a line that ends in a backslash continues on the next one."""
+    """Read a message; a backslash at the end of a line continues it on the next line."""
     lines = [input(prompt)]
     while lines[-1].endswith("\\"):
         lines[-1] = lines[-1][:-1]
@@ -386,7 +386,7 @@ def _read_message(prompt: str) -> str:
 
 
 class _ReplyPrinter:
-    """Prints a reply as it grows; nothing in it can control the terminal."""
+    """Prints a reply as it grows, with terminal control characters escaped."""
 
     def __init__(self) -> None:
         self._shown = ""
@@ -400,7 +400,7 @@ class _ReplyPrinter:
 
     def finish(self, text: str) -> None:
         """Print the rest of the reply."""
-        if not text.startswith(self._shown):  # its beginning was decoded in another way
+        if not text.startswith(self._shown):  # the printed part was decoded differently
             self._write("\n")
             self._shown = ""
         self._write(text[len(self._shown) :] + "\n")

@@ -1,4 +1,4 @@
-"""`agentrl init` and `agentrl schema`: write a configuration, and what editors know about it."""
+"""`agentrl init` and `agentrl schema`: write a configuration, or its JSON schema for editors."""
 
 import json
 import re
@@ -14,9 +14,9 @@ from agentrl.files import write_durably
 
 _DATA_FILES = (".jsonl", ".json", ".csv", ".parquet")
 _PLAYERS = ("mediocre", "expert", "random")
-"""Players that a warm start imitates, the most useful first."""
+"""Players that a warm start can imitate, most useful first."""
 _SECTION = re.compile(r"^(\w+):.*(?:\n(?: .*)?)*", re.MULTILINE)
-"""A section at the top level of a YAML file: its key's line, and what is indented below."""
+"""A top-level section of a YAML file: the line with its key, and the indented lines below."""
 
 
 def init(
@@ -62,7 +62,7 @@ def init(
     file.parent.mkdir(parents=True, exist_ok=True)
     write_durably(file, text)
     typer.echo(f"wrote {file}")
-    # The names of columns can be guessed for some data sets only; those on the Hub are not read.
+    # Column names can be guessed for some data sets only, and Hub data sets are not read.
     if data is not None and Path(data).exists():
         from agentrl import config as configuration
         from agentrl.rollout.environments.resolved_env import resolve_env
@@ -75,10 +75,10 @@ def init(
 
 
 def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: bool) -> str:
-    """The text of a configuration.
+    """Return the text of a configuration.
 
     Raises:
-        ConfigError: there is no such environment, or no such file.
+        ConfigError: the environment or the file does not exist.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -89,13 +89,13 @@ def _job(file: Path, env: str | None, data: str | None, model: str, *, gpus: boo
         raise ConfigError(f"--data {data}: no such file")
     game = find_env(env or "QA-v0")
     players = [name for name in _PLAYERS if name in game.players] if model == "tiny" else []
-    # The tiny model learns only with settings that were found for its environment.
+    # The tiny model learns only with settings that were tuned for its environment.
     packaged = packaged_job(env, model) if env is not None and model == "tiny" else None
     templates = Environment(
         loader=PackageLoader("agentrl.cli", "scaffold/templates"),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
-        # The output is YAML, and what is given is written as JSON.
+        # Safe: the output is YAML, and values are written as JSON.
         autoescape=False,
     )
     return templates.get_template("job.yaml.jinja").render(

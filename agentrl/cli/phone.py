@@ -1,4 +1,4 @@
-"""`agentrl phone`: virtual phones that stay up."""
+"""`agentrl phone`: start virtual phones and keep them running."""
 
 import re
 import signal
@@ -63,7 +63,7 @@ def up(
     from virtual_phone.apps.probe_app import PROBE
 
     stop = threading.Event()
-    # The phones are disconnected from the adb server, which would keep them as offline.
+    # Exit cleanly to disconnect the phones: the adb server would keep listing them as offline.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     width, height = _two("--size", size, "x")
@@ -72,7 +72,7 @@ def up(
         phone_errors(),
         spawn(
             num_phones,
-            # `agentrl devices doctor` taps in the probe.
+            # `agentrl devices doctor` taps on the probe.
             list(dict.fromkeys((*(apps or env.apps()), PROBE))),
             size=(width, height),
             tempo=cast(Any, tempo),
@@ -107,10 +107,10 @@ def _print_usage(serials: tuple[str, ...], adb: str, port: int) -> None:
 
 
 def _two(option: str, text: str, between: str) -> tuple[int, int]:
-    """The two numbers of an option such as `720x1280`.
+    """Parse the two numbers of an option such as `720x1280`.
 
     Raises:
-        ConfigError: the text has another form.
+        ConfigError: the text does not consist of two numbers with `between` between them.
     """
     found = re.fullmatch(rf"(\d{{1,5}}){between}(\d{{1,5}})", text)
     if found is None:

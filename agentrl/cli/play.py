@@ -85,7 +85,7 @@ def play(
     from agentrl.training.evaluation.interactive_play import play as play_one
 
     settings = list(overrides or [])
-    # A run brings its own environment and checkpoints; a bare model plays the target.
+    # A run has its own environment and checkpoints; a bare model plays the target.
     if Path(policy).is_dir():
         if (Path(policy) / "config.yaml").is_file():
             target = policy
@@ -113,7 +113,7 @@ def play(
 
 
 def _print_result(console: Console, scored: "ScoredEpisode") -> None:
-    """Print outcome, reward and metrics of the episode."""
+    """Print the episode's outcome, reward and metrics."""
     episode = scored.episode
     ended = f"{episode.outcome.value} after {pluralize(len(episode.turns), 'turn')}"
     parts = {name: sum(values) for name, values in scored.components.items()}

@@ -1,4 +1,4 @@
-"""`agentrl serve-env` and `serve-reward`: an environment or a reward function over HTTP."""
+"""`agentrl serve-env` and `serve-reward`: serve an environment or reward function over HTTP."""
 
 import os
 import re
@@ -46,7 +46,7 @@ def serve_reward(
     from agentrl.config import RewardConfig, arguments
 
     name, values = function, arguments(kwargs or [])
-    # A folder is a run that has trained a reward model.
+    # A folder is the run of a reward model.
     if Path(function).is_dir():
         name, values = "model", {"path": function, **values}
     try:
@@ -99,7 +99,7 @@ def serve_env(
     if not environment:
         raise ConfigError("ENVIRONMENT is missing; give an id, module:Class or path/file.py:Class.")
     id = resolve(named_job(environment)).env.id
-    # A wrong id fails here, and not in each request.
+    # Fail here on a wrong id, not in each request.
     env.find_env(id)
     given = ["--host", host, "--port", str(port), "--most", str(most), "--idle", str(idle)]
     try:
@@ -109,12 +109,12 @@ def serve_env(
 
 
 def standalone_program() -> str:
-    """The environment server as one file, which needs no agentrl."""
+    """Return the environment server as a single file that does not need agentrl."""
     from agentrl import web_access
     from agentrl.rollout.environments import env_calls, env_server
 
-    # Its imports from agentrl are replaced by the text of what they name, which must import nothing
-    # of agentrl itself.
+    # Replace each import from agentrl by the source of the imported object, which must not import
+    # from agentrl itself.
     program = Path(str(env_server.__file__)).read_text("utf-8")
     for module in (env_calls, web_access):
         text = Path(str(module.__file__)).read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Terminal output shared by all commands: log records, images, findings and the next step."""
+"""Terminal output shared by all commands: log records, images, findings, suggested commands."""
 
 import logging
 import shlex
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 _UPPER_HALF = "\u2580"
 _LONGEST = 20_000
-"""Most characters of a log record, which may quote environments, models and servers."""
+"""Maximum length of a log record, which may quote environments, models and servers."""
 _COLORS = {
     "ok": "green", "note": "yellow", "optional": "yellow", "wrong": "red", "missing": "red",
 }  # fmt: skip
 
 
 def suggest(*commands: str | Sequence[object], prefix: str = "") -> None:
-    """Print what to run next on one line; a sequence is the arguments of an `agentrl` command."""
+    """Print the next command on one line; a sequence holds arguments of `agentrl`."""
     lines = [c if isinstance(c, str) else shlex.join(map(str, ("agentrl", *c))) for c in commands]
     typer.echo(printable(f"{prefix}Next: {'   or: '.join(lines)}"))
 
 
 def announce(what: str) -> None:
-    """Say on a terminal what takes the next seconds."""
+    """On a terminal, announce what takes the next seconds."""
     if sys.stderr.isatty():
         typer.echo(printable(f"{what} ..."), err=True)
 
 
 def output_console() -> Console:
-    """The standard output; text is wrapped only on a terminal, and nothing is highlighted."""
+    """Return a console on standard output that wraps only on a terminal and never highlights."""
     console = Console(emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = text_tables.UNLIMITED
@@ -49,24 +49,24 @@ def output_console() -> Console:
 
 
 def table_width() -> int:
-    """Width of the terminal in characters; unlimited where the output is not a terminal."""
+    """Return the terminal's width in characters; unlimited if the output is not a terminal."""
     return output_console().width
 
 
 def print_table(table: Table) -> None:
-    """Print a table on the standard output."""
+    """Print a table to standard output."""
     text_tables.print_table(table, Console(emoji=False))
 
 
 def print_findings(
     found: "Iterable[Finding]", *, as_table: bool = False, indent: str = ""
 ) -> "list[Finding]":
-    """Print one line per check, and below it how to fix it; return all findings.
+    """Print a line per check, followed by its fix; return all findings.
 
     Args:
-        found: printed as they come.
-        as_table: print the names, which are short, in a column.
-        indent: printed in front of each line.
+        found: findings, each printed as soon as it is available.
+        as_table: whether to print the (short) names in a column.
+        indent: text to print before each line.
     """
     console, printed, shown = Console(emoji=False, highlight=False), list["Finding"](), set[str]()
     for one in found:
@@ -78,7 +78,7 @@ def print_findings(
             fix = fix if one.state == "optional" or not fix else f"fix: {fix}"
         else:
             label = "FAILED  " if one.state == "wrong" else label
-            # One cause often fails several checks.
+            # Several checks often fail for the same reason: print it once.
             if one.state == "wrong" and detail in shown:
                 detail, fix = "as above", ""
             elif one.state == "wrong" and detail:
@@ -93,26 +93,26 @@ def print_findings(
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Writes to the current `sys.stderr`, which the live display replaces while it runs."""
+    """Handler that writes to the current `sys.stderr`, which a live display may replace."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
 
     @property
     def stream(self) -> TextIO:
-        """The current stderr."""
+        """The current `sys.stderr`."""
         return sys.stderr
 
     @stream.setter
     def stream(self, value: TextIO) -> None:
-        """Ignored: the stream is always `sys.stderr`."""
+        """Ignore `value`: the stream is always `sys.stderr`."""
 
 
 class _Formatter(logging.Formatter):
     """Escapes control characters, since messages quote environments and models."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record with control characters escaped, at a length that a terminal can show."""
+        """Format the record with control characters escaped and the length limited."""
         text = printable(super().format(record))
         cut = f"{text[:_LONGEST]}... ({len(text):,} characters)"
         return text if len(text) <= _LONGEST else cut
@@ -122,7 +122,7 @@ def set_up_logging(verbose: bool) -> None:
     """Log warnings, or with `verbose` everything, to stderr."""
     logger = logging.getLogger("agentrl")
     logger.setLevel(logging.INFO if verbose else logging.WARNING)
-    # Tests and notebooks run several commands in a process.
+    # Tests and notebooks run several commands in one process.
     if not any(isinstance(handler, _Stderr) for handler in logger.handlers):
         handler = _Stderr()
         handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
@@ -130,7 +130,7 @@ def set_up_logging(verbose: bool) -> None:
 
 
 def draw_image(image: "Image", width: int) -> Text:
-    """An image as text; each character shows two pixels, one above the other.
+    """Return an image as text; each character shows two pixels, one above the other.
 
     Args:
         image: uint8[H, W, 3].
@@ -138,7 +138,7 @@ def draw_image(image: "Image", width: int) -> Text:
     """
     from PIL import Image as PillowImage
 
-    # An even number of rows, as each character shows two.
+    # The number of rows must be even: each character shows two.
     height = max(2, round(image.shape[0] * width / image.shape[1]))
     height += height % 2
     small = PillowImage.fromarray(image).resize((width, height), PillowImage.Resampling.BOX)

@@ -1,4 +1,4 @@
-"""Checks of an algorithm, a class of `algorithm.name`; settings are those of its section."""
+"""Checks of an algorithm, a class of `algorithm.name`; settings belong to its section."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
@@ -15,10 +15,10 @@ from agentrl.config import AlgorithmConfig, algorithm_config
 
 
 def config_of(target: type[Algorithm], settings: Mapping[str, Any]) -> AlgorithmConfig:
-    """The section `algorithm` with these settings.
+    """Return the section `algorithm` with these settings.
 
     Raises:
-        ConfigError: there is no such setting, or a value is invalid, maybe a default.
+        ConfigError: a setting does not exist, or a value (maybe a default) is invalid.
     """
     config = algorithm_config(reference(target), **settings)
     config.validate_for_training()

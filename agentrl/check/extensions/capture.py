@@ -71,7 +71,7 @@ def check_failures(target: type[Capture]) -> None:
                 picture = _frame(phone.screen.capture)
             except DeviceError:
                 continue
-            # A method that the fault does not touch, such as a stream, may return a right picture.
+            # A method that the fault does not affect, such as a stream, may return a correct one.
             assert images_match(picture, expected), (
                 f"with a capture that is {fault}, frame() returned a wrong picture; check its "
                 "length, and call agentrl.devices.capture.check_lit"

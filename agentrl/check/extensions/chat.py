@@ -1,7 +1,7 @@
 """Checks of a chat format.
 
-The setting `path` names a model that it is meant for; without it, the built-in tiny model is used,
-whose tokens are ChatML's.
+The setting `path` names a model that the format is meant for; by default it is the built-in tiny
+model, whose tokens are ChatML's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentrl.types import Message
 
 SETTINGS = ("path",)
 _REPLY = (40, 41, 42)
-"""Ids of any text."""
+"""Token ids of an arbitrary text."""
 
 
 def check_it_opens(target: type[ChatFormat], settings: Mapping[str, Any]) -> None:
@@ -64,7 +64,7 @@ def check_no_text_passes_for_a_turn(target: type[ChatFormat], settings: Mapping[
     encoder = _encoder(target, settings)
     tokens = encoder.chat_model.token_ids
     plain = Conversation(encoder, "").observe(Message(role="user", text="hello")).token_ids
-    # Special tokens of a prompt that are no text of it.
+    # Special tokens of a prompt that are not part of its text.
     marks = [name for name, id in tokens.items() if id in plain and encoder.text([id]) == ""]
     hostile = Conversation(encoder, "").observe(
         Message(role="user", text=f"hello {' '.join(marks)}")

@@ -52,7 +52,7 @@ def check_malformed_replies_are_refused(target: type[Dialect]) -> None:
     dialect = target()
     screen = dialect.screen(SCREENS[0])
     spelled = [dialect.spell(action, screen) for action in _examples(dialect)]
-    # Half of a reply, or the same one twice, is not one action.
+    # Neither half a reply nor a reply repeated is exactly one action.
     cut = [reply[: len(reply) // 2] for reply in spelled]
     twice = [f"{reply}\n{reply}" for reply in spelled]
     for reply in (*_MALFORMED, *cut, *twice):
@@ -111,7 +111,7 @@ def _check_round_trip(dialect: Dialect, action: ScreenAction, screen: Screen, th
 
 
 def _is_equal(action: ScreenAction, parsed: ScreenAction) -> bool:
-    """Whether two actions are the same: swipes in direction, pauses in kind, ends in outcome."""
+    """Compare two actions: swipes by direction, pauses by kind, ends by outcome."""
     match action, parsed:
         case (Swipe() | Drag(), Swipe() | Drag()):
             return _direction(action) == _direction(parsed)

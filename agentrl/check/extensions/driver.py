@@ -83,7 +83,7 @@ def check_close(target: type[AdbSocket]) -> None:
                 ended.set()
 
         threading.Thread(target=read, daemon=True).start()
-        # Most likely the thread waits in `receive` by then; if not, the check passes all the same.
+        # By now the thread is most likely in `receive`; if it isn't, the check passes anyway.
         time.sleep(0.1)
         link.close()
         assert ended.wait(_GRACE_S), f"a read still waits {_GRACE_S:g} s after close()"

@@ -1,6 +1,6 @@
 """Checks of an engine, a class of `rollout.engine`; settings are its `rollout.engine_kwargs`.
 
-They play with the built-in tiny model, and compare with transformers.
+They play with the built-in tiny model and compare its log-probabilities with transformers'.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ async def check_replies(target: type[Engine], settings: Mapping[str, Any]) -> Fi
     async with started(target, **settings) as (engine, folder):
         encoder = ChatEncoder(folder)
         prompts = example_prompts(encoder)
-        # At temperature 1 an engine that ignores it would pass.
+        # At temperature 1 alone, an engine that ignores the temperature would pass.
         for temperature in (1.0, 2.0):
             replies = await ask(engine, prompts, temperature=temperature)
             for prompt, reply in zip(prompts, replies, strict=True):
@@ -109,7 +109,7 @@ async def check_replies(target: type[Engine], settings: Mapping[str, Any]) -> Fi
                 "capabilities.reproducible: the same prompts and seeds gave other tokens in "
                 "another order"
             )
-        # Greedy, the same reply again must end at a token that is in its middle.
+        # Sampled greedily again, the reply must stop at a token from its middle.
         (whole,) = await ask(engine, prompts[:1], temperature=0)
         stop = whole.token_ids[len(whole.token_ids) // 2]
         (cut,) = await ask(engine, prompts[:1], temperature=0, stop=(stop,))
@@ -194,12 +194,12 @@ async def check_close(target: type[Engine], settings: Mapping[str, Any]) -> Find
 async def started(
     target: type[TokenEngine], *, backend: str | None = None, **engine_kwargs: Any
 ) -> AsyncIterator[tuple[TokenEngine, Path]]:
-    """An engine from `start` to `close`, and the folder of its tiny model, not to be written to.
+    """Start an engine and close it at the end; yields it with its tiny model's read-only folder.
 
     Args:
         target: class of the engine.
         backend: see `EngineSettings`.
-        engine_kwargs: as `rollout.engine_kwargs`.
+        engine_kwargs: see `rollout.engine_kwargs`.
     """
     folder = tiny_folder()
     settings = EngineSettings(folder=folder, max_context=1024, backend=backend)
@@ -212,7 +212,7 @@ async def started(
 
 
 def example_prompts(encoder: ChatEncoder) -> list[Prompt]:
-    """Prompts with no image, with one, and with two of different sizes."""
+    """Return prompts with no image, one image, and two images of different sizes."""
     small, large = (
         np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
         for seed, shape in enumerate(((140, 84, 3), (196, 112, 3)))
@@ -233,7 +233,7 @@ async def ask(
     reverse: bool = False,
     stop: tuple[int, ...] = (),
 ) -> list[Reply]:
-    """The replies to all prompts, asked for at once, each with a seed of its own."""
+    """Request the replies to all prompts concurrently, each with its own seed."""
     seeds = range(len(prompts))[:: -1 if reverse else 1]
     samplings = [
         Sampling(seed=seed, temperature=temperature, max_new_tokens=_REPLY, stop_token_ids=stop)
@@ -252,14 +252,14 @@ async def ask(
 def logprob_difference(
     folder: Path, encoder: ChatEncoder, prompt: Prompt, reply: Reply, temperature: float = 1.0
 ) -> float:
-    """Largest difference of a reply's log-probabilities from those of transformers.
+    """Return the largest difference between a reply's log-probabilities and transformers'.
 
     Args:
-        folder: of the model that should have sampled it.
-        encoder: of that model.
-        prompt: as the engine got it.
-        reply: the engine's.
-        temperature: that the engine sampled with.
+        folder: folder of the model that should have sampled the reply.
+        encoder: that model's encoder.
+        prompt: the prompt that the engine got.
+        reply: the engine's reply.
+        temperature: the engine's sampling temperature.
     """
     import torch
 

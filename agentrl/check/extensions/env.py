@@ -1,4 +1,4 @@
-"""Checks of an environment with its translator and players; settings are those of a job."""
+"""Checks of an environment with its translator and players; settings are a job's."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,25 +15,25 @@ _ID = "env.id="
 
 
 def checks_of(target: str, settings: Sequence[str]) -> list[Check]:
-    """The checks of an environment, which is named as `env.id` or by a YAML file."""
+    """Return the checks of an environment named by its `env.id` or a YAML file."""
     return environment_checks(env_config_of(target, settings))
 
 
 def findings(
     target: str, settings: Sequence[str], deadline_s: float, **options: Any
 ) -> Iterator[Finding]:
-    """Run them; `options` are further arguments of `check_environment`."""
+    """Run the checks; `options` are further arguments of `check_environment`."""
     yield from check_environment(env_config_of(target, settings), deadline_s=deadline_s, **options)
 
 
 def next_command(target: str) -> tuple[str, ...]:
-    """A YAML file is trained; for another environment, one is written first."""
+    """Suggest training a YAML file; for an environment id, writing a YAML file first."""
     is_file = target.endswith((".yaml", ".yml"))
     return ("train", target) if is_file else ("init", "--env", target)
 
 
 def env_config_of(target: str, settings: Sequence[str]) -> EnvConfig:
-    """The environment of a target, a name as in `env.id` or a YAML file, with settings applied.
+    """Return the environment of a target, an `env.id` or a YAML file, with settings applied.
 
     Raises:
         ConfigError: see `agentrl.config.load`.
@@ -42,12 +42,12 @@ def env_config_of(target: str, settings: Sequence[str]) -> EnvConfig:
 
 
 def env_config_from(settings: Sequence[str], id: str | None, what: str) -> EnvConfig:
-    """The environment of settings alone.
+    """Return the environment that settings alone describe.
 
     Args:
         settings: `key=value` overrides.
-        id: of the environment, unless the settings name one; None if it is not known.
-        what: is checked, for the message.
+        id: environment id if the settings name none; None if unknown.
+        what: the object being checked, for the error message.
 
     Raises:
         ConfigError: no environment is named.

@@ -97,7 +97,7 @@ def _entry(target: type[Logger], settings: Mapping[str, Any]) -> dict[str, Any]:
 def _opened(
     target: type[Logger], settings: Mapping[str, Any], run: Path | None = None
 ) -> Iterator[Logger]:
-    """The logger as a job opens and closes it, in a temporary folder unless one is given."""
+    """Open and close the logger as a job does, in a temporary folder unless `run` is given."""
     with TemporaryDirectory(prefix="agentrl-check-") as folder:
         plan = PlannedWork(steps=_STEPS)
         (logger,) = open_loggers(run or Path(folder), [_entry(target, settings)], plan)

@@ -11,10 +11,10 @@ from agentrl.config import LossConfig, algorithm_config
 
 
 def config_of(target: type[PolicyLoss], settings: Mapping[str, Any]) -> LossConfig:
-    """The section `algorithm.loss` with these settings.
+    """Return the section `algorithm.loss` with these settings.
 
     Raises:
-        ConfigError: there is no such setting, or a value is invalid, maybe a default.
+        ConfigError: a setting does not exist, or a value (maybe a default) is invalid.
     """
     return algorithm_config("grpo", loss={**settings, "name": reference(target)}).loss
 

@@ -1,7 +1,7 @@
 """Checks of a model family's adapter.
 
-The setting `path` names a model of the family; without it, the built-in tiny model, a Qwen2.5-VL,
-is used.
+The setting `path` names a model of the family; by default it is the built-in tiny model, a
+Qwen2.5-VL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentrl.policies.models import ModelAdapter, load_model
 SETTINGS = ("path", "chat")
 _TOLERANCE = 1e-4
 _TEXT_IDS = [33, 34, 35]
-"""Ids of any text, between images."""
+"""Token ids of an arbitrary text, placed between images."""
 
 
 def check_it_reads_the_model(target: type[ModelAdapter], settings: Mapping[str, Any]) -> None:
@@ -59,7 +59,7 @@ def check_images_survive_another_scaling(
             f"scale() makes {once.shape[1]}x{once.shape[0]} of {width}x{height}, but "
             f"{again.shape[1]}x{again.shape[0]} of that"
         )
-        # Between texts, as a run of image tokens at an end is found by chance, too.
+        # Between texts, because a run of image tokens at either end could be found by chance.
         ids = [*_TEXT_IDS, *adapter.image_markup(once), *_TEXT_IDS]
         short = adapter.collapse_image_tokens(ids, [once])
         assert short.count(adapter.image_token_id) == 1, (
@@ -87,7 +87,7 @@ def check_logprobs_equal_those_of_transformers(
 
 
 def folder_of(settings: Mapping[str, Any]) -> Path:
-    """The folder of the model that `path` names; the tiny model's without it."""
+    """Return the folder of the model that `path` names, by default the tiny model's."""
     return Path(settings["path"]) if "path" in settings else tiny_folder()
 
 

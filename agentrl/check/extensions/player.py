@@ -1,4 +1,4 @@
-"""Checks of a scripted player, a class of `env.players`; settings are those of a job."""
+"""Checks of a scripted player, a class of `env.players`; settings are a job's."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -26,13 +26,13 @@ _STEPS = 10
 
 
 def checks_of(target: Any, settings: Sequence[str]) -> list[Check]:
-    """The checks of a player with its environment, which `env.id=...` names."""
+    """Return the checks of a player with its environment, which `env.id=...` names."""
     name = reference(target)
     id, slash, _ = name.rpartition("/")
-    # Built-in players are named ENV/PLAYER; any other's environment has to be given.
+    # Built-in players are named ENV/PLAYER; for others the environment has to be given.
     known = id if slash and ":" not in name else None
     config = env_config_from(settings, known, f"agentrl check player {name}")
-    # One that cannot be loaded is a ConfigError here, not a failure of each check.
+    # Raise ConfigError here for a player that cannot be loaded, instead of failing every check.
     PLAYER.resolve(name)
     config = replace(config, players={**config.players, _NAME: name})
     return [

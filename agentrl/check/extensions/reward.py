@@ -1,6 +1,7 @@
-"""Checks of a reward function; settings are its keyword arguments, and `run=RUN` for its episodes.
+"""Checks of a reward function.
 
-Without a run, it gets a made-up episode of a question with a picture.
+Settings are its keyword arguments, and `run=RUN` to score that run's episodes. Without a run, it
+gets a made-up episode: a question with a picture.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from agentrl.rollout.rewards.scoring import RewardFunctions
 from agentrl.types import Episode, ScoredEpisode
 
 TAKES_NAMES = True
-"""The checks get a target's name: a lambda, a partial or an instance does not know its own."""
+"""The checks get the target's name, because lambdas, partials and instances have none."""
 USAGE = "rewards=[{{function: {}}}]"
 """The setting that adds this reward."""
 _EPISODES = 20
@@ -55,7 +56,7 @@ def check_ends(target: Any, settings: Mapping[str, Any]) -> None:
     """Truncated episodes, episodes of one turn and empty ones are scored too."""
     with _functions(target, settings) as functions:
         _score(functions, truncated(_episodes(settings)[0]), settings)
-        # These have no columns of a run's data set.
+        # Made-up episodes lack the columns of a run's data set.
         if "run" not in settings:
             functions.score(sample_episode(1))
             assert functions.score(sample_episode(0)).rewards == ()

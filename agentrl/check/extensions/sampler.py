@@ -1,4 +1,4 @@
-"""Checks of a task sampler, a class of `sampling.name`; settings are those of its section."""
+"""Checks of a task sampler, a class of `sampling.name`; settings belong to its section."""
 
 import json
 import tempfile
@@ -33,10 +33,10 @@ _VISITS = 4 * _STEPS
 
 
 def config_of(target: type[TaskSampler], settings: Mapping[str, Any]) -> SamplerConfig:
-    """The section `sampling` with these settings.
+    """Return the section `sampling` with these settings.
 
     Raises:
-        ConfigError: there is no such setting, or a value is invalid, maybe a default.
+        ConfigError: a setting does not exist, or a value (maybe a default) is invalid.
     """
     return configuration.from_dict({"sampling": {**settings, "name": reference(target)}}).sampling
 
@@ -61,7 +61,7 @@ def check_no_starvation(target: type[TaskSampler], config: SamplerConfig) -> Non
     for solved in (0.0, 1.0):
         with _folder() as folder:
             sampler = _made(config, folder)
-            # Only with evidence could it come to ignore a task.
+            # A sampler could only start to ignore a task once it has evidence.
             _train(sampler, solved, range(1, _STEPS))
             chosen = _train(sampler, solved, range(_STEPS, _STEPS + _VISITS))
             tasks = [played.task for step in chosen for played in step]
@@ -80,7 +80,7 @@ def check_resumed(target: type[TaskSampler], config: SamplerConfig) -> None:
     with _folder() as folder:
         sampler = _made(config, folder)
         _train(sampler, 0.5, range(1, 20))
-        # As a checkpoint stores it.
+        # Checkpoints store the state as JSON.
         saved = json.dumps(sampler.state())
         resumed = _made(config, folder)
         resumed.tasks.restore(sampler.tasks.state(19))
@@ -119,7 +119,7 @@ def _folder() -> "tempfile.TemporaryDirectory[str]":
 
 def _made(config: SamplerConfig, folder: str) -> TaskSampler:
     rollout = RolloutConfig(groups=_GROUPS, group_size=_SIZE)
-    # By the reward, as the made-up environments report no success.
+    # Success is judged by the reward: the made-up environments report no success.
     return load_sampler(
         replace(config, success_at=1.0), _SETS, rollout, run_seed=0,
         folder=Path(folder) / "sampler",
@@ -127,7 +127,7 @@ def _made(config: SamplerConfig, folder: str) -> TaskSampler:
 
 
 def _train(sampler: TaskSampler, solved: float, steps: range) -> list[list[PlayedTask]]:
-    """Let it choose and observe training steps in which this share of each group succeeds."""
+    """Let the sampler choose and observe steps in which this share of each group succeeds."""
     found = []
     for step in steps:
         numbers = count()
@@ -147,7 +147,7 @@ def _train(sampler: TaskSampler, solved: float, steps: range) -> list[list[Playe
 
 
 def _episode(name: str, seed: Any, is_solved: bool, step: int) -> ScoredEpisode:
-    """An episode of one turn, by the weights before a step."""
+    """Return a one-turn episode played with the weights before a step."""
     turn = replace(sample_turn(3, None), reply_versions=(step - 1,) * 3)
     scored = scored_episode([turn], [float(is_solved)])
     return replace(scored, episode=replace(scored.episode, id=name, seed=seed))

@@ -33,7 +33,7 @@ def check_held_out(target: type[EvaluationSuite]) -> None:
 
 
 def next_command(target: str) -> tuple[str, ...]:
-    """A suite is played by `eval`, not by `train`."""
+    """Suggest `eval`, because suites are not trained on."""
     return ("eval", "MODEL", "--suite", target)
 
 

@@ -1,4 +1,4 @@
-"""Checks of a translator, a class of `env.translator_class`; settings are those of a job."""
+"""Checks of a translator, a class of `env.translator_class`; settings are a job's."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,15 +26,15 @@ _STEPS = 10
 
 
 def checks_of(target: Any, settings: Sequence[str]) -> list[Check]:
-    """The checks of a translator with its environment, which `env.id=...` names."""
+    """Return the checks of a translator with its environment, which `env.id=...` names."""
     name = reference(target)
-    # The built-in names are those of environments, but for the one that fits every action space.
+    # Built-in translators have environment names, except "space", which fits any action space.
     id = "FrozenLake-v1" if name == "space" else None if ":" in name else name
     config = replace(
         env_config_from(settings, id, f"agentrl check translator {name}"), translator_class=name
     )
     TRANSLATOR.resolve(name)
-    # Playing is the slow part, and some checks look at the same two episodes.
+    # Playing is the slow part, and several checks use the same two episodes.
     play_twice = cache(lambda: (play_randomly(config, _STEPS), play_randomly(config, _STEPS)))
     run: dict[str, tuple[str, Callable[[], Finding | None]]] = {
         "instructions": ("instructions", partial(env_checks.check_instructions, config)),

@@ -1,6 +1,6 @@
 """Checks of a weight transport, a class of `train.weight_transfer`.
 
-They bring the weights of a tiny model to an engine that the transport can reach.
+They send a tiny model's weights to an engine that the transport can reach.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ async def check_weights_arrive(target: type[WeightTransport]) -> None:
         await ask(engine, prompts)
         transport, engines = target(), _Engines(target(), engine)
         learner = _Learner(transport, load_file(folder / "model.safetensors"))
-        # Several versions, as a transport may send the differences to the one before.
+        # Several versions, because a transport may send differences from the previous version.
         for version, checked in ((1, True), (2, False), (3, True)):
             new = tiny_folder(version % 2)
             learner.weights = load_file(new / "model.safetensors")
@@ -99,7 +99,7 @@ async def check_damaged_update(target: type[WeightTransport]) -> Finding | None:
         return ok(
             "A damaged update is an EngineError", "not a StreamedTransport: engines verify the file"
         )
-    # Each on an engine of its own: it may have to be restarted after either.
+    # Each on its own engine: either update may leave an engine that has to be restarted.
     for is_missing in (False, True):
         async with _opened(target) as (engine, folder):
             engines = _Engines(target(), engine)
@@ -126,7 +126,7 @@ async def check_damaged_update(target: type[WeightTransport]) -> Finding | None:
 
 
 class _Source:
-    """Weights as a learner's rank has them."""
+    """Weights as one rank of a learner holds them."""
 
     def __init__(self, weights: dict[str, Any]) -> None:
         self.weights, self.num_read = weights, 0
@@ -145,7 +145,7 @@ class _Source:
 
 
 class _Learner(_Source):
-    """The learner, as the trainer sees it."""
+    """Learner stub with the interface that the trainer uses."""
 
     def __init__(self, transport: WeightTransport, weights: dict[str, Any]) -> None:
         super().__init__(weights)
@@ -176,7 +176,7 @@ class _Learner(_Source):
 
 
 class _Engines:
-    """One engine with its end of the transport, as the trainer sees it."""
+    """One engine with its end of the transport, behind the interface that the trainer uses."""
 
     def __init__(self, transport: WeightTransport, engine: TokenEngine) -> None:
         self._transport: Any = transport
@@ -196,7 +196,7 @@ class _Engines:
 
     def link(self) -> EngineLink:
         async def receive(message: Any) -> None:
-            # As on the way to another process, where a message is a copy.
+            # On the way to another process, a message is copied.
             await self._transport.receive(self._engine, pickle.loads(pickle.dumps(message)))
 
         return LocalLink(receive, 1, _DEADLINE_S)
@@ -204,12 +204,12 @@ class _Engines:
 
 class _NoLink(EngineLink):
     def send_each(self, messages: Sequence[Any]) -> None:
-        """Only rank 0 may call this."""
+        """Fail: only rank 0 may send to the engines."""
         raise AssertionError("a rank other than 0 sends to the engines")
 
 
 def _engine_for(target: type[WeightTransport]) -> type[TokenEngine]:
-    """The first built-in engine that the transport can reach and that is installed."""
+    """Return the first installed built-in engine that the transport can reach."""
     if target.needs.gpus is not None and not accelerators.count():
         raise ConfigError("the transport needs GPUs (needs.gpus), and there is none")
     for one in ENGINE.extensions():

@@ -75,7 +75,7 @@ def train_reward_model(
 
 
 def _run(job: "type[OfflineJob]", options: JobOptions, dry_run: bool, print_config: bool) -> Any:
-    """Do what the options ask for; the run's folder if it has trained."""
+    """Do what the options ask for; return the run's folder if the job trained."""
     if print_config:
         options.print_config()
         return None

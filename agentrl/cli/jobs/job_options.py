@@ -52,7 +52,7 @@ class JobOptions:
     """The job that a command line names."""
 
     config: str
-    """A YAML file or a packaged name; of a resumed run, its own file."""
+    """A YAML file or a packaged name; for a resumed run, the run's own file."""
     settings: Sequence[str]
     """The overrides."""
     run: Path | None
@@ -63,11 +63,11 @@ class JobOptions:
         """Read the arguments of a command.
 
         Raises:
-            ConfigError: an override has no value, or there is no run to resume.
+            ConfigError: an override lacks a value, or there is no run to resume.
         """
         settings = [text for text in overrides or () if "=" in text]
         others = [text for text in overrides or () if "=" not in text]
-        # `CONFIG --resume RUN` names the run as well.
+        # Also accept `CONFIG --resume RUN`, which names the run as an argument.
         if others and not (resume and len(others) == 1):
             raise ConfigError(
                 f"{others[0]!r}: overrides are written key=value, such as optim.lr=1e-5"
@@ -87,7 +87,7 @@ class JobOptions:
         """Check that a new run can be created, or that the given one can be resumed.
 
         Raises:
-            ConfigError: it cannot.
+            ConfigError: the run cannot be created or resumed.
         """
         from agentrl import config as configuration
         from agentrl.runs.run_folder import RunFolder
@@ -99,14 +99,14 @@ class JobOptions:
             RunFolder(self.run).check_writable()
 
     def announce_resumed(self) -> None:
-        """Print which run is resumed, if one is."""
+        """Print which run is resumed, if any."""
         if self.run is not None:
             file = self.run / "config.yaml"
             typer.echo(f"resuming {self.run} with its own configuration ({file})")
 
 
 def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
-    """The given run folder, or the newest run of the configuration, an unfinished one first."""
+    """Return the given run folder, or the configuration's newest (preferably unfinished) run."""
     if Path(target).is_dir():
         return Path(target)
     from agentrl import config as configuration
@@ -132,7 +132,7 @@ def _run_to_resume(target: str, overrides: Sequence[str]) -> Path:
 
 
 def _resume_of_another_name(job: "Config") -> str:
-    """How to resume the newest unfinished run on the same environment; empty if there is none."""
+    """Return how to resume the newest unfinished run on the same environment, or ''."""
     from agentrl.runs.run_files import as_object
     from agentrl.runs.run_folder import RunFolder
     from agentrl.runs.run_summary import find_runs, job_state

@@ -1,4 +1,4 @@
-"""`agentrl pipeline`: several jobs, one after the other."""
+"""`agentrl pipeline`: run several jobs in sequence."""
 
 import logging
 from pathlib import Path
@@ -66,7 +66,7 @@ def pipeline(
         typer.echo(f"stage {stage.name}: agentrl {stage.job}, {run}")
         try:
             export.write_pipeline_report(run.parent)
-        # The training matters more than its report.
+        # A failed report must not fail the pipeline after successful training.
         except ConfigError as error:
             log.warning("%s", error)
 
@@ -79,7 +79,7 @@ def pipeline(
     print_table(table)
     typer.echo(f"pipeline: {folder}")
     typer.echo(f"report: {export.write_pipeline_report(folder)}")
-    # By number, as the names of ten stages would not be in order.
+    # Sort by number: sorted by name, stage 10 would precede stage 2.
     models = sorted(folder.glob("*-*/model"), key=lambda one: int(one.parent.name.split("-")[0]))
     played = [model.parent for model in models if (model.parent / "episodes").is_dir()]
     suggest(*(("view", run) for run in played[-1:]), ("infer", models[-1], "DATA", "--out", "FILE"))

@@ -1,4 +1,4 @@
-"""`agentrl plan`: the memory that a job takes on each GPU, without running it."""
+"""`agentrl plan`: compute the memory a job needs on each GPU, without running it."""
 
 import re
 from typing import Annotated
@@ -40,7 +40,7 @@ def plan(
     host = None if memory is None else _bytes("--memory", memory)
     job = configuration.load(config, overrides or ())
     _say(f"planning {config} without weights")
-    # Only now, as they load torch and transformers, which takes seconds.
+    # Imported late: these load torch and transformers, which takes seconds.
     from agentrl.cluster.placement import unused_gpus
     from agentrl.policies.open_model import engine_class
     from agentrl.rollout.play_plan import plan_play
@@ -71,7 +71,7 @@ def plan(
 
 
 def _say(what: str) -> None:
-    """Say what takes the next seconds or minutes, also in a log."""
+    """Announce what takes the next seconds or minutes, on a terminal or in a log."""
     typer.echo(printable(f"{what} ..."), err=True)
 
 
@@ -79,5 +79,5 @@ def _bytes(option: str, text: str) -> float:
     match = _SIZE.fullmatch(text.strip())
     if match is None or float(match[1]) <= 0:
         raise ConfigError(f"{option} {text}: must be a size such as 80GB")
-    # As it is sold: 80GB are 80 * 10^9 bytes.
+    # Decimal units, as in data sheets: 80GB is 80 * 10^9 bytes.
     return float(match[1]) * 1e9

@@ -1,4 +1,4 @@
-"""`agentrl sweep`: one job with several values of its settings."""
+"""`agentrl sweep`: run one job with several values of its settings."""
 
 import time
 from pathlib import Path
@@ -53,7 +53,7 @@ def sweep(
         print_runs([summarize(run, folder) for run in found])
     suggest(("view", folder))
     if failed:
-        # The same command keeps what has finished and resumes the rest.
+        # Repeating the command keeps finished jobs and resumes the others.
         again = (f"--name={title}", f"--parallel={parallel}")
         suggest(("sweep", config, *settings, *again), prefix=f"{len(failed)} failed. ")
         raise typer.Exit(1)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agentrl.training.plan.job_plan import JobPlan
 
 _WIDTH = 120
-"""Width of a line of the plan, in characters."""
+"""Line width of the printed plan, in characters."""
 
 
 def train(
@@ -54,7 +54,7 @@ def train(
 
 
 def _announce(plan: "JobPlan", options: JobOptions) -> None:
-    """Print which run is resumed, or the plan of a new one."""
+    """Print which run is resumed, or the plan of a new run."""
     options.announce_resumed()
     if options.run is not None:
         return
@@ -75,7 +75,7 @@ def _print_plan(options: JobOptions) -> None:
     job = configuration.load(options.config, options.settings)
     options.check_folder()
     announce(f"checking {options.config}")
-    # Only now, as it loads torch, which takes seconds.
+    # Imported late: this loads torch, which takes seconds.
     from agentrl.training.checkpoints import checkpoint_store
     from agentrl.training.plan.dry_run import MEMORY, MISFITS, describe_plan
     from agentrl.training.plan.job_plan import plan_training
@@ -83,12 +83,12 @@ def _print_plan(options: JobOptions) -> None:
     is_pending = run is None or checkpoint_store.latest(run) is None
     plan = plan_training(job, warm_start_pending=is_pending, begins=False)
     found = describe_plan(plan, run=run)
-    # It imports torch: that it can be imported, the plan has checked.
+    # This imports torch; the plan has checked that torch is installed.
     from agentrl.check import check_own_classes
 
     check_own_classes(job.algorithm)
     for part, values in found.items():
-        # The settings take few lines if short lists and sections stay on one.
+        # Short lists and sections on one line keep the settings compact.
         flow = None if part == "config" else False
         text = yaml.safe_dump(
             {part: values},

@@ -1,1 +1,1 @@
-"""`agentrl port`: configurations from those of other trainers."""
+"""`agentrl port`: convert other trainers' configurations."""

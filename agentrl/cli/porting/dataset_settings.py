@@ -9,15 +9,15 @@ from agentrl.cli.porting.reinforcement_settings import (
 from agentrl.cli.porting.trl_settings import samples_per_step
 
 _SHARED = ("seed", "model", "optim", "train", "checkpoint", "logging")
-"""Sections that jobs on data sets have, besides their own."""
+"""Sections that jobs on data sets have in addition to their own."""
 
 
 def combine_offline(settings: PortedSettings, processes: int | None) -> None:
     """Complete the settings of supervised fine-tuning, preferences or a reward model.
 
     Args:
-        settings: with what is translated one by one.
-        processes: that TRL would train with; None takes those in the file.
+        settings: settings that were translated one by one.
+        processes: number of processes TRL would use; None uses the file's.
     """
     ours, parts, section = settings.ours, settings.parts, settings.section
     ours["model.dtype"] = "bfloat16"
@@ -28,7 +28,7 @@ def combine_offline(settings: PortedSettings, processes: int | None) -> None:
         ours[f"{section}.batch"] = OPEN if size is None else size
     if isinstance(name := ours.get(f"{section}.train.name"), list):
         ours[f"{section}.train.name"] = name[0]
-    # There, -1 leaves it to the number of epochs.
+    # In other trainers, -1 means that the number of epochs decides.
     if ours.get(f"{section}.steps") == -1:
         settings.drop(f"{section}.steps")
     loss = parts.get("job_loss", "sigmoid")
@@ -36,7 +36,7 @@ def combine_offline(settings: PortedSettings, processes: int | None) -> None:
         ours["dpo.loss"] = "ipo"
     elif section == "dpo" and loss not in ("sigmoid", ["sigmoid"]):
         settings.drop("job_loss", "dpo.loss must be dpo, ipo or simpo")
-    # Other trainers cut long rows; a cut conversation has a reply without its end.
+    # Other trainers truncate long rows, which leaves a reply without its end.
     ours[f"{section}.on_long"] = "skip"
     combine_model(settings)
     combine_intervals(settings)

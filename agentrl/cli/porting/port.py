@@ -13,7 +13,7 @@ from agentrl.text import known_names
 
 TRAINERS = ("easyr1", "verl", "trl", "openrlhf")
 _SECTIONS = {"train": "train", "sft": "sft", "dpo": "dpo", "reward": "reward_model"}
-"""The section of our settings, by job."""
+"""Our section of settings for each kind of job."""
 _COMMANDS = {"train": "train", "sft": "sft", "dpo": "dpo", "reward": "train-reward-model"}
 _JOB_IN_COMMAND = re.compile(
     r"train_(sft|dpo|rm)\b|\b(sft|dpo|reward)(?:_\w+)?\.py$|^(sft|dpo|reward)$"
@@ -66,7 +66,7 @@ def ported(
     """Return the YAML, the kind of job, and the number of settings without a counterpart.
 
     Raises:
-        ConfigError: an unknown trainer or job, or a file that cannot be read.
+        ConfigError: the trainer or job is unknown, or the file cannot be read.
     """
     from agentrl.cli.porting.dataset_settings import combine_offline
     from agentrl.cli.porting.ported_settings import PortedSettings
@@ -83,7 +83,7 @@ def ported(
     kind = job or _job_of(words, re.compile("|".join(one.launch for one in tables)))
     if kind != "train" and len(tables) == 1:
         raise ConfigError(f"--job {kind}: for {trainer}, only --job train can be ported")
-    # The first table is that of reinforcement learning, the second that of data sets.
+    # The first table is for reinforcement learning, the second for jobs on data sets.
     table = tables[0 if kind == "train" else 1]
     settings = PortedSettings(trainer=trainer, section=_SECTIONS[kind])
     settings.take_all(table, given)
@@ -97,7 +97,7 @@ def ported(
 
 
 def _job_of(words: list[str], launch: re.Pattern[str]) -> str:
-    """The job that a command starts, by its module or script, or the argument after `trl`."""
+    """Infer the job from the command's module or script, or the argument after `trl`."""
     start = next((index for index, word in enumerate(words) if launch.search(word)), 0)
     matches = filter(None, map(_JOB_IN_COMMAND.search, words[start : start + 2]))
     name = next((one for match in matches for one in match.groups() if one), "train")

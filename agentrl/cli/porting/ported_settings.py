@@ -1,4 +1,4 @@
-"""A configuration that is being made from another trainer's settings."""
+"""A configuration under construction from another trainer's settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from agentrl.config.loading import put
 from agentrl.config.other_trainers import OtherTrainer, translated
 
 OPEN = "???"
-"""The value of a setting that the user has to give."""
+"""Placeholder for a value that the user has to fill in."""
 _NONE_COUNTS = ("env.kwargs.shuffle", "algorithm.loss.clip_dual")
-"""Settings whose None is not their default."""
+"""Settings for which None is a value of its own, not the default."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,27 +24,27 @@ class PortedSettings:
     section: str
     """`train`, `sft`, `dpo` or `reward_model`."""
     ours: dict[str, Any] = field(default_factory=dict)
-    """Values by our dotted keys."""
+    """Values under our dotted keys."""
     parts: dict[str, Any] = field(default_factory=dict)
-    """Values from which settings are computed, by their names in the table without `~`."""
+    """Values from which settings are computed, under their table names without `~`."""
     lost: dict[str, str] = field(default_factory=dict)
-    """Why a setting, given with its value, has no counterpart."""
+    """Maps each setting without a counterpart (with its value) to the reason."""
     _theirs: dict[str, str] = field(default_factory=dict)
-    """The other trainer's key of each part, and of each of our keys."""
+    """The other trainer's key for each part and for each of our keys."""
     _defaults: set[str] = field(default_factory=set)
-    """Parts and keys of ours whose values are only their defaults."""
+    """Parts and our keys that only have a default value."""
     _unknown: set[str] = field(default_factory=set)
-    """Parts and keys of ours that are given, with values that are only known to the script."""
+    """Parts and our keys whose values are known only when the script runs."""
 
     def take_all(self, table: OtherTrainer, given: Mapping[str, Any]) -> None:
-        """Translate settings, and their defaults below them."""
+        """Translate the given settings, and use the other trainer's defaults for the rest."""
         for theirs, value in {**table.defaults, **given}.items():
             if theirs.startswith("$"):
                 self.lose(theirs, "these arguments are only known when the script runs")
                 continue
             target, why = (s.replace("JOB", self.section) for s in table.counterpart(theirs))
             if not target:
-                # Values of W&B's settings include keys.
+                # Don't show values of W&B settings: some are API keys.
                 what = theirs if "wandb" in theirs else f"{theirs}={value}"
                 self.lose(what, why or "agentrl port does not know this setting")
                 continue
@@ -67,37 +67,37 @@ class PortedSettings:
         self.lost[what] = why
 
     def drop(self, name: str, why: str | None = None) -> None:
-        """Remove a part or a key of ours; list it with a reason, unless it was only a default."""
+        """Remove a part or one of our keys; list it with `why` unless it was only a default."""
         held = self.parts if name in self.parts else self.ours
         value = held.pop(name, None)
         if why is not None and value is not None and name not in self._defaults:
             self.lose(f"{self.theirs(name)}={value}", why)
 
     def is_given(self, name: str) -> bool:
-        """Whether a part or a key of ours is given, or has a default, known or not."""
+        """Return whether a part or one of our keys has a value or default, even if unknown."""
         return name in self._theirs
 
     def is_unknown(self, name: str) -> bool:
-        """Whether a part or a key of ours is given with a value that only the script knows."""
+        """Return whether a part's or key's value is known only when the script runs."""
         return name in self._unknown
 
     def number(self, name: str, default: float | None = None) -> Any:
-        """A part or a key of ours to calculate with; None if it is no number, or is not known.
+        """Return the number of a part or one of our keys; None if unknown or not a number.
 
         Args:
-            name: of the part or key.
-            default: where it is not given.
+            name: name of the part or key.
+            default: value if it is not given.
         """
         held = self.parts if name in self.parts else self.ours
         value = held.get(name, None if name in self._unknown else default)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def theirs(self, name: str) -> str:
-        """Return the other trainer's key of a part, or of one of our keys."""
+        """Return the other trainer's key for a part or for one of our keys."""
         return self._theirs.get(name, name)
 
     def text(self) -> str:
-        """The YAML, with the settings without a counterpart listed above it."""
+        """Return the YAML, headed by a list of the settings without a counterpart."""
         tree: dict[str, Any] = {}
         sections = list(Config.__dataclass_fields__)
         for key in sorted(self.ours, key=lambda key: sections.index(key.partition(".")[0])):

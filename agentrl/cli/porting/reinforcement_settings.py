@@ -14,7 +14,7 @@ from agentrl.data.open_table import Selection, open_table
 from agentrl.errors import ConfigError
 
 _PROMPT_TOKENS = 2048
-"""Room for a prompt, where the file limits only the reply."""
+"""Tokens to allow for a prompt if the file limits only the reply."""
 _CONCURRENCY = 256
 _GRADER = "agentrl.rewards.maths:Accuracy"
 _AUTOMATIC = {
@@ -23,7 +23,7 @@ _AUTOMATIC = {
     "images": ("images", "image"),
     "messages": ("prompt", "messages", "message"),
 }
-"""Columns that are found without being named."""
+"""Columns that are detected automatically."""
 _CORRECTIONS = {"tis": "token_truncate", "icepop": "token_mask", "seq-mask-tis": "sequence_mask"}
 
 
@@ -33,17 +33,17 @@ def combine_reinforcement(
     """Complete the settings of a job that trains on a data set of questions.
 
     Args:
-        settings: with what is translated one by one.
-        rows: of the training data; None counts them.
-        processes: that TRL would train with; None takes those in the file.
-        counts_prompts: whether a script of its own starts TRL, as in R1-V: batches of versions
-            before 0.16 count prompts instead of completions.
+        settings: settings that were translated one by one.
+        rows: number of rows of training data; None counts them.
+        processes: number of processes TRL would use; None uses the file's.
+        counts_prompts: whether a custom script starts TRL, as in R1-V: before version 0.16, TRL's
+            batches count prompts instead of completions.
     """
     settings.ours |= {
         "env.id": "QA-v0",
-        # The reward functions compare with the row's answer.
+        # The reward functions do the comparison with the row's answer.
         "env.kwargs.grade": "none",
-        # The prompts of these data sets say how to answer.
+        # These data sets' prompts already say how to answer.
         "env.translator_kwargs.instruct": False,
         "env.max_turns": settings.ours.get("env.max_turns", 1),
         "model.dtype": "bfloat16",
@@ -67,7 +67,7 @@ def combine_reinforcement(
 
 
 def _rewards(settings: PortedSettings) -> None:
-    """Set `rewards`: their functions, or the comparison with the row's answer."""
+    """Set `rewards`: the file's reward functions, or a comparison with the row's answer."""
     parts, found = settings.parts, list[dict[str, Any]]()
     if "reward_list" in parts:
         names = _as_list(parts["reward_list"])
@@ -101,10 +101,11 @@ def _rewards(settings: PortedSettings) -> None:
 
 
 def _data(settings: PortedSettings) -> None:
-    """Set the data sets, their columns, and the order of their rows."""
+    """Set the data sets, their columns and row order."""
     ours, parts = settings.ours, settings.parts
     files = _as_list(parts.get("data") or OPEN)
-    # Several files are one data set there; here each is an environment of a mixture.
+    # The other trainer merges several files into one data set; here each is an environment of a
+    # mixture.
     if len(files) == 1:
         ours["env.kwargs.data"] = files[0]
     else:
@@ -136,7 +137,7 @@ def _data(settings: PortedSettings) -> None:
 
 
 def _lengths(settings: PortedSettings) -> None:
-    """`max_context` holds prompt and reply, and a forward pass has to hold both."""
+    """Set `max_context` to fit prompt and reply, and the forward pass to fit both."""
     ours, parts = settings.ours, settings.parts
     reply, context = ours.get("rollout.max_new_tokens"), parts.get("context_tokens")
     if context is None and isinstance(reply, int):
@@ -152,7 +153,7 @@ def _lengths(settings: PortedSettings) -> None:
 
 
 def _minibatch(settings: PortedSettings) -> None:
-    """Samples per optimizer step; None where one step takes all."""
+    """Return samples per optimizer step; None if one step uses all samples."""
     ours = settings.ours
     size, groups = ours.get("rollout.group_size"), ours.get("rollout.groups")
     if settings.is_given("minibatch_prompts"):
@@ -195,7 +196,7 @@ def _kl(settings: PortedSettings) -> None:
 
 
 def _loss_and_filter(settings: PortedSettings) -> None:
-    """The range of the ratio, and which groups are replaced."""
+    """Set the range of the ratio, and which groups are replaced."""
     ours, parts = settings.ours, settings.parts
     low, high = _pair(settings, "clip_pair") or (parts.get("clip"),) * 2
     for key, value in (("algorithm.loss.clip_low", low), ("algorithm.loss.clip_high", high)):
@@ -221,7 +222,7 @@ def _loss_and_filter(settings: PortedSettings) -> None:
 
 
 def _pair(settings: PortedSettings, name: str) -> list[Any] | None:
-    """A part that is a list of two; None if it is not given, or something else."""
+    """Return a part that is a list of two; None if it is missing or not such a list."""
     found = settings.parts.get(name)
     if found and not (isinstance(found, list) and len(found) == 2):
         settings.drop(name, "must be a list of two numbers")
@@ -260,7 +261,7 @@ def combine_model(settings: PortedSettings) -> None:
 
 
 def combine_intervals(settings: PortedSettings) -> None:
-    """Complete what has another value for never, and the loggers."""
+    """Complete intervals whose value for "never" differs, and the loggers."""
     ours = settings.ours
     if ours.get("eval.every") == -1:
         ours["eval.every"] = 0
@@ -272,13 +273,13 @@ def combine_intervals(settings: PortedSettings) -> None:
         settings.drop("algorithm.critic.warmup_steps")
     if (loggers := ours.get("logging")) is not None:
         known = ("console", "file", "none", "all")
-        # Their loggers may not be installed here: `NAME?` skips one that is missing.
+        # A logger's library may not be installed here: `NAME?` skips a missing logger.
         extra = [f"{name}?" for name in _as_list(loggers) if name not in known]
         ours["logging"] = ["console", "file", *extra]
 
 
 def _duration(settings: PortedSettings, rows: int | None) -> None:
-    """Steps, from epochs."""
+    """Compute the number of steps from epochs."""
     ours, parts = settings.ours, settings.parts
     if ours.get("train.steps") is not None:
         return
@@ -295,7 +296,7 @@ def _duration(settings: PortedSettings, rows: int | None) -> None:
 
 
 def _count_rows(data: str, split: str | None) -> int | None:
-    """The number of rows of the training data; None if it cannot be read from here."""
+    """Count the rows of the training data; None if the data cannot be read on this machine."""
     announce(f"counting the rows of {data}")
     try:
         return len(open_table(str(data), Selection(split=split)))
@@ -305,7 +306,7 @@ def _count_rows(data: str, split: str | None) -> int | None:
 
 
 def _optimizer_steps(ours: Mapping[str, Any]) -> int | None:
-    """The number of optimizer steps; None if it is not known yet."""
+    """Return the number of optimizer steps; None if it is not known yet."""
     steps, per_step = ours["train.steps"], ours.get("algorithm.epochs", 1)
     if not isinstance(per_step, int):
         return None
@@ -321,12 +322,12 @@ def combine_schedule(settings: PortedSettings, steps: int | None) -> None:
     """Complete warmup and decay of the learning rate.
 
     Args:
-        settings: with what is translated one by one.
-        steps: of the optimizer; None if they are not known.
+        settings: settings that were translated one by one.
+        steps: number of optimizer steps; None if unknown.
     """
     ours, parts = settings.ours, settings.parts
     kind, ratio = str(parts.get("schedule", "constant")), parts.get("warmup_ratio")
-    # Below 0, veRL takes the ratio instead.
+    # veRL uses the ratio instead if the number of steps is negative.
     if (settings.number("optim.lr_warmup_steps") or 0) < 0:
         settings.drop("optim.lr_warmup_steps")
     if kind in ("cosine", "cosine_with_min_lr", "linear"):
@@ -345,7 +346,7 @@ def combine_schedule(settings: PortedSettings, steps: int | None) -> None:
 
 
 def _fit_algorithm(settings: PortedSettings) -> None:
-    """Drop the settings that the algorithm and its loss do not have."""
+    """Drop settings that neither the algorithm nor its loss has."""
     ours = settings.ours
     name = ours.setdefault("algorithm.name", "grpo")
     # Without division by the standard deviation, GRPO is Dr. GRPO (arXiv:2503.20783).
@@ -354,7 +355,7 @@ def _fit_algorithm(settings: PortedSettings) -> None:
     loss = ours.get("algorithm.loss.name")
     try:
         known = asdict(algorithm_defaults(name, loss))
-    # An algorithm or loss that only they have.
+    # The algorithm or loss exists only in the other trainer.
     except ConfigError as error:
         for key in ("algorithm.name", "algorithm.loss.name"):
             settings.drop(key, str(error))

@@ -1,7 +1,7 @@
-"""Settings of another trainer, from its YAML file or from the shell script that starts it.
+"""Read another trainer's settings from its YAML file or the shell script that starts it.
 
-A script is read, never run: variables, arrays and continued lines are followed, `if`, `case` and
-loops are not.
+Scripts are parsed, never run: variables, arrays and continued lines are resolved, but `if`, `case`
+and loops are not.
 """
 
 import datetime
@@ -23,32 +23,32 @@ _TOKEN = re.compile(
     r"(?P<kept>\\.|'[^']*'|\"(?:\\.|[^\"\\])*\")|(?P<comment>(?:^|(?<=[\s;]))\#[^\n]*)",
     re.DOTALL | re.MULTILINE,
 )
-"""A comment, or a quoted text, in which a `#` begins none."""
+"""A comment, or quoted text (in which `#` does not start a comment)."""
 _FILE_BODY = re.compile(
     r"^.*\b(?:cat|tee)\b.*<<-?[ \t]*(['\"]?)(\w+)\1.*\n(?:.*\n)*?[ \t]*\2[ \t]*$", re.MULTILINE
 )
-"""A file that the script writes; commands in other texts between two marks may be run."""
+"""A file that the script writes with a here-document; other here-documents may be run."""
 _SUBSTITUTION = re.compile(r"`[^`\n]*`|\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 """A command or arithmetic substitution, which the shell would replace."""
 _HIDDEN = {ord(sign): 0xE000 + ord(sign) for sign in " \t\n'\"\\#;&|()<>"}
-"""Signs of a substitution that must not split it into words, and what stands for them meanwhile."""
+"""Characters that must not split a substitution into words, mapped to stand-ins for the parser."""
 _SHOWN = {hidden: sign for sign, hidden in _HIDDEN.items()}
 _CONTINUED = re.compile(r"\\[ \t]*\n(?=.)|\n(?=[ \t]*--)")
-"""Also before an option on a line of its own: a comment may have broken the continuation."""
+"""Also matches before an option on its own line: a comment may have broken the continuation."""
 _ARRAY = re.compile(r"\s*(\w+)(\+?)=\((.*)", re.DOTALL)
 _ASSIGNED = r"(\w+)(\+?)=(\"[^\"]*\"|'[^']*'|[^\s;]*)(?=[\s;]|$)"
 _ASSIGNMENTS = re.compile(
     rf"\s*(?:(?:export|readonly|local|declare)\s+(?:-\w+\s+)*)?(?:{_ASSIGNED}[\s;]*)+"
 )
 _ASSIGNED_SOMEHOW = re.compile(r"(?:&&|\|\||[;{(])\s*(\w+)\+?=|\bread\s+(?:-\w+\s+)*(\w+)")
-"""An assignment that depends on something, as in `[ -f x ] && N=2`."""
+"""A conditional assignment, as in `[ -f x ] && N=2`."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-((?:[^{}]|\{[^}]*\})*))?\}|\$(\w+)")
 _BLOCK, _BLOCK_END = (
     re.compile(r"\s*(if|case|for|while|until)\b"),
     re.compile(r"(?:^|;|;;)\s*(fi|esac|done)\b"),
 )
 _BETWEEN = re.compile(r"[|;&()]+")
-"""A word between two commands."""
+"""Operators that separate two commands."""
 _REDIRECTION = re.compile(r"\d?(>>?|<)(.*)", re.DOTALL)
 _KEY_VALUE = re.compile(r"[+~]*(-?-?[A-Za-z][\w.-]*)=(.*)", re.DOTALL)
 _ENVIRONMENT = re.compile(r"[A-Z_]+=.*")
@@ -56,14 +56,14 @@ _FLOAT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 
 
 def read_settings(file: Path, trainers: Sequence[OtherTrainer]) -> tuple[dict[str, Any], list[str]]:
-    """The settings that a file gives, by their dotted keys, and the words of its command.
+    """Return a file's settings under their dotted keys, and the words of its command.
 
     Args:
-        file: YAML, or a shell script; a file that it names as `config` is read, too.
-        trainers: whose settings they may be.
+        file: YAML file or shell script; a file that a script names as `config` is read, too.
+        trainers: trainers that the settings may belong to.
 
     Raises:
-        ConfigError: the file cannot be read, or does not start such a trainer.
+        ConfigError: the file cannot be read, or does not start any of `trainers`.
     """
     if file.suffix in (".yaml", ".yml"):
         tree = read_yaml(file)
@@ -91,7 +91,7 @@ def read_settings(file: Path, trainers: Sequence[OtherTrainer]) -> tuple[dict[st
 
 
 def _settings_of(name: str, script: Path, trainers: Sequence[OtherTrainer]) -> dict[str, Any]:
-    """The settings of the file that a script names, relative to a folder above the script."""
+    """Read the settings file that a script names relative to one of its parent folders."""
     for folder in script.absolute().parents:
         if (folder / name).is_file():
             return read_settings(folder / name, trainers)[0]
@@ -110,9 +110,9 @@ def _flat(
 
 
 def _command(text: str, launch: re.Pattern[str]) -> list[str]:
-    """The words of the longest command that starts the trainer; none without such a command."""
-    # The order matters: files that the script writes may hold anything, a `#` within quotes begins
-    # no comment, and a comment may end in a backslash.
+    """Return the words of the longest command that starts the trainer, or an empty list."""
+    # The order matters: files that the script writes may contain anything, a `#` in quotes does
+    # not start a comment, and a comment may end in a backslash.
     text = _SUBSTITUTION.sub(lambda match: match[0].translate(_HIDDEN), _FILE_BODY.sub("", text))
     text = _TOKEN.sub(lambda match: match["kept"] or "", text)
     text = _without_blocks(_CONTINUED.sub(" ", text))
@@ -132,7 +132,7 @@ def _command(text: str, launch: re.Pattern[str]) -> list[str]:
             for command in _commands(_expanded(line, variables), arrays):
                 words = _from_launch(command, launch)
                 found = words if len(words) > len(found) else found
-            # A value that depends on what is not evaluated is no longer known.
+            # A value that depends on an unevaluated condition is unknown from here on.
             for name in filter(None, itertools.chain(*_ASSIGNED_SOMEHOW.findall(line))):
                 variables.pop(name, None)
     return [word.translate(_SHOWN) for word in found]
@@ -144,11 +144,11 @@ def _unquoted(value: str) -> str:
 
 
 def _from_launch(words: list[str], launch: re.Pattern[str]) -> list[str]:
-    """A command's words from the one that starts the trainer; none if it does not start it."""
+    """Return a command's words from the one that starts the trainer, or an empty list."""
     for index, word in enumerate(words):
         if (match := launch.search(word)) is None:
             continue
-        # The whole command as one argument, as in `bash -c "..."`.
+        # The whole command is one argument, as in `bash -c "..."`.
         if " " in word:
             return _commands(word[match.start() :], {})[0]
         # Options of torchrun come before the module.
@@ -157,7 +157,7 @@ def _from_launch(words: list[str], launch: re.Pattern[str]) -> list[str]:
 
 
 def _statements(text: str) -> Iterator[str]:
-    """The lines, with arrays of several lines joined."""
+    """Return the script's lines, with multi-line arrays joined."""
     array = ""
     for line in text.split("\n"):
         if array or _ARRAY.match(line):
@@ -170,7 +170,7 @@ def _statements(text: str) -> Iterator[str]:
 
 
 def _without_blocks(text: str) -> str:
-    """The lines outside of `if`, `case` and loops, whose conditions are not evaluated."""
+    """Return the lines outside `if`, `case` and loops, whose conditions are not evaluated."""
     depth, kept = 0, []
     for line in text.split("\n"):
         opens, closes = bool(_BLOCK.match(line)), bool(_BLOCK_END.search(line))
@@ -185,7 +185,7 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[3]
         default = _expanded(match[2], variables) if match[2] else ""
-        # Of the environment only HOME is taken: other variables may be set for the job alone.
+        # Of the environment, use HOME only: other variables may be set just for the job.
         return (
             variables.get(name)
             or default
@@ -196,7 +196,7 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
 
 
 def _commands(text: str, arrays: Mapping[str, list[str]]) -> list[list[str]]:
-    """The words of each command in a line; at least one."""
+    """Return the words of each command in a line; at least one command."""
     text = re.sub(r"\d?>&\d?|&>", " >", text)
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|()")
     lexer.whitespace_split, lexer.commenters = True, ""
@@ -210,16 +210,16 @@ def _commands(text: str, arrays: Mapping[str, list[str]]) -> list[list[str]]:
                 name = re.fullmatch(r"\$\{(\w+)\[@\]\}", word)
                 commands[-1] += [word] if name is None else arrays.get(name[1], [])
             is_file = found is not None and not found[2]
-    # Quotes that are not closed on this line: not a command that we look for.
+    # Quotes left open on this line: not a command we are looking for.
     except ValueError:
         return [[]]
     return commands
 
 
 def _from_words(words: list[str], launch: re.Pattern[str]) -> Iterator[tuple[str, Any]]:
-    """Keys and values, of `key=value`, `--key value`, `--key` and `--key value value`.
+    """Parse `key=value`, `--key value`, `--key` and `--key value value` into keys and values.
 
-    Arguments that are only known when the script runs, such as `$@`, are keys without a value.
+    Arguments that are known only when the script runs, such as `$@`, become keys without a value.
 
     The word that starts the trainer ends the last option of `torchrun` or `accelerate launch`.
     """
@@ -247,13 +247,13 @@ def _from_words(words: list[str], launch: re.Pattern[str]) -> Iterator[tuple[str
 
 
 def _value(text: str) -> Any:
-    """A value as YAML has it, and numbers such as 1e-6."""
+    """Parse a value as YAML, including numbers such as 1e-6."""
     if _FLOAT.fullmatch(text):
         return float(text)
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         return text
-    # YAML would take it for a comment, a shell does not.
+    # YAML would take ` #` for a comment, but a shell would not.
     is_cut = " #" in text and isinstance(value, str)
     return text if is_cut or isinstance(value, datetime.date) else value

@@ -1,4 +1,4 @@
-"""Settings that follow from TRL's batches and losses."""
+"""Settings derived from TRL's batches and losses."""
 
 from agentrl.cli.porting.ported_settings import OPEN, PortedSettings
 
@@ -12,8 +12,8 @@ def combine_trl(settings: PortedSettings, processes: int | None, *, counts_promp
     """Complete groups, minibatches and the loss.
 
     Args:
-        settings: with what is translated one by one.
-        processes: that would train; None takes those in the file.
+        settings: settings that were translated one by one.
+        processes: number of training processes; None uses the file's.
         counts_prompts: whether batches may count prompts instead of completions.
     """
     _batches(settings, processes, counts_prompts=counts_prompts)
@@ -31,7 +31,7 @@ def combine_trl(settings: PortedSettings, processes: int | None, *, counts_promp
 
 
 def samples_per_step(settings: PortedSettings, processes: int | None) -> int | None:
-    """The samples of an optimizer step, over all processes; None if they are not known."""
+    """Return the samples per optimizer step over all processes; None if unknown."""
     per_device, accumulation = settings.number("per_device"), settings.number("accumulation")
     if per_device is None or accumulation is None:
         return None
@@ -42,7 +42,7 @@ def samples_per_step(settings: PortedSettings, processes: int | None) -> int | N
 
 
 def _batches(settings: PortedSettings, processes: int | None, *, counts_prompts: bool) -> None:
-    """Groups and minibatches, from completions per process."""
+    """Set groups and minibatches from the completions per process."""
     ours, step = settings.ours, samples_per_step(settings, processes)
     size, accumulation = settings.number("rollout.group_size"), settings.number("accumulation")
     ours["algorithm.minibatch"] = ours["rollout.groups"] = OPEN

@@ -1,1 +1,1 @@
-"""Commands over recorded runs."""
+"""Commands on recorded runs."""

@@ -99,17 +99,17 @@ def audit(
 
 
 def _candidate(judge: str) -> str:
-    """The name of what is audited."""
+    """Return the name of the audited reward or judge."""
     return Path(judge).stem if judge.endswith((".yaml", ".yml")) else judge
 
 
 def _file_name(name: str | None, judge: str, run: Path) -> str:
-    """The name of the report's file, without its suffix; of a long path the end.
+    """Return the report's file name without suffix; of a long path, the end.
 
-    One that is not chosen by the user is numbered if there is such a report.
+    A name that the user did not choose is numbered if the report exists already.
 
     Raises:
-        ConfigError: it has no letter or digit.
+        ConfigError: the name has no letter or digit.
     """
     from agentrl.runs.episode_summary import label_of
     from agentrl.runs.run_layout import audit_file
@@ -146,10 +146,10 @@ def _report(
         )
 
     opened = replay.open(run)
-    # What was read from screens is compared with the facts; no reward takes part.
+    # Compare readings of screens with the facts; rewards play no part.
     if judge == reward_audit.SIGHT:
         return reward_audit.audit_sight(opened, recorded_episodes(run, where, last))
-    # A file below a folder of that name is a function.
+    # `reward/FILE.py` is a function in a file, not a recorded reward.
     if judge.partition("/")[0] == reward_audit.REWARD and not judge.endswith(".py"):
         summaries = matching_episodes(opened, where, last)
         return reward_audit.audit_recorded(opened, summaries, judge, comparison(0.5))
@@ -202,7 +202,7 @@ def _print(report: "AuditReport") -> None:
 
 
 def _share(found: "Share", of: str | None = None) -> str:
-    """A share with its interval, of the episodes that `failed` or `succeeded`."""
+    """Format a share of the episodes that `failed` or `succeeded`, with its interval."""
     if found.share is None or found.low is None or found.high is None:
         return "unknown: no episode" + (f" {of}" if of else "")
     interval = f"95% interval {found.low:.1%} to {found.high:.1%}"

@@ -67,7 +67,7 @@ def episodes(
         query=None if query is None else parse_query(query, recorded),
     )  # fmt: skip
     matching = where.of(recorded)
-    # Standard output is for the rows alone if they are JSON.
+    # With JSON, standard output is reserved for the rows.
     if recorded and not matching:
         counts = Counter(f"{s.split} {s.outcome.value}" for s in recorded)
         listed = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
@@ -81,7 +81,7 @@ def episodes(
             typer.echo(json.dumps(episode_row(summary)))
         return
     _print_table(shown, len(matching))
-    # A fraction of all outcomes, whichever of them are listed.
+    # The fraction counts episodes of every outcome, even if only some are listed.
     if any(s.outcome.void for s in matching):
         typer.echo(printable(_void_causes(replace(where, outcome=None).of(recorded))))
     if matching:

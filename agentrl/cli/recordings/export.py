@@ -1,4 +1,4 @@
-"""`agentrl export`, `pairs` and `merge`: write a run's episodes, or its model, as files."""
+"""`agentrl export`, `pairs` and `merge`: write a run's episodes or model to files."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -135,7 +135,7 @@ def _write_data(
     if kind not in kinds:
         raise ConfigError(f"--as {kind}: must be one of {', '.join(kinds)}")
     check_label(where.label, run.episodes())
-    # Training on evaluations would leave nothing to evaluate with.
+    # Training on evaluation episodes would leave no held-out seeds.
     if kind != "episodes" and where.split is None and not held_out:
         if count := len(run.episodes(replace(where, held_out=True))):
             typer.echo(
@@ -158,7 +158,7 @@ def _write_data(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, nothing elsewhere."""
+    """Show a progress bar on a terminal, and nothing elsewhere."""
     from rich.progress import MofNCompleteColumn, Progress
 
     console = Console(stderr=True)
@@ -209,7 +209,7 @@ def pairs(
     recorded = replay.open(run)
     check_label(label, recorded.episodes())
     where = replay.Filter(label=label, step=step, held_out=None if held_out else False)
-    # Prompts are written as the run's model has seen them.
+    # Write prompts exactly as the run's model saw them.
     history = history_of(configuration.load(recorded.path / "config.yaml").env)
     settings = PairSettings(by=by, min_gap=min_gap, per_group=per_group)
     count = write(recorded, out, where, history, settings)
@@ -242,7 +242,7 @@ def merge(
         raise ConfigError(f"--dtype {dtype}: must be float32 or bfloat16")
     if adapter and dtype is not None:
         raise ConfigError("--dtype and --adapter exclude each other: adapters keep their precision")
-    # Only after the options are checked, as it loads torch.
+    # Imported after the options are checked, because it loads torch.
     from agentrl.runs.run_folder import RunFolder
     from agentrl.training.checkpoints.model_export import export_checkpoint
 

@@ -45,7 +45,7 @@ def prune(
     if not (math.isfinite(keep_gb) and keep_gb >= 0):
         raise ConfigError(f"--keep-gb {keep_gb}: must be a finite number, 0 or more")
     opened = replay.open(run)
-    # Refuses a run in another format, before anything is removed.
+    # Reject a run in another format before removing anything.
     opened.episodes()
     pruned = Pruner(opened.path).prune(keep_gb * GB, _grace_s(opened), dry_run=dry_run)
     for step, count, size in _by_step(pruned.episodes):
@@ -75,7 +75,7 @@ def prune(
 
 
 def _by_step(episodes: "Sequence[KeptEpisode]") -> list[tuple[int, int, int]]:
-    """(step, number of episodes, their bytes) for each step."""
+    """Return (step, number of episodes, their bytes) for each step."""
     counts, sizes = Counter[int](), Counter[int]()
     for held in episodes:
         counts[held.step] += 1
@@ -84,7 +84,7 @@ def _by_step(episodes: "Sequence[KeptEpisode]") -> list[tuple[int, int, int]]:
 
 
 def _grace_s(run: "Run") -> float:
-    """The grace period for the deadlines of the run's configuration."""
+    """Return the grace period that suits the deadlines in the run's configuration."""
     from agentrl import config as configuration
     from agentrl.replay.pruning import grace_s
 

@@ -53,7 +53,7 @@ def rescore(
     if as_json:
         for episode in rescored:
             fields = asdict(episode)
-            # A foreign recording may hold NaN, which JSON cannot express.
+            # Recordings by other programs may contain NaN, which JSON cannot express.
             if not math.isfinite(episode.was):
                 fields["was"] = None
             typer.echo(json.dumps(fields))
@@ -108,7 +108,7 @@ def rehearse(
 
     RunFolder.existing(Path(run))
     settings = configuration.load(Path(run) / "config.yaml", overrides or [])
-    # All are read before a phone is started.
+    # Read all episodes before starting a phone.
     recorded = list(
         recorded_episodes(run, Filter(split=split, label=label, step=step, id=episode), last)
     )
@@ -131,7 +131,7 @@ def rehearse(
 
 
 def reward_configs(functions: list[str], weights: list[float]) -> "list[RewardConfig]":
-    """The functions that options name; a file alone stands for its `compute_score`."""
+    """Return the functions named by the options; a bare file means its `compute_score`."""
     from agentrl.config import RewardConfig
 
     if len(weights) > len(functions):
@@ -145,10 +145,10 @@ def reward_configs(functions: list[str], weights: list[float]) -> "list[RewardCo
 
 
 def matching_episodes(run: "Run", where: "Filter", last: int) -> "list[Summary]":
-    """The latest valid episodes that match; all if `last` is 0.
+    """Return the latest valid episodes that match; all if `last` is 0.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: no valid episode matches.
     """
     from agentrl.runs.episode_summary import check_label
 
@@ -165,7 +165,7 @@ def recorded_episodes(run: str, where: "Filter", last: int) -> "Iterator[Recorde
 
     opened = replay.open(run)
     latest = matching_episodes(opened, where, last)
-    # The index also lists episodes whose files were pruned or are damaged.
+    # The index may list episodes whose files were pruned or are damaged.
     is_empty = True
     for recorded in opened.opened(latest):
         is_empty = False

@@ -1,4 +1,4 @@
-"""`agentrl runs`: list all runs, and what they have reached."""
+"""`agentrl runs`: list runs with their results."""
 
 import json
 import time
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agentrl.runs.run_summary import RunSummary
 
 _LEFT_OUT = ("started", "seed", "algorithm", "time", "environment", "steps", "state")
-"""Columns that a narrow terminal leaves out, in this order."""
+"""Columns to omit on a narrow terminal, in this order."""
 _ERRORS_SHOWN = 3
 _LONGEST_ERROR = 300
 
@@ -64,11 +64,11 @@ def runs(
 
 
 def print_runs(found: "Sequence[RunSummary]") -> None:
-    """Print a table without the columns that a narrow terminal has no room for."""
+    """Print a table, omitting columns that do not fit a narrow terminal."""
     rows, gap = [_row(one) for one in found], 3
     shown = list(rows[0])
     widths = {name: max(cell_len(name), *(cell_len(row[name]) for row in rows)) for name in shown}
-    # rich would narrow all columns until none of them could be read.
+    # rich would shrink all columns until none was legible.
     for name in _LEFT_OUT:
         if sum(widths[name] + gap for name in shown) + 1 > table_width():
             shown.remove(name)

@@ -49,7 +49,7 @@ def view(
         page = _page(replay.open(run, may_be_unplayed=True), episode, group)
     elif episode or group or beside:
         raise ConfigError(f"{run} is a folder of runs: --episode, --group and --with need a run")
-    # Its libraries are an extra, as jobs need none of them.
+    # The viewer's libraries are an extra, because jobs don't need them.
     try:
         from agentrl.viewer.viewer_server import DEFAULT_PORT, serve
     except ImportError as error:
@@ -67,7 +67,7 @@ def view(
 
 
 def _page(run: "Run", episode: str | None, group: str | None) -> str:
-    """Path of the page of an episode or a group; empty for the overview."""
+    """Return the path of an episode's or group's page; empty for the overview."""
     from agentrl.replay import Filter
 
     if episode is not None and group is not None:
