@@ -233,7 +233,7 @@ class RandomPlayer:
 
     Args:
         action_space: the environment's action space; filled in automatically.
-        names: as in `SpaceTranslator`, like the other arguments.
+        names: see `SpaceTranslator`.
         parameters: names of an action's components.
         style: `tag` or `tool`.
     """

@@ -42,7 +42,7 @@ class GSPOLoss(PPOLoss):
     def __call__(self, inputs: LossInputs) -> TokenLoss:
         difference = (inputs.logprobs - inputs.old_logprobs).detach()
         mean = bounded(turn_means(difference, inputs.turn))
-        # The value is s; the gradient is that of the token's own log-probability.
+        # The value is s, but the gradient comes from the token's own log-probability.
         ratio = (mean + inputs.logprobs - inputs.logprobs.detach()).exp()
         return clipped(ratio, inputs.advantages, self.config)
 

@@ -34,7 +34,7 @@ class ChatMessage:
 
     role: str
     text: str
-    """Contains one `<image>` per image."""
+    """Text of the message, with one `<image>` per image."""
     images: tuple[Any, ...]
     """Undecoded images; None for an image that is in another column."""
     tool_calls: tuple[ToolCall, ...] = ()

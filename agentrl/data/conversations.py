@@ -55,7 +55,7 @@ class ConversationRow:
 
     messages: tuple[ChatMessage, ...]
     images: tuple[Any, ...]
-    """One for each `<image>` in the messages, in order."""
+    """Images, one for each `<image>` in the messages, in order."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """Definitions of functions, for the system message."""
     prompt_length: int = 0
@@ -87,7 +87,7 @@ class Preference:
     """The better answer; may continue with further user messages and replies."""
     rejected: tuple[ChatMessage, ...]
     images: tuple[Any, ...]
-    """One for each `<image>` in the prompt, in order."""
+    """Images, one for each `<image>` in the prompt, in order."""
     chosen_images: tuple[Any, ...]
     """Images of the messages after the prompt."""
     rejected_images: tuple[Any, ...]

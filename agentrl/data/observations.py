@@ -138,7 +138,7 @@ def _array(value: "np.ndarray[Any, Any]", images: list[Image]) -> str:
 
 
 def images_in(observation: Any) -> list[Image]:
-    """Return the images of an observation, ignoring other arrays of any size."""
+    """Return the images of an observation, ignoring all other arrays."""
     if isinstance(observation, Mapping):
         observation = list(observation.values())
     if isinstance(observation, tuple | list):

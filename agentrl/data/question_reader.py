@@ -49,7 +49,7 @@ class Question:
     turns: tuple[ChatMessage, ...]
     """Alternating questions and replies, ending with the question; excludes the system message."""
     images: tuple[Any, ...]
-    """One for each `<image>` in the turns, in order."""
+    """Images, one for each `<image>` in the turns, in order."""
     options: tuple[str, ...]
     answer: str | None
     """The assistant's message after the question, if there is one."""

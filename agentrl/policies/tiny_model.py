@@ -57,7 +57,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class TinySizes:
-    """The configurable sizes of the tiny model (`model.tiny`)."""
+    """Configurable sizes of the tiny model (`model.tiny`)."""
 
     hidden: int = 128
     layers: int = 4

@@ -30,7 +30,7 @@ def log_ratio(logprobs: Tensor, other: Tensor) -> Tensor:
 
 
 def k1(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] d: unbiased, high variance; as a loss its expected gradient is 0.
+    """Return [N] d: unbiased, with high variance; as a loss, its expected gradient is 0.
 
     Source: Schulman's note.
     """
@@ -38,7 +38,7 @@ def k1(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] |d|, never negative; its gradient has the same magnitude for every token.
+    """Return [N] |d|: never negative, with a gradient of the same magnitude for every token.
 
     Source: verl's `kl_penalty=abs`; we know of no paper.
     """
@@ -46,7 +46,7 @@ def absolute(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def k2(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] d^2 / 2: its expected gradient is that of the KL, on samples of the policy itself.
+    """Return [N] d^2 / 2, whose expected gradient on the policy's own samples is the KL's.
 
     Source: Schulman's note.
     """
@@ -54,7 +54,7 @@ def k2(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] exp(-d) + d - 1: unbiased, never negative, 0 where both agree.
+    """Return [N] exp(-d) + d - 1: unbiased, never negative, 0 where both agree.
 
     Clamped to `MAX_K3`, beyond which it has no gradient. Source: Schulman's note.
     """
@@ -64,9 +64,9 @@ def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def k3_plus(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """[N] the value of k3 with the gradient of k2: each is unbiased where the other is not.
+    """Return [N] the value of k3 with the gradient of k2: each is unbiased where the other is not.
 
-    Source: verl's `kl_penalty=k3+`, of parts from Schulman's note; we know of no paper.
+    Source: verl's `kl_penalty=k3+`, combining parts of Schulman's note; we know of no paper.
     """
     gradient = k2(logprobs, reference)
     return gradient + (k3(logprobs, reference) - gradient).detach()

@@ -29,7 +29,7 @@ def _all_equal(values: Tensor) -> bool:
 
 
 def standardize(values: Tensor) -> Tensor:
-    """[G] (x - mean) / (std + 1e-6), ddof 1; all 0 for a single value or equal values."""
+    """Return [G] (x - mean) / (std + 1e-6), ddof 1; all 0 for a single value or equal values."""
     # Treat nearly equal values as equal: the division would amplify rounding errors.
     if len(values) < 2 or _all_equal(values):
         return values.new_zeros(values.shape)
@@ -37,14 +37,14 @@ def standardize(values: Tensor) -> Tensor:
 
 
 def center(values: Tensor) -> Tensor:
-    """[G] x - mean; all 0 for equal values."""
+    """Return [G] x - mean; all 0 for equal values."""
     if _all_equal(values):
         return values.new_zeros(values.shape)
     return values - values.mean()
 
 
 def leave_one_out(values: Tensor) -> Tensor:
-    """[G] x - mean of the other values, which is n / (n - 1) (x - mean); 0 for a single value."""
+    """Return [G] x - mean of the other values, n / (n - 1) (x - mean); 0 for a single value."""
     n = len(values)
     return center(values) * (n / (n - 1)) if n > 1 else values.new_zeros(values.shape)
 
@@ -57,8 +57,8 @@ def per_group(
     Args:
         compare: function from [G] to [G].
         values: tensor of any shape.
-        group: same shape, equal for group members.
-        valid: bool, same shape.
+        group: same shape as `values`, equal for group members.
+        valid: bool, same shape as `values`.
     """
     result = values.new_zeros(values.shape)
     for name in distinct(group[valid]):
@@ -81,7 +81,7 @@ def whiten(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def returns_to_go(rewards: Tensor, mask: Tensor, discount: Tensor | float = 1.0) -> Tensor:
-    """[E, N] G_t = r_t + discount_t G_(t+1), over the mask.
+    """Return [E, N] G_t = r_t + discount_t G_(t+1), over the mask.
 
     Positions outside the mask neither reset nor discount the return carried across them.
 
@@ -101,11 +101,11 @@ def returns_to_go(rewards: Tensor, mask: Tensor, discount: Tensor | float = 1.0)
 
 
 def last_of_turns(mask: Tensor, turn: Tensor) -> Tensor:
-    """bool[E, N], True on the last sampled token of each turn.
+    """Return bool[E, N], True on the last sampled token of each turn.
 
     Args:
         mask: bool[E, N]
-        turn: int64[E, N], the turn of each token, increasing along an episode.
+        turn: int64[E, N], turn of each token, increasing along an episode.
     """
     result = mask.new_zeros(mask.shape)
     later = turn.new_full((len(turn),), -1)

@@ -91,5 +91,5 @@ def importance_weights(
 
 
 def is_fresh(versions: Tensor, version: int, bound: int) -> Tensor:
-    """bool[N], True for tokens whose weights were at most `bound` versions behind `version`."""
+    """Return bool[N], True for tokens sampled at most `bound` versions behind `version`."""
     return version - versions <= bound

@@ -70,7 +70,7 @@ class ChatFormat(ABC):
 
     @abstractmethod
     def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """Write the prompt of one message, from the start of the conversation to that of the reply.
+        """Write a prompt of one message, from the start of the conversation up to the reply.
 
         Args:
             system: the system message; may be empty.

@@ -70,7 +70,7 @@ class PromptHistory:
         return messages if turns is None else messages[-turns:]
 
     def shown(self, message: Message, position: int, count: int) -> Message | None:
-        """Return a message as a prompt shows it; None if only its screen is shown and left out."""
+        """Return a message as a prompt shows it; None if it is only a screen that is left out."""
         if position == 0 and message.opening_text is not None:
             message = replace(message, text=message.opening_text)
         screens = self._history.screens

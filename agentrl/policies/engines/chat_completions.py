@@ -28,10 +28,10 @@ Part = dict[str, Any]
 EXACT: Mapping[str, Any] = {"return_token_ids": True, "logprobs": True}
 """Fields that request exact tokens. The first is specific to vLLM; other servers may reject it."""
 _TOKEN_ID = re.compile(r"token_id:(\d{1,9})")
-# Some servers accept no larger seeds.
+# Number of seeds in use: some servers reject larger ones.
 _SEEDS = 2**31
 _IDS = 2**32
-# Finish reasons of a complete reply; a server may omit it.
+# Finish reasons of a complete reply; None if the server omits it.
 _ENDS = ("stop", "length", None)
 _CONTEXT_OVERFLOW = re.compile(
     r"context.?length|context.?window|context size|prompt is too long", re.I

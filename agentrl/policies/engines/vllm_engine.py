@@ -305,8 +305,8 @@ class VLLMEngine(TokenEngine):
     async def load_weights(self, path: Path, version: int) -> None:
         """Load a safetensors file and drop all caches.
 
-        Requests in flight continue with the new weights, with which vLLM recomputes the tokens so
-        far; replies report the weight version of each token.
+        Requests in flight continue with the new weights, after vLLM recomputes the cache of their
+        tokens so far; replies report the weight version of each token.
 
         Raises:
             EngineError: the engine rejected the weights, or did not answer in time. Because some of

@@ -66,8 +66,8 @@ def load_model(
         model_adapter: adapter of the model; None selects it automatically.
         dtype: `float32` or `bfloat16`.
         attention: `auto` uses flash-attn if it is installed and there is a GPU, else SDPA; a model
-            that caps its attention logits gets `eager`, as SDPA would leave the cap out. `flex`
-            stands for SDPA here; see `flex_attention.prepare`.
+            that caps its attention logits gets `eager`, because SDPA would ignore the cap. `flex`
+            loads SDPA; see `flex_attention.prepare`.
         device: device of the weights.
     """
     check_weights(path)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Gemma3(ProcessorAdapter):
-    """Adapter of one model of the family."""
+    """Adapter for a Gemma 3 model."""
 
     model_types: ClassVar[tuple[str, ...]] = ("gemma3",)
     vision_modules: ClassVar[tuple[str, ...]] = ("vision_tower", "multi_modal_projector")

@@ -10,7 +10,7 @@ from agentrl.types import Image
 
 
 class InternVL(ProcessorAdapter):
-    """Adapter of one model of the family."""
+    """Adapter for an InternVL 3 model."""
 
     model_types: ClassVar[tuple[str, ...]] = ("internvl",)
     vision_modules: ClassVar[tuple[str, ...]] = ("vision_tower", "multi_modal_projector")

@@ -8,7 +8,7 @@ from agentrl.policies.models.image_processor import ProcessorAdapter
 
 
 class LlavaOneVision(ProcessorAdapter):
-    """Adapter of one model of the family.
+    """Adapter for a LLaVA-OneVision model.
 
     An image has the same number of tokens whether or not a prompt has other images, so that each
     prompt of an episode extends the previous prompt.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Phi4Multimodal(ProcessorAdapter):
-    """Adapter of one model of the family; its audio encoder is neither used nor trained."""
+    """Adapter for a Phi-4-multimodal model, whose audio encoder is neither used nor trained."""
 
     model_types: ClassVar[tuple[str, ...]] = ("phi4_multimodal",)
     vision_modules: ClassVar[tuple[str, ...]] = ("image_embed",)

@@ -89,7 +89,7 @@ class PatchLayout:
 
 
 class QwenVL(ModelAdapter):
-    """Adapter of one model of these families."""
+    """Adapter for a Qwen2-VL, Qwen2.5-VL or Qwen3-VL model."""
 
     model_types: ClassVar[tuple[str, ...]] = (
         "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe",
