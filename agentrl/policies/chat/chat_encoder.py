@@ -230,7 +230,7 @@ class ChatEncoder:
 
     @property
     def query_format(self) -> QueryFormat:
-        """Return the model's format for reward functions that receive whole texts."""
+        """The model's format for reward functions that receive whole texts."""
         return QueryFormat(
             prompt=self._prompt_text, end=str(self._tokenizer.id_to_token(self.end_id))
         )

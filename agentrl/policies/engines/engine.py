@@ -228,7 +228,7 @@ class Engine(ABC):
 
     @classmethod
     def num_workers(cls, engine_kwargs: Mapping[str, Any]) -> int:
-        """Number of worker processes of one engine, each with part of the weights on its own GPU.
+        """Return an engine's number of worker processes, which split its weights over as many GPUs.
 
         Raises:
             ConfigError: a parallel size is not a whole number of at least 1.
@@ -237,12 +237,12 @@ class Engine(ABC):
 
     @classmethod
     def num_gpus(cls, engine_kwargs: Mapping[str, Any]) -> int:
-        """Number of GPUs that one engine uses if the machine has any; 0 if it never uses a GPU."""
+        """Return the number of GPUs that an engine uses if there are any; 0 if it needs none."""
         return cls.num_workers(engine_kwargs)
 
     @classmethod
     def memory_share(cls, engine_kwargs: Mapping[str, Any], free: float) -> float:
-        """Share of a GPU's memory that the engine takes for weights, activations and KV cache.
+        """Return the share of a GPU's memory that the engine takes for weights, work and KV cache.
 
         Args:
             engine_kwargs: see `rollout.engine_kwargs`.
