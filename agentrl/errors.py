@@ -111,7 +111,7 @@ class LearnerLost(LearnerError):
 
 
 class WorldError(AgentRLError):
-    """An infrastructure failure, attributed to one boundary."""
+    """An infrastructure failure, attributed to a specific boundary."""
 
     @property
     def cause(self) -> str:
@@ -251,7 +251,7 @@ class boundary:
         self._error, self._what = error, what
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Enter the boundary."""
 
     def __exit__(
         self, kind: type[BaseException] | None, cause: BaseException | None, trace: object

@@ -1,4 +1,4 @@
-"""Optional dependencies, and the messages that say how to install them."""
+"""Optional dependencies, and messages that say how to install them."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -104,7 +104,7 @@ def missing_for_models(launcher: str) -> tuple[list[str], list[str]]:
         launcher: the configuration's `rollout.launcher`.
 
     Returns:
-        The messages on the libraries of models, and those on the launcher.
+        The messages about model libraries, and the messages about the launcher.
     """
     absent = [name for name in _OF_MODELS if find_spec(name) is None]
     models = f"models need {', '.join(absent)}, not installed: {GET_MODELS}"

@@ -25,7 +25,7 @@ _LOCK = ".lock"
 _PATIENCE_S = 0.5
 """Seconds to wait for a lock, which another process's `is_locked` may hold for an instant."""
 _CANNOT_RENAME = {errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EPERM}
-"""Errors of file systems that cannot rename, such as mounted buckets, or cannot rename folders."""
+"""Errors of file systems that cannot rename files or folders, such as mounted buckets."""
 
 
 def path_of(text: str, what: str) -> Path:

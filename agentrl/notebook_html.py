@@ -26,7 +26,7 @@ _STRIP = "display:flex;gap:8px;overflow-x:auto;padding-bottom:8px"
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Cell:
-    """A screen, as a picture or as text, with lines of text below it."""
+    """A screen, as a picture or text, with lines of text below it."""
 
     picture: "NDArray[np.uint8] | None"
     """uint8[H, W, 3], RGB."""

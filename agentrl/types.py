@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Image = NDArray[np.uint8]
 """One image, uint8[H, W, 3], RGB."""
 TopLogprobs = tuple[tuple[int, float], ...]
-"""The most probable tokens at one position, most probable first: id and log-probability."""
+"""The most probable tokens at a position, in descending order: id and log-probability."""
 Split = Literal["train", "eval", "demo"]
 """Purpose of an episode: training, evaluation or demonstration."""
 IMAGE = "<image>"
@@ -178,7 +178,7 @@ class Prompt:
     """Engine input: exact token ids, and the images for their image tokens."""
 
     token_ids: tuple[int, ...]
-    """[P], every image expanded to its image tokens."""
+    """[P], with every image expanded to its image tokens."""
     images: tuple[Image, ...] = ()
     """Images scaled for the model, in the order of their tokens."""
 
@@ -208,7 +208,7 @@ class Reply:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Turn:
-    """One prompt, one reply, one action: the unit that advantages are assigned to."""
+    """One prompt, one reply, one action: the unit to which advantages are assigned."""
 
     prompt_ids: tuple[int, ...]
     """[P], the prompt's token ids."""
@@ -518,7 +518,7 @@ class Batch:
     weights: Tensor
     """float32[N], weight of each token in the loss."""
     pixels: Mapping[str, Tensor]
-    """Images as `ModelAdapter.compact_pixels` returns them, and how the rows use them."""
+    """Images as returned by `ModelAdapter.compact_pixels`, and how the rows use them."""
 
 
 @dataclass(slots=True, kw_only=True)

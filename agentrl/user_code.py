@@ -1,4 +1,4 @@
-"""Import the user's code: what `module:name` or `path/file.py:name` names."""
+"""Imports user code named as `module:name` or `path/file.py:name`."""
 
 import ast
 import hashlib

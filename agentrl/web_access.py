@@ -11,7 +11,7 @@ from typing import Protocol
 MAX_CONNECTIONS = 512
 """Maximum open connections of an asyncio server; requests beyond them are answered with 503."""
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
-"""A name or an address (IPv6 in brackets), and a port."""
+"""A host name or address (IPv6 in brackets), and an optional port."""
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 

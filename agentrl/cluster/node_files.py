@@ -366,7 +366,7 @@ class FilesOfNode:
         return root
 
     def remove(self, path: Path) -> None:
-        """Remove a file or folder, if there is one."""
+        """Remove a file or folder, if it exists."""
         _remove(path)
 
     def _memory(self) -> Path:

@@ -1,4 +1,4 @@
-"""A node's report on itself: versions, accelerators, memory, disk, model, folder of runs."""
+"""A node's report on itself: versions, accelerators, memory, disk, model, runs folder."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class NodeReport:
     accelerators: MachineAccelerators | str
     """Accelerators of the node, or the reason why they cannot be listed."""
     shm: Space | None
-    """/dev/shm, where there is one."""
+    """Space in /dev/shm; None if it does not exist."""
     temporary: Space
     """The file system of temporary files."""
     temporary_folder: str

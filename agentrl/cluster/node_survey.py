@@ -1,4 +1,4 @@
-"""Run a function on every node of a cluster, each within a deadline."""
+"""Run a function on every node of a cluster within a deadline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NodeReply(Generic[_Result]):
     node: Node
     result: _Result | None = None
     error: str = ""
-    """Why there is no result."""
+    """Reason why there is no result."""
     clock: Clock | None = None
     """The node's clock; None for the asking node."""
 

@@ -39,7 +39,7 @@ class Node:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Slot:
-    """The place of one engine or rank."""
+    """The place of an engine or rank."""
 
     node: Node
     gpus: tuple[int, ...] = ()
@@ -83,7 +83,7 @@ class Layout:
         self, rollout: RolloutConfig, train: TrainConfig
     ) -> tuple[RolloutConfig, TrainConfig]:
         """Return the sections with the planned numbers of engines and ranks and their place."""
-        if self.engines:  # otherwise they do not matter
+        if self.engines:  # without engines, these settings do not matter
             rollout = replace(rollout, actors=len(self.engines))
         if self.engines and any(slot.gpus for slot in self.ranks):
             rollout = replace(rollout, place="together" if self.together else "apart")

@@ -265,7 +265,7 @@ class Reservation:
         if files is not None:
             files.close()
         groups, self._groups = self._groups, []
-        for group in groups:  # none without Ray
+        for group in groups:  # empty without Ray
             from ray.util.placement_group import remove_placement_group
 
             remove_placement_group(group)

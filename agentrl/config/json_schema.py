@@ -28,7 +28,7 @@ _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", 
 _LATER = r"^\?\?\?$|\$\{"
 """Text allowed instead of a number or boolean: a value given later, or an interpolation."""
 _NUMBER = r"|^[-+]?[0-9._]+([eE][-+]?[0-9]+)?$"
-"""`1e-3`, which is text in YAML 1.1."""
+"""Matches numbers such as `1e-3`, which is text in YAML 1.1."""
 _ANY_SIZE = {"minimum": -MAX_NUMBER, "maximum": MAX_NUMBER}
 _PLAIN: dict[Any, Schema] = {
     int: {"type": ["integer", "string"], "pattern": _LATER, **_ANY_SIZE},

@@ -446,7 +446,7 @@ def _first_line(error: Exception, key: str | None = None) -> str:
     section: Any = getattr(error, "object_type", None)
     if re.match(r"Key '.*' not in '\w+'", text) and section is not None:
         hint = _elsewhere(str(key))
-        unknown = getattr(error, "full_key", None) or str(key)  # maybe the section in the key
+        unknown = getattr(error, "full_key", None) or str(key)  # may be just the section
         text = f"no such setting{f' ({hint})' if hint else _known_settings(unknown, section)}"
     elif isinstance(error, MarkedYAMLError):
         text = error.problem or text

@@ -28,7 +28,7 @@ class OtherTrainer:
     or to `no: ` and the reason."""
 
     def counterpart(self, key: str) -> tuple[str, str]:
-        """Return our key or `~NAME`, or else the reason why there is none.
+        """Return our key or `~NAME`, and otherwise the reason why there is no counterpart.
 
         Both are empty for an unknown setting.
         """

@@ -39,7 +39,7 @@ from agentrl.types import Image
 log = logging.getLogger(__name__)
 
 INPUTS = ("input", "shell")
-"""How our own commands are run: in a new shell per call, or in a persistent one."""
+"""How our own commands are run: in a new shell per call, or in a persistent shell."""
 WAKE: tuple[Command, ...] = (("input", "keyevent", "KEYCODE_WAKEUP"), ("wm", "dismiss-keyguard"))
 _ENDPOINT = re.compile(
     r"tcp:\d{1,5}|local(abstract|reserved|filesystem)?:[\w./@-]{1,100}", re.ASCII
@@ -89,7 +89,7 @@ class AdbPhone:
 
     def reconnect(self) -> None:
         """Connect the phone, starting the adb server if none runs."""
-        # Starting the server may use up the time, but a phone needs some of it to connect.
+        # Starting the server may use up the time, but the phone needs some time to connect.
         end_s = time.monotonic() + self.deadlines.connect_s
         self._server.ensure(self.deadlines.connect_s)
         self._server.connect(self.serial, max(_LEAST_S, end_s - time.monotonic()))
@@ -161,7 +161,7 @@ class AdbPhone:
     # --- commands -----------------------------------------------------------------------------
 
     def shell(self, *arguments: str) -> str:
-        """Run one command, each argument quoted for the phone's shell; returns its output."""
+        """Run one command, each argument quoted for the phone's shell; return its output."""
         (result,) = self.batch(arguments)
         return self.checked(arguments, result)
 

@@ -55,7 +55,7 @@ class MethodTiming:
     failure: str = ""
     """Reason why the method cannot be used on this phone."""
     lag_s: float | None = None
-    """Upper bound of a stream's lag."""
+    """Upper bound on a stream's lag."""
     picked: bool = False
 
 

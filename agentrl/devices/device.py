@@ -1,4 +1,4 @@
-"""The `Device` protocol: a phone as the rest of the framework sees it."""
+"""The `Device` protocol: the framework's interface to a phone."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

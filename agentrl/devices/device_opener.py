@@ -32,7 +32,7 @@ class OpenSettings(TypedDict, total=False):
     public: Sequence[str]
     """Serials that may be connected even though their address is public."""
     wake: bool
-    """Whether to wake phones up, as in `devices.wake`."""
+    """Whether to wake phones, as in `devices.wake`."""
     adb_port: int | None
     """Port of the adb server; None (default) uses ANDROID_ADB_SERVER_PORT, or 5037."""
 

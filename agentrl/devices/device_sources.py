@@ -1,4 +1,4 @@
-"""Opens phones from what a user writes: a serial, a list of serials, or `virtual:8`."""
+"""Opens phones from a user's source: a serial, a list of serials, or `virtual:8`."""
 
 import contextlib
 import re
@@ -115,7 +115,7 @@ def open_source(
             raise ConfigError(f"devices.source: {error}") from error
         admit = opener.open if grows else None
         return DevicePool(PoolManager(routes, options, server=opener.server, open_newcomer=admit))
-    # Virtual phones: each has one route, none joins, and all end with the pool.
+    # Virtual phones: each has one route, no phone joins later, and all end with the pool.
     phones, end = _spawn(opener, count, apps, size, tempo, effect_delay_ms, seed)
     try:
         routes = [[device] for device in _connect(opener, phones.serials, known=True)]

@@ -1,4 +1,4 @@
-"""Whether a phone can be used: Android has started, the screen is on, the battery lasts."""
+"""Checks that a phone can be used: Android has started, the screen is on, the battery is fine."""
 
 import logging
 import re
@@ -106,7 +106,7 @@ def _number(text: str | None) -> float | None:
 
 
 class BatteryWatch:
-    """Keeps phones with an empty or hot battery from being leased; reads each once a minute."""
+    """Keeps phones with an empty or hot battery from being leased; checks each once a minute."""
 
     def __init__(self) -> None:
         self._next_s: dict[str, float] = {}

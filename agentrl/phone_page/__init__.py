@@ -40,7 +40,7 @@ AppDelivery = Literal["auto", "installed", "page"]
 class PageAssigner:
     """Wraps phones so that they show some apps on pages; one assigner and server per process.
 
-    The server starts with the first phone that needs it. Thread-safe.
+    The server starts when the first phone needs it. Thread-safe.
     """
 
     def __init__(self, apps: Sequence[AppSpec], delivery: AppDelivery = "auto") -> None:

@@ -20,7 +20,7 @@ _COVERED = 0.025
 _NOISE = 8
 """Tolerated channel difference, in addition to the phone's own color deviation."""
 _SLACK = 2
-"""Tolerance of the aspect ratio of a scaled page, in pixels."""
+"""Tolerance for the aspect ratio of a scaled page, in pixels."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

@@ -72,7 +72,7 @@ class PagedApp:
         """The page's secret address on its server."""
         self._deadline_s = deadline_s
         self._changed = threading.Condition()
-        # Counts touches and publishes the state, as on a virtual phone.
+        # This counts touches and publishes the state, as on a virtual phone.
         self._app = InstalledApp(app=app)
         self._is_running = False
         self._frames = PaintedFrames()
@@ -278,7 +278,7 @@ class PagedApp:
         if ran:
             with self._ending_on_crash():
                 state = self._app.published().decode()
-        # It may just have crashed.
+        # The app may just have crashed.
         if not self._is_running:
             self._frames.forget()
             redraw = redraw or ran

@@ -9,7 +9,7 @@ import numpy as np
 from agentrl.types import Image
 
 WIDEST = 0.6
-"""Width over height of an app's area: games are drawn for a phone held upright."""
+"""Maximum aspect ratio (width / height) of an app's area: games are drawn for upright phones."""
 NARROWEST = 0.4
 _HEADER = struct.Struct(">6I")
 _CALIBRATING = 1

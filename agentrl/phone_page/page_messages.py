@@ -59,7 +59,7 @@ class FramePainted:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Gesture:
-    """One finger, from touching the screen to leaving it."""
+    """A one-finger gesture, from touching the screen to leaving it."""
 
     number: int
     """Gesture number, counted from 1 on each page; resent until confirmed."""

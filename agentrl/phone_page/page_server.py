@@ -45,7 +45,7 @@ _HEADERS: Final = {
 class PageServer:
     """One server for the pages of many phones.
 
-    It can be stopped and restarted on the same port: pages reconnect to their games.
+    The server can be stopped and restarted on the same port: pages reconnect to their games.
     """
 
     def __init__(self, *, port: int = 0) -> None:

@@ -32,7 +32,7 @@ class PageVisibility(StrEnum):
     HIDDEN = "hidden"
     """The page reported that it was hidden, perhaps just before it was closed."""
     LOST = "lost"
-    """The page is disconnected or has just reconnected: what its phone shows is unknown."""
+    """The page is disconnected or has just reconnected, so the phone's screen is unknown."""
 
 
 class PageSlot:

@@ -1,1 +1,1 @@
-"""How weights travel from the learner to the engines."""
+"""Transfer of weights from the learner to the engines."""

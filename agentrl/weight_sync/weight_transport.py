@@ -92,7 +92,7 @@ class Update:
     """One publication of weights."""
 
     version: int
-    """Version in training steps."""
+    """Version of the weights, in training steps."""
     transport: str
     """The setting that names the transport, for the learner's ranks."""
     checked: bool
@@ -102,7 +102,7 @@ class Update:
 
 
 class WeightTransport(ABC):
-    """Base class of the transports that `train.weight_transfer` names."""
+    """Base class of the transports named by `train.weight_transfer`."""
 
     needs: ClassVar[TransportNeeds] = TransportNeeds()
     preference: ClassVar[int | None] = None

@@ -53,9 +53,10 @@ class OneShotShell:
 class PersistentShell:
     """A persistent shell, which saves opening a service and starting a shell for each call.
 
-    Only for commands that do not change the shell's state (no `cd`, no `exit`). It is restarted
-    when it has ended or a call timed out. A command is never sent twice. Calls made while another
-    is running, and scripts that are not one line of printable text, go through `OneShotShell`.
+    Only for commands that do not change the shell's state (no `cd`, no `exit`). The shell is
+    restarted if it has ended or a call timed out. A command is never sent twice. Calls made while
+    another is running, and scripts other than one line of printable text, go through
+    `OneShotShell`.
     """
 
     def __init__(self, transport: DeviceTransport, one_shot_shell: OneShotShell) -> None:

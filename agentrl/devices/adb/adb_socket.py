@@ -33,7 +33,7 @@ class Deadline:
         self._end = time.monotonic() + seconds
 
     def left_s(self) -> float:
-        """Remaining seconds, more than 0; TimeoutError if none are left."""
+        """Return the remaining seconds, more than 0; raise TimeoutError if none are left."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise TimeoutError

@@ -35,29 +35,29 @@ def start_command(package: str, activity: str, extras: Mapping[str, str]) -> Com
 
 def has_package(device: Device, package: str) -> bool:
     """Whether a package is installed on a phone."""
-    # The user in front may be another one than the first (a guest, a second space).
+    # The current user may not be the first user (a guest, a second space).
     user = device.shell("am", "get-current-user").strip()
     users = ("--user", user) if user.isdecimal() else ()
     return f"package:{package}" in device.shell("pm", "list", "packages", *users, package).split()
 
 
 def read_state_command(package: str) -> tuple[str, ...]:
-    """The command whose result `parse_counted_state` and `parse_state` parse."""
+    """Return the command whose result `parse_counted_state` and `parse_state` parse."""
     return ("cat", state_path(package))
 
 
 def parse_counted_state(result: CommandResult) -> AppState | None:
-    """The state, if there is one with a touch count, else None."""
+    """Parse a state that has a touch count; None for any other output."""
     try:
         state = json.loads(result.output) if not result.code else None
     except (ValueError, RecursionError):  # read during a write, or not a state at all
         return None
-    # Without the count, nothing shows whether the app has handled a touch; `True` is no count.
+    # Only the count shows whether the app has handled a touch; `True` does not count as an int.
     return state if isinstance(state, dict) and type(state.get("touches")) is int else None
 
 
 def parse_state(package: str, result: CommandResult) -> AppState:
-    """The state, whatever it contains."""
+    """Parse a state with any content."""
     if result.code:
         raise DeviceError(f"{package} publishes no state: {result.output.strip()}")
     try:

@@ -21,7 +21,7 @@ class DeviceTransport:
     """Opens services of one phone, each over its own connection to the adb server."""
 
     def __init__(self, server: AdbServer, serial: str) -> None:
-        """Does not connect; the phone need not be online."""
+        """Create a transport without connecting; the phone need not be online."""
         self.serial = serial
         self.token: int | None = None
         """Lease token that commands are sent under; the phone refuses ended leases."""

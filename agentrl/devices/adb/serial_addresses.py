@@ -1,4 +1,4 @@
-"""Network addresses of phones, and the refusal of public ones."""
+"""Network addresses of phones, and a check that refuses public addresses."""
 
 import ipaddress
 import re
@@ -12,7 +12,7 @@ _MDNS_NAME = re.compile(r"\S.*\._adb(-tls-connect)?\._tcp\.?")
 
 
 def is_network_serial(serial: str) -> bool:
-    """Whether a serial is `host:port`, which the adb server has to connect to on request."""
+    """Whether a serial is `host:port`, to which the adb server connects only on request."""
     host, _, port = serial.rpartition(":")
     return bool(host) and port.isdigit()
 

@@ -91,7 +91,7 @@ class ShellScript:
             token: run nothing unless the phone is leased under this token; None skips the check.
             mark: marker from `new_mark`; None generates one.
         """
-        # Without the first mark, a prompt would be taken for output of the first command.
+        # Without the first mark, a prompt would be mistaken for output of the first command.
         mark = mark or new_mark()
         begin = [f"echo {mark}0"] if prompted else []
         if token is not None:

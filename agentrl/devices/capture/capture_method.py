@@ -33,7 +33,7 @@ class Capture(ABC):
     """
 
     measured_at_open: ClassVar[bool] = True
-    """Whether `devices.capture=auto` considers it when a phone is opened."""
+    """Whether `devices.capture=auto` considers this method when a phone is opened."""
 
     @abstractmethod
     def __init__(self, transport: DeviceTransport) -> None: ...

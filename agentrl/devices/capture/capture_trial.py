@@ -190,7 +190,7 @@ class _ChangeWatch:
             begun_s = time.monotonic()
             try:
                 picture = self._capture.frame(self._deadline)
-            except DeviceError:  # `unchanged_s` so far is the conservative answer
+            except DeviceError:  # the current `unchanged_s` is a conservative value
                 return
             if not images_match(self.before, picture):
                 return

@@ -21,7 +21,7 @@ from agentrl.types import Image
 
 _VERSION = struct.Struct("<I")
 _BODIES = {1: struct.Struct("<12I"), 2: struct.Struct("<13I")}
-"""Version 2 has the color space as its second number."""
+"""Header layout per version; version 2 has the color space as its second number."""
 _BYTES = {
     (16, (11, 5), (5, 6), (0, 5)): (2, cv2.COLOR_BGR5652RGB),
     (24, (0, 8), (8, 8), (16, 8)): (3, None),

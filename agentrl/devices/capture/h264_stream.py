@@ -41,7 +41,7 @@ _RECORD = "screenrecord --output-format=h264 --time-limit 180"
 _CHECK_EVERY_S = 10.0
 _CHECKS = 3
 _MOST = 1 / 3
-"""Fraction of the screen whose change triggers a comparison with a raw capture."""
+"""Changed fraction of the screen that triggers a comparison with a raw capture."""
 _DARK = 8
 """Channel values up to this count as black, which compression does not keep at exactly 0."""
 _GAP_S = 0.02

@@ -285,7 +285,7 @@ class AppGuard:
             if window.kind == "update" and known is None:
                 raise self._app_left(event, "and without a published state no game can be resumed")
             self._device.perform(Key(_DISMISS_KEYS[window.kind]))
-            if window.kind == "update":  # it ignores BACK
+            if window.kind == "update":  # the update window ignores BACK
                 self._device.shell("monkey", "-p", self.package, "-c", _LAUNCHABLE, "1")
             self._wait_until(lambda: is_allowed(self._device.focus(), self._allowed))
         below = self._foreign_window()

@@ -43,7 +43,7 @@ class ExitEvidence:
     """Evidence of how a window came to the front."""
 
     action: Action | None
-    """The agent's last action; None if the window was there before it was sent."""
+    """The agent's last action; None if the window was there before the action was sent."""
     handled: bool | None = None
     """Whether the app counted the action; None if it does not count touches."""
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""Which window is in the foreground: checked on the phone itself, and parsed from dumpsys."""
+"""The foreground window: checked on the phone itself, and parsed from dumpsys."""
 
 import re
 import shlex
@@ -46,7 +46,7 @@ _UPDATERS = re.compile(
     r"\.update\.SystemUpdate|^com\.android\.updater/|^com\.wssyncmldm/|^com\.bbk\.updater/|"
     r"^com\.huawei\.android\.hwouc/|^com\.(oppo|oplus|coloros|motorola\.ccc)\.ota/"
 )
-"""Windows that offer a new version of the system."""
+"""Windows that offer a system update."""
 _PERMISSIONS = ("permissioncontroller", "GrantPermissions")
 
 
@@ -103,7 +103,7 @@ def parse_window(output: str) -> Window:
     if re.match(_FAILURE, title):
         kind: WindowKind = "crash" if title.startswith("Application Error") else "anr"
         return Window(kind=kind, package=title.partition(":")[2].strip())
-    # A popup's title does not name its app; the app that has the focus does not change with it.
+    # A popup's title does not name its app, but a popup does not change the focused app.
     if title.startswith("PopupWindow:") and (owner := _APP.search(output)):
         return Window(kind="foreign_app", package=owner[1], activity=owner[2])
     if not slash:
@@ -147,7 +147,7 @@ def foreign_window(device: Device, allowed: Collection[str]) -> Window | None:
         if is_allowed(front, allowed):
             return None
         window = device.window()
-        # These dialogs hide the package in front, so that `focus` names none.
+        # These dialogs hide the package in front, so `focus` returns None.
         if window.kind in ("anr", "crash"):
             return window
         # The window may have changed since `focus`, so check the window itself.

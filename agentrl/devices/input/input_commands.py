@@ -26,7 +26,7 @@ _CHOSEN = ("settings", "get", "secure", "default_input_method")
 _BOUND = ("dumpsys", "input_method")
 _NONE = ("", "null")
 _PIECE = 2000
-"""Characters per broadcast."""
+"""Maximum characters per broadcast."""
 _POLL_S = 0.05
 
 Run = Callable[[Sequence[Command], Deadline], list[CommandResult]]
@@ -78,12 +78,12 @@ class Keyboard:
     """Turns text into commands, and selects an input method that can type it.
 
     `input text` types printable ASCII with any input method. Everything else goes through
-    ADBKeyboard, and so does ASCII while ADBKeyboard is selected. It is selected the first time it
-    is needed; `restore` selects the previous input method again.
+    ADBKeyboard, and so does ASCII while ADBKeyboard is selected. ADBKeyboard is selected when it is
+    first needed; `restore` selects the previous input method again.
     """
 
     def __init__(self, serial: str, run: Run) -> None:
-        """Does not contact the phone yet."""
+        """Create a keyboard without contacting the phone."""
         self._serial = serial
         self._run = run
         self._old: str | None = None

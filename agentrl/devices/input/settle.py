@@ -59,8 +59,8 @@ class Settled:
     front_at_end: str | None
     """The package in front right after the last capture; None if unknown."""
     moves: bool
-    """Whether the screen moves on its own, as far as the captures show: the value of `moving` for
-    the next action."""
+    """Whether the screen moves on its own, as far as the captures show; to be passed as `moving`
+    for the next action."""
 
 
 def act_and_settle(
@@ -130,7 +130,7 @@ def act_and_settle(
 
 
 class _ScreenWatch:
-    """The captures of one wait for the screen to settle, and its deadline."""
+    """Captures and deadline of one wait for the screen to settle."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class _ScreenWatch:
         if failure and self.elapsed_s() >= self.settle_s:
             raise DeviceTimeout(f"{failure} within {self.settle_s:g} s")
         time.sleep(self._pause_s)
-        # Most effects come within a few milliseconds; polling for a late one must not cost much.
+        # Most effects come within milliseconds; polling for late effects must not cost much.
         self._pause_s = min(self._pause_s * 1.5, _LONGEST_PAUSE_S)
 
     def _try(self) -> Image | None:

@@ -57,7 +57,7 @@ class ConnectionRoutes:
         return next((phone for phone, routes in known if is_same_phone(routes, device)), None)
 
     def add(self, device: LeasableDevice, *, phone: str | None = None) -> None:
-        """Add a device, as a new phone or as another route to a known one."""
+        """Add a device as a new phone, or as another route to a known phone."""
         self._to.setdefault(device.serial if phone is None else phone, []).append(device)
 
     def prefer(self, phone: str, route: int | None) -> None:
@@ -103,7 +103,7 @@ class DeviceTracker:
     def __init__(self, server: AdbServer, closing: threading.Event) -> None:
         """Start the thread."""
         self.known: KnownDevices | None = None
-        """State of every phone by serial; None while the server does not answer."""
+        """Maps phones' serials to states; None while the server does not answer."""
         self._server = server
         self._closing = closing
         threading.Thread(target=self._follow, name="device-tracker", daemon=True).start()

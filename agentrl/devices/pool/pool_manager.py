@@ -82,7 +82,7 @@ class PoolManager:
             expiry_s=options.lease_s,
             quarantine_after=options.quarantine_after,
             pause_s=options.quarantine_s,
-            # Larger than the tokens of earlier jobs, whose late commands may still arrive.
+            # Exceeds the tokens of earlier jobs, whose late commands may still arrive.
             first_token=time.time_ns() // 1_000_000,
         )
         for name in self.routes:
@@ -312,7 +312,7 @@ class PoolManager:
                 self._tasks.start(self._admit(serial))
 
     async def _admit(self, serial: str) -> None:
-        """Admit a newcomer, as a new phone or as another route to a known one."""
+        """Admit a newcomer as a new phone, or as another route to a known phone."""
         assert self._open_newcomer is not None
         device: LeasableDevice | None = None
         try:

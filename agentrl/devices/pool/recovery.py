@@ -55,7 +55,7 @@ class RecoveryLadder:
         """
         start, steps = time.monotonic(), ["retry"]
         route = 0 if _answers(routes[0]) else None
-        # From the second failure in a row on, an answer alone proves nothing.
+        # After a second failure in a row, an answer alone proves nothing.
         if route is None or failures > 1:
             steps.append("reconnect")
             route = self._until(routes, routes[0].deadlines.connect_s, _connects)

@@ -19,12 +19,12 @@ _CONTRAST = 15.0
 _INK = 0.35
 """Minimum ink of a pixel that is part of a glyph."""
 _SIDE, _ABOVE = 1, 2
-"""Empty pixels around a glyph that belong to it: a minus is not part of a plus."""
+"""Empty pixels around a glyph that count as part of it, so a minus does not match in a plus."""
 _LEAST = 5
-"""Height in pixels below which nothing can be read."""
+"""Height in pixels below which text cannot be read."""
 
 Ink = NDArray[np.float32]
-"""How much ink lies on each pixel, [h, w] in [0, 1]."""
+"""Amount of ink on each pixel, [h, w] in [0, 1]."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)

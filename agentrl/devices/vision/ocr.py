@@ -1,4 +1,4 @@
-"""Reads any text on a frame by OCR; the only file that uses RapidOCR.
+"""Reads any text on a frame with OCR; the only file that uses RapidOCR.
 
 RapidOCR (Apache-2.0) runs PP-OCR models that are bundled in its wheel: nothing is downloaded.
 Glyphs of known shapes are read faster and more reliably by `Glyphs`.

@@ -22,7 +22,7 @@ from agentrl.errors import ConfigError
 from agentrl.types import Image
 
 SCALES = (1.0, 0.95, 1.05)
-"""Default scales: apps do not draw everything in proportion to the screen."""
+"""Default scales to try: apps do not scale everything in proportion to the screen."""
 _LEAST = 4
 """Smallest side of a scaled template, in pixels."""
 _OPAQUE = 250

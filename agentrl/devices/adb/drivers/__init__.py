@@ -12,6 +12,6 @@ from agentrl.extension_points import DRIVER
 
 @cache
 def socket_class(driver: str) -> type[AdbSocket]:
-    """The `AdbSocket` class of a driver."""
+    """Import and return a driver's `AdbSocket` class."""
     found: type[AdbSocket] = DRIVER.resolve(driver)
     return found
