@@ -34,7 +34,7 @@ class PlayPlan:
     """The part of a job that plays episodes: environments, rewards, phones, model and engines."""
 
     source: Config
-    """The original configuration, from which actors make their own plan."""
+    """The plan's configuration, from which actors make their own plans."""
     tasks: Mapping[str, PlayTask]
     """Tasks keyed by the environment's name in `mixture`; '' for the job's own."""
     seed: int

@@ -309,7 +309,7 @@ def _turn_values(was: Turn, now: Turn) -> list[tuple[str, Any, Any]]:
 
 
 def _differs(was: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Return the first key whose values differ between the infos, or None; skip missing keys."""
+    """Return the first key in both infos whose values differ, or None."""
     after = to_plain(now)
     return next((key for key in was if key in after and was[key] != after[key]), None)
 

@@ -70,7 +70,7 @@ class JsonlTail:
             return False
         try:
             status = self.path.stat()
-            # Inode numbers are soon reused, and the new file may be as long as the old file.
+            # Inode numbers are quickly reused, and the new file may be as long as the old file.
             seen = status.st_ino, status.st_size, status.st_mtime_ns
             if seen == self._seen:
                 return False

@@ -61,7 +61,7 @@ class BrowserPlay:
     """Connection between the thread that plays and the threads that serve the page.
 
     Args:
-        human: whether a person plays instead of watching.
+        human: whether a person plays rather than watches.
         stays: when set, no further game can be started; None allows only one game.
     """
 

@@ -67,7 +67,7 @@ def _tokens(turn: Turn, word: Callable[[int], str]) -> list[_Token]:
 
 
 def _numbers(text: str, turn: Turn) -> list[tuple[re.Match[str], float]]:
-    """Find the numbers of a turn's touch in its reply, each with the far edge's number."""
+    """Find the numbers of a turn's touch in its reply, each with the number for the far edge."""
     mark = touch_of(turn)
     if mark is None:
         return []

@@ -163,7 +163,7 @@ class MetricHistory:
         return sorted(found.items())
 
     def _over(self, axis: Axis) -> tuple[list[float], list[float]]:
-        """Return the training steps in order, and the axis's value at the end of each."""
+        """Return the training steps in order, and the position on the axis at the end of each."""
         if axis == "time":
             times = self._training("time")
             began = min((time for _, time in self._values("time")), default=0.0)

@@ -207,7 +207,7 @@ class EnvRunner:
 
         Raises:
             DeviceError: the phone failed.
-            EnvError: the environment or the translator raised.
+            EnvError: the environment or the translator raised an error.
         """
         return await self._worker.call(self._with_open_streams, self._act, reply, is_last)
 
@@ -366,7 +366,7 @@ class EnvRunner:
         """Return the translator's message to the policy.
 
         Raises:
-            EnvError: the translator raised.
+            EnvError: the translator raised an error.
         """
         composed, self._composed = self._composed, None
         if composed is not None and composed[0] is observation:

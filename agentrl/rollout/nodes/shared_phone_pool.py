@@ -166,7 +166,7 @@ class PhonePoolActor:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SharedPhones:
-    """A handle for borrowing phones from other processes."""
+    """A handle with which other processes borrow a pool's phones."""
 
     actor: Any
     """Ray handle of the `PhonePoolActor`."""

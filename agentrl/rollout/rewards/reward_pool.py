@@ -189,7 +189,7 @@ def _is_own_function(target: str) -> bool:
 
 
 def _most_processes(computing: float) -> int:
-    """Return how many processes to run next to the engines, by the fraction each computes."""
+    """Return how many processes may run next to the engines, given each's share of computing."""
     # The measured fraction may exceed 1.
     count = cores() / 2 / max(computing, 0.01) + 0.1
     return max(1, min(_MAX_PROCESSES, int(count)))
