@@ -1,6 +1,6 @@
-"""Checks that what users provide, and what it runs on, works.
+"""Checks of users' own extensions and of the machines, phones and clusters they run on.
 
-`agentrl check KIND TARGET` runs them, and so does a test:
+`agentrl check KIND TARGET` runs the checks of an extension, and so does a test:
 
     import pytest
     from agentrl.check import checks
@@ -9,14 +9,13 @@
     def test_my_logger(check):
         check()
 
-One module of `agentrl.check.extensions` per kind holds its checks: functions
-`check_...(target)`, or `check_...(target, settings)`, in which `target` is what the name selects
-and `settings` are the `key=value` arguments. The first line of the docstring is the description; a
-failed check raises AssertionError or ConfigError. Where the settings are a section of the
-configuration, the module has a function `config_of(target, settings)`, and its checks get that
-section, made once. A module whose checks depend on the target has a function
-`checks_of(target, settings)` instead. `SETTINGS` names all settings of a kind that takes only
-these.
+Each kind has a module of checks in `agentrl.check.extensions`: functions `check_...(target)` or
+`check_...(target, settings)`, where `target` is the object that the name selects and `settings`
+are the `key=value` arguments. The first line of a check's docstring is its description; a failed
+check raises AssertionError or ConfigError. If the settings form a section of the configuration,
+the module defines `config_of(target, settings)`, and its checks get that section, made once. A
+module whose checks depend on the target defines `checks_of(target, settings)` instead. If a kind
+accepts only certain settings, `SETTINGS` lists them.
 `agentrl.check.fixtures` has pytest fixtures.
 """
 

@@ -25,14 +25,14 @@ _MAX_CLOCK_OFFSET_S = 1.0
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class NodeAnswer:
-    """A node's report, and what its adb server says."""
+    """A node's report, and the state of its adb server."""
 
     report: NodeReport
     adb: Finding
 
 
 def examine(question: ReportRequest) -> NodeAnswer:
-    """Report on the node that this runs on."""
+    """Report on the current node."""
     return NodeAnswer(report=node_report.examine(question), adb=_adb())
 
 
@@ -58,7 +58,7 @@ def reply_findings(
         yield wrong("node", reply.error, fix)
         return
     report = reply.result.report
-    # A driver that gave no report has a finding of its own; here nothing is compared with it.
+    # A driver without a report gets its own finding; compare the node with itself here.
     first = report if driver.result is None else driver.result.report
     yield from findings(reply.node, report, first, clock=reply.clock, question=question)
     yield reply.result.adb
@@ -75,11 +75,11 @@ def findings(
     """Yield the findings about a node: its resources and its problems.
 
     Args:
-        node: as Ray knows it.
-        report: the node's.
-        driver: the report of the machine that jobs are started on; versions must be its own.
-        clock: compared to the driver's; None for the driver itself.
-        question: what the node was asked.
+        node: the node in Ray.
+        report: the node's report.
+        driver: report of the machine that starts jobs; the node's versions must match.
+        clock: the node's clock compared to the driver's; None for the driver itself.
+        question: the request that the node answered.
     """
     yield _compare_versions(report.versions, driver.versions)
     yield from _compare_accelerators(node, report.accelerators, driver.accelerators)
@@ -125,7 +125,7 @@ def _compare_accelerators(
         )
     elif found.driver and not cards and found.toolkit is None:
         yield wrong("accelerators", detail, "install a build of torch for this driver's GPUs")
-    # A machine outside Ray has no id, and nothing to reserve.
+    # A machine outside Ray has no id, and no GPUs to reserve.
     elif node.id and node.gpus < len(cards):
         yield note(
             "accelerators",
@@ -189,7 +189,7 @@ def _check_runs(report: NodeReport, folder: str) -> Finding:
 
 def _check_clock(clock: Clock) -> Finding:
     detail = f"{clock.offset_s:+.3f} s from the driver's, +/- {clock.bound_s:.3f} s"
-    # The offset is known to within half a round trip; only what exceeds that is the clock's.
+    # The offset is only known to within half a round trip: judge just the excess.
     if abs(clock.offset_s) - clock.bound_s > _MAX_CLOCK_OFFSET_S:
         return wrong("clock", detail, "synchronize this node's clock (chrony, systemd-timesyncd)")
     return ok("clock", detail)

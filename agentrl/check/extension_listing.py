@@ -17,21 +17,21 @@ class Listed:
 
     name: str
     origin: str
-    """`agentrl`, or the installed distribution that provides it."""
+    """`agentrl`, or the installed distribution that provides the extension."""
     description: str
-    """The first line of its docstring, or why it cannot be loaded."""
+    """The first line of the extension's docstring, or why the extension cannot be loaded."""
     target: str
-    """`module:name`, or the module of a built-in."""
+    """`module:name`, or a built-in extension's module."""
 
 
 def points() -> dict[str, ExtensionPoint]:
-    """All extension points by kind."""
+    """Return all extension points by kind."""
     found = vars(extension_points).values()
     return {point.kind: point for point in found if isinstance(point, ExtensionPoint)}
 
 
 def point_of(kind: str) -> ExtensionPoint:
-    """The extension point of a kind.
+    """Return the extension point of a kind.
 
     Raises:
         ConfigError: there is no such kind.
@@ -44,14 +44,14 @@ def point_of(kind: str) -> ExtensionPoint:
 
 
 def listed(kind: str) -> list[Listed]:
-    """Everything of a kind that a name can select, sorted; importing each for its docstring.
+    """Return all named extensions of a kind, sorted; imports each for its docstring.
 
     Raises:
         ConfigError: there is no such kind.
     """
     point, found = point_of(kind), []
     for one in point.extensions():
-        # One that lacks its library, or is broken, must not hide the others.
+        # An extension that is broken or lacks a library must not hide the others.
         try:
             text = description_of(point.resolve(one.name))
         except ConfigError as error:
@@ -62,7 +62,7 @@ def listed(kind: str) -> list[Listed]:
 
 
 def description_of(found: Any) -> str:
-    """The first line of an object's own docstring, or of its module's."""
+    """Return the first line of an object's own docstring, or of its module's docstring."""
     own = found.__doc__ if isinstance(getattr(found, "__doc__", None), str) else ""
     module = sys.modules.get(getattr(found, "__module__", ""))
     text = own or getattr(module, "__doc__", None) or ""
@@ -70,7 +70,7 @@ def description_of(found: Any) -> str:
 
 
 def check_texts(target: type) -> None:
-    """Check that a class says what it does and where that was published, for `agentrl list`."""
+    """Check that a class has the texts for `agentrl list`: its purpose and its paper."""
     for name in ("about", "source"):
         text = getattr(target, name, None)
         assert isinstance(text, str), f"{target.__name__}.{name} must be a text"
@@ -78,10 +78,10 @@ def check_texts(target: type) -> None:
 
 
 def reference(found: Any) -> str:
-    """The name that selects a class or function in this process: `module:name`.
+    """Return the name that selects a class or function in this process: `module:name`.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the object is neither a class nor a function.
     """
     if isinstance(found, str):
         return found

@@ -1,4 +1,4 @@
-"""The result of a check, of whatever kind."""
+"""The result of a check of any kind."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,8 +6,8 @@ from typing import Literal
 State = Literal["ok", "note", "wrong", "optional", "missing"]
 """`note` is worth knowing; `wrong` must be fixed before use.
 
-Where a check asks for something installed, it may do without what is `optional`, but not without
-what is `missing`."""
+In checks of an installation, `optional` things are not installed but not needed, and `missing`
+things have to be installed."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -22,20 +22,20 @@ class Finding:
 
 
 def ok(what: str, detail: str) -> Finding:
-    """A check that passed."""
+    """Return the finding of a check that passed."""
     return Finding(what=what, state="ok", detail=detail)
 
 
 def note(what: str, detail: str, fix: str) -> Finding:
-    """A remark that does not prevent use."""
+    """Return a remark that does not prevent use."""
     return Finding(what=what, state="note", detail=detail, fix=fix)
 
 
 def wrong(what: str, detail: str, fix: str) -> Finding:
-    """A problem that must be fixed."""
+    """Return a problem that must be fixed."""
     return Finding(what=what, state="wrong", detail=detail, fix=fix)
 
 
 def ok_if(fine: object, what: str, detail: str, otherwise: State, fix: str = "") -> Finding:
-    """A check that passed if `fine`; otherwise in that state, with its fix."""
+    """Return a passed check if `fine`, otherwise a finding in state `otherwise` with its fix."""
     return ok(what, detail) if fine else Finding(what=what, state=otherwise, detail=detail, fix=fix)

@@ -1,4 +1,4 @@
-"""Pytest fixtures for tests of what users provide.
+"""Pytest fixtures for tests of users' extensions.
 
 # conftest.py
 pytest_plugins = ["agentrl.check.fixtures"]
@@ -16,12 +16,12 @@ from agentrl.types import Episode
 
 @pytest.fixture
 def virtual_phone() -> Iterator[Device]:
-    """A virtual phone of its own, connected through the real adb server."""
+    """Start a virtual phone for one test, connected through the real adb server."""
     with probe_phone() as phone:
         yield phone
 
 
 @pytest.fixture
 def episode() -> Episode:
-    """A finished episode of three turns, as reward functions get it."""
+    """Return a finished three-turn episode, as passed to reward functions."""
     return sample_episode()

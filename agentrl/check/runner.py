@@ -1,4 +1,4 @@
-"""Run checks: each within a deadline, and those of foreign code in a process of their own."""
+"""Run checks, each within a deadline, and checks of users' code in a separate process."""
 
 import os
 import signal
@@ -22,9 +22,9 @@ from agentrl.errors import (
 
 _LOADING = "loading"
 _TICK_S = 1.0
-"""Seconds between two calls of `waiting`."""
+"""Seconds between calls of `waiting`."""
 _START_S = 30.0
-"""How long the process may take to start, in addition to the deadline of a check."""
+"""Maximum time for the process to start, in addition to the deadline of a check."""
 
 
 def _failed(what: str, error: BaseException) -> Finding:
@@ -36,12 +36,12 @@ class Check:
     """One check; calling it raises AssertionError if it fails."""
 
     name: str
-    """Identifies it among the checks of its kind; pytest's id of it."""
+    """Unique name among the checks of a kind; also the pytest id."""
     description: str
     run: Callable[[], Finding | None]
-    """Raises if the check fails, or returns what it found; None if there is nothing to say."""
+    """Runs the check: raises if it fails, and returns a finding, or None if there is none."""
     failed: Callable[[str, BaseException], Finding] = _failed
-    """The finding for an exception of `run`, from the description and the exception."""
+    """Makes the finding for an exception of `run` from the description and the exception."""
     fix_if_late: str = "no call may block"
 
     @property
@@ -50,23 +50,23 @@ class Check:
         return self.name
 
     def __call__(self) -> None:
-        """Run it.
+        """Run the check.
 
         Raises:
-            Exception: it failed.
+            Exception: the check failed.
         """
         found = self.run()
         if found is not None and found.state == "wrong":
             raise AssertionError(f"{found.what}: {found.detail}. To fix: {found.fix}")
 
     def finding(self, deadline_s: float) -> Finding:
-        """Run it in a thread, which is abandoned if it exceeds the deadline."""
+        """Run the check in a thread, which is abandoned if it exceeds the deadline."""
         found: list[Finding] = []
 
         def work() -> None:
             try:
                 found.append(self.run() or ok(self.description, ""))
-            # SystemExit of a user's code, too, which would end the thread without a finding.
+            # Including SystemExit of users' code, which would end the thread without a finding.
             except BaseException as error:
                 found.append(self.failed(self.description, error))
 
@@ -98,26 +98,26 @@ def findings_in_process(
     deadline_s: float,
     waiting: Callable[[str, float], None] = lambda what, seconds: None,
 ) -> Iterator[Finding]:
-    """The findings of a function that runs in another process.
+    """Run a function in another process and yield its findings.
 
-    So code that ends its process, or never releases the GIL, is a finding too. Everything that it
-    has started ends with that process.
+    This way, code that ends its process or never releases the GIL becomes a finding, too. Every
+    process started by the code ends with that process.
 
     Args:
-        findings: a function of a module, which yields findings; its argument `begun` is called with
+        findings: a module-level function that yields findings; it calls its argument `begun` with
             the name of each check that begins.
-        arguments: its other arguments; they are pickled.
-        deadline_s: of each finding.
-        waiting: called again and again with the name of the check that runs, and its seconds.
+        arguments: the function's other arguments, which are pickled.
+        deadline_s: time limit of each finding.
+        waiting: called repeatedly with the name of the running check and its seconds so far.
 
     Raises:
-        Exception: what the function itself raised.
+        Exception: any exception of the function itself.
     """
     context = get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_send_findings, args=(findings, arguments, sender))
     child.start()
-    # Only then does the child's end raise EOFError here.
+    # Otherwise the end of the child would not raise EOFError here.
     sender.close()
     what, begun_at = _LOADING, time.monotonic()
     try:
@@ -147,7 +147,7 @@ def findings_in_process(
         fix = "it must neither exit nor crash; env.processes limits the damage of an environment"
         yield wrong(what, f"its process ended with {how}", fix)
     finally:
-        # Its children first: once it is gone, nothing says which ones it had started.
+        # Kill its children first: once the process is gone, they can't be identified.
         kill_descendants(child.pid or 0)
         child.kill()
         child.join()
@@ -157,9 +157,9 @@ def findings_in_process(
 def _send_findings(
     findings: Callable[..., Iterator[Finding]], arguments: tuple[Any, ...], answer: Connection
 ) -> None:
-    # Ctrl-C reaches the whole group; the parent ends this process.
+    # Ctrl-C reaches the whole process group, but the parent ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Grandchildren whose parent has ended stay below this process, so that they are found.
+    # Keep orphaned grandchildren below this process, so that they can be found.
     adopt_orphans()
     try:
         for found in findings(*arguments, begun=answer.send):
@@ -169,17 +169,17 @@ def _send_findings(
         answer.send(error)
     kill_descendants(os.getpid())
     answer.close()
-    # A normal exit would wait for threads that hang.
+    # A normal exit would wait for hanging threads.
     os._exit(0)
 
 
 def describe_failure(error: BaseException) -> str:
-    """Why a check failed; for an exception of the user's code, with its location there."""
+    """Describe why a check failed, including the location of an exception in the user's code."""
     own, text = users_location(error), message_of(error)
     if isinstance(error, AgentRLError):
         where = "" if error.__cause__ is None else users_location(error.__cause__)
         return f"{text}{'' if where in text else where}{known_members(error.__cause__)}"
-    # An assertion of the user's code ends in its location; one of a check's is the message.
+    # A failed assertion in the user's code ends with its location; a check's is just its message.
     is_ours = not own or not describe_error(error).endswith(own)
     if isinstance(error, AssertionError) and is_ours:
         return text or "the check failed"

@@ -1,4 +1,4 @@
-"""Check an environment (`agentrl check env`): what is wrong, and how to fix it."""
+"""Check an environment (`agentrl check env`): report problems and how to fix them."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +18,11 @@ from agentrl.rollout.environments.resolved_env import resolve_env
 
 _QUICK_STEPS = 5
 _STOPS = ("construction", CLOSE)
-"""Checks without which the others cannot run."""
+"""Checks that must pass for the others to run."""
 _LONG = (
     "gymnasium's checker", "reset after episode", "memory", "two instances", "another process",
 )  # fmt: skip
-"""Checks that `quick` leaves out, besides those of players: they play most."""
+"""Checks that `quick` skips, in addition to checks of players, because they play the most."""
 _SLOW = "no call may block; if it is slow, raise --deadline, or check only a few steps with --quick"
 
 
@@ -35,18 +35,18 @@ def check_environment(
     *,
     quick: bool = False,
 ) -> Iterator[Finding]:
-    """Run all checks of an environment; stops after one without which the others cannot run.
+    """Run all checks of an environment; stop if a check fails that the others depend on.
 
-    The environment is constructed several times and played with random actions; one that needs a
-    phone gets a virtual one, which its checks share.
+    The environment is constructed several times and played with random actions. If it needs a
+    phone, its checks share a virtual one.
 
     Args:
         config: the environment, with its translator.
-        steps: maximum length of an episode with random actions; slow ones are shorter.
-        deadline_s: of each check; exceeding it is a finding.
-        limit_s: of all checks together; those that it leaves no time for are named.
+        steps: maximum length of an episode with random actions; slow environments play fewer.
+        deadline_s: time limit of each check; exceeding it is a finding.
+        limit_s: time limit of all checks together; a note names the checks it leaves out.
         begun: called with the name of each check that begins.
-        quick: play only a few steps, without the checks that play most.
+        quick: play only a few steps, and skip the checks that play the most.
     """
     end = time.monotonic() + limit_s
     steps = min(steps, _QUICK_STEPS) if quick else steps
@@ -64,25 +64,25 @@ def check_environment(
         found = _played_checks(config, steps, deadline_s, phone, quick=quick)
         for number in range(len(found)):
             finding = None if time.monotonic() > end else run(found[number])
-            # A check that the limit has cut short has not failed.
+            # A check that was cut short by the limit has not failed.
             if finding is None or (finding.state == "wrong" and time.monotonic() > end):
                 names = ", ".join(check.description for check in found[number:])
                 fix = "raise --limit, or check only a few steps with --quick"
                 yield note("time limit", f"not checked within {limit_s:g} s: {names}", fix)
                 return
-            # A check that failed may not have let go of the phone: the others find their own.
+            # A failed check may still hold the phone, so the remaining checks find their own.
             if finding.state == "wrong":
                 found = _played_checks(config, steps, deadline_s, quick=quick)
             yield finding
 
 
 def environment_checks(config: EnvConfig) -> list[Check]:
-    """All checks of an environment, the construction first."""
+    """Return all checks of an environment, starting with its construction."""
     return [*_first_checks(config), *_played_checks(config)]
 
 
 def _first_checks(config: EnvConfig) -> list[Check]:
-    """The checks of the first instance, which all others need; or what it does to its process."""
+    """Return the checks of the first instance, including its side effects on the process."""
     first, before = cache(lambda: FirstInstance(config)), ProcessState.now()
     return [
         _check("construction", partial(checks.check_creation, config, first)),
@@ -99,14 +99,14 @@ def _played_checks(
     *,
     quick: bool = False,
 ) -> list[Check]:
-    """The other checks, which play.
+    """Return the remaining checks, which play the environment.
 
     Args:
         config: see `check_environment`.
         steps: see `check_environment`.
-        deadline_s: of each check.
-        phone: serial of a phone that the checks may use, one at a time; None if each construction
-            of the environment has to find its own.
+        deadline_s: time limit of each check.
+        phone: serial of a phone that the checks may use, one at a time; None if each instance of
+            the environment has to find its own.
         quick: see `check_environment`.
     """
     short, budget_s = min(steps, 10), deadline_s / 4
@@ -147,15 +147,15 @@ def _check(what: str, run: Callable[[], Finding]) -> Check:
 
 @contextmanager
 def _phone_for(config: EnvConfig) -> Iterator[str | None]:
-    """The serial of a virtual phone with the environment's app; None if it has no app."""
+    """Yield the serial of a virtual phone with the environment's app; None without an app."""
     app = resolve_env(config).app
     if app is None:
         yield None
         return
     try:
-        # Touches take effect quickly: otherwise most of the time would be spent waiting for them.
+        # Touches take effect quickly: otherwise waiting for them would take most of the time.
         device = open_device("virtual", apps=[app], tempo="quick", effect_delay_ms=(10, 30))
-    # Each check tries again, and reports it.
+    # Each check tries again and reports the error.
     except DeviceError:
         yield None
         return

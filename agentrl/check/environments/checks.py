@@ -1,4 +1,4 @@
-"""The single checks of an environment; each returns one finding."""
+"""The individual checks of an environment; each returns one finding."""
 
 import json
 import math
@@ -49,15 +49,15 @@ _LONG_TEXT = 20_000
 _SLOW_MS = 1000.0
 
 _READ = ("state_key", "metrics", "phase")
-"""Keys of info that agentrl reads."""
+"""Keys of `info` that agentrl reads."""
 _MEMORY_S = 2.0
 _FEWEST_EPISODES, _MOST_EPISODES = 3, 40
-"""Growth must show in two halves, so at least two more episodes follow the first, however long
-they take."""
+"""Growth is judged by two halves, so at least two episodes follow the first, however long they
+take."""
 _GROWTH_BYTES = 500_000
-"""Growth of memory per episode, in bytes, that counts as a leak if it does not stop."""
+"""Memory growth per episode, in bytes, that counts as a leak if it does not stop."""
 _WRAPPED = "different from the unwrapped version"
-"""Text of Gymnasium's warning about wrappers, which are meant to be checked here."""
+"""Text of Gymnasium's warning about wrappers, ignored because wrappers are checked on purpose."""
 
 PlayTwice = Callable[[], tuple[RandomEpisode, RandomEpisode]]
 """Plays the same episode twice; the result is cached."""
@@ -89,7 +89,7 @@ def check_gymnasium(config: EnvConfig) -> Finding:
     with open_env(config) as env, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            # The render check would make a new environment for every render mode.
+            # The render check would create a new environment for every render mode.
             check_env(_WithoutInfo(env), skip_render_check=True)
         except Exception as error:
             message = _short(_old_gym(env) or describe_error(error), 300)
@@ -103,25 +103,25 @@ def check_gymnasium(config: EnvConfig) -> Finding:
 
 
 def _old_gym(env: "gymnasium.Env[Any, Any]") -> str | None:
-    """Return the error of an environment that has old Gym's interface."""
+    """Return the error of an environment with old Gym's interface."""
     try:
         reset_env(env, SEED)
         step_env(env, env.action_space.sample())
     except TypeError as error:
         return str(error)
-    # Whatever else it raises, Gymnasium's checker has named better.
+    # Gymnasium's checker has a better message for anything else it raises.
     except Exception:
         return None
     return None
 
 
 class _WithoutInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Leaves out the info, which may contain timings; `check_info` looks at it."""
+    """Wrapper that drops `info`, which may contain timings; `check_info` checks it."""
 
     def __init__(self, env: "gymnasium.Env[Any, Any]") -> None:
         super().__init__(env)
 
-        # Gymnasium looks at the signature, which must be the environment's own.
+        # Gymnasium inspects the signature, which must be the environment's own.
         @wraps(env.unwrapped.reset)
         def reset(**given: Any) -> Any:
             return self._stripped(env.reset(**given))
@@ -138,7 +138,7 @@ class _WithoutInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
-        """The environment's own spec: this wrapper cannot be made by a spec."""
+        """The environment's own spec, because no spec can create this wrapper."""
         return self.env.unwrapped.spec
 
 
@@ -169,7 +169,7 @@ def check_memory(config: EnvConfig, steps: int) -> Finding:
                 if terminated or truncated:
                     break
             sizes.append(resident_bytes(os.getpid()))
-    # Caches fill up in the first half; a leak goes on in the second.
+    # Caches fill up in the first half; a leak continues in the second.
     half, last = len(sizes) // 2, len(sizes) - 1
     early = (sizes[half] - sizes[0]) / half
     late = (sizes[last] - sizes[half]) / (last - half)
@@ -196,7 +196,7 @@ def check_info(config: EnvConfig, play_twice: PlayTwice) -> Finding:
     """Info is plain data, deterministic, and has a `state_key`."""
     one, other = play_twice()
     for place, (a, b) in enumerate(zip(one.infos, other.infos, strict=False)):
-        # Recordings hold it as JSON.
+        # Recordings store info as JSON.
         json.dumps(a, default=_plain)
         differs = [k for k in a if k in b and not equal_values(a[k], b[k])]
         if read := [k for k in differs if k in _READ]:
@@ -227,7 +227,7 @@ def check_reset(config: EnvConfig, budget_s: float) -> Finding:
         while step < config.max_turns and time.monotonic() < end:
             step += 1
             _, reward, terminated, truncated, _ = step_env(env, env.action_space.sample())
-            # float() would take a text for a number.
+            # float() would also accept a string.
             if isinstance(reward, str) or not math.isfinite(float(reward)):
                 text = f"reward {reward!r} at step {step}"
                 return wrong(what, text, "it must be a finite number")
@@ -246,7 +246,7 @@ def check_reset(config: EnvConfig, budget_s: float) -> Finding:
 
 
 def check_speed(play_twice: PlayTwice) -> Finding:
-    """The duration of a reset and a step."""
+    """Report the duration of a reset and a step."""
     played, _ = play_twice()
     if not played.step_ms:
         return wrong("speed", "the episode had no step", "an episode needs at least one step")
@@ -261,7 +261,7 @@ def check_speed(play_twice: PlayTwice) -> Finding:
 
 
 def check_observation(play_twice: PlayTwice) -> Finding:
-    """Report the size of what the model sees, in pixels, tokens and characters."""
+    """Report the size of the model's input, in pixels, tokens and characters."""
     views = play_twice()[0].translated
     sizes = {image.shape[:2] for view in views for image in view.images}
     images = ", ".join(f"{width}x{height}" for height, width in sorted(sizes))
@@ -328,7 +328,7 @@ def check_replies(config: EnvConfig) -> Finding:
 def space_and_replies(
     config: EnvConfig, rng: np.random.Generator
 ) -> "tuple[gymnasium.Space[Any], list[str]]":
-    """The action space, and the first reply of each scripted player of the environment."""
+    """Return the action space and the first reply of each of the environment's players."""
     resolved = resolve_env(config)
     with open_env(config) as env:
         space, start = env.action_space, env.reset(seed=SEED)
@@ -337,8 +337,8 @@ def space_and_replies(
 
 
 def is_action(space: "gymnasium.Space[Any]", action: Any) -> bool:
-    """Whether a space contains an action."""
-    # Numbers are converted first: Gymnasium would warn of doing so.
+    """Return whether a space contains an action."""
+    # Convert numbers first: Gymnasium would warn about converting them.
     if isinstance(space, gymnasium.spaces.Box) and isinstance(action, list | tuple | float | int):
         try:
             action = np.asarray(action, dtype=space.dtype)
@@ -359,7 +359,7 @@ def check_instances(config: EnvConfig, steps: int) -> Finding:
         thread.start()
     for thread in threads:
         thread.join()
-    # An exception in a thread leaves a run out.
+    # A thread that raised an exception has no run.
     if len(runs) < len(threads) or any(difference(alone, run) for run in runs):
         fix = f"they must share no state, or need env.processes={EACH}"
         return wrong("two instances", "two at once differ from one alone", fix)
@@ -368,14 +368,14 @@ def check_instances(config: EnvConfig, steps: int) -> Finding:
 
 def check_other_process(config: EnvConfig, steps: int, deadline_s: float) -> Finding:
     """The configuration can be pickled, and another process gives the same episode."""
-    # `Process` would fail as well, but with a message about its own internals.
+    # `Process` would fail too, but with a message about its internals.
     pickle.dumps(config)
     context = get_context("spawn")
     what, named = "another process", "env.id must be module:Name or file.py:Name"
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_play_and_send, args=(config, steps, sender), daemon=True)
     child.start()
-    # While this end is open, the death of the child would not end `recv`.
+    # While this end stays open, `recv` would not notice the child's death.
     sender.close()
     try:
         if not receiver.poll(deadline_s):
@@ -407,7 +407,7 @@ def check_player(config: EnvConfig, name: str, budget_s: float = math.inf) -> Fi
         open_translator(resolve_env(config)),
         load_player(resolve_env(config), name),
     )
-    # Not the environment's seed: an expert must not foresee what the environment draws.
+    # Not the environment's seed: a player must not be able to predict the environment's draws.
     rng, total = np.random.default_rng([SEED, 1]), 0.0
     with open_env(config, getattr(translator, "render_mode", None)) as env:
         observation, info = env.reset(seed=SEED)
@@ -436,7 +436,7 @@ def check_player(config: EnvConfig, name: str, budget_s: float = math.inf) -> Fi
 
 
 def _fuzz(known: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
-    """Replies of players, parts of them, and random pieces of every action syntax."""
+    """Return the players' replies, parts of them, and random pieces of every action syntax."""
     pieces = (
         *("<action>", "</action>", "<tool_call>", "</tool_call>", "<think>", "</think>"),
         *("tap(", "act(", "say(", ")", ", ", "0", "1", "0.5", "-1", "1e999", "NaN", '"', "{", "}"),

@@ -1,4 +1,4 @@
-"""Side effects of an environment on the process that it shares with the job."""
+"""Checks for an environment's side effects on the process that it shares with the job."""
 
 import os
 import time
@@ -24,15 +24,15 @@ from agentrl.rollout.environments.resolved_env import resolve_env
 from agentrl.rollout.process_guard import remember_streams, reopen_closed_streams
 
 CLOSE = "reset and close"
-"""The name of the check of the first instance."""
+"""Name of the check of the first instance."""
 _END_S = 1.0
 """How long processes may take to end after `close()`."""
 _PYTHONS_OWN = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""Helpers of Python that end with the process."""
+"""Python's helper processes, which end with the main process."""
 
 
 class FirstInstance:
-    """The first instance of an environment: made, later reset and closed, in a thread of its own.
+    """The first instance of an environment, made, reset and closed in its own thread.
 
     Args:
         config: the environment.
@@ -53,9 +53,9 @@ class FirstInstance:
             return
         self.made.set_result(instance)
         self._may_close.wait()
-        # One with an app needs a phone for that, which the later checks share.
+        # An environment with an app needs a phone, which only later checks have.
         if resolve_env(self._config).app is None:
-            # Other checks report what it raises.
+            # Other checks report any exception.
             with suppress(BaseException):
                 reset_env(instance, SEED)
         self._is_closing.set()
@@ -67,7 +67,7 @@ class FirstInstance:
             self.closed.set_result(None)
 
     def wait_for_close(self) -> bool:
-        """Reset and close it, and wait; False if `close()` takes longer than a job waits."""
+        """Reset and close the instance; return False if `close()` exceeds a job's patience."""
         self.made.result()
         self._may_close.set()
         self._is_closing.wait()
@@ -94,9 +94,9 @@ class ProcessState:
 
     @classmethod
     def now(cls) -> "ProcessState":
-        """The state of this process."""
+        """Return the current state of this process."""
         remember_streams()
-        # There is no call that only reads it.
+        # No call only reads the umask.
         umask = os.umask(0)
         os.umask(umask)
         children = frozenset(descendants(os.getpid()))
@@ -108,12 +108,11 @@ def check_side_effects(first: Callable[[], FirstInstance], before: ProcessState)
 
     Args:
         first: an instance that was made after `before`, and is being closed.
-        before: the state that is compared with, and restored.
+        before: the state to compare with and to restore.
     """
     what = "side effects"
     first().wait_for_close()
-    # What was changed is restored before anything is said: the checks that follow, and the
-    # command's own output, need it.
+    # Restore everything before reporting: later checks and the command's own output depend on it.
     closed = reopen_closed_streams()
     end = time.monotonic() + _END_S
     while (left := _children_since(before)) and time.monotonic() < end:
@@ -139,7 +138,7 @@ def check_side_effects(first: Callable[[], FirstInstance], before: ProcessState)
 
 
 def _children_since(before: ProcessState) -> list[str]:
-    """The commands of processes that have been started since, except Python's helpers."""
+    """Return the commands of processes started since `before`, except Python's helpers."""
     commands = []
     for pid in descendants(os.getpid()):
         if pid not in before.children:

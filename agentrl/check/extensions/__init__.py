@@ -1,4 +1,4 @@
-"""Find the checks of what users provide: one module per kind, with functions `check_...`."""
+"""Find the checks of users' extensions: one module per kind, with functions `check_...`."""
 
 import importlib
 import inspect
@@ -20,15 +20,15 @@ _DEADLINE_S = 120.0
 
 
 def checks(kind: str, target: Any, *settings: str) -> list[Check]:
-    """The checks of one user's object, for `pytest.mark.parametrize`.
+    """Return the checks of an extension, for `pytest.mark.parametrize`.
 
     Args:
-        kind: such as `logger`; see `agentrl list`.
+        kind: kind of extension, such as `logger`; see `agentrl list`.
         target: a name as in the configuration, or the class or function itself.
-        settings: `key=value`, as for `agentrl check`.
+        settings: `key=value` arguments, as for `agentrl check`.
 
     Raises:
-        ConfigError: there is no such kind or target, or it takes no settings.
+        ConfigError: the kind or target does not exist, or the kind takes no settings.
     """
     module = _module_of(kind)
     if hasattr(module, "checks_of"):
@@ -38,7 +38,7 @@ def checks(kind: str, target: Any, *settings: str) -> list[Check]:
     if getattr(module, "TAKES_NAMES", False):
         found = target
     given = configuration.arguments(settings)
-    # A misspelled setting must not pass as one that makes no difference.
+    # Don't silently ignore a misspelled setting.
     if given and not any(map(_takes_settings, _check_functions(module))):
         raise ConfigError(
             f"agentrl check {kind} takes no settings; leave out {', '.join(settings)}"
@@ -55,7 +55,7 @@ def checks(kind: str, target: Any, *settings: str) -> list[Check]:
 
 
 def check_own_classes(algorithm: "configuration.AlgorithmConfig") -> None:
-    """Check the algorithm and the loss of a job, in this process, if they are the user's own.
+    """Check a job's algorithm and loss in this process, if they are the user's own.
 
     Raises:
         ConfigError: a check fails.
@@ -65,7 +65,7 @@ def check_own_classes(algorithm: "configuration.AlgorithmConfig") -> None:
         if point.target(config.name).startswith("agentrl."):
             continue
         made = _checks(_module_of(point.kind), point.resolve(config.name), config)
-        # Texts are for lists of algorithms; a job runs without them.
+        # Descriptions only matter for lists of algorithms; a job runs without them.
         needed = [check for check in made if check.name != "description"]
         for found in run_checks(needed, _DEADLINE_S):
             if found.state == "wrong":
@@ -87,15 +87,15 @@ def findings(
     """Run all checks of a target.
 
     Args:
-        kind: such as `logger`.
+        kind: kind of extension, such as `logger`.
         target: a name as in the configuration.
         settings: `key=value` arguments of the kind.
-        deadline_s: of each check.
+        deadline_s: time limit of each check.
         options: further arguments of `check_environment`.
         begun: called with the description of each check that begins.
 
     Raises:
-        ConfigError: the kind has no such options, or the target no such settings.
+        ConfigError: the kind does not have these options, or the target these settings.
     """
     module = _module_of(kind)
     if hasattr(module, "findings"):
@@ -104,7 +104,7 @@ def findings(
     if options:
         names = ", ".join(f"--{name.removesuffix('_s')}" for name in options)
         raise ConfigError(f"agentrl check {kind}: only `agentrl check env` has {names}")
-    # Importing the target runs the user's code: what it raises is a finding, not a traceback.
+    # Importing the target runs the user's code: report its exceptions as findings.
     try:
         loaded = point_of(kind).resolve(target)
         if hasattr(module, "config_of"):
@@ -117,7 +117,7 @@ def findings(
 
 
 def next_command(kind: str, target: str) -> tuple[str, ...]:
-    """Arguments of the `agentrl` command that uses a target."""
+    """Return the arguments of an `agentrl` command that uses the target."""
     module = _module_of(kind)
     if hasattr(module, "next_command"):
         command: tuple[str, ...] = module.next_command(target)
@@ -136,12 +136,12 @@ def _module_of(kind: str) -> ModuleType:
 
 
 def _check_functions(module: ModuleType) -> list[Callable[..., None]]:
-    """The checks that a module defines, in their order."""
+    """Return the checks that a module defines, in order of definition."""
     return [
         member
         for name, member in vars(module).items()
         if name.startswith("check_") and inspect.isfunction(member)
-        # Imported functions may have such a name too (`check_loggers`).
+        # Imported functions may also be named `check_...`, such as `check_loggers`.
         if member.__module__ == module.__name__
     ]
 

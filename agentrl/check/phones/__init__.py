@@ -1,4 +1,4 @@
-"""Diagnoses a phone: what is wrong with it, in plain words, and how to fix it."""
+"""Diagnose a phone: report problems in plain words, with fixes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -36,16 +36,16 @@ def examine(
     paged: Callable[[AdbPhone], Device] | None = None,
     prove: phone_probes.Prove | None = None,
 ) -> Iterator[Finding]:
-    """Examine one phone, prerequisites first; stops where nothing further can be tested.
+    """Examine a phone, prerequisites first; stop when nothing further can be tested.
 
-    It starts the probe app, taps on it and types into it, and goes to the home screen at the end.
+    Starts the probe app, taps and types in it, and returns to the home screen at the end.
 
     Args:
         server: the adb server that the phone is connected to.
-        serial: of the phone.
-        deadlines: of every call; a phone that answers later is reported as slow.
-        paged: gives the phone a page that shows the probe (`agentrl.phone_page`), for phones
-            without the probe app; None does not test touches there.
+        serial: the phone's serial.
+        deadlines: deadlines of every call; a phone that exceeds them is reported as slow.
+        paged: gives a phone without the probe app a page that shows the probe
+            (`agentrl.phone_page`); None skips the touch tests on such phones.
         prove: a further test with the probe app, if touches arrive.
     """
     reached = _reach(server, serial, deadlines or Deadlines())
@@ -57,9 +57,9 @@ def examine(
         answered = phone_probes.check_commands(phone)
         yield answered
         try:
-            # A foldable has several displays, and captures must be of the one in use.
+            # A foldable has several displays: capture the display in use.
             phone.transport.display = read_display_id(phone)
-            # One round trip for all commands: over Wi-Fi each would take a tenth of a second.
+            # One round trip for all commands: each takes a tenth of a second over Wi-Fi.
             findings = list(phone_readings.parse_readings(phone.batch(*phone_readings.COMMANDS)))
             yield from findings
             yield from _duplicates(server, phone)
@@ -96,13 +96,13 @@ def _on_page(
 
 
 def _reach(server: AdbServer, serial: str, deadlines: Deadlines) -> AdbPhone | Finding:
-    """The connected phone, or why it cannot be connected."""
+    """Connect to the phone; return it, or the finding that says why that failed."""
     try:
         server.ensure(deadlines.connect_s)
         return AdbPhone(server, serial, deadlines)
     except (DeviceError, ConfigError) as error:
         state = _state(server, serial)
-        # The state that is read now may be a newer one: the phone may have been authorized since.
+        # Trust the error: the state is newer, and the phone may have been authorized since.
         if "authenticate" in str(error):
             return wrong("connected", str(error), _FIXES["unauthorized"])
         if state is None:
@@ -131,7 +131,7 @@ def _state(server: AdbServer, serial: str) -> str | None:
 
 
 def _duplicates(server: AdbServer, phone: AdbPhone) -> Iterator[Finding]:
-    """Reports other serials under which the same phone is connected."""
+    """Report other serials under which the same phone is connected."""
     serialno = phone.serialno()
     others = []
     for serial, state in server.devices().items():

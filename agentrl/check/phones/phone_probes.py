@@ -13,17 +13,17 @@ from agentrl.devices.device import Device
 from agentrl.errors import DeviceError, DeviceTimeout
 
 PROBE, PROBE_ACTIVITY = "org.agentrl.probe", ".Main"
-"""An app that publishes the input it receives; a tap changes the color of one of its halves."""
+"""An app that publishes its input; a tap changes the color of one half of its screen."""
 _COMMANDS = 20
 _SLOW_MS = 150.0
 _SLOW_START_S = 5.0
 ARRIVES_S = 3.0
-"""How long the app may take to publish what a touch has changed."""
+"""Maximum time for the app to publish the effect of a touch."""
 _LATE_S = 0.5
 _POLL_S = 0.02
 _TAP_AT = (0.3, 0.25)
 _TOLERANCE = (0.03, 0.1)
-"""An app's area starts below the status bar, and may end above the navigation bar."""
+"""Tolerance for bars: an app's area starts below the status bar and may end above navigation."""
 _TEXT = "a b%s 'ü' 漢 🙂"
 _LOST = (
     "some phones need a second switch in the developer options: USB debugging (security "
@@ -45,7 +45,7 @@ def check_commands(phone: AdbPhone) -> Finding:
             phone.shell("true")
         except DeviceError as error:
             failures.append(error)
-            # Each further timeout would take as long as this one.
+            # Every further timeout would take just as long.
             if isinstance(error, DeviceTimeout) or len(failures) > _COMMANDS // 2:
                 break
             continue
@@ -67,10 +67,10 @@ class PhoneProbe:
     """Tests a phone with the probe app in front, and closes it afterwards.
 
     Args:
-        phone: to test.
+        phone: the phone to test.
         device: the same phone as a device that can launch the probe: the phone itself if the app
             is installed, else the phone with a page (`agentrl.phone_page`).
-        prove: a further test with the probe, if touches arrive.
+        prove: a further test with the probe, run if touches arrive.
     """
 
     def __init__(self, phone: AdbPhone, device: Device, prove: Prove | None = None) -> None:
@@ -81,7 +81,7 @@ class PhoneProbe:
         self._tapped = 0
 
     def findings(self) -> Iterator[Finding]:
-        """Start the app, touch it, look at it, type into it."""
+        """Start the app, touch it, capture it and type into it."""
         start = time.monotonic()
         try:
             self._device.launch(PROBE, PROBE_ACTIVITY, {})
@@ -98,7 +98,7 @@ class PhoneProbe:
             yield ok("apps start", f"{took_s:.1f} s{self._how}")
         try:
             yield self._touch()
-            # Captures are fresh if they show a change, so something has to change the screen.
+            # To test that captures are fresh, something has to change the screen.
             change = self._tap if self._arrives else capture_benchmark.screen_toggler(self._phone)
             yield from check_captures(self._phone, change)
             if self._device is self._phone and self._arrives:
@@ -127,7 +127,7 @@ class PhoneProbe:
         if initial is None:
             detail = f"the probe app published no state within {ARRIVES_S:g} s"
             return wrong("touches", detail, "adb reboot")
-        # The app may have been open, and touched, before.
+        # The app may already have been open and touched.
         before = initial["touches"]
         start = time.monotonic()
         try:
@@ -174,7 +174,7 @@ class PhoneProbe:
 def wait_for_state(
     device: Device, arrived: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any] | None:
-    """The state of the probe app once the condition holds; None if it does not in time."""
+    """Wait until the probe app's state meets the condition and return it; None on timeout."""
     end = time.monotonic() + ARRIVES_S
     while True:
         state = dict(device.look(PROBE).state or {})

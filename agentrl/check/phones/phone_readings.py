@@ -104,7 +104,7 @@ def _rotation(auto: CommandResult, display: CommandResult) -> Finding:
 
 
 def _in_front(window: CommandResult) -> Finding:
-    # The window of such a dialog is named after the app that has failed.
+    # A crash dialog's window is named after the app that failed.
     dialog = re.search(
         r"^ *mCurrentFocus=Window\{\S+ (?:u\d+ )?Application (Error|Not Responding): (\S+?)\}",
         window.output,
@@ -167,7 +167,7 @@ COMMANDS: tuple[Command, ...] = tuple(command for group, _ in _READINGS for comm
 
 
 def parse_readings(results: Sequence[CommandResult]) -> Iterator[Finding]:
-    """The findings from the results of `COMMANDS`."""
+    """Yield the findings from the results of `COMMANDS`."""
     rest = iter(results)
     for commands, parse in _READINGS:
         yield parse(*(next(rest) for _ in commands))

@@ -1,8 +1,8 @@
-"""Proves which pixel of a phone is hit when a model writes a tap in its dialect.
+"""Prove which pixel of a phone is hit when a model writes a tap in its dialect.
 
-A target is shown on the phone. The screenshot is resized as the model sees it, and the middle of
-the target in that image is what a perfect model would point at. Spelled and parsed in the dialect,
-it is tapped, and the app reports where it was touched.
+The phone shows a target. The screenshot is resized as for the model, and a perfect model would
+point at the middle of the target in that image. That position is spelled and parsed in the
+dialect and tapped, and the app reports where it was touched.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,15 +36,15 @@ from virtual_phone.apps.probe_app import TARGET, TARGET_GROUND
 
 _SHARES = (0.04, 0.27, 0.5, 0.731, 0.96)
 TARGETS: tuple[tuple[float, float], ...] = tuple((x, y) for y in _SHARES for x in _SHARES)
-"""Places of targets, in the app's area."""
+"""Positions of targets in the app's area."""
 _INSIDE = 0.7
-"""Smallest share of the target's color in a pixel inside the target."""
+"""Minimum share of the target's color in a pixel inside the target."""
 _MARGIN = 3
-"""Pixels around these that may hold a part of the target."""
+"""Margin in pixels around the inner pixels that may still contain part of the target."""
 _STRAY = 40.0
-"""Largest difference of a mixture of both colors from what it should be."""
+"""Largest accepted deviation of a pixel's color from a mixture of both colors."""
 _NEAR = 6
-"""Pixels around a target in which a better spelling is looked for."""
+"""Radius in pixels around a target to search for a better spelling."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -54,10 +54,10 @@ class Hit:
     reply: str
     """The tap in the model's spelling."""
     error: float
-    """Distance from the target's middle to the pixel that was hit, in pixels of the screen: the
-    larger one of both axes."""
+    """Distance from the target's middle to the pixel that was hit, in screen pixels: the larger of
+    the two axes' distances."""
     least: float
-    """Distance of the best tap that the dialect can express."""
+    """The same distance for the best tap that the dialect can express."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -66,7 +66,7 @@ class Speaker:
 
     dialect: Dialect
     see: Callable[[Image], Image]
-    """Resizes a screenshot as the model sees it."""
+    """Resizes a screenshot as for the model."""
 
 
 def hits(
@@ -74,12 +74,12 @@ def hits(
     speakers: Sequence[Speaker],
     targets: Sequence[tuple[float, float]] = TARGETS,
 ) -> Iterator[list[Hit]]:
-    """Tap on targets, as models write it in their dialects.
+    """Tap on targets the way models write taps in their dialects.
 
     Args:
-        device: with the probe app, or a page that shows it.
-        speakers: each taps on every target.
-        targets: in the app's area.
+        device: a device with the probe app, or a page that shows it.
+        speakers: models, each of which taps on every target.
+        targets: positions in the app's area.
 
     Yields:
         For each target, one hit per speaker.
@@ -101,7 +101,7 @@ def hits(
 def _hit(
     device: Device, speaker: Speaker, shot: Image, center: tuple[float, float], number: int
 ) -> Hit:
-    """Tap on the target that a screenshot shows, and compare with its center in the app's area."""
+    """Tap on the target in a screenshot and compare the hit with its center in the app's area."""
     seen = speaker.see(shot)
     size, seen_size = ((image.shape[1], image.shape[0]) for image in (shot, seen))
     screen = Screen(size=size, seen=seen_size)
@@ -132,7 +132,7 @@ def findings(
     Args:
         device: see `hits`.
         speaker: the model.
-        name: of its dialect.
+        name: name of the model's dialect.
         targets: see `hits`.
     """
     what, says = f"taps in {name}", speaker.dialect.says
@@ -159,15 +159,15 @@ def findings(
 
 
 def find_target(image: Image) -> tuple[float, float] | None:
-    """The middle of the target in [0, 1] of an image; None if it is not there."""
+    """Return the middle of the target in [0, 1] of an image; None if it is not visible."""
     red, green, blue = (image[..., channel].astype(np.float32) for channel in range(3))
     share = np.minimum(red, blue) / TARGET[0]
     share[np.abs(green - TARGET_GROUND[1] * (1 - share)) > _STRAY] = 0.0
     inside = np.argwhere(share > _INSIDE)
     if not len(inside):
         return None
-    # Resizing mixes the target's border with the ground: weighing pixels by their share of its
-    # color gives the middle to a fraction of a pixel.
+    # Resizing blends the target's border with the background: weighting pixels by their share of
+    # the target's color gives the middle to a fraction of a pixel.
     top, left = np.maximum(inside.min(axis=0) - _MARGIN, 0)
     bottom, right = inside.max(axis=0) + _MARGIN + 1
     part = share[top:bottom, left:right]
@@ -178,9 +178,9 @@ def find_target(image: Image) -> tuple[float, float] | None:
 
 
 def least_error(dialect: Dialect, screen: Screen, at: tuple[float, float]) -> float:
-    """How far the best tap that a dialect can say is from the middle of a pixel, in pixels."""
+    """Return the distance in pixels from a pixel's middle to the dialect's best possible tap."""
     width, height = screen.size
-    # Spelling rounds, so that a place beside the middle may be spelled nearer to it.
+    # Spelling rounds, so a position next to the middle may be spelled closer to it.
     errors: list[list[float]] = [[], []]
     for step in range(-2 * _NEAR, 2 * _NEAR + 1):
         x, y = at[0] + step / 2 / width, at[1] + step / 2 / height
@@ -194,7 +194,7 @@ def least_error(dialect: Dialect, screen: Screen, at: tuple[float, float]) -> fl
 
 
 def _shown(device: Device, number: int) -> tuple[Image, tuple[float, float]]:
-    """A screenshot with the target of that number, and its middle in the app's area."""
+    """Return a screenshot with target `number` and the target's middle in the app's area."""
     shots = []
 
     def is_shown(state: dict[str, Any]) -> bool:
@@ -203,7 +203,7 @@ def _shown(device: Device, number: int) -> tuple[Image, tuple[float, float]]:
             return False
         shots.append(device.screenshot())
         at, expected = find_target(shots[-1]), _to_screen(device, *centers[number])
-        # The app publishes a target before the screen shows it.
+        # The app publishes a target before it is visible on the screen.
         return at is not None and max(abs(a - b) for a, b in zip(at, expected, strict=True)) < 0.02
 
     state = wait_for_state(device, is_shown)
@@ -232,16 +232,16 @@ def _to_screen(device: Device, x: float, y: float) -> tuple[float, float]:
 
 
 def _area_size(device: Device, size: tuple[int, int]) -> tuple[float, float]:
-    """Width and height of the app's area in pixels of the screen."""
+    """Return the width and height of the app's area in screen pixels."""
     (left, top), (right, bottom) = (_to_screen(device, at, at) for at in (0.0, 1.0))
     return (right - left) * size[0], (bottom - top) * size[1]
 
 
 def dialect_proof(dialect: str | None, model: str | None, max_pixels: int) -> Prove | None:
-    """The test of a dialect on a phone; None without a dialect.
+    """Return the test of a dialect on a phone; None without a dialect.
 
     Raises:
-        ConfigError: there is no such dialect or model, or a model without a dialect.
+        ConfigError: the dialect or model does not exist, or a model is given without a dialect.
     """
     if dialect is None:
         if model is not None:
@@ -252,15 +252,15 @@ def dialect_proof(dialect: str | None, model: str | None, max_pixels: int) -> Pr
 
 
 def speaker_of(dialect: str, model: str | None, max_pixels: int) -> Speaker:
-    """A model that writes a dialect.
+    """Return a model that writes a dialect.
 
     Args:
-        dialect: its name.
-        model: path or id of the model that resizes screens; None for a server of such models.
-        max_pixels: largest area of the image that the model sees, or that is sent to the server.
+        dialect: name of the dialect.
+        model: path or id of the model that resizes screens; None for a model behind a server.
+        max_pixels: maximum area of the image for the model or the server.
 
     Raises:
-        ConfigError: there is no such dialect or model.
+        ConfigError: the dialect or model does not exist.
     """
     opened = open_dialect(dialect)
     settings = ModelConfig(path=model or "tiny", max_pixels=max_pixels)

@@ -1,6 +1,6 @@
 """Invariants of every algorithm's advantages, as assertions about given episodes.
 
-The numbers are those of docs/algorithms.md.
+They are numbered as in docs/algorithms.md.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def form_invariant(algorithm: Algorithm, groups: Groups) -> None:
 
 
 def layout_invariant(algorithm: Algorithm, groups: Groups) -> None:
-    """1: as one conversation, as windows of turns, or as one sample per turn."""
+    """1: conversations, windows of turns and one sample per turn give the same advantages."""
     seen = [_trained_tokens(algorithm, laid_out) for laid_out in layouts(groups)]
     names = ("one conversation", "windows of two turns", "one prompt per turn")
     for name, tokens in zip(names[1:], seen[1:], strict=True):
@@ -57,7 +57,7 @@ def layout_invariant(algorithm: Algorithm, groups: Groups) -> None:
 
 
 def mask_invariant(algorithm: Algorithm, groups: Groups, noise: float) -> None:
-    """3: whatever is in the tensors where no token was sampled has no influence."""
+    """3: tensor values at tokens that were not sampled have no influence."""
     played = trajectories(groups)
     filled = {
         name: torch.where(played.token_mask, getattr(played, name), noise)
@@ -80,7 +80,7 @@ def shift_invariant(algorithm: Algorithm, groups: Groups, shift: float) -> None:
     For algorithms that compare siblings; if they compare turns, at `discount` 1.
     """
     moved = [[last_raised(one, shift) for one in group] for group in groups]
-    # Sample scores of models are drawn by the rewards; both computations need the same ones.
+    # Model scores are derived from the rewards; both computations need the same scores.
     own = trajectories(groups)
     raised = replace(trajectories(moved), values=own.values, implicit=own.implicit)
     found, expected = compute_advantages(raised, algorithm), compute_advantages(own, algorithm)
@@ -96,8 +96,8 @@ def order_invariant(algorithm: Algorithm, groups: Groups, orders: Sequence[Seque
     """5: permuting episodes permutes advantages.
 
     Args:
-        algorithm: to be checked.
-        groups: of a step.
+        algorithm: the algorithm to check.
+        groups: the groups of a step.
         orders: a permutation of each group's members.
     """
     mixed = [[group[i] for i in order] for group, order in zip(groups, orders, strict=True)]
@@ -114,7 +114,7 @@ def order_invariant(algorithm: Algorithm, groups: Groups, orders: Sequence[Seque
 
 
 def void_invariant(algorithm: Algorithm, groups: Groups) -> None:
-    """Episodes that an infrastructure fault ended do not influence others."""
+    """Episodes ended by an infrastructure fault do not influence the others."""
     valid = [[one for one in group if not one.episode.outcome.void] for group in groups]
     kept = [group for group in valid if group]
     if not kept:
@@ -130,7 +130,7 @@ def void_invariant(algorithm: Algorithm, groups: Groups) -> None:
 
 
 def resample_invariant(algorithm: Algorithm, groups: Groups, seed: int) -> None:
-    """Episodes that are drawn again are valid ones, and the same ones for the same seed."""
+    """Resampled episodes are valid, and the same for the same seed."""
     episodes = [one for group in groups for one in group]
     returns = [one.reward for one in episodes]
     valid = [not one.episode.outcome.void for one in episodes]
@@ -146,7 +146,7 @@ def resample_invariant(algorithm: Algorithm, groups: Groups, seed: int) -> None:
 
 
 def last_raised(scored: ScoredEpisode, shift: float) -> ScoredEpisode:
-    """An episode with a larger last reward."""
+    """Return the episode with its last reward increased by `shift`."""
     return replace(scored, rewards=(*scored.rewards[:-1], scored.rewards[-1] + shift))
 
 
@@ -167,7 +167,7 @@ def _check_form(what: str, values: Tensor, played: Trajectories) -> None:
 def _trained_tokens(
     algorithm: Algorithm, groups: Groups
 ) -> list[tuple[int, int, int, float, float]]:
-    """Episode, turn, token, advantage and target of every token that is trained on."""
+    """Return episode, turn, token, advantage and target of every trained token."""
     built = build_training_samples(
         groups,
         algorithm,
@@ -178,7 +178,7 @@ def _trained_tokens(
         greedy=[GREEDY] * len(groups),
         kl_coefficient=0.1,
     )
-    # Rounded: sums in another order differ in their last bits.
+    # Round, because sums in a different order differ in their last bits.
     return [
         (sample.episode, turn, sample.token_ids[at], round(advantage, 9), round(target, 9))
         for sample in built.samples

@@ -1,6 +1,6 @@
 """Invariants of every policy loss, as assertions about random tokens.
 
-The numbers are those of docs/algorithms.md.
+They are numbered as in docs/algorithms.md.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _SEEDS = range(10)
 
 
 def _sample_tokens(seed: int, spread: float = 0.5) -> LossInputs:
-    """Tokens of one to four replies in order; `spread` is the deviation of their log-ratios."""
+    """Draw the tokens of one to four replies; `spread` is their log-ratios' standard deviation."""
     rng = np.random.default_rng(seed)
     turn = np.repeat(np.arange(rng.integers(1, 5)), rng.integers(1, 5))
     old = rng.uniform(-3, -0.1, len(turn))
@@ -28,7 +28,7 @@ def _sample_tokens(seed: int, spread: float = 0.5) -> LossInputs:
 
 
 def form_invariant(loss: Loss, *spreads: float) -> None:
-    """A finite loss and gradient of each token, and a bool of each."""
+    """Each token has a finite loss and gradient, and a bool `clipped`."""
     for tokens in (_sample_tokens(seed, spread) for spread in spreads for seed in _SEEDS):
         result, gradient = _computed(loss, tokens)
         shape = tuple(tokens.logprobs.shape)
@@ -71,7 +71,7 @@ def order_invariant(loss: Loss) -> None:
 
 
 def idle_invariant(loss: Loss) -> None:
-    """Tokens without advantage have no gradient: samples of such tokens are not computed."""
+    """Tokens without advantage have no gradient, so samples without any other can be skipped."""
     for tokens in map(_sample_tokens, _SEEDS):
         _, gradient = _computed(loss, tokens)
         idle = gradient[tokens.advantages == 0]
@@ -84,7 +84,7 @@ def idle_invariant(loss: Loss) -> None:
 
 def _taken(tokens: LossInputs, at: list[int]) -> LossInputs:
     return LossInputs(
-        # A leaf of its own, so that a part's gradient is that of the part alone.
+        # Use a new leaf, so that the gradient comes from this part alone.
         logprobs=tokens.logprobs.detach()[at].requires_grad_(),
         old_logprobs=tokens.old_logprobs[at],
         advantages=tokens.advantages[at],

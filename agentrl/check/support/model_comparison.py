@@ -1,6 +1,7 @@
-"""Log-probabilities of a model under an adapter, and under transformers alone.
+"""Compare a model's log-probabilities under an adapter with plain transformers.
 
-transformers is the reference: its processor's tensors, and its forward pass of each sequence alone.
+transformers is the reference: its processor makes the tensors, and each sequence gets its own
+forward pass.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from agentrl.types import IMAGE, Message, Prompt, TrainingSample
 
 _SIBLINGS, _TURNS = 3, 2
 REPLY_TOKENS = 6
-"""Tokens of a reply."""
+"""Number of tokens in a reply."""
 
 
 def episodes(encoder: ChatEncoder) -> list[TrainingSample]:
-    """A group of conversations with one first message; with images, each turn shows one."""
+    """Return conversations with the same first message, and an image per turn if supported."""
     rng = np.random.default_rng(0)
     sees = encoder.model_adapter.image_token_id is not None
     found = []
     for member in range(_SIBLINGS):
         talk, places = Conversation(encoder, "Play the game."), list[int]()
         for turn in range(_TURNS):
-            # The first message is the same for all members: they share it as a prefix.
+            # All members have the same first message, so they share it as a prefix.
             screen = np.random.default_rng(turn if turn == 0 else 10 * member + turn)
             image = screen.integers(0, 255, (140, 84 + 28 * turn, 3), np.uint8)
             images = (image,) if sees else ()
-            # The marks of turns in a text must stay text.
+            # Turn markers in a text must stay text.
             text = f"Turn {turn}:\n{IMAGE * len(images)}\nWhat now? <eos><|im_end|>"
             prompt = talk.observe(Message(role="user", text=text, images=images))
             reply = rng.integers(33, 200, REPLY_TOKENS).tolist()
@@ -52,13 +53,13 @@ def episodes(encoder: ChatEncoder) -> list[TrainingSample]:
 def reply_sample(
     prompt: Prompt, reply: Sequence[int], places: Sequence[int], member: int
 ) -> TrainingSample:
-    """The last prompt of an episode and its reply, with the replies before it.
+    """Return a sample of an episode's last prompt and reply, including the earlier replies.
 
     Args:
-        prompt: the last one.
-        reply: the ids of its reply.
+        prompt: the last prompt.
+        reply: token ids of the last reply.
         places: positions of the tokens of all replies.
-        member: number of the episode; the first one has a positive advantage.
+        member: number of the episode; only the first episode has a positive advantage.
     """
     count = len(places)
     return TrainingSample(
@@ -84,13 +85,13 @@ def packed_logprobs(
     samples: Sequence[TrainingSample],
     attention: str = "auto",
 ) -> list[list[float]]:
-    """Log-probabilities of each sample's sampled tokens, with shared prefixes, as the learner's."""
+    """Return each sample's log-probabilities, computed with shared prefixes as in the learner."""
     adapter, scorer = encoder.model_adapter, LogprobModel(model, encoder.model_adapter)
     device = next(model.parameters()).device
     scorer.uses_blocks = flex_attention.prepare(model, attention, device)
     packing = Packing(
         max_tokens=10_000,
-        # Prefixes are shared however long the images are.
+        # Share prefixes regardless of the length of images.
         attention_break_even=float("inf"),
         share_prefixes=True,
         attention_masks=scorer.supports_masks,
@@ -112,7 +113,7 @@ def packed_logprobs(
 def transformers_logprobs(
     folder: Path, encoder: ChatEncoder, samples: Sequence[TrainingSample]
 ) -> list[list[float]]:
-    """Log-probabilities by transformers, each sequence alone, with eager attention."""
+    """Return transformers' log-probabilities, one sequence at a time, with eager attention."""
     import transformers
 
     sees = encoder.model_adapter.image_token_id is not None
@@ -129,7 +130,7 @@ def transformers_logprobs(
         inputs: dict[str, Any] = {"input_ids": ids}
         if processor is not None:
             arguments = encoder.model_adapter.processor_arguments()
-            # Each image alone, as a prompt of one image shows it.
+            # Process each image alone, as in a prompt with one image.
             shown = [
                 processor.image_processor([image], return_tensors="pt", **arguments)
                 for image in sample.images
@@ -138,7 +139,7 @@ def transformers_logprobs(
             for name in shown[0]:
                 if name in known:
                     inputs[name] = _stacked([own[name] for own in shown])
-            # The processor would derive these from a text; here the ids are given.
+            # The processor would derive these from text, but here only the ids are given.
             is_image = ids.eq(int(encoder.model_adapter.image_token_id or 0))
             for name in ("mm_token_type_ids", "token_type_ids"):
                 if name in known:
@@ -146,7 +147,7 @@ def transformers_logprobs(
             inputs.pop("batch_num_images", None)
         with torch.no_grad():
             logits = model.eval()(**inputs).logits[0].float()
-        # Image placeholders are never sampled: the policy's distribution is over the rest.
+        # Image placeholders are never sampled: the policy's distribution excludes them.
         logits[:, list(encoder.model_adapter.banned_token_ids)] = -torch.inf
         table = torch.log_softmax(logits, -1)
         at = sample.sampled_positions
@@ -155,7 +156,7 @@ def transformers_logprobs(
 
 
 def _stacked(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The tensors of several images, padded to the largest number of tiles."""
+    """Stack the tensors of several images, padded to the largest number of tiles."""
     if parts[0].dim() < 5:
         return torch.cat(list(parts))
     most = max(part.shape[1] for part in parts)
@@ -164,7 +165,7 @@ def _stacked(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def difference(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> float:
-    """Largest difference of two lists of log-probabilities."""
+    """Return the largest difference between two lists of log-probabilities."""
     assert [len(own) for own in ours] == [len(own) for own in theirs]
     return max(
         abs(a - b) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)

@@ -12,13 +12,13 @@ from agentrl.rollout.environments.env_processes import EnvProcesses
 from agentrl.rollout.environments.resolved_env import resolve_env
 
 _CALL_S = 120.0
-"""Deadline of a call to an environment in a process of its own."""
+"""Deadline of a call to an environment in its own process."""
 
 
 def make_as_configured(
     config: EnvConfig, render_mode: str | None = None
 ) -> "gymnasium.Env[Any, Any]":
-    """Make an environment, in a process of its own if it needs one (`env.processes: each`)."""
+    """Make an environment, in its own process if needed (`env.processes: each`)."""
     if config.processes == EACH:
         return EnvProcesses(EACH).make(resolve_env(config), render_mode, _CALL_S)
     return resolve_env(config).make(render_mode)
@@ -28,7 +28,7 @@ def make_as_configured(
 def open_env(
     config: EnvConfig, render_mode: str | None = None
 ) -> "Iterator[gymnasium.Env[Any, Any]]":
-    """Make an environment for a check, and close it; `check_close` reports a failure of that."""
+    """Make an environment for a check and close it, ignoring errors that `check_close` reports."""
     instance = make_as_configured(config, render_mode)
     try:
         yield instance

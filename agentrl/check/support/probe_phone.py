@@ -15,8 +15,8 @@ def probe_phone(*, driver: str = "adbutils", capture: str = "raw") -> Iterator[A
     """Start a virtual phone, connect it through the real adb server and open the app.
 
     Args:
-        driver: as `devices.driver`.
-        capture: as `devices.capture`.
+        driver: see `devices.driver`.
+        capture: see `devices.capture`.
     """
     phone = open_device(
         "virtual",
@@ -36,5 +36,5 @@ def probe_phone(*, driver: str = "adbutils", capture: str = "raw") -> Iterator[A
 
 
 def set_fault(phone: AdbPhone, name: str, value: str) -> None:
-    """Set a fault of a virtual phone (`virtual_phone.faults`); an empty value ends it."""
+    """Set a fault of a virtual phone (`virtual_phone.faults`); an empty value clears it."""
     phone.shell("setprop", f"debug.agentrl.fault.{name}", value)

@@ -37,7 +37,7 @@ class RandomEpisode:
 
 
 def first_observations(config: EnvConfig, seeds: Sequence[int], end: float) -> list[Any]:
-    """The first observation of some seeds, at least two; no reset begins after `end`."""
+    """Return the first observations of at least two seeds; start no other reset after `end`."""
     found: list[Any] = []
     with open_env(config) as instance:
         for seed in seeds:
@@ -54,8 +54,8 @@ def play_randomly(
     Args:
         config: the environment.
         steps: maximum number of steps.
-        seed: of the environment and the actions.
-        end: no step but the first begins after this time of `time.monotonic`.
+        seed: seed of the environment and the actions.
+        end: time (`time.monotonic`) after which no step but the first begins.
     """
     translator = open_translator(resolve_env(config))
     played = RandomEpisode()
@@ -64,7 +64,7 @@ def play_randomly(
         played.made_ms = 1000 * (time.perf_counter() - begun)
         if (attach_env := getattr(translator, "attach_env", None)) is not None:
             attach_env(instance)
-        # Instances of a class may share their space, and with it the state of its generator.
+        # Instances of a class may share a space, including its random generator.
         actions = deepcopy(instance.action_space)
         actions.seed(seed)
         started = time.perf_counter()
@@ -105,7 +105,7 @@ def difference(one: RandomEpisode, other: RandomEpisode) -> str:
 
 
 def equal_values(a: Any, b: Any) -> bool:
-    """Whether two values are equal, including nested arrays; NaN equals itself."""
+    """Return whether two values are equal, including nested arrays; NaN equals NaN."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return a.keys() == b.keys() and all(equal_values(a[key], b[key]) for key in a)
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):

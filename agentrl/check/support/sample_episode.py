@@ -1,4 +1,4 @@
-"""An episode as a recorded one, for the checks of reward functions."""
+"""A made-up episode like a recorded one, for the checks of reward functions."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ _TURNS = 3
 
 
 def sample_episode(turns: int = _TURNS) -> Episode:
-    """A finished episode of a question with a picture: the second reply cannot be parsed."""
+    """Return a finished episode about a question with a picture; reply two is unparsable."""
     played = tuple(_turn(number, turns) for number in range(turns))
     return Episode(
         id="sample",
@@ -30,7 +30,7 @@ def sample_episode(turns: int = _TURNS) -> Episode:
 
 
 def truncated(episode: Episode) -> Episode:
-    """The episode, ended by the limit of turns."""
+    """Return the episode as if the turn limit had ended it."""
     return replace(episode, outcome=Outcome.TRUNCATED)
 
 

@@ -1,4 +1,4 @@
-"""The episodes of training steps, drawn by a seed, and their layouts."""
+"""Seeded random episodes of training steps, and their layouts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,14 +18,14 @@ _OUTCOMES = (Outcome.TERMINATED, Outcome.TRUNCATED, Outcome.DEVICE_ERROR)
 
 
 def sample_steps(count: int = 25) -> Iterator[Groups]:
-    """Steps of one to three groups of one to four episodes, some void, some groups all equal."""
+    """Draw steps of 1-3 groups of 1-4 episodes; some are void, some groups have equal episodes."""
     for seed in range(count):
         rng = np.random.default_rng(seed)
         yield [_group(rng) for _ in range(rng.integers(1, 4))]
 
 
 def _group(rng: np.random.Generator) -> list[ScoredEpisode]:
-    # Equal episodes have a standard deviation of 0, by which an algorithm may divide.
+    # Equal episodes have a standard deviation of 0, and an algorithm may divide by it.
     members = [_scored(rng) for _ in range(rng.integers(1, 5))]
     return members if rng.random() > _EQUAL else [members[0]] * len(members)
 
@@ -39,7 +39,7 @@ def _scored(rng: np.random.Generator) -> ScoredEpisode:
 
 
 def sample_turn(num_tokens: int, state_key: str | None) -> Turn:
-    """A turn whose reply has so many tokens."""
+    """Return a turn whose reply has `num_tokens` tokens."""
     return Turn(
         prompt_ids=(1,),
         reply_ids=tuple(range(2, 2 + num_tokens)),
@@ -59,7 +59,7 @@ def sample_turn(num_tokens: int, state_key: str | None) -> Turn:
 def scored_episode(
     turns: Sequence[Turn], rewards: Sequence[float], outcome: Outcome = Outcome.TERMINATED
 ) -> ScoredEpisode:
-    """An episode of these turns, with the reward of each."""
+    """Return an episode of these turns with their rewards."""
     episode = Episode(
         id="sample",
         env_id="Sample-v0",
@@ -81,7 +81,7 @@ def scored_episode(
 def model_scores(scored: ScoredEpisode) -> EpisodeScores:
     """Return scores of a critic and a reward model for an episode, wherever it is in the step."""
     size = sum(len(turn.reply_ids) for turn in scored.episode.turns)
-    # The rewards' order in the episode and its length identify it well enough.
+    # The rewards and the episode's length identify it well enough.
     content = [int(4 * reward) + 100 for reward in scored.rewards] + [size]
     values, implicit = np.random.default_rng(content).normal(size=(2, size))
     return EpisodeScores(
@@ -90,7 +90,7 @@ def model_scores(scored: ScoredEpisode) -> EpisodeScores:
 
 
 def trajectories(groups: Groups) -> Trajectories:
-    """A step's tensors, with everything that an algorithm can require."""
+    """Return a step's tensors, including everything that an algorithm can require."""
     episodes = [scored for group in groups for scored in group]
     return build_trajectories(groups, list(map(model_scores, episodes)), [GREEDY] * len(groups))
 
@@ -116,13 +116,13 @@ def scores_of_sequences(groups: Groups, sequences: Sequence[TokenSequence]) -> l
 
 
 def layouts(groups: Groups) -> Iterator[Groups]:
-    """The same episodes as one conversation, as windows of two turns, as one prompt per turn."""
+    """Lay out the same episodes as conversations, windows of two turns, and prompts per turn."""
     for prompts in (_conversation, _window, _apart):
         yield [[_relaid(scored, prompts(scored.episode.turns)) for scored in g] for g in groups]
 
 
 def num_sequences(groups: Groups) -> int:
-    """Number of token sequences that a layout has."""
+    """Return the number of token sequences in a layout."""
     return sum(len(split_into_sequences(one.episode, 0)) for group in groups for one in group)
 
 

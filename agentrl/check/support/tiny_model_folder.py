@@ -1,4 +1,4 @@
-"""The built-in tiny model as a folder that all checks of a process share."""
+"""A folder with the built-in tiny model, shared by all checks of a process."""
 
 import atexit
 import shutil
@@ -11,7 +11,7 @@ from agentrl.policies import tiny_model
 
 @cache
 def tiny_folder(seed: int = 0) -> Path:
-    """The folder of the tiny model, built once and removed at exit; not to be written to.
+    """Return the tiny model's read-only folder, built once per process and removed at exit.
 
     Args:
         seed: seed of its weights.
