@@ -1,1 +1,1 @@
-"""Algorithms, batching, the learner, checkpoints, evaluation and the loop over all of them."""
+"""Training: the learner, batching, sampling, checkpoints, evaluation and the training loop."""

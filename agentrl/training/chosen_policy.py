@@ -27,23 +27,23 @@ class ChosenPolicy:
     name: str
     """`model`, or the name of a scripted player."""
     checkpoint: Path | None
-    """The checkpoint of the target's run; None for its final model."""
+    """Checkpoint of the target's run; None for the run's final model."""
     is_served: bool
-    """Whether the model is behind a server."""
+    """Whether a server runs the model."""
 
     @property
     def scripted(self) -> str | None:
-        """The scripted player; None for a model."""
+        """Name of the scripted player; None for a model."""
         return None if self.name == MODEL else self.name
 
     @property
     def needs_model(self) -> bool:
-        """Whether a model of this machine plays."""
+        """Whether a model on this machine plays."""
         return self.name == MODEL and not self.is_served
 
     @property
     def trained_steps(self) -> int:
-        """How many training steps the model has had."""
+        """Number of training steps that the model has had."""
         run = self.target.run
         if not self.needs_model or run is None:
             return 0
@@ -54,15 +54,15 @@ class ChosenPolicy:
     def plan(
         self, config: Config, check_model: Callable[[PlayPlan], None] = check_model_play
     ) -> PlayPlan:
-        """Plan and check a job that this policy plays; a server is asked for its model's name.
+        """Plan and check a job that this policy plays; asks a server for its model's name.
 
         Args:
-            config: the target's configuration, with what the command changes.
-            check_model: checks the job of a model.
+            config: the target's configuration, with the command's changes.
+            check_model: checks a model's job.
 
         Raises:
-            ConfigError: something named does not exist, the checkpoint belongs to another model or
-                is damaged, or the server cannot be reached.
+            ConfigError: the configuration names something that does not exist, the checkpoint
+                belongs to another model or is damaged, or the server cannot be reached.
             EngineError: the server fails.
         """
         config = config.without_learner()
@@ -75,7 +75,7 @@ class ChosenPolicy:
         plan = plan_play(config)
         check_model(plan)
         model = plan.model
-        # A model of the hub is compared with its checkpoint once it has been downloaded.
+        # A Hub model is compared with its checkpoint once it has been downloaded.
         if self.checkpoint is not None and model.path != "tiny" and not is_on_hub(model):
             start = path_of(model.path, "model.path")
             checkpoint_store.check(self.checkpoint, start, model.lora)
@@ -86,7 +86,7 @@ class ChosenPolicy:
         return plan_play(replace(plan.source, rollout=rollout))
 
     def _own_model(self, model: ModelConfig) -> ModelConfig:
-        """Return the model of the run: its start model with a checkpoint, else its final one."""
+        """Return the run's start model if a checkpoint is chosen, else its final model."""
         run = self.target.run
         if run is None:
             return model
@@ -98,13 +98,13 @@ class ChosenPolicy:
                 f"{run} has no final model yet: resume it, or choose a checkpoint "
                 "(--checkpoint last)"
             )
-        return model  # the run started from a folder or from a model of the hub
+        return model  # the run started from a folder or a Hub model
 
     def model_folder(self, plan: PlayPlan, scratch: Path) -> Path | None:
-        """Return the folder of the model that plays; None if none of this machine does.
+        """Return the folder of the model that plays; None if no model on this machine plays.
 
         Args:
-            plan: of this policy.
+            plan: plan of this policy.
             scratch: an empty folder for a model that must be exported.
 
         Raises:
@@ -116,7 +116,7 @@ class ChosenPolicy:
         start = resolve_model(model, plan.seed, scratch / "start")
         if self.checkpoint is None:
             return start
-        # Checked again: a model of the hub could not be compared before it was downloaded.
+        # Check again: a Hub model could not be compared before it was downloaded.
         checkpoint_store.check(self.checkpoint, start, model.lora)
         checkpoint_store.export(self.checkpoint, start, scratch / "model", model.dtype, model.lora)
         return scratch / "model"
@@ -126,13 +126,14 @@ def choose_policy(target: Target, name: str = MODEL, checkpoint: str | None = No
     """Choose the policy that plays a target.
 
     Args:
-        target: what is played.
+        target: the target to play.
         name: `model`, or the name of a scripted player.
-        checkpoint: of the target's run: `best`, `last` or a step; None takes its final model.
+        checkpoint: checkpoint of the target's run: `best`, `last` or a step; None takes its final
+            model.
 
     Raises:
-        ConfigError: there is no such checkpoint, the target is not a run, or a server's model
-            plays.
+        ConfigError: a checkpoint is given, but it does not exist, the target is not a run, or a
+            server's model plays.
     """
     kept = None
     if checkpoint is not None:

@@ -1,4 +1,4 @@
-"""Resolve what a command names: a run, a configuration, an environment, a model or a server."""
+"""Resolve a command's target: a run, a configuration, an environment, a model or a server."""
 
 import os
 import re
@@ -24,9 +24,9 @@ _VERSION_IN_NAME = re.compile(r"-v\d+")
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _SERVERS = ("http://", "https://")
 _PLAIN_NAMES = {"", "config", "configs", "settings", "tmp", "train", "training"}
-"""Names of files and folders that describe no job."""
+"""Names of files and folders that do not describe a job."""
 _MAX_NEW_TOKENS = 1024
-"""Reply limit of a model without a run, whose configuration would set it."""
+"""Reply limit of a model without a run; a run's configuration sets its own limit."""
 _LISTS = (
     ". agentrl runs lists the runs, agentrl envs list --all the environments; a configuration is a "
     "YAML file (agentrl init writes one) or comes with agentrl, such as sokoban"
@@ -35,7 +35,7 @@ _LISTS = (
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Target:
-    """A job, or only a model, that a command names."""
+    """A job, or just a model, that a command names."""
 
     text: str | None
     """The name as the user wrote it; None for a `Config` from Python."""
@@ -45,9 +45,9 @@ class Target:
     """The configuration with the overrides applied and with absolute paths."""
     overrides: Sequence[str] = ()
     run: Path | None = None
-    """The run's folder, if it is a run."""
+    """The run's folder, if the target is a run."""
     is_model: bool = False
-    """Whether it is only a model, and the environment is a default that nothing names."""
+    """Whether the target is just a model, so that its environment is only a default."""
 
     def overrides_key(self, key: str) -> bool:
         """Whether an override sets this setting."""
@@ -55,14 +55,14 @@ class Target:
 
     @property
     def run_name(self) -> str | None:
-        """The setting `run.name` if an override sets it: the name in a stored run is taken."""
+        """`run.name` if an override sets it; a stored run's own name is already taken."""
         return self.config.run.name if self.overrides_key("run.name") else None
 
     def check_names_env(self) -> None:
         """Check that a job that trained on a data set is not played on the default environment.
 
         Raises:
-            ConfigError: neither its configuration nor an override names an environment.
+            ConfigError: neither the job's configuration nor an override names an environment.
         """
         section = self.config.only_learns_from
         if section is None or self.overrides_key("env.id"):
@@ -78,18 +78,18 @@ class Target:
 def open_target(
     source: Config | StrPath, overrides: Sequence[str] = (), *, may_be_model: bool = False
 ) -> Target:
-    """Resolve what a command plays.
+    """Resolve the target that a command plays.
 
     Args:
         source: a run's folder, a YAML file, a packaged configuration, an environment as in
             `env.id`, or a configuration itself.
         overrides: `key=value` settings.
-        may_be_model: accept the folder of a model too, and its id on the Hugging Face Hub. Images
-            then have the size that a run's model was trained with, and the engine is vLLM where it
-            is installed, without Ray.
+        may_be_model: also accept a model's folder or id on the Hugging Face Hub. For a model,
+            images have the size that a run's model was trained with, and the engine is vLLM if
+            installed, without Ray.
 
     Raises:
-        ConfigError: it is none of these, or an override is wrong.
+        ConfigError: the source is none of these, or an override is wrong.
     """
     text, run, is_model = None, None, False
     named: Config | str
@@ -100,7 +100,7 @@ def open_target(
         is_model = may_be_model and _is_model(text)
         named = _model_to_play(text) if is_model else named_job(text)
         if isinstance(named, str) and Path(named).is_dir():
-            # Environments may change the current folder.
+            # Make the path absolute, because environments may change the current folder.
             run = Path(named).absolute()
             RunFolder.existing(run)
             named = str(run / "config.yaml")
@@ -119,11 +119,11 @@ def open_model_target(text: str, overrides: Sequence[str] = ()) -> Target:
     Args:
         text: a run's folder, a model's folder, an id on the Hugging Face Hub, `tiny`, or the URL of
             a chat completions server.
-        overrides: `key=value` settings. Without `model.dtype`, a model that is no run is loaded in
-            the precision of its files.
+        overrides: `key=value` settings. Without `model.dtype`, a model that does not come from a
+            run is loaded in the precision of its files.
 
     Raises:
-        ConfigError: it does not exist, or an override is wrong.
+        ConfigError: the model does not exist, or an override is wrong.
     """
     if (Path(text) / "config.yaml").is_file():
         return open_target(text, overrides)
@@ -142,10 +142,10 @@ def open_model_target(text: str, overrides: Sequence[str] = ()) -> Target:
 
 
 def named_job(text: str) -> Config | str:
-    """Return the name of a file, run or packaged configuration as it is, or an environment's job.
+    """Return the name of a file, run or packaged configuration unchanged, or an environment's job.
 
     Raises:
-        ConfigError: it is a path in an existing folder, but there is no such file.
+        ConfigError: the text is a path in an existing folder, but there is no such file.
     """
     if is_configuration(text) or Path(text).is_dir():
         return text
@@ -160,7 +160,7 @@ def named_job(text: str) -> Config | str:
 
 
 def is_configuration(text: str) -> bool:
-    """Whether this is the name of a YAML file or of a packaged configuration."""
+    """Whether a text names a YAML file or a packaged configuration."""
     return text.endswith((".yaml", ".yml")) or configuration.is_packaged(text)
 
 
@@ -168,13 +168,13 @@ def job_name(source: Config | StrPath, config: Config) -> str:
     """Return the first part of the names of a job's runs.
 
     Args:
-        source: a configuration, or its file or packaged name. A file with a name that says nothing,
-            such as `config.yaml`, gives the name of its folder.
-        config: the job. Its environment or data set supplies the default.
+        source: a configuration, or its file or packaged name. For a file with a generic name, such
+            as `config.yaml`, the folder's name is used.
+        config: the job, whose environment or data set supplies the default.
     """
     if not isinstance(source, Config):
         path = Path(source)
-        # The configuration of a run is named after its folder, of which the time is dropped.
+        # A run's configuration is named after its folder, without the time.
         for name in (path.stem, path.absolute().parent.name):
             if name.lower() not in _PLAIN_NAMES:
                 return re.sub(f"{TIME_SUFFIX}$", "", name)
@@ -188,7 +188,7 @@ def _check_env(text: str, id: str, *, may_be_model: bool) -> None:
         find_env(id)
     except ConfigError as error:
         if ":" in text or _ENV_VERSION.search(text) is not None:
-            raise  # it says what is wrong with an environment
+            raise  # the error explains what is wrong with the environment
         names = [*configuration.packaged_names(), *sorted(str(f) for f in Path().glob("*.y*ml"))]
         names += [*known_runs(), *(entry.id for entry in registered_envs()), *gymnasium.registry]
         names += _known_models() if may_be_model else []
@@ -201,7 +201,7 @@ def _is_model(text: str) -> bool:
     folder = Path(text)
     if (folder / "config.json").is_file() and not (folder / "config.yaml").is_file():
         return True
-    # An environment may have a namespace like an id of the hub, but then also a version.
+    # An environment may have a namespace, like a Hub id, but then it also has a version.
     is_id = _HUB_ID.fullmatch(text) is not None and not _VERSION_IN_NAME.search(text)
     is_path = folder.exists() or folder.parent.exists() or folder.parent.name == "runs"
     return is_id and not is_path
@@ -226,17 +226,18 @@ def _check_model_exists(text: str) -> None:
 
 
 def _known_models() -> list[str]:
-    """Return the folders of models in the current folder and in its runs."""
+    """Return the model folders in the current folder and its runs."""
     found = (*Path().glob("*/config.json"), *Path("runs").glob("*/model/config.json"))
     return [str(file.parent) for file in sorted(found)]
 
 
 def _in_own_precision(model: ModelConfig) -> ModelConfig:
-    """Return the model in the precision of its files, as far as engines have it."""
+    """Return the model with its files' precision, as far as engines support it."""
     if model.path == "tiny":
         return model
     check_model(model)
-    # Vision-language models have the dtype in a part, such as text_config, or under its old name.
+    # Vision-language models may have the dtype in a section, such as text_config, or under its old
+    # name.
     found = read_json(find_config(model) / "config.json")
     parts = [found, *(part for part in found.values() if isinstance(part, dict))]
     named = (part.get("dtype") or part.get("torch_dtype") for part in parts)

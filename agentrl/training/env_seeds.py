@@ -1,7 +1,7 @@
 """Environment seeds of each stage, as a pure function of the run's seed and a count.
 
-Held-out seeds are below `FIRST_LEARNED_SEED`. Above it each run seed has its own two ranges: one
-for demonstrations, one for training. No seed is ever both evaluated and trained on.
+Held-out seeds are below `FIRST_LEARNED_SEED`. From there on, each run seed has its own two ranges:
+one for demonstrations, one for training. No seed is ever both evaluated and trained on.
 """
 
 from collections.abc import Sequence
@@ -12,23 +12,23 @@ from agentrl.errors import ConfigError
 
 
 def evaluation_seeds(settings: EvalConfig, episodes: int) -> list[int]:
-    """Seeds of the held-out episodes."""
+    """Return the seeds of the held-out episodes."""
     return list(range(settings.first_seed, settings.first_seed + episodes))
 
 
 def demonstration_seeds(run_seed: int, episodes: int) -> list[int]:
-    """Seeds of the scripted player's demonstrations."""
+    """Return the seeds of the scripted player's demonstrations."""
     first = FIRST_LEARNED_SEED + 2 * run_seed * SEED_RANGE
     return list(range(first, first + episodes))
 
 
 def training_seeds(run_seed: int, rollout: RolloutConfig, group: int) -> int | Sequence[int]:
-    """The seed of a group, or one per member (`rollout.seed_per`).
+    """Return the seed of a group, or one seed per member (`rollout.seed_per`).
 
     Args:
-        run_seed: of the whole run.
-        rollout: the number of members.
-        group: its number among all groups of the run, from 0.
+        run_seed: seed of the whole run.
+        rollout: settings with the number of members.
+        group: number of the group among all groups of the run, from 0.
     """
     first, size = first_training_seed(run_seed), rollout.group_size
     if rollout.seed_per == "group":
@@ -37,15 +37,15 @@ def training_seeds(run_seed: int, rollout: RolloutConfig, group: int) -> int | S
 
 
 def first_training_seed(run_seed: int) -> int:
-    """The seed of a run's first group; a multiple of a range, as `row_of` counts rows from."""
+    """Return the seed of a run's first group; a multiple of the range's size, as `row_of` needs."""
     return FIRST_LEARNED_SEED + (2 * run_seed + 1) * SEED_RANGE
 
 
 def check_evaluation_seeds(settings: EvalConfig) -> None:
-    """Check that held-out seeds do not overlap with those of any run.
+    """Check that held-out seeds do not overlap with any run's seeds.
 
     Raises:
-        ConfigError: they would.
+        ConfigError: the seeds overlap.
     """
     most = max(settings.episodes, settings.episodes_during)
     if settings.first_seed < 0 or settings.first_seed + most > FIRST_LEARNED_SEED:
@@ -65,18 +65,18 @@ def check_run_seeds(
     """Check that a run's demonstrations and training steps fit into its range of seeds.
 
     Args:
-        run_seed: of the whole run.
-        rollout: the numbers of groups and of their members.
-        attempts: how many times a step's groups are played at most; see `Algorithm.attempts`.
+        run_seed: seed of the whole run.
+        rollout: settings with the number of groups and members.
+        attempts: maximum number of times a step's groups are played; see `Algorithm.attempts`.
         steps: number of training steps.
         demonstrations: number of demonstrations.
 
     Raises:
-        ConfigError: they do not.
+        ConfigError: the range has too few seeds.
     """
     if not 0 <= run_seed < 1000:
         raise ConfigError(f"seed={run_seed}: must lie in [0, 999]")
-    # At most: groups that are replaced take new seeds as well.
+    # This is an upper bound: replaced groups take new seeds too.
     size = 1 if rollout.seed_per == "group" else rollout.group_size
     if max(demonstrations, steps * attempts * rollout.groups * size) > SEED_RANGE:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The shell around every job that trains: its folder, its lock, resuming and restarting."""
+"""The common part of all training jobs: folder, lock, resuming and restarting."""
 
 import logging
 import shlex
@@ -27,11 +27,11 @@ from agentrl.weight_sync import weight_files
 log = logging.getLogger(__name__)
 
 PlanT = TypeVar("PlanT")
-"""The plan of a kind of job: everything it needs, found and checked before any work starts."""
+"""The plan of a kind of job: everything the job needs, found and checked before it starts."""
 
 
 class Job(ABC, Generic[PlanT]):
-    """A kind of training; `run_job` does what all kinds share."""
+    """A kind of training job; `run_job` does the work common to all kinds."""
 
     command: str
     """Command that starts and resumes the job, such as `agentrl train`."""
@@ -42,17 +42,17 @@ class Job(ABC, Generic[PlanT]):
     @property
     @abstractmethod
     def steps_key(self) -> str:
-        """The setting of the number of steps."""
+        """Key of the setting for the number of steps."""
 
     @abstractmethod
     def plan(self, *, restored: bool) -> PlanT:
         """Look up and check everything that the configuration names, before any work starts.
 
         Args:
-            restored: whether it continues from a checkpoint.
+            restored: whether the job continues from a checkpoint.
 
         Raises:
-            ConfigError: the first thing that is missing or invalid, and what to do.
+            ConfigError: something is missing or invalid; the message says what to do.
         """
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Job(ABC, Generic[PlanT]):
 
     @abstractmethod
     async def run(self, plan: PlanT, folder: RunFolder, state: RunState, *, resumed: bool) -> None:
-        """Open everything that the job needs, train, and close it in reverse order."""
+        """Open everything that the job needs, train, and close everything in reverse order."""
 
 
 def run_job(
@@ -75,7 +75,7 @@ def run_job(
 ) -> replay.Run:
     """Run a whole job, or resume one; see `train`.
 
-    A stage of a pipeline is resumed by the command of the pipeline, which reports that itself.
+    The pipeline's own command resumes a pipeline stage, and gives the hint itself.
     """
     if resume is not None:
         folder = RunFolder.existing(Path(resume).absolute())
@@ -126,11 +126,11 @@ def run_job(
 def run_with_restarts(
     job: Job[PlanT], plan: PlanT, folder: RunFolder, restarts: int, *, resumed: bool
 ) -> None:
-    """Run; after the loss of a rank, close everything and resume from the last checkpoint.
+    """Run a job; if a rank is lost, close everything and resume from the last checkpoint.
 
     Raises:
-        LearnerLost: more often than `run.restarts`, or twice after the same step.
-        ClusterError: Ray did not start, or see `LearnerLost`.
+        LearnerLost: ranks were lost more often than `run.restarts`, or twice after the same step.
+        ClusterError: Ray did not start, or failed as often as described for `LearnerLost`.
     """
     failed_after = None
     for left in reversed(range(restarts + 1)):
@@ -150,7 +150,7 @@ def run_with_restarts(
 
 
 def _record_restart(folder: RunFolder, step: int, error: AgentRLError) -> None:
-    """Report a restart, and add it to the state of the run.
+    """Report a restart, and add it to the run's state.
 
     Args:
         folder: the run's folder.
@@ -173,7 +173,7 @@ def _record_restart(folder: RunFolder, step: int, error: AgentRLError) -> None:
 
 @contextmanager
 def _resume_hint(folder: RunFolder, command: str | None, *, resumed: bool) -> Iterator[None]:
-    """Log what a run that fails or is interrupted has saved, and how to resume it if that helps."""
+    """Log what a failed or interrupted run has saved, and how to resume it if that helps."""
     run = folder.path
     try:
         yield
@@ -190,7 +190,7 @@ def _resume_hint(folder: RunFolder, command: str | None, *, resumed: bool) -> It
         name = shlex.quote(str(shown_path(run)))
         hint = "" if command is None else f"resume with: {command} --resume {name}"
         if hint and not may_pass(error):
-            # Nothing is lost by starting again, where nothing was saved.
+            # If nothing was saved, nothing is lost by starting over.
             is_saved = checkpoint_store.latest(run) is not None
             hint = f"once its cause is removed, {hint}" if is_saved else "remove its cause first"
         log.warning("%s%s (logs: %s)", saved, hint and f"; {hint}", shown_path(run / "logs"))
@@ -201,7 +201,7 @@ def _check_model(model: ModelConfig, folder: RunFolder) -> None:
     """Check that a resumed run still names the model that it started from.
 
     Raises:
-        ConfigError: it names another one.
+        ConfigError: the run names another model.
     """
     stored = configuration.load(folder.path / "config.yaml")
     own = configuration.with_absolute_paths(stored).model
@@ -215,7 +215,7 @@ def _check_model(model: ModelConfig, folder: RunFolder) -> None:
 
 
 def _progress_saved(run: Path) -> str:
-    """Describe the progress of an interrupted run that need not be repeated."""
+    """Describe the saved progress of an interrupted run."""
     latest = checkpoint_store.latest(run)
     if latest is None:
         return "stopped before the first checkpoint: a resumed run starts from the beginning"

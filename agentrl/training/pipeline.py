@@ -1,4 +1,4 @@
-"""Several jobs, one after the other, each on the model of the one before: `agentrl pipeline`."""
+"""Jobs that run one after the other, each on the previous job's model: `agentrl pipeline`."""
 
 import json
 import logging
@@ -41,11 +41,11 @@ JOBS: dict[str, type[Job[Any]]] = {
     "dpo": PreferenceTraining,
     "train-reward-model": RewardModelTraining,
 }
-"""Jobs by the name of the command that runs one alone."""
+"""Kinds of jobs by the name of the command that runs them separately."""
 _SECTIONS = {"sft": "sft", "dpo": "dpo", "train-reward-model": "reward_model"}
 _SETTINGS = tuple(section.name for section in fields(Config))
 _OWN = ("name", "job", "config", "data")
-"""Keys of a stage that are not settings of its job."""
+"""Keys of a stage that are not settings of the stage's job."""
 _TYPES = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 _FOR_SFT: dict[str, type] = {"from": str, "success": bool, "min_reward": float}
 _FOR_PAIRS: dict[str, type] = {"from": str, "by": str, "min_gap": float, "per_group": int}
@@ -58,44 +58,44 @@ _EARLIER = "${stage:"
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class StageData:
-    """Data of a stage, made of the episodes that an earlier stage has recorded."""
+    """Data of a stage, made from the recorded episodes of an earlier stage."""
 
     source: str
     """Name of the earlier stage."""
     success: bool | None = None
-    """Filter of fine-tuning data: only episodes with success, or only without."""
+    """Filter of fine-tuning data: use only successful or only unsuccessful episodes."""
     min_reward: float | None = None
-    """Filter of fine-tuning data: the lowest reward."""
+    """Filter of fine-tuning data: the minimum reward."""
     pairs: preference_pairs.PairSettings = field(default_factory=preference_pairs.PairSettings)
-    """Pairs for preferences and reward models."""
+    """Settings of pairs for preference training and reward models."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Stage:
-    """One job of a pipeline."""
+    """A job of a pipeline."""
 
     name: str
     job: str
     base: str | None
-    """A configuration that the settings are added to."""
+    """Configuration that the settings are added to, if any."""
     settings: Mapping[str, Any]
     data: StageData | None
 
     @property
     def follows(self) -> list[str]:
-        """The earlier stages whose results its settings name."""
+        """The earlier stages whose results the stage's settings name."""
         text = _as_text(self.settings)
         named = [piece.partition("}")[0] for piece in text.split(_EARLIER)[1:]]
         return named if self.data is None else [*named, self.data.source]
 
 
 class StagedRun:
-    """The stages of a file, and the folder in which each has a run.
+    """The stages of a pipeline file, each with its own run.
 
     Args:
-        tree: the content of the file: `stages`, and settings that all of them share.
-        overrides: `key=value` for all stages, or `STAGE.key=value` for one.
-        where: of the file, for messages; its folder is where modules and files are looked for.
+        tree: the file's content: `stages`, and settings that all stages share.
+        overrides: `key=value` for all stages, or `STAGE.key=value` for one stage.
+        where: path of the file, for messages; modules and files are searched for in its folder.
 
     Raises:
         ConfigError: a stage is invalid.
@@ -106,7 +106,7 @@ class StagedRun:
             raise ConfigError(f"{where}: must have a list of stages")
         self._tree, self._where, self._overrides = tree, where, overrides
         self._shared = {key: value for key, value in tree.items() if key != "stages"}
-        # Only a stage's own settings are replaced by results, as only they say who comes earlier.
+        # Only a stage's own settings may refer to results, since only a stage has earlier stages.
         for given in (self._shared, *overrides):
             if _EARLIER in _as_text(given):
                 raise ConfigError(
@@ -157,7 +157,7 @@ class StagedRun:
         data = self._data(name, entry.get("data"))
         if data is not None and job not in _SECTIONS:
             raise ConfigError(f"{where}: {name}: data: a job that plays needs none; leave it out")
-        # A file beside this one, wherever the command runs.
+        # Prefer a file in the pipeline file's folder, wherever the command runs.
         if base is not None and (file := self._where.parent / base).is_file():
             base = str(file)
         return Stage(
@@ -169,7 +169,7 @@ class StagedRun:
         )
 
     def _data(self, name: str, data: Any) -> Any:
-        """`data` of a stage with the overrides of its keys; null removes one."""
+        """Return a stage's `data` with the overrides of its keys; null removes a key."""
         if not isinstance(data, dict | None):
             return data
         for text in self._overrides:
@@ -184,9 +184,9 @@ class StagedRun:
         return self._config(self.stages[0], {})
 
     def _config(self, stage: Stage, given: Mapping[str, Any]) -> Config:
-        """The configuration of a stage, with these settings in place of those in the file."""
+        """Return a stage's configuration, with `given` in place of the shared settings."""
         names = {other.name for other in self.stages}
-        # The model is that of the stage before, whatever is set for all stages.
+        # The previous stage's model overrides settings for all stages.
         made = ("model.path=",) if "model" in given else ()
         own = []
         for text in self._overrides:
@@ -195,20 +195,20 @@ class StagedRun:
                 own += [] if rest.startswith("data.") else [rest]
             elif first not in names and not text.startswith(made):
                 own.append(text)
-        # The folder of a stage is below that of the pipeline.
+        # A stage's folder is inside the pipeline's folder.
         if "run" in given:
             own = [text for text in own if not text.startswith(("run.name=", "run.dir="))]
         trees = [self._shared, given, stage.settings]
         return configuration.load_merged(stage.base, trees, own, self._where)
 
     def check(self, started: Collection[str] = ()) -> dict[str, Config]:
-        """Check each stage as its command does, as far as its inputs exist before it starts.
+        """Check each stage as its command would, as far as the stage's inputs already exist.
 
         Returns:
             The configuration of each stage that was checked.
 
         Raises:
-            ConfigError: the first thing that is missing or invalid.
+            ConfigError: something is missing or invalid.
         """
         checked = {}
         for stage in self.stages:
@@ -218,7 +218,7 @@ class StagedRun:
             config = self._config(replace(stage, settings=_without_results(stage)), made)
             checked[stage.name] = config
             try:
-                # A stage that needs another's results is checked without them, as far as possible.
+                # A stage that needs other stages' results is checked as far as possible without.
                 if not stage.follows:
                     JOBS[stage.job](config).plan(restored=False)
                     continue
@@ -232,10 +232,11 @@ class StagedRun:
         return checked
 
     def continued(self, folder: Path, overrides: Sequence[str]) -> "StagedRun":
-        """This pipeline with other settings of stages that have not started; checks these.
+        """Return this pipeline with changed settings of stages that have not started; checks them.
 
         Raises:
-            ConfigError: an override is of another stage, or of all, or a setting is invalid.
+            ConfigError: an override is for a started stage or for all stages, or a setting is
+                invalid.
         """
         started = {n for n, run in self.runs(folder).items() if (run / "config.yaml").is_file()}
         for text in overrides:
@@ -251,36 +252,36 @@ class StagedRun:
         return found
 
     def store(self, folder: Path) -> None:
-        """Write what `--resume` continues."""
+        """Write the file from which `--resume` continues."""
         kept = {
             "where": str(self._where), "overrides": [*self._overrides], "file": self._tree
         }  # fmt: skip
         write_durably(folder / _FILE, yaml.safe_dump(kept, sort_keys=False, allow_unicode=True))
 
     def runs(self, folder: Path) -> dict[str, Path]:
-        """The folder of each stage's run, by its name."""
+        """Return the folder of each stage's run, by stage name."""
         return {
             stage.name: folder / f"{number}-{stage.name}"
             for number, stage in enumerate(self.stages, 1)
         }
 
     def play(self, folder: Path, begun: Callable[[Stage, Path], None]) -> list[dict[str, Any]]:
-        """Run the stages that are not finished yet.
+        """Run the unfinished stages.
 
         Returns:
-            One row per stage; see `report`.
+            A row per stage; see `report`.
         """
         runs, model = self.runs(folder), None
         for stage in self.stages:
             run = runs[stage.name]
             if not (run / "config.yaml").is_file():
-                # Of a process that was killed while it created the folder.
+                # Remove the folder of a process that was killed while creating it.
                 shutil.rmtree(run, ignore_errors=True)
             if not _is_finished(JOBS[stage.job], run):
                 begun(stage, run)
                 self._run(stage, run, runs, model)
                 write_json(folder / _SUMMARY, self.report(folder))
-            # A reward model is no policy: the next stage trains what was trained before it.
+            # A reward model is not a policy: the next stage continues with the model before it.
             if stage.job != "train-reward-model":
                 model = run / "model"
         return self.report(folder)
@@ -308,7 +309,7 @@ class StagedRun:
         run_job(job, config, (), None, lambda _: None, is_stage=True)
 
     def report(self, folder: Path) -> list[dict[str, Any]]:
-        """A row per finished stage; see `stage_row`."""
+        """Return a row per finished stage; see `stage_row`."""
         runs = self.runs(folder)
         rows = [stage_row(stage.name, stage.job, runs[stage.name]) for stage in self.stages]
         return [row for row in rows if row is not None]
@@ -322,12 +323,12 @@ def run_pipeline(
     resume: StrPath | None = None,
     begun: Callable[[Stage, Path], None] = lambda stage, run: None,
 ) -> Path:
-    """Run the stages of a file, one after the other, or continue.
+    """Run the stages of a pipeline file one after the other, or continue a pipeline.
 
     Args:
-        source: a YAML file with `stages`, or the name of one that comes with agentrl.
-        overrides: `key=value` for all stages, or `STAGE.key=value` for one; when it continues, only
-            for stages that have not started.
+        source: a YAML file with `stages`, or the name of a packaged pipeline.
+        overrides: `key=value` for all stages, or `STAGE.key=value` for one stage; with `resume`,
+            only for stages that have not started.
         resume: the folder of an earlier pipeline; finished stages are kept.
         begun: called with each stage that starts or continues, and its run.
 
@@ -335,7 +336,7 @@ def run_pipeline(
         The folder of the pipeline, with a run for each stage.
 
     Raises:
-        ConfigError: a stage is invalid; nothing has started then.
+        ConfigError: a stage is invalid; nothing has been started.
     """
     if resume is not None:
         folder = Path(resume).absolute()
@@ -359,7 +360,7 @@ def run_pipeline(
 
 
 def check_pipeline(source: StrPath, overrides: Sequence[str] = ()) -> dict[str, Config]:
-    """Check the stages of a file without running them; their configurations by name.
+    """Check the stages of a file without running them; return their configurations by name.
 
     Raises:
         ConfigError: see `run_pipeline`.
@@ -370,10 +371,10 @@ def check_pipeline(source: StrPath, overrides: Sequence[str] = ()) -> dict[str, 
 
 
 def stored_pipeline(folder: Path) -> StagedRun:
-    """A pipeline as it was started.
+    """Read a stored pipeline as it was started.
 
     Raises:
-        ConfigError: the folder has none, or its file is damaged.
+        ConfigError: the folder has no pipeline, or the pipeline's file is damaged.
     """
     if not (folder / _FILE).is_file():
         raise ConfigError(f"{folder}: no such pipeline; give its folder, such as runs/NAME")
@@ -389,7 +390,7 @@ def _as_text(tree: Any) -> str:
 
 
 def _found(source: StrPath) -> Path:
-    """A file, or one that comes with agentrl, by its name."""
+    """Find a pipeline file by its path, or a packaged one by its name."""
     packaged = _PACKAGED / f"{source}.yaml"
     is_name = Path(source).name == str(source) and not Path(source).exists()
     return packaged if is_name and packaged.is_file() else Path(source).absolute()
@@ -410,7 +411,7 @@ def _stage_data(where: str, data: Any, job: str) -> StageData:
     if other := next((key for key in data if key not in known), None):
         raise ConfigError(f"{where}.{other}: unknown{known_names(str(other), known)}")
     for key, value in data.items():
-        # A whole number is a number, too; true is neither.
+        # An int is also a valid float, but a bool is neither.
         kinds = (float, int) if known[key] is float else (known[key],)
         if type(value) not in kinds:
             raise ConfigError(f"{where}.{key}={value!r}: must be {_TYPES[known[key]]}")
@@ -423,7 +424,7 @@ def _stage_data(where: str, data: Any, job: str) -> StageData:
 
 
 def _write_data(stage: Stage, run: replay.Run, file: Path) -> None:
-    """Make the data of a stage from an earlier stage's episodes, without its evaluations."""
+    """Make a stage's data from an earlier stage's episodes, excluding evaluations."""
     data = stage.data
     assert data is not None
     history = history_of(configuration.load(run.path / "config.yaml").env)
@@ -444,7 +445,7 @@ def _is_finished(job: type[Job[Any]], run: Path) -> bool:
 
 
 def _with_results(settings: Any, runs: Mapping[str, Path]) -> Any:
-    """Settings with `${stage:NAME}` replaced by the folder of that stage's run."""
+    """Return settings with `${stage:NAME}` replaced by the folder of that stage's run."""
     if isinstance(settings, dict):
         return {key: _with_results(value, runs) for key, value in settings.items()}
     if isinstance(settings, list):
@@ -456,7 +457,7 @@ def _with_results(settings: Any, runs: Mapping[str, Path]) -> Any:
 
 
 def _without_results(stage: Stage) -> dict[str, Any]:
-    """The settings of a stage, with placeholders for what earlier ones will make."""
+    """Return a stage's settings, with placeholders for the results of earlier stages."""
     settings = _with_results(dict(stage.settings), {name: Path("stage") for name in stage.follows})
     if stage.data is not None:
         section = _SECTIONS[stage.job]

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP during a run: acknowledged at once, though stopping takes a while."""
+"""Ctrl-C, SIGTERM and SIGHUP during a run: acknowledged immediately, although stopping is slow."""
 
 import asyncio
 import logging
@@ -24,21 +24,21 @@ class Stopping:
     """Cancels a task on a signal, but not in the middle of a block that should be completed.
 
     Args:
-        task: of the running event loop; None is never stopped.
+        task: task of the running event loop; None ignores signals.
         grace_s: how long a block may go on after the signal.
     """
 
     def __init__(self, task: asyncio.Task[object] | None = None, grace_s: float = 0.0) -> None:
         self.signal: int | None = None
-        """The signal that has arrived."""
+        """Number of the signal that has arrived, if any."""
         self._task, self._grace_s = task, grace_s
         self._loop = None if task is None else task.get_loop()
         self._completing = self._cancelled = self._interrupting = False
         self.is_block_incomplete = False
-        """Whether a block has failed, or took longer than allowed."""
+        """Whether a block failed or took longer than allowed."""
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal; a second one ends the process at once."""
+        """Handle a signal; a second signal ends the process immediately."""
         if self.signal is not None:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -47,7 +47,7 @@ class Stopping:
         what = _WORDS.get(number, signal.Signals(number).name)
         log.warning("%s: stopping, which may take a while (a second signal stops at once)", what)
         assert self._loop is not None, "without a task, there is no handler"
-        # A handler runs between any two instructions: the loop takes it from there.
+        # A handler may run between any two instructions, so let the loop do the rest.
         self._loop.call_soon_threadsafe(self._begin)
         if self._interrupting:
             self._cancelled = True
@@ -70,10 +70,10 @@ class Stopping:
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Let a signal interrupt a block that awaits nothing, and would otherwise run to its end.
+        """Let a signal interrupt a block that awaits nothing and would otherwise run to its end.
 
         Raises:
-            asyncio.CancelledError: there was a signal.
+            asyncio.CancelledError: a signal has arrived.
         """
         self._interrupting = True
         try:
@@ -91,7 +91,7 @@ class Stopping:
         """Let a signal stop the task only after the block, unless that takes longer than allowed.
 
         Raises:
-            asyncio.CancelledError: there was a signal.
+            asyncio.CancelledError: a signal has arrived.
         """
         self._completing = True
         try:
@@ -103,7 +103,7 @@ class Stopping:
             self._completing = False
         if self.signal is not None:
             self._cancel()
-            # The cancellation arrives at the next await.
+            # The cancellation takes effect at the next await.
             await asyncio.sleep(0)
 
 
@@ -111,10 +111,10 @@ class Stopping:
 def acknowledge_stop_signals(
     stop_signal: str | None = None, grace_s: float = 0.0
 ) -> Iterator[Stopping]:
-    """Log Ctrl-C, SIGTERM and SIGHUP at once: what is in progress takes a while to stop.
+    """Log Ctrl-C, SIGTERM and SIGHUP immediately: the work in progress takes a while to stop.
 
-    Enter it in the main task of the event loop, which a signal cancels, so that everything is
-    closed in order.
+    Enter this context in the event loop's main task. A signal cancels the task, so that everything
+    is closed in order.
 
     Args:
         stop_signal: name of a further signal that is handled like SIGTERM (`run.stop_signal`).
@@ -122,7 +122,7 @@ def acknowledge_stop_signals(
 
     Raises:
         KeyboardInterrupt: after Ctrl-C.
-        SystemExit: with status 128 + its number, after another signal; 143 after SIGTERM.
+        SystemExit: after another signal, with status 128 + its number; 143 after SIGTERM.
     """
     if threading.current_thread() is not threading.main_thread():
         # Only the main thread can handle signals.
@@ -132,10 +132,10 @@ def acknowledge_stop_signals(
     numbers = [signal.SIGTERM]
     if stop_signal is not None:
         numbers.append(signal.Signals[stop_signal])
-    # Under nohup it is ignored, and has to stay so.
+    # Under nohup, SIGHUP is ignored, and must stay ignored.
     if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         numbers.append(signal.SIGHUP)
-    # Likewise in what a script starts with `&`.
+    # Likewise, SIGINT is ignored in processes that a script starts with `&`.
     if callable(signal.getsignal(signal.SIGINT)):
         numbers.append(signal.SIGINT)
     with _handled_by(stopping, numbers):
@@ -147,13 +147,13 @@ def _handled_by(stopping: Stopping, numbers: Sequence[signal.Signals]) -> Iterat
     previous = {number: signal.signal(number, stopping.on_signal) for number in numbers}
     try:
         yield
-        # Too late to cancel anything, but a next job must not start.
+        # It is too late to cancel anything, but no further job must start.
         if stopping.signal is not None:
             raise asyncio.CancelledError
     except (asyncio.CancelledError, Exception) as error:
         if stopping.signal is None:
             raise
-        # As when the signal has ended other processes of the group, too.
+        # Such an error may occur if the signal also ended other processes of the group.
         if isinstance(error, Exception):
             is_bug = not isinstance(error, AgentRLError | OSError)
             what = error if isinstance(error, AgentRLError) else describe_error(error)

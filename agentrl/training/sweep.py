@@ -1,4 +1,4 @@
-"""Run one job with several values of its settings: `agentrl sweep`."""
+"""Run a job with several values of its settings: `agentrl sweep`."""
 
 import itertools
 import re
@@ -23,14 +23,14 @@ MAX_JOBS = 1000
 _RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)")
 _POLL_S = 0.2
 _STOP_S = 600.0
-"""Time for a job to write its checkpoint after a signal, in seconds."""
+"""Seconds that a job gets to write its checkpoint after a signal."""
 _OWN = ("run.dir", "run.name")
 _SETTINGS = "sweep.txt"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class SweepJob:
-    """One combination of values."""
+    """The job of one combination of values."""
 
     name: str
     """Name of the job's run, such as `seed=0,algorithm.name=grpo`."""
@@ -44,14 +44,14 @@ class _Running:
 
 
 def plan_sweep(config: str, settings: Sequence[str]) -> list[SweepJob]:
-    """All combinations of the values, each checked as a configuration.
+    """Return a job for each combination of values, each checked as a configuration.
 
     Args:
         config: a YAML file or packaged name.
         settings: `key=value`, with several values as `key=a,b` or `key=0..4`.
 
     Raises:
-        ConfigError: no setting has several values, there are too many jobs, or one is not valid.
+        ConfigError: no setting has several values, there are too many jobs, or a job is invalid.
     """
     choices: dict[str, list[str]] = {}
     for setting in settings:
@@ -81,7 +81,7 @@ def plan_sweep(config: str, settings: Sequence[str]) -> list[SweepJob]:
         configuration.load(config, given)
         jobs.append(SweepJob(name=_name({key: chosen[key] for key in varied}), settings=given))
     names = [job.name for job in jobs]
-    # Names are cut and cleaned, after which two may be equal.
+    # Names are shortened and cleaned, which may make some equal.
     if len(set(names)) < len(names):
         numbers = itertools.count(1)
         jobs = [SweepJob(name=f"{next(numbers)}-{job.name}", settings=job.settings) for job in jobs]
@@ -101,7 +101,7 @@ def _values(key: str, text: str) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """Split at the commas that are outside of brackets and quotes."""
+    """Split at commas outside brackets and quotes."""
     values, depth, quote = [""], 0, ""
     for sign in text:
         if quote:
@@ -130,25 +130,25 @@ def run_sweep(
     parallel: int = 1,
     said: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
-    """Run the jobs, each in a process of its own; what is finished is kept, the rest resumed.
+    """Run the jobs, each in its own process; finished jobs are kept, others are resumed.
 
-    A job's output is in `NAME.log`, beside its run. Ctrl-C, SIGTERM and SIGHUP stop all jobs, which
-    write their checkpoints; so does, on Linux, the death of this process.
+    A job's output is in `NAME.log`, next to its run. Ctrl-C, SIGTERM and SIGHUP stop all jobs,
+    which write their checkpoints; on Linux, so does the death of this process.
 
     Args:
-        config: as in `plan_sweep`.
-        jobs: of the sweep.
-        folder: their runs are created in it.
-        parallel: how many run at once.
+        config: see `plan_sweep`.
+        jobs: the sweep's jobs.
+        folder: folder in which to create the runs.
+        parallel: number of jobs that run at the same time.
         said: called with a line when a job starts or ends.
 
     Returns:
-        the names of the jobs that failed.
+        The names of the jobs that failed.
 
     Raises:
         ConfigError: the folder belongs to another sweep.
         KeyboardInterrupt: after Ctrl-C.
-        SystemExit: with status 128 + the signal's number, after another signal.
+        SystemExit: after another signal, with status 128 + the signal's number.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _check_same(folder, [config, *(" ".join(job.settings) for job in jobs)])
@@ -176,7 +176,7 @@ def run_sweep(
 
 
 def _check_same(folder: Path, lines: Sequence[str]) -> None:
-    """Keep the jobs of a folder together: those of another sweep would be listed with them."""
+    """Check that a folder's jobs belong to the same sweep: they are listed together."""
     file, text = folder / _SETTINGS, "\n".join(lines) + "\n"
     if file.is_file() and file.read_text(encoding="utf-8") != text:
         raise ConfigError(
@@ -197,16 +197,16 @@ def _start(config: str, job: SweepJob, folder: Path) -> "subprocess.Popen[bytes]
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            # Ctrl-C on the terminal must reach only this process, which passes it on once.
+            # Ctrl-C in the terminal must reach only this process, which passes it on once.
             start_new_session=True,
-            # SIGTERM, on which a job writes a checkpoint.
+            # A job writes a checkpoint on SIGTERM.
             preexec_fn=partial(end_with_parent, signal.SIGTERM),
         )
 
 
 @contextmanager
 def _forwarded(running: Sequence[_Running]) -> Iterator[list[int]]:
-    """Pass stop signals on to the jobs; a second one ends them at once."""
+    """Pass stop signals on to the jobs; a second signal kills them."""
     stopped: list[int] = []
 
     def on_signal(number: int, _: FrameType | None) -> None:
@@ -220,7 +220,7 @@ def _forwarded(running: Sequence[_Running]) -> Iterator[list[int]]:
     try:
         yield stopped
     finally:
-        # Only after an error of this process is anything left to end.
+        # Jobs are still running only if this process failed.
         for one in running:
             one.process.terminate()
             with suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The kinds of training on a data set: supervised fine-tuning, preferences and reward models."""
+"""Kinds of training on a data set: supervised fine-tuning, preferences and reward models."""
 
 from collections.abc import Callable, Sequence
 
@@ -32,13 +32,13 @@ def sft(
     resume: StrPath | None = None,
     begun: Callable[[OfflinePlan], None] = lambda plan: None,
 ) -> replay.Run:
-    """Fine-tune a model on conversations; or resume a run; the arguments are those of `train`.
+    """Fine-tune a model on conversations, or resume a run. For the arguments, see `train`.
 
     Returns:
         The run: its summary, checkpoints and model.
 
     Raises:
-        ConfigError: something that the configuration names does not exist, or another process
+        ConfigError: the configuration names something that does not exist, or another process
             is working on this run.
         LearnerError: training diverged, or ranks died more often than `run.restarts` allows.
         SystemExit: after SIGTERM or `run.stop_signal`, with status 128 + its number.
@@ -54,9 +54,9 @@ def dpo(
     resume: StrPath | None = None,
     begun: Callable[[OfflinePlan], None] = lambda plan: None,
 ) -> replay.Run:
-    """Train a model on pairs of answers (DPO, IPO or SimPO); or resume a run.
+    """Train a model on pairs of answers (DPO, IPO or SimPO), or resume a run.
 
-    Arguments, result and errors are those of `agentrl.sft`.
+    Has the same arguments, result and errors as `agentrl.sft`.
     """
     return run_job(PreferenceTraining, config, overrides, resume, begun)
 
@@ -69,15 +69,15 @@ def train_reward_model(
     resume: StrPath | None = None,
     begun: Callable[[OfflinePlan], None] = lambda plan: None,
 ) -> replay.Run:
-    """Train a reward model; or resume a run.
+    """Train a reward model, or resume a run.
 
-    Arguments, result and errors are those of `agentrl.sft`.
+    Has the same arguments, result and errors as `agentrl.sft`.
     """
     return run_job(RewardModelTraining, config, overrides, resume, begun)
 
 
 class SupervisedFinetuning(OfflineJob):
-    """The likelihood of the replies in conversations."""
+    """Training to increase the likelihood of replies in conversations."""
 
     command, section, stage = "agentrl sft", "sft", "fine-tuning"
 
@@ -88,7 +88,7 @@ class SupervisedFinetuning(OfflineJob):
 
 
 class PreferenceTraining(OfflineJob):
-    """The preference for the better answer over the worse one."""
+    """Training to prefer the better of two answers."""
 
     command, section, stage = "agentrl dpo", "dpo", "preference training"
 
@@ -110,7 +110,7 @@ class PreferenceTraining(OfflineJob):
 
 
 class RewardModelTraining(OfflineJob):
-    """A number that is higher for better answers, of pairs or of labeled replies."""
+    """Training a reward model on pairs or labeled replies; better answers get higher rewards."""
 
     command, section = "agentrl train-reward-model", "reward_model"
     stage = "reward model training"

@@ -1,4 +1,4 @@
-"""Examples of a data set as token sequences: conversations, pairs of answers, labeled replies."""
+"""Data set examples as token sequences: conversations, pairs of answers, labeled replies."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -39,10 +39,10 @@ def open_rows(
     on_bad: str,
     setting: str,
 ) -> Rows:
-    """Open the rows of a data set that a setting names; every row and image is checked.
+    """Open the rows of a data set that a setting names, checking every row and image.
 
     Raises:
-        ConfigError: the data set does not exist, or rows are bad and may not be skipped.
+        ConfigError: the data set does not exist, or has bad rows that may not be skipped.
     """
     selection = Selection(
         split=source.split,
@@ -61,7 +61,7 @@ def open_rows(
 def encode_learned(
     row: ConversationRow | TextRow, encoder: ChatEncoder, index: int
 ) -> list[TokenSequence]:
-    """Encode a conversation, whose replies count as sampled, or a text, of which all tokens do.
+    """Encode a conversation or a text; replies, or all tokens of a text, count as sampled.
 
     Raises:
         BadRow: see `encode_messages` and `encode_text`; or the prompt ends with a reply.
@@ -76,7 +76,7 @@ def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[Token
     """Encode the better and the worse answer, each with the prompt; only answers count as sampled.
 
     Raises:
-        BadRow: see `encode_messages`; or the prompt ends with a reply, or an answer has none.
+        BadRow: see `encode_messages`; or the prompt ends with a reply, or an answer has no reply.
     """
     found = []
     for answer, images in (
@@ -93,10 +93,10 @@ def encode_pair(row: Preference, encoder: ChatEncoder, index: int) -> list[Token
 
 
 def _only_after(prompt: Sequence[ChatMessage], whole: TokenSequence) -> TokenSequence:
-    """The tokens of a conversation, of which only replies after the prompt count as sampled."""
+    """Return a conversation's tokens, where only replies after the prompt count as sampled."""
     if prompt and prompt[-1].role == "assistant":
         raise BadRow("the prompt ends with a reply")
-    # Replies that follow each other are joined.
+    # Consecutive replies are joined.
     asked = sum(role == "assistant" for role, _ in groupby(one.role for one in prompt))
     if asked not in whole.turns:
         raise BadRow("an answer has no assistant message")
@@ -105,7 +105,7 @@ def _only_after(prompt: Sequence[ChatMessage], whole: TokenSequence) -> TokenSeq
 
 
 def encode_compared(row: Preference, encoder: ChatEncoder, index: int) -> list[TokenSequence]:
-    """Encode a pair as `encode_pair` does, for a reward model: only the last tokens count."""
+    """Encode a pair for a reward model: like `encode_pair`, but only last tokens count."""
     return [
         _with_sampled(one, one.sampled_positions[-1:], one.turns[-1:])
         for one in encode_pair(row, encoder, index)
@@ -113,7 +113,7 @@ def encode_compared(row: Preference, encoder: ChatEncoder, index: int) -> list[T
 
 
 def encode_labeled(row: LabeledRow, encoder: ChatEncoder, index: int) -> list[TokenSequence]:
-    """Encode the conversation up to each reply, whose last token counts, with its label.
+    """Encode the conversation up to each labeled reply; only its last token counts as sampled.
 
     Raises:
         BadRow: see `encode_messages`.
@@ -133,7 +133,7 @@ def encode_labeled(row: LabeledRow, encoder: ChatEncoder, index: int) -> list[To
 
 
 def _with_fields(cls: type[T], sequence: TokenSequence, **more: Any) -> T:
-    """The same tokens as a sequence of a kind with further fields."""
+    """Return the same tokens as a sequence of a class with further fields."""
     fields = {name: getattr(sequence, name) for name in TokenSequence.__dataclass_fields__}
     return cls(**fields, **more)
 
@@ -141,7 +141,7 @@ def _with_fields(cls: type[T], sequence: TokenSequence, **more: Any) -> T:
 def _with_sampled(
     sequence: TokenSequence, positions: tuple[int, ...], turns: tuple[int, ...]
 ) -> TokenSequence:
-    """The same tokens, of which only these count as sampled."""
+    """Return the same tokens, where only these positions count as sampled."""
     zeros = (0,) * len(positions)
     return replace(
         sequence,
@@ -153,16 +153,16 @@ def _with_sampled(
 
 
 class OfflineDataset:
-    """Examples in an order that the seed decides; each epoch has another one.
+    """Examples in a seeded order that differs in each epoch.
 
-    They are encoded when they are drawn, as their images take memory.
+    Examples are encoded when they are drawn, because images take memory.
 
     Args:
         rows: the examples.
-        indices: of those to use.
-        encoder: of the model.
-        encode: how an example becomes token sequences.
-        seed: of the orders.
+        indices: indices of the examples to use.
+        encoder: the model's encoder.
+        encode: converts an example to token sequences.
+        seed: seed of the orders.
     """
 
     def __init__(
@@ -175,9 +175,9 @@ class OfflineDataset:
         return len(self._indices)
 
     def sequences(self, start: int, end: int) -> list[TokenSequence]:
-        """The examples from one position to another; positions go on into later epochs.
+        """Return the examples in a range of positions; positions continue into later epochs.
 
-        The order depends only on the seed, so that a resumed job needs no position of its own.
+        The order depends only on the seed, so a resumed job need not store its position.
         """
         count = len(self)
         chosen = []
@@ -200,10 +200,10 @@ class OfflineDataset:
         ]
 
     def drop_unusable(self, settings: FinetuningConfig, section: str) -> None:
-        """Leave out examples that are too long, or that the model's chats cannot express.
+        """Leave out examples that are too long, or that the model's chat format cannot express.
 
         Raises:
-            ConfigError: there are some that may not be skipped, or no other is left.
+            ConfigError: such examples may not be skipped, or no other example is left.
         """
         bad, long, limit = dict[str, str](), dict[str, str](), settings.max_tokens
         kept = []

@@ -1,4 +1,4 @@
-"""The job of training on a data set: read it, train on it, and export the model."""
+"""A job that trains on a data set: read the data, train, and export the model."""
 
 import asyncio
 import math
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Examples:
-    """Which rows a job learns from, and which ones it is evaluated on."""
+    """The rows that a job trains on and the rows that it is evaluated on."""
 
     train: Rows
     train_indices: list[int]
@@ -55,19 +55,19 @@ class Examples:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class OfflinePlan:
-    """A job of training on a data set, checked, with its examples read."""
+    """A checked job that trains on a data set, with the examples read."""
 
     source: Config
-    """The configuration, as the user wrote it."""
+    """The configuration as the user wrote it."""
     learning: Config
-    """The same with the defaults of an algorithm: others might need further models."""
+    """The configuration with a default algorithm: the configured one might need more models."""
     settings: FinetuningConfig
     """The section of this kind of training."""
     examples: Examples
 
     @property
     def learner(self) -> LearnerSettings:
-        """The settings of the learner's ranks."""
+        """Settings of the learner's ranks."""
         return LearnerSettings.of(self.learning)
 
     def placed(self, layout: Layout) -> "OfflinePlan":
@@ -80,16 +80,16 @@ class OfflineJob(Job[OfflinePlan]):
     """A kind of training on a data set."""
 
     section: str
-    """The section of its settings."""
+    """Name of the section with its settings."""
     stage: str
     """Name of the training stage in logs."""
     is_reward_model = False
-    """Whether a reward model is trained, and not a policy."""
+    """Whether a reward model is trained instead of a policy."""
 
     @property
     @abstractmethod
     def form(self) -> tuple[ReadRow[OfflineRow], Encode]:
-        """How rows are read, and how they become token sequences."""
+        """Functions that read rows and encode them as token sequences."""
 
     @property
     def steps_key(self) -> str:
@@ -98,10 +98,10 @@ class OfflineJob(Job[OfflinePlan]):
 
     @property
     def settings(self) -> FinetuningConfig:
-        """The section of this kind of training.
+        """Return the section of this kind of training.
 
         Raises:
-            ConfigError: the configuration has none.
+            ConfigError: the configuration has no such section.
         """
         settings: FinetuningConfig | None = getattr(self.config, self.section)
         if settings is None:
@@ -125,10 +125,11 @@ class OfflineJob(Job[OfflinePlan]):
         )
 
     def open_data(self) -> Examples:
-        """Read the examples; every row and image is checked.
+        """Read the examples, checking every row and image.
 
         Raises:
-            ConfigError: see `open_rows`; the section is missing, or nothing is left to learn from.
+            ConfigError: see `open_rows`; or the section is missing, or no example is left to train
+                on.
         """
         settings, section, (read, _) = self.settings, self.section, self.form
         rows = open_rows(settings.train, read, settings.on_bad, f"{section}.train")
@@ -149,11 +150,11 @@ class OfflineJob(Job[OfflinePlan]):
         )
 
     def is_finished(self, summary: Mapping[str, Any]) -> bool:
-        """See `Job.is_finished`; a run that has stopped early is."""
+        """See `Job.is_finished`; a run that stopped early is finished."""
         return summary.get("schedule") == self._schedule(self.settings)
 
     def _schedule(self, settings: FinetuningConfig) -> str:
-        """The settings that decide when a run is finished."""
+        """Return the settings that decide when a run is finished."""
         names = ("epochs", "steps", "patience")
         return " ".join(f"{self.section}.{name}={getattr(settings, name)}" for name in names)
 
@@ -161,7 +162,7 @@ class OfflineJob(Job[OfflinePlan]):
         self, plan: OfflinePlan, folder: RunFolder, state: RunState, *, resumed: bool
     ) -> None:
         """See `Job.run`."""
-        # Imports torch, which may be missing; the plan has reported that by now.
+        # This imports torch, which may be missing; the plan has already reported that.
         from agentrl.training.offline.offline_trainer import LearningRates, OfflineTrainer
 
         written, settings, started = plan.source, plan.settings, time.perf_counter()
@@ -208,7 +209,7 @@ class OfflineJob(Job[OfflinePlan]):
         stopping: Stopping,
         opened: AsyncExitStack,
     ) -> "AnyLearner":
-        """Reserve GPUs, compare the memory of their nodes, and start the ranks there."""
+        """Reserve GPUs, check their nodes' memory, and start the ranks there."""
         from agentrl.training.learner.learner_group import open_learner
         from agentrl.training.learner.network.logprob_model import LogprobModel
         from agentrl.training.learner.network.reward_model import RewardModel
@@ -230,10 +231,10 @@ class OfflineJob(Job[OfflinePlan]):
             return opened.enter_context(closing(learner))
 
     def _encoded(self, plan: OfflinePlan, start: Path) -> tuple[OfflineDataset, OfflineDataset]:
-        """The examples to learn from and the held-out ones, without those that are too long.
+        """Return the training and the held-out examples, without unusable ones.
 
         Raises:
-            ConfigError: some are too long and may not be skipped, or none is left.
+            ConfigError: see `OfflineDataset.drop_unusable`.
         """
         examples, seed, (_, encode) = plan.examples, plan.source.seed, self.form
         encoder = open_encoder(plan.source.model, start)

@@ -1,4 +1,4 @@
-"""The loop of training on a fixed data set: steps, evaluations, checkpoints, early stopping."""
+"""The training loop on a fixed data set: steps, evaluations, checkpoints, early stopping."""
 
 import asyncio
 import logging
@@ -24,25 +24,25 @@ from agentrl.types import TokenSequence
 log = logging.getLogger(__name__)
 
 LOSS = "loss"
-"""The metric that decides which model is best."""
+"""Metric that decides which model is best."""
 
 Draw = Callable[[int], Awaitable[list[TokenSequence]]]
-"""Takes a step, from 1; returns the examples that it trains on."""
+"""Takes a step, from 1, and returns the examples to train on."""
 Report = Callable[[int, Mapping[str, float]], None]
 """Takes a step and its metrics."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class LearningRates:
-    """The learning rate of each optimizer step: linear warmup, then decay until the last one."""
+    """The learning rate of each optimizer step: linear warmup, then decay until the last step."""
 
     optim: OptimConfig
     steps: int
     constant_steps: int = 1
-    """Steps, the warmup among them, before the decay begins."""
+    """Number of steps before the decay begins, including warmup."""
 
     def after(self, taken: int) -> float:
-        """Return the rate of the step after so many, not counting those that were skipped."""
+        """Return the learning rate after this many steps, not counting skipped steps."""
         past = max(0, taken + 1 - self.constant_steps) / max(1, self.steps - self.constant_steps)
         return learning_rate(self.optim, min(1.0, past), taken)
 
@@ -58,17 +58,17 @@ async def train_on_examples(
     stage: Callable[[], AbstractContextManager[None]] = nullcontext,
     ends: Callable[[], Awaitable[bool]] | None = None,
 ) -> None:
-    """Take all optimizer steps of a warm start, or of a job on a data set.
+    """Take all optimizer steps of a warm start or of a job on a data set.
 
     Args:
         draw: chooses the examples.
-        learner: is trained; has begun offline training.
-        rates: of all steps.
-        state: counts the steps, and those of them that were skipped.
-        stopping: a signal to stop, which waits for the step in progress.
+        learner: learner to train, which has begun offline training.
+        rates: learning rates of all steps.
+        state: counts steps and skipped steps.
+        stopping: handles a stop signal, which waits for the step in progress.
         report: called after every step.
-        stage: entered for every step, to show and time it.
-        ends: called after every step, such as to evaluate and save; True ends the training early.
+        stage: context entered for every step, to show and time it.
+        ends: called after every step, for example to evaluate and save; True ends training early.
     """
     while state.step < rates.steps:
         with stage():
@@ -84,21 +84,21 @@ async def train_on_examples(
 
 
 class OfflineTrainer:
-    """Trains on a data set as a job of its own: evaluates, saves, and exports the model.
+    """Trains on a data set as a complete job: evaluates, saves, and exports the model.
 
     Args:
-        stage: name of the training, one of `TRAINING_STAGES`.
-        settings: what is trained, and when it is evaluated.
-        train: examples to learn from.
-        held_out: examples that are only measured.
+        stage: name of the training stage, one of `TRAINING_STAGES`.
+        settings: settings of training and evaluation.
+        train: examples to train on.
+        held_out: examples used only for evaluation.
         rates: learning rates of all steps.
         folder: the run's folder.
         state: the progress of the run.
-        learner: is trained.
+        learner: learner to train.
         reporter: shows progress and writes metrics.
-        stopping: a signal to stop, which waits for the step in progress.
-        checkpoint: when checkpoints are saved.
-        deadline_s: for writing one (`train.deadline_s`).
+        stopping: handles a stop signal, which waits for the step in progress.
+        checkpoint: settings of checkpoints.
+        deadline_s: time limit for writing a checkpoint (`train.deadline_s`).
     """
 
     def __init__(
@@ -125,12 +125,12 @@ class OfflineTrainer:
         self._saved_step: int | None = None
 
     async def close(self) -> None:
-        """Give up what is being written."""
+        """Cancel the checkpoint being written."""
         await self._checkpoints.close()
 
     def restore(self) -> None:
-        """Prepare the learner, and load the last checkpoint, if there is one."""
-        # A checkpoint has the moments of this optimizer, which must exist before they are loaded.
+        """Prepare the learner, and load the last checkpoint, if any."""
+        # Create the optimizer first: a checkpoint contains its moments.
         self._learner.begin_offline(self._settings)
         latest = checkpoint_store.latest(self._folder.path)
         if latest is None:
@@ -148,7 +148,7 @@ class OfflineTrainer:
             self._reporter.rewind(self.state.step)
 
     def _is_kept(self, evaluation: str) -> bool:
-        """Whether an evaluation was made before the checkpoint."""
+        """Whether an evaluation took place before the checkpoint."""
         kind, _, step = evaluation.partition(" ")
         return evaluation == "before" or (kind == "step" and int(step) <= self.state.step)
 
@@ -156,22 +156,22 @@ class OfflineTrainer:
         """Train until the last step, or until the loss on held-out examples no longer falls.
 
         Args:
-            about: is added to the summary.
+            about: values to add to the summary.
         """
         try:
             is_best = await self._evaluate("before")
-            if is_best and self._settings.patience is not None:  # training may only hurt
+            if is_best and self._settings.patience is not None:  # in case training only hurts
                 await self._save(best=True)
             step = self.state.step
             if step and self._evaluation_is_due and f"step {step}" not in self.state.results:
-                await self._end_step()  # the run was stopped before it
+                await self._end_step()  # the run was stopped before this evaluation
             if not self._is_stale:
                 await train_on_examples(
                     self._draw, self._learner, self._rates, self.state, self._stopping, self._log,
                     stage=lambda: self._stage(self._training_stage), ends=self._end_step,
                 )  # fmt: skip
             await self._finish(about)
-        except LearnerLost:  # ranks that are gone cannot save anything
+        except LearnerLost:  # lost ranks cannot save anything
             raise
         except BaseException:
             await self._checkpoints.wait()
@@ -197,7 +197,7 @@ class OfflineTrainer:
         return bool(every) and self.state.step % every == 0
 
     async def _end_step(self) -> bool:
-        """Evaluate and save when due; whether the loss has not fallen for too long."""
+        """Evaluate and save when due; return whether to stop because the loss no longer falls."""
         step, is_best = self.state.step, False
         self._reporter.progress(step, self._rates.steps, "")
         if self._evaluation_is_due:
@@ -208,11 +208,11 @@ class OfflineTrainer:
         return self._is_stale
 
     async def _measure(self) -> dict[str, float]:
-        """Metrics over all held-out examples."""
+        """Return the metrics over all held-out examples."""
         sums = dict[str, float]()
         batches = self._held_out.batches(self._settings.batch)
         while examples := await asyncio.to_thread(next, batches, None):
-            async with self._stopping.completed_first():  # or a checkpoint is saved meanwhile
+            async with self._stopping.completed_first():  # before saving a checkpoint
                 found = await asyncio.to_thread(self._learner.offline_loss, examples)
             count = found.pop("count")
             for name, value in (found | {"count": 1.0}).items():
@@ -226,7 +226,7 @@ class OfflineTrainer:
         return patience is not None and self.state.stale >= patience
 
     async def _evaluate(self, name: str) -> bool:
-        """Measure the held-out examples; whether their loss is lower than ever."""
+        """Evaluate on the held-out examples; return whether their loss is the lowest so far."""
         if not len(self._held_out) or name in self.state.results:
             return False
         with self._stage(f"evaluation {name}"):
@@ -242,7 +242,7 @@ class OfflineTrainer:
         return is_best
 
     async def _finish(self, about: Mapping[str, Any]) -> None:
-        """Export the final model, or the best one after an early stop, and write the summary."""
+        """Export the final model, or the best model after an early stop, and write the summary."""
         await self._checkpoints.wait()
         stopped_at, exported = self.state.step, self.state.step
         if self._is_stale and (best := checkpoint_store.best(self._folder.path)) is not None:
@@ -271,7 +271,7 @@ class OfflineTrainer:
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
-        """Report the stage and add up its seconds."""
+        """Report the stage and add its seconds to the state."""
         self._reporter.stage(name)
         with self.state.timing(name.partition(" step")[0]):
             yield

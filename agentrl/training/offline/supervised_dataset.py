@@ -1,4 +1,4 @@
-"""Turn demonstrations, played for the warm start or recorded earlier, into training samples."""
+"""Turn demonstrations, played for a warm start or recorded earlier, into training samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ class Demonstration:
 
     episode: Episode
     by_player: bool
-    """Whether the scripted player played it, so that it can be relabeled."""
+    """Whether the scripted player played the episode, so it can be relabeled."""
 
 
 def rerender_demonstrations(
@@ -44,7 +44,7 @@ def rerender_demonstrations(
     """Render recorded episodes as this job's model would have seen them.
 
     Prompts are rebuilt from the recorded observations, with this job's instructions, history and
-    image size. Recorded token ids are not used: they may come from another tokenizer, or not exist.
+    image size. Recorded token ids are not used: they may be missing or come from another tokenizer.
 
     Raises:
         ConfigError: a frame is damaged, or a reply is longer than `rollout.max_new_tokens`.
@@ -61,13 +61,13 @@ def rerender_demonstrations(
         if writer is not None:
             writer.begin_episode()
         for turn, reply in zip(selected.episode.turns, selected.replies, strict=True):
-            # Load the images of one turn at a time: they have the device's full size.
+            # Load the images of one turn at a time, because they have the device's full size.
             images = _images(selected.run, turn)
             preceding, images = give_images(() if turns else selected.episode.preceding, images)
             message = Message(role="user", text=turn.shown, images=images, preceding=preceding)
             if writer is not None:
                 message, reply = writer.rewritten(message, turn)
-            # A reply that serves only as context may be longer than the model's limit.
+            # A reply used only as context may be longer than the model's limit.
             limit = max_new_tokens if _has_action(turn) else None
             answer = encode_as_sampled(conversation, encoder, message, reply, limit)
             turns.append(_with_answer(turn, answer))
@@ -78,7 +78,7 @@ def rerender_demonstrations(
 
 
 def _with_answer(turn: Turn, answer: Answer) -> Turn:
-    """The turn with its prompt and reply replaced."""
+    """Return the turn with its prompt and reply replaced."""
     ids = answer.reply.token_ids
     return replace(
         turn,
@@ -106,7 +106,7 @@ def _has_action(turn: Turn) -> bool:
 
 
 def _without_invalid_turns(episode: Episode) -> tuple[Episode, list[Mapping[str, Any]]]:
-    """The episode without turns whose reply was not an action, and the info before each turn."""
+    """Drop turns whose reply was not an action; also return the info before each kept turn."""
     infos = (episode.reset_info, *(turn.info for turn in episode.turns))
     both = [(turn, info) for turn, info in zip(episode.turns, infos, strict=False)
             if _has_action(turn)]  # fmt: skip
@@ -116,16 +116,16 @@ def _without_invalid_turns(episode: Episode) -> tuple[Episode, list[Mapping[str,
 class SupervisedDataset:
     """An endless, seeded stream of supervised samples drawn from demonstrations.
 
-    A reply that was not an action is no training target; it only appears in later prompts.
-    Single-turn samples (one prompt, one reply) are relabeled by the player of their environment
-    each time they are drawn, if it replies to the info alone; multi-turn conversations are used as
-    they were played.
+    A reply that was not an action is not a training target; it appears only in later prompts.
+    Single-turn samples (one prompt, one reply) are relabeled by their environment's player each
+    time they are drawn, if the player needs only the info to reply. Multi-turn conversations are
+    used as they were played.
 
     Args:
         demonstrations: episodes that are not void.
         config: warm start settings.
-        players: relabel the samples, by the environment's name in `mixture`, empty without one;
-            without any, the demonstrated replies are used.
+        players: players that relabel the samples, by the environment's name in `mixture` (empty
+            without a mixture); without a player, the demonstrated replies are used.
         encoder: the model's.
         seed: seed of the draws.
     """
@@ -165,7 +165,7 @@ class SupervisedDataset:
         self._probabilities = [w / total for w in weights]
 
     def draw(self, turns: int) -> list[TokenSequence]:
-        """Draw samples that contain about `turns` turns in total."""
+        """Draw samples with about `turns` turns in total."""
         count = max(1, round(turns / self._turns_per_sample))
         indices = self._rng.choice(len(self._samples), size=count, p=self._probabilities)
         return [self._sample(int(index)) for index in indices]

@@ -80,7 +80,7 @@ async def warm_start(
         deadline_s = settings.rollout.deadline_s
         await train_on_demonstrations(warm, dataset, learner, report, deadline_s, stopping)
     if cached is not None and warm_start_cache.save_to_cache(cached, warm, ids, learner):
-        # The same weights that later runs load from the cache, rounded to `model.dtype`.
+        # Use the same weights, rounded to `model.dtype`, that later runs load from the cache.
         learner.load_weights(cached / "model.safetensors")
 
 
@@ -91,7 +91,7 @@ async def _demonstrations(
     encoder: ChatEncoder,
     progress: RunProgress,
 ) -> list[Demonstration]:
-    """The recorded demonstrations, followed by those of the scripted player."""
+    """Return the recorded demonstrations, followed by the scripted player's demonstrations."""
     demonstrations = await asyncio.to_thread(
         rerender_demonstrations,
         plan.demonstrations.episodes,
@@ -148,7 +148,7 @@ async def train_on_demonstrations(
         lr_final_ratio=warm.lr_final_ratio,
     )
     rates = LearningRates(optim=optim, steps=warm.steps, constant_steps=warm.lr_warmup_steps)
-    relabeler = Worker("relabeler")  # the player relabels samples, and may hang
+    relabeler = Worker("relabeler")  # the player that relabels samples may hang
 
     async def draw(step: int) -> list[TokenSequence]:
         async with asyncio.timeout(deadline_s):
@@ -156,7 +156,7 @@ async def train_on_demonstrations(
 
     learner.begin_offline(warm)
     try:
-        # With counters of its own: a warm start that is interrupted begins again.
+        # Count steps separately: an interrupted warm start starts over.
         await train_on_examples(draw, learner, rates, RunState(), stopping, report)
     except TimeoutError:
         raise EnvError(

@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 
 
 class RunEvaluations:
-    """Plays and reports the evaluations of a run that are not in its state yet.
+    """Plays and reports a run's evaluations that are not in its state yet.
 
     Args:
         plan: the job.
         folder: the run's folder.
         rollouts: play the episodes.
         progress: shows and times the stages.
-        playing: held while an evaluation plays; the steps of training hold it, too.
+        playing: lock held while an evaluation plays; training steps hold it too.
         needs_success: whether the sampler needs `sampling.success_at` of every episode.
     """
 
@@ -45,7 +45,7 @@ class RunEvaluations:
         self._progress, self._state, self._reporter = progress, progress.state, progress.reporter
         self._playing, self._needs_success = playing, needs_success
         self.best_step: int | None = None
-        """The step with the best evaluation so far, if this process played it."""
+        """Step with the best evaluation so far, if this process played it."""
 
     async def play_baselines(self) -> None:
         """Play the held-out seeds with the scripted players, for comparison with the model."""
@@ -56,7 +56,7 @@ class RunEvaluations:
                 self._keep(player, found.summary())
 
     async def play_sampled_and_greedy(self, when: str) -> None:
-        """Evaluate with sampling, as in rollouts, and greedily."""
+        """Evaluate the model both with sampling, as in rollouts, and greedily."""
         if when in self._state.results:
             return
         found = {}
@@ -71,17 +71,17 @@ class RunEvaluations:
 
     @property
     def is_due(self) -> bool:
-        """Every `eval.every` steps and after the last one.
+        """Whether to evaluate now: every `eval.every` steps and after the last step.
 
         The last step is included because the evaluation after training plays more episodes and
-        is therefore not comparable with those during training.
+        is therefore not comparable with evaluations during training.
         """
         settings, step = self._plan.settings, self._state.step
         every = settings.eval.every
         return bool(every and step) and (step % every == 0 or step == settings.train.steps)
 
     async def play_step(self) -> None:
-        """Evaluate the weights of the last step, with fewer episodes than before and after."""
+        """Evaluate the last step's weights, with fewer episodes than before and after training."""
         step = self._state.step
         with self._progress.stage("evaluation during"):
             episodes = self._plan.settings.eval.episodes_during
@@ -117,10 +117,10 @@ class RunEvaluations:
         return found
 
     def _check(self, played: Sequence[ScoredEpisode]) -> None:
-        """Fail in the first evaluation instead of after the first training step.
+        """Check episodes in the first evaluation, to fail before the first training step.
 
         Raises:
-            ConfigError: the environment does not provide what algorithm or sampler require.
+            ConfigError: the environment does not provide what the algorithm or sampler requires.
         """
         check_state_keys([played], self._plan.algorithm)
         if self._needs_success:

@@ -1,6 +1,6 @@
-"""Play the episode groups of a training step, also while the learner updates.
+"""Play the episode groups of training steps, optionally while the learner updates.
 
-Groups without a learning signal are replaced; staleness is bounded.
+Groups without a learning signal are replaced. Staleness is bounded.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from agentrl.types import ScoredEpisode
 
 T = TypeVar("T")
 ShowProgress = Callable[[int, str], AbstractAsyncContextManager[None]]
-"""Takes a number of episodes and a note; shows their progress while the block runs."""
+"""Takes a number of episodes and a note, and shows progress while the block runs."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -31,19 +31,19 @@ class StepEpisodes:
     """The episodes of one training step."""
 
     groups: list[list[ScoredEpisode]]
-    """To train on; old episodes that join a group are `replayed`."""
+    """Groups to train on; old episodes that join a group are marked `replayed`."""
     greedy: list[float] | None
-    """Return of the greedy policy on each group's seed; None if the algorithm does not need it."""
+    """The greedy policy's return on each group's seed; None if the algorithm does not need it."""
     played: list[PlayedTask]
-    """All groups that were played, replaced ones included, without old episodes."""
+    """All groups that were played, including replaced groups, without old episodes."""
     progress: CollectionProgress
-    """Counts over all groups, replaced ones included."""
+    """Counts over all groups, including replaced groups."""
     dropped: int
-    """Groups without a learning signal, which were replaced."""
+    """Number of groups without a learning signal, which were replaced."""
     seconds: float
 
     def metrics(self) -> dict[str, float]:
-        """Return rewards, void episodes and throughput; of a mixture, also by environment."""
+        """Return rewards, void episodes and throughput; for a mixture, also by environment."""
         episodes = [one for group in self.groups for one in group if not one.replayed]
         turns = [turn for one in episodes for turn in one.episode.turns]
         tokens = sum(len(turn.reply_ids) for turn in turns)
@@ -62,7 +62,7 @@ class StepEpisodes:
         }
 
     def _metrics_by_environment(self) -> dict[str, float]:
-        """The metrics of each environment of a mixture, and its number of groups."""
+        """Return each environment's metrics and number of groups in a mixture."""
         metrics: dict[str, float] = {}
         for name in dict.fromkeys(one.task.env for one in self.played if one.task.env):
             groups = [one.episodes for one in self.played if one.task.env == name]
@@ -76,11 +76,11 @@ class StepCollector:
     """Plays the training steps of a run.
 
     Args:
-        rollout: the numbers of groups and of their members.
-        algorithm: decides which groups are kept, and whether the greedy policy plays, too.
-        sampler: chooses what each group plays, and which old episodes join it.
+        rollout: settings with the number of groups and members.
+        algorithm: decides which groups are kept, and whether the greedy policy plays too.
+        sampler: chooses each group's task, and the old episodes that join the group.
         rollouts: play the episodes.
-        show_progress: shows their progress.
+        show_progress: shows the progress of the episodes.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class StepCollector:
         self._rollouts, self._show_progress = rollouts, show_progress
 
     async def play(self, step: int) -> StepEpisodes:
-        """Play everything that one step trains on.
+        """Play all episodes that a step trains on.
 
         Raises:
             WorldError: more than half of the episodes are void, or no phone is left.
@@ -115,7 +115,8 @@ class StepCollector:
                 kept = [i for i, group in enumerate(groups) if algorithm.keep_group(group)]
             if len(kept) >= wanted:
                 break
-        # Out of refills: groups without a learning signal make an empty step, not an error.
+        # After the last refill, use groups without a learning signal: the step is empty, but not
+        # an error.
         used, greedy = (kept or [*range(len(groups))])[:wanted], None
         if algorithm.requires.greedy:
             greedy = await self._greedy_returns(step, [played[i].task for i in used])
@@ -141,13 +142,13 @@ class StepCollector:
         ]
 
     def _with_replayed(self, step: int, played: PlayedTask) -> list[ScoredEpisode]:
-        """A group, with the old episodes that join it."""
+        """Return a group together with the old episodes that join it."""
         with boundary(LearnerError, f"sampling.name={self._sampler.config.name}: replay() fails"):
             old = self._sampler.replay(step, played)
         return [*played.episodes, *(replace(scored, replayed=True) for scored in old)]
 
     async def _greedy_returns(self, step: int, tasks: Sequence[GroupTask]) -> list[float]:
-        """The greedy policy's return on each task; 0 for a void episode."""
+        """Return the greedy policy's return on each task; 0 for a void episode."""
         seeds, envs = [task.seed for task in tasks], [task.env for task in tasks]
         requests = requests_of_step("train", step, seeds, 1, "greedy", envs=envs)
         async with self._show_progress(len(requests), f"step {step}, greedy"):
@@ -162,7 +163,8 @@ class RolloutPrefetcher(Generic[T]):
         play: plays one step.
         first: the first step.
         last: the last step, inclusive.
-        lag: updates that a step's weights may be behind when it starts; 0 waits for each.
+        lag: number of updates that a step's weights may be behind when it starts; with 0, each step
+            waits for the previous update.
     """
 
     def __init__(
@@ -182,10 +184,10 @@ class RolloutPrefetcher(Generic[T]):
             self._played.put_nowait(error)
 
     async def next_step(self) -> T:
-        """The next step, once it is played.
+        """Return the next step once it is played.
 
         Raises:
-            AgentRLError: playing it failed.
+            AgentRLError: playing the step failed.
         """
         played = await self._played.get()
         if isinstance(played, BaseException):
@@ -193,7 +195,7 @@ class RolloutPrefetcher(Generic[T]):
         return played
 
     def mark_trained(self) -> None:
-        """The step taken last is trained on, and its weights are published."""
+        """Note that the last returned step is trained on and its weights are published."""
         self._slots.release()
 
     async def close(self) -> None:

@@ -60,14 +60,13 @@ def train(
         overrides: `key=value` settings.
         resume: the folder of an earlier run; training continues from its last checkpoint, with
             the configuration stored there.
-        begun: called with the plan of the job before any work; not if the run is already
-            finished.
+        begun: called with the job's plan before any work, unless the run is already finished.
 
     Returns:
         The run: its summary, checkpoints, episodes and model.
 
     Raises:
-        ConfigError: something that the configuration names does not exist, or another process
+        ConfigError: the configuration names something that does not exist, or another process
             is working on this run.
         WorldError: the phones, the environment or an engine failed more often than allowed.
         LearnerError: training diverged, or ranks died more often than `run.restarts` allows.
@@ -77,7 +76,7 @@ def train(
 
 
 class Reinforcement(Job[JobPlan]):
-    """Warm start, evaluation, reinforcement learning, evaluation."""
+    """A job of warm start, evaluation, reinforcement learning, and evaluation."""
 
     command, steps_key = "agentrl train", "train.steps"
 
@@ -106,7 +105,8 @@ class Reinforcement(Job[JobPlan]):
             _warn_of_edits(state, user_files(plan.settings.to_dict()))
             state.add_seconds("start", time.perf_counter() - began)
             if resumed:
-                # Only now: settings that the checkpoint rejects must not be stored with the run.
+                # Save only now: settings that the checkpoint rejects must not be stored with the
+                # run.
                 folder.save_config(plan.settings.to_dict())
             await trainer.run()
 
@@ -115,8 +115,8 @@ class Reinforcement(Job[JobPlan]):
 async def _opened_trainer(
     plan: JobPlan, folder: RunFolder, state: RunState
 ) -> AsyncIterator["Trainer"]:
-    """Open everything that training needs, and close it in reverse order."""
-    # Both import torch, which may be missing; the plan has reported that by now.
+    """Open everything that training needs, and close everything in reverse order."""
+    # Both import torch, which may be missing; the plan has already reported that.
     from agentrl.training.learner.learner_group import open_learner
     from agentrl.training.trainer.trainer import Trainer
 
@@ -124,7 +124,7 @@ async def _opened_trainer(
     async with AsyncExitStack() as opened:
         stopping = opened.enter_context(acknowledge_stop_signals(run.stop_signal, run.grace_s))
         reporter = opened.enter_context(closing(_reporter(plan, path)))
-        # Before any actor starts: what is opened first is closed last.
+        # Register this before any actor starts, so that the cluster is left last.
         opened.callback(ray_cluster.leave_cluster)
         reporter.stage("start")
         start = _start_model(plan.settings.model, plan.settings.seed, folder.start)
@@ -133,7 +133,7 @@ async def _opened_trainer(
         reservation = reserve(plan.play.rollout, plan.settings.train, plan.play.devices.hosts)
         opened.callback(reservation.release)
         plan = plan.placed(reservation.layout)
-        # The weights first: if they find no room in memory, they take none.
+        # Place the weights first: if memory has no room for them, they do not take any.
         await asyncio.to_thread(_place_weights, plan, size, reservation)
         planner = HostMemoryPlanner(
             learner=plan.learner,
@@ -162,31 +162,31 @@ async def _opened_trainer(
 
 def _reporter(plan: JobPlan, folder: Path) -> Reporter:
     settings, by_state = plan.settings, plan.algorithm.compares == "states"
-    # The evaluation after training is played twice: sampled and greedy.
+    # The evaluation after training is played twice: sampled and greedily.
     amounts = PlannedWork(steps=settings.train.steps, games_after=2 * settings.eval.episodes)
     return Reporter(folder, settings.logging, amounts, compares_states=by_state)
 
 
 def _start_model(model: ModelConfig, seed: int, start: Path) -> Path:
-    """The folder of the model that the job starts from.
+    """Return the folder of the model that the job starts from.
 
     Raises:
-        ConfigError: its files cannot be used.
+        ConfigError: the model's files cannot be used.
     """
     if start.is_dir():
         return start
     start = resolve_model(model, seed, start)
-    if is_on_hub(model):  # its files could not be read before
+    if is_on_hub(model):  # earlier checks could not read the files
         strict = model.chat in ("auto", "template")
         check_template(open_encoder(model, start), start, strict=strict)
     return start
 
 
 def _check_disk(plan: JobPlan, start: Path, folder: Path) -> tuple[JobSize, DiskPlan]:
-    """Compare what the job writes with the free disk space.
+    """Compare the size of the job's files with the free disk space.
 
     Raises:
-        ConfigError: there is too little.
+        ConfigError: there is too little disk space.
     """
     settings, size = plan.settings, JobSize.of(start, plan.learner)
     disk = DiskPlan.of(
@@ -201,7 +201,7 @@ def _place_weights(plan: JobPlan, size: JobSize, reservation: Reservation) -> No
     """Find room for the weights that the learner will publish, in memory or else on disk.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no room.
     """
     needs, folder = plan.play.transport.transport_class().needs, None
     if needs.memory_copies:
@@ -218,7 +218,7 @@ def _place_weights(plan: JobPlan, size: JobSize, reservation: Reservation) -> No
 
 
 def _warn_of_edits(state: RunState, digests: Mapping[str, str]) -> None:
-    """Record the user's files of code, and warn of those that were edited since the last start."""
+    """Record the user's code files, and warn about files edited since the last start."""
     for file in state.record_files(digests):
         log.warning(
             "%s was edited since this run last used it; the new version counts from step %d on "

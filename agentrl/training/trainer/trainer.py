@@ -40,12 +40,12 @@ class Trainer:
         plan: the job.
         folder: the run's folder.
         start: the folder of the model that the run starts from.
-        progress: shows and times the stages; has the run's state, which is saved after each.
+        progress: shows and times the stages; has the run's state, which is saved after each stage.
         rollouts: play episodes.
         learner: holds and updates the weights.
         recorder: appends scores and advantages to recorded episodes.
         pruner: removes old recordings (`run.keep_gb`).
-        stopping: a signal to stop, which waits for the update in progress.
+        stopping: handles a stop signal, which waits for the update in progress.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Trainer:
         )
         self._prefetcher: RolloutPrefetcher[StepEpisodes] | None = None
         self._playing = asyncio.Lock()
-        """Prefetched steps and evaluations never play at the same time."""
+        """Keeps prefetched steps and evaluations from playing at the same time."""
         self._evaluations = RunEvaluations(
             plan, folder, rollouts, progress, self._playing,
             needs_success=type(self._sampler).repeats,
@@ -99,20 +99,20 @@ class Trainer:
         await self._checkpoints.close()
 
     async def run(self) -> None:
-        """Run every stage that is not finished yet."""
+        """Run all unfinished stages."""
         try:
             await self._evaluations.play_baselines()
             await self._warm_start()
             await self._evaluations.play_sampled_and_greedy("before")
             step = self.state.step
             if self._evaluations.is_due and not self._folder.has_evaluation(f"step {step}", step):
-                await self._end_step()  # the run was stopped before it
+                await self._end_step()  # the run was stopped before this
             while self.state.step < self._settings.train.steps:
                 await self.step(self.state.step + 1)
             await self._evaluations.play_sampled_and_greedy("after")
             await self._checkpoints.wait()
             self.finish()
-        except LearnerLost:  # ranks that are gone cannot save anything
+        except LearnerLost:  # lost ranks cannot save anything
             raise
         except BaseException:
             await self._save_before_stopping()
@@ -135,7 +135,7 @@ class Trainer:
             await self._publisher.publish(self.state.step)
 
     async def step(self, step: int) -> None:
-        """Play, score, compute advantages, update, publish; then evaluate, save, prune when due."""
+        """Play, score, compute advantages, update, publish; then evaluate, save, prune if due."""
         await self._checkpoints.check()
         with self._progress.stage("reinforcement"):
             began = time.perf_counter()
@@ -147,7 +147,7 @@ class Trainer:
         await self._end_step()
 
     async def _collect(self, step: int) -> StepEpisodes:
-        """The scored episodes of a step: played now, or prefetched during earlier updates."""
+        """Return a step's scored episodes, played now or prefetched during earlier updates."""
         train = self._settings.train
         if train.mode == "sync":
             return await self._play_step(step)
@@ -160,10 +160,10 @@ class Trainer:
             return await self._collector.play(step)
 
     async def _check_reward(self, step: int, played: StepEpisodes) -> dict[str, float]:
-        """The metrics of the running audit, if there is one.
+        """Return the metrics of the running audit, if any.
 
         Raises:
-            UnreliableReward: it shows that a bound is broken; what was learned before is saved.
+            UnreliableReward: the audit shows that a bound is exceeded; earlier steps are saved.
         """
         if self._audit is None:
             return {}
@@ -229,7 +229,7 @@ class Trainer:
         )
         episodes = [scored for group in played.groups for scored in group]
         for scored, advantages in zip(episodes, built.advantages, strict=True):
-            if not scored.replayed:  # the record has the advantages of the step that played it
+            if not scored.replayed:  # its record already has advantages
                 self._recorder.record_advantages(scored, advantages, step=step)
         return built
 
@@ -239,7 +239,7 @@ class Trainer:
         return self._settings.algorithm.kl.coefficient if own is None else own
 
     def _adapt_kl(self, learned: Mapping[str, float]) -> None:
-        """Adapt the KL coefficient to `algorithm.kl.target`, if that is set."""
+        """Adapt the KL coefficient to `algorithm.kl.target`, if set."""
         settings = self._settings.algorithm.kl
         if settings.target is not None and "kl" in learned:
             self.state.kl_coefficient = adapt_coefficient(
@@ -266,7 +266,7 @@ class Trainer:
         self._saved_step = step
 
     async def _save_before_stopping(self) -> None:
-        """Save the last finished step after a signal; otherwise only what is being written."""
+        """Finish writing checkpoints, and save the last finished step after a signal."""
         await self._checkpoints.wait()
         stopping = self._stopping
         if stopping.signal is None or stopping.is_block_incomplete:  # between two steps
@@ -276,14 +276,14 @@ class Trainer:
             await self._checkpoints.wait()
 
     def restore(self) -> None:
-        """Load the last checkpoint, if there is one."""
+        """Load the last checkpoint, if any."""
         latest = checkpoint_store.latest(self._folder.path)
         if latest is None:
             self.state.step, self.state.warm = 0, False
             self.state.results.pop("before", None)
             if self._folder.has_begun:
                 self._rewind(-1)
-                for player, result in self.state.results.items():  # played before the warm start
+                for player, result in self.state.results.items():  # played before warm start
                     self._reporter.result(player, result)
             self._sampler.restore({})
             self._sampler.tasks.restore({})
@@ -293,7 +293,7 @@ class Trainer:
         self.state.step, self.state.best, self.state.warm = kept["step"], kept.get("best"), True
         self.state.kl_coefficient = kept.get("kl_coefficient")
         self._sampler.restore(kept.get("sampler", {}))
-        # Versions that counted no tasks set some aside for every attempt of every step.
+        # Earlier versions did not count tasks, but set some aside for each attempt of each step.
         set_aside = kept["step"] * self._algorithm.attempts * self._settings.rollout.groups
         self._sampler.tasks.restore(kept.get("tasks_taken", {}), set_aside)
         if self.state.step < self._settings.train.steps:
@@ -301,7 +301,7 @@ class Trainer:
         self._rewind(self.state.step)
 
     def _rewind(self, step: int) -> None:
-        """Drop what was reported about steps that will be repeated."""
+        """Drop reports about steps that will be repeated."""
         self._reporter.rewind(step)
         self._folder.rewind(max(0, step))
 

@@ -1,4 +1,4 @@
-"""Training samples of a step's scored episodes: score tokens, compute advantages, build."""
+"""Training samples from a step's scored episodes: score tokens, compute advantages, build."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class StepSamples:
 
     samples: list[TrainingSample]
     advantages: list[list[list[float]]]
-    """[E][T][R], of all episodes, group after group."""
+    """[E][T][R] advantages of all episodes, group after group."""
     metrics: dict[str, float]
 
 
@@ -62,11 +62,11 @@ def build_training_samples(
         version: version of the weights to be updated.
         seed: seed of `algorithm.resample`.
         greedy: the greedy policy's return on each group's seed, if the algorithm requires it.
-        kl_coefficient: of the KL in the reward, if `algorithm.kl.add_to` is `reward`.
+        kl_coefficient: coefficient of the KL in the reward, if `algorithm.kl.add_to` is `reward`.
 
     Raises:
-        ConfigError: the algorithm requires state keys, and there are none.
-        LearnerError: a method of the algorithm raised.
+        ConfigError: the algorithm requires state keys, but the episodes have none.
+        LearnerError: a method of the algorithm raised an error.
     """
     check_state_keys(groups, algorithm)
     settings = algorithm.config
@@ -82,7 +82,7 @@ def build_training_samples(
     result = compute_advantages(played, algorithm)
     versions = _versions(episodes, played.token_mask, version)
     replayed = torch.tensor([scored.replayed for scored in episodes])[:, None]
-    fresh = replayed | _fresh(versions, version, settings.max_staleness)  # old ones on purpose
+    fresh = replayed | _fresh(versions, version, settings.max_staleness)  # replayed on purpose
     used = replace(result, advantages=torch.where(fresh, result.advantages, 0.0))
     gradients, loss = _episode_gradients(groups, sequences, scores, algorithm)
     corrects = settings.importance_correction.kind != "none"
@@ -114,17 +114,18 @@ def build_samples(
 ) -> list[TrainingSample]:
     """Combine sequences, scores and advantages, without stale tokens.
 
-    A stale token becomes part of the prompt, so that it is in no loss: neither the policy's, nor
-    its entropy or KL, nor the critic's. Samples without any other token are dropped.
+    A stale token becomes part of the prompt, so that no loss includes it: neither the policy's,
+    entropy and KL included, nor the critic's. Samples with only stale tokens are dropped.
 
     Args:
-        sequences: of the step's episodes, in order.
-        scores: of each sequence.
-        result: of all episodes.
+        sequences: sequences of the step's episodes, in order.
+        scores: scores of each sequence.
+        result: advantages of all episodes.
         fresh: bool[E, N], False for stale tokens.
         use_old_logprobs: whether the losses compare with the learner before the update; otherwise
             with the engine.
-        gradients: of the implicit reward's loss, by episode, 0 for others; None without one.
+        gradients: gradients of the implicit reward's loss by episode, 0 if missing; None without an
+            implicit reward.
     """
     advantages, keep = result.advantages.tolist(), fresh.tolist()
     returns = None if result.returns is None else result.returns.tolist()
@@ -166,7 +167,7 @@ def _by_episode(
     num_episodes: int,
     algorithm: Algorithm,
 ) -> list[EpisodeScores]:
-    """The scores that advantages depend on, of each episode's tokens in order."""
+    """Return the scores that advantages depend on, for each episode's tokens in order."""
     own: list[list[TokenScores]] = [[] for _ in range(num_episodes)]
     for sequence, score in zip(sequences, scores, strict=True):
         own[sequence.episode].append(score)
@@ -194,7 +195,10 @@ def _episode_scores(scores: Sequence[TokenScores], algorithm: Algorithm) -> Epis
 
 
 def _versions(episodes: Sequence[ScoredEpisode], tokens: Tensor, version: int) -> Tensor:
-    """int64[E, N], of the weights that sampled each token; `version` outside the mask."""
+    """Return int64[E, N], the version of the weights that sampled each token.
+
+    Positions outside the mask get `version`.
+    """
     versions = torch.full(tokens.shape, version)
     for row, scored in enumerate(episodes):
         own = [v for turn in scored.episode.turns for v in turn.reply_versions]
@@ -208,9 +212,9 @@ def _episode_gradients(
     scores: Sequence[TokenScores],
     algorithm: Algorithm,
 ) -> tuple[dict[int, float] | None, dict[str, float]]:
-    """The gradient of the implicit reward's loss by episode, and the loss as a metric.
+    """Return the gradient of the implicit reward's loss by episode, and the loss as a metric.
 
-    Labels are returns scaled to [0, 1] within a group; groups with equal returns have none.
+    Labels are returns scaled to [0, 1] within a group; groups with equal returns have no labels.
 
     Returns:
         None and no metric if the algorithm has no implicit reward.
@@ -242,7 +246,7 @@ def _episode_gradients(
 def _resampled(
     samples: list[TrainingSample], played: Trajectories, algorithm: Algorithm, seed: int
 ) -> list[TrainingSample]:
-    """The samples of the episodes that the algorithm draws; one drawn twice counts as two."""
+    """Return the samples of the episodes that the algorithm draws, repeated if drawn repeatedly."""
     with method_boundary(algorithm, "resample"):
         valid = played.valid.tolist()
         drawn = algorithm.resample(played.returns.tolist(), valid, seed)
@@ -260,7 +264,7 @@ def _resampled(
 
 
 def _fresh(versions: Tensor, version: int, max_staleness: int | None) -> Tensor:
-    """bool[E, N], False for stale tokens; see `algorithm.max_staleness`."""
+    """Return bool[E, N], False for stale tokens; see `algorithm.max_staleness`."""
     if max_staleness is None:
         return torch.ones_like(versions, dtype=torch.bool)
     return is_fresh(versions, version, max_staleness)
