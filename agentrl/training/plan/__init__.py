@@ -1,1 +1,1 @@
-"""Everything that is found out about a job before any work starts: its plan, lengths, memory."""
+"""Checks and estimates before a job starts: its plan, lengths, memory and disk space."""

@@ -1,4 +1,4 @@
-"""Disk space that a job will need, compared with the free space."""
+"""The disk space that a job needs, compared with the free space."""
 
 import logging
 import shutil
@@ -20,23 +20,23 @@ GB = 10**9
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class DiskPlan:
-    """The sizes of the files that a job is going to write."""
+    """Sizes of the files that a job will write."""
 
     checkpoint: int
-    """Bytes of one checkpoint."""
+    """Size of a checkpoint in bytes."""
     num_checkpoints: int
-    """Checkpoints at the same time: those kept, the best one, and the one being written."""
+    """Maximum number of checkpoints at a time: those kept, the best, and the one being written."""
     model: int
-    """Bytes of the exported model."""
+    """Size of the exported model in bytes."""
     recordings: int
-    """Recorded episodes and frames: the limit `run.keep_gb`; 0 without one."""
+    """Maximum size of recorded episodes and frames in bytes (`run.keep_gb`); 0 without a limit."""
 
     @classmethod
     def of(
         cls, size: JobSize, kept: CheckpointConfig, run: RunConfig, steps: int, *, evaluates: bool
     ) -> "DiskPlan":
-        """Plan a whole job; one that evaluates keeps its best checkpoint, too."""
-        written = 1 + -(-steps // kept.every)  # the first one before the first step
+        """Plan a whole job; a job that evaluates also keeps its best checkpoint."""
+        written = 1 + -(-steps // kept.every)  # the first before the first step
         return cls(
             checkpoint=size.state,
             num_checkpoints=min(written, kept.keep + 1 + evaluates),
@@ -46,11 +46,11 @@ class DiskPlan:
 
     @property
     def needed(self) -> int:
-        """Bytes of all checkpoints and of the model."""
+        """Size of all checkpoints and the model in bytes."""
         return self.num_checkpoints * self.checkpoint + self.model
 
     def describe(self) -> dict[str, float]:
-        """Bytes of each kind of files."""
+        """Describe the size of each kind of file."""
         limited = {"recordings (run.keep_gb)": self.recordings} if self.recordings else {}
         return {
             pluralize(self.num_checkpoints, "checkpoint"): self.num_checkpoints * self.checkpoint,
@@ -59,7 +59,7 @@ class DiskPlan:
         }
 
     def misfit(self, run: Path) -> str | None:
-        """Say why the disk of a run, which need not exist, has no room; None if it has."""
+        """Return why a run's disk has too little room, or None. The run need not exist."""
         free = _free(run)
         if self.needed <= free:
             return None
@@ -70,7 +70,7 @@ class DiskPlan:
         )
 
     def check(self, run: Path) -> None:
-        """Compare with the free space of the run's disk; recordings only lead to a warning.
+        """Compare with the free space of the run's disk; recordings lead only to a warning.
 
         Raises:
             ConfigError: checkpoints and the model do not fit.
@@ -95,7 +95,7 @@ class DiskPlan:
 
 
 def _free(run: Path) -> int:
-    """Bytes that a run can write, those of the files that it replaces included."""
+    """Return the number of bytes that a run can write, including files that it replaces."""
     run = run.absolute()
     exists = next(path for path in (run, *run.parents) if path.exists())
     return shutil.disk_usage(exists).free + _size(run / "checkpoints") + _size(run / "model")
@@ -107,7 +107,7 @@ def _size(*folders: Path) -> int:
 
 
 def is_in_memory(path: Path) -> bool:
-    """Whether a path is on a disk in memory, as `/dev/shm` is, and `/tmp` on some systems."""
+    """Whether a path is on a disk in memory, such as `/dev/shm`, or `/tmp` on some systems."""
     mounts = {Path(one.mountpoint): one.fstype for one in psutil.disk_partitions(all=True)}
     around = (mounts[parent] for parent in (path, *path.parents) if parent in mounts)
     return next(around, "") in ("tmpfs", "ramfs")

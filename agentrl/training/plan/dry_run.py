@@ -1,4 +1,4 @@
-"""The output of `--dry-run`: plan, measured lengths, memory, and what was not checked."""
+"""The output of `--dry-run`: plan, measured lengths, memory, and unchecked assumptions."""
 
 import inspect
 from collections.abc import Iterable, Iterator
@@ -23,30 +23,30 @@ from agentrl.training.plan.length_check import check_lengths, check_rewards
 from agentrl.training.plan.work_estimate import estimate_work
 
 MEMORY, MISFITS = "memory", "does not fit"
-"""Keys of what `describe_plan` returns: the memory plan, and its list of what does not fit."""
+"""Keys in the result of `describe_plan`: the memory plan, and the list of what does not fit."""
 _BUILT_IN = ("agentrl", "gymnasium")
 _CARDS_S = 60.0
-"""Time for all nodes to report their GPU memory, in seconds."""
+"""Seconds that all nodes get to report their GPU memory."""
 
 
 def describe_plan(plan: JobPlan, *, run: Path | None = None) -> dict[str, Any]:
-    """Describe a job for `--dry-run`, with what remains to be measured.
+    """Describe a job for `--dry-run`, and measure what the plan leaves open.
 
-    A scripted player plays a few episodes, to see whether prompts and replies fit; nothing is
+    A scripted player plays a few episodes to check whether prompts and replies fit; nothing is
     recorded. `not checked` lists what may still keep the job from starting.
 
     Args:
         plan: the job, which does not begin now.
-        run: the folder of the run that is resumed; None for a new one.
+        run: the folder of the run to resume; None for a new run.
 
     Raises:
-        ConfigError: prompts, replies, rewards or a logger's login are not usable; the hub is not
+        ConfigError: prompts, replies, rewards or a logger's login are not usable. The Hub is not
             contacted.
         WorldError: the environment cannot be played.
     """
     config, own, recorded = plan.settings, plan.play.tasks[""].train, plan.demonstrations
     unverified, on_hub = check_logins(config.logging), is_on_hub(config.model)
-    if on_hub:  # whose lengths are not measured
+    if on_hub:  # its lengths are not measured
         check_rewards(plan.play)
     lengths = check_lengths(plan.play, plan.warm_start, recorded.episodes)
     mixture = {n: f"{plan.play.tasks[n].train.id}, {w:.0%}" for n, w in plan.weights.items() if n}
@@ -79,7 +79,7 @@ def describe_plan(plan: JobPlan, *, run: Path | None = None) -> dict[str, Any]:
 
 
 def _plan_memory(plan: JobPlan, run: Path) -> tuple[dict[str, Any], list[str]]:
-    """Plan the memory and disk of a job, and list what does not fit; or why that is not known."""
+    """Plan a job's memory and disk, and list what does not fit, or why that is unknown."""
     learner, layout = plan.learner, plan.layout
     used = {slot.node for slot in (*layout.ranks, *layout.engines) if slot.gpus}
     what = "memory and disk space"
@@ -111,7 +111,7 @@ def _plan_memory(plan: JobPlan, run: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _custom_classes(plan: JobPlan) -> list[str]:
-    """Classes and functions that do not come with agentrl, such as `loss = losses.py:MyLoss`."""
+    """List classes and functions from outside agentrl, such as `loss = losses.py:MyLoss`."""
     config, tasks = plan.settings, plan.play.trained.values()
     devices, algorithm = config.devices, config.algorithm
     named = [
@@ -133,7 +133,7 @@ def _custom_classes(plan: JobPlan) -> list[str]:
 
 
 def _of_game(game: EnvRegistration) -> Iterator[tuple[str, Any]]:
-    """Kind and object of what the registration of an environment names."""
+    """Yield the kind and object of each extension that an environment's registration names."""
     yield "env", _load(game.entry_point)
     if game.app is not None:
         yield "app", _load(game.app)
@@ -143,20 +143,20 @@ def _of_game(game: EnvRegistration) -> Iterator[tuple[str, Any]]:
 
 
 def _resolved(named: Iterable[tuple[ExtensionPoint, str | None]]) -> Iterator[tuple[str, Any]]:
-    """Kind and object of named extensions, except what is known to be built in."""
+    """Yield the kind and object of named extensions, except built-in ones."""
     for point, name in named:
-        # Importing a built-in one may need a library that the job does without.
+        # Importing a built-in extension may need a library that the job does not need.
         if name not in (None, "auto") and not point.target(name).startswith("agentrl."):
             yield point.kind, point.resolve(name)
 
 
 def _load(target: Any) -> Any:
-    """The object of a registration; it may be registered itself."""
+    """Return a registered object, loading it if it was registered by name."""
     return user_code.load(target) if isinstance(target, str) else target
 
 
 def _definition(found: Any) -> Any:
-    """The class or function itself; of any other object, its class."""
+    """Return a class or function itself, and the class of any other object."""
     return found if isinstance(found, type) or inspect.isfunction(found) else type(found)
 
 

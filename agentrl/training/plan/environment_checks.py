@@ -1,4 +1,4 @@
-"""Whether the environments of a job can be played: arguments, translators, players, phones."""
+"""Checks of a job's environments: arguments, translators, players and phones."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 
 
 def check_environments(plan: PlayPlan, players: Iterable[str]) -> None:
-    """Check every environment of a job, without its phones and its rewards.
+    """Check every environment of a job, except phones and rewards.
 
     Args:
         plan: the job.
-        players: scripted players that are going to play.
+        players: scripted players that will play.
 
     Raises:
-        ConfigError: an environment rejects its arguments, or something it names fails.
+        ConfigError: an environment rejects its arguments, or an object that it names fails.
     """
     own, mixture = plan.tasks[""], {name: task for name, task in plan.tasks.items() if name}
     _check_environment(own, plan.devices, () if mixture else players)
@@ -65,7 +65,7 @@ def _check_environment(task: PlayTask, phones: DevicesConfig, players: Iterable[
 def count_episodes(plan: PlayPlan) -> Mapping[str, int | None]:
     """Return the number of distinct episodes in `training` and in `evaluation`.
 
-    Also those of each environment of a mixture; None where it is unknown.
+    Includes each environment of a mixture. Unknown numbers are None.
     """
     counts = {}
     for name, task in plan.tasks.items():
@@ -78,7 +78,7 @@ def count_episodes(plan: PlayPlan) -> Mapping[str, int | None]:
 def check_phones(
     settings: DevicesConfig, env: ResolvedEnv, deadline_s: float, layout: Layout | None
 ) -> None:
-    """Check the phones on the nodes that have them, or on this machine without a layout."""
+    """Check the phones on their nodes, or on this machine without a layout."""
     if env.app is None:
         return
     if layout is not None:
@@ -92,10 +92,10 @@ def check_phones(
 
 @contextmanager
 def named_in_errors(name: str) -> Iterator[None]:
-    """Name the environment of a mixture in an error about it.
+    """Prefix errors in a block with the name of an environment of a mixture.
 
     Raises:
-        ConfigError: with this prefix, unless the job has one environment only.
+        ConfigError: an error of the block, without a prefix if the job has only one environment.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The CPU memory that a job takes on each of its nodes, beside what the machine uses already."""
+"""The CPU memory that a job takes on each of its nodes, in addition to current usage."""
 
 import logging
 import math
@@ -22,44 +22,45 @@ from agentrl.weight_sync.transport_choice import TransportChoice
 log = logging.getLogger(__name__)
 
 _PROCESS = 4e9
-"""Assumed for a process that uses a GPU: torch, CUDA's libraries and page-locked buffers."""
+"""Assumed memory of a process that uses a GPU: torch, CUDA libraries and page-locked buffers."""
 _IMAGE_CACHE = 4e9
-"""An engine's cache of processed images, vLLM's default."""
+"""An engine's cache of processed images; vLLM's default."""
 _PHONES = 0.1e9
 _PHONE = 10e6
-"""Process of a node's virtual phones, and each phone: 24 took 227 MB after three screens each."""
+"""Memory of a node's phone process, and of each phone in it: 24 phones took 227 MB after three
+screens each."""
 _OBJECT_STORE_SHARE, _MAX_OBJECT_STORE = 0.3, 200e9
-"""Ray's defaults: the share of a node's memory that its objects may take, and the most."""
+"""Ray's defaults for objects: their maximum share of a node's memory, and their maximum size."""
 _PER_CORE = 50e9
-"""Operations per second of a CPU core in 32-bit matrix products; servers have 20 to 100 billion."""
+"""Operations per second of a CPU core in 32-bit matrix products; 20 to 100 billion on servers."""
 _PER_PARAMETER = 6
-"""Operations per parameter and token of an update: forward and backward."""
+"""Operations per parameter and token in an update, forward and backward."""
 _TOKENS, _MOST_S = 1000, 60.0
-"""Tokens of an update, and the longest time that it may take (seconds)."""
+"""Number of tokens in an update, and the maximum seconds that it may take."""
 _GB = 1e9
 _COPIES = "copies of an asynchronous checkpoint"
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class HostMemoryPlan:
-    """CPU memory of one node, in bytes."""
+    """CPU memory of a node, in bytes."""
 
     node: Node
     certain: Mapping[str, float]
-    """Bytes of each part that the job cannot do without."""
+    """Bytes of each part that the job certainly needs."""
     estimated: Mapping[str, float]
-    """Bytes of each part that is estimated, or taken only if there is room."""
+    """Bytes of each part that is estimated, or used only if there is room."""
     size: float | None
     """Memory that the job can have; None if unknown."""
 
     @property
     def items(self) -> dict[str, float]:
-        """Everything."""
+        """All parts, certain and estimated, that take memory."""
         return {name: size for name, size in {**self.certain, **self.estimated}.items() if size}
 
     @property
     def misfit(self) -> str | None:
-        """Why the job cannot run; None if it may."""
+        """Why the job cannot run; None if it might."""
         return self._exceeds(self.certain, "needs", "Use more nodes, or offload less")
 
     @property
@@ -88,15 +89,15 @@ class HostMemoryPlanner:
     """Plans the CPU memory of a job."""
 
     learner: LearnerSettings
-    """With as many ranks as the layout."""
+    """Settings of the learner, with the layout's number of ranks."""
     layout: Layout
     size: JobSize
     copies_state: bool = False
-    """Whether ranks copy their state to save it while they train (`checkpoint.asynchronous`)."""
+    """Whether ranks copy their state to save it while training (`checkpoint.asynchronous`)."""
     phones: int = 0
-    """Virtual phones of each node."""
+    """Number of virtual phones on each node."""
     offloaded: Mapping[str, float] | None = None
-    """Bytes that a rank keeps in CPU memory instead of its GPU, if it has been simulated."""
+    """Bytes that a rank keeps in CPU memory instead of on its GPU, if simulated."""
 
     def plan(
         self,
@@ -106,13 +107,13 @@ class HostMemoryPlanner:
         publishes_in_memory: bool = True,
         files: float = 0.0,
     ) -> HostMemoryPlan:
-        """The plan of one node.
+        """Plan the memory of a node.
 
         Args:
-            node: of the layout.
-            size: memory that the job can have there; None if unknown.
+            node: a node of the layout.
+            size: memory that the job can use on the node; None if unknown.
             publishes_in_memory: whether `/dev/shm` has room for new weights.
-            files: bytes of the run's files there, if their disk is in memory.
+            files: bytes of the run's files on the node, if their disk is in memory.
         """
         store = 0.0
         if self.learner.rollout.launcher == "ray" and size is not None and self._uses_gpus:
@@ -146,7 +147,7 @@ class HostMemoryPlanner:
 
     @property
     def _share_of_state(self) -> float:
-        """The part of the state that one rank keeps."""
+        """Return the size of a rank's part of the state."""
         return self.size.state * self.learner.train.replicas / max(1, len(self.layout.ranks))
 
     def _offloaded(self) -> Mapping[str, float]:
@@ -160,7 +161,7 @@ class HostMemoryPlanner:
         return {"moments": size.moments * share * self.learner.optim.offload_moments}
 
     def _published(self, node: Node) -> float:
-        """Weights that wait for the engines of a node in its shared memory."""
+        """Return the bytes of published weights that wait for engines in a node's shared memory."""
         users = {slot.node for slot in (*self.layout.ranks[:1], *self.layout.engines)}
         if node not in users or not self.layout.engines or not self.layout.ranks:
             return 0.0
@@ -173,7 +174,7 @@ class HostMemoryPlanner:
 
 
 def phones_per_node(play: PlayPlan, layout: Layout) -> int:
-    """Count the virtual phones of a node, if they are divided evenly."""
+    """Return the number of virtual phones per node if they are divided evenly."""
     if play.tasks[""].train.app is None:
         return 0
     devices = play.devices
@@ -186,13 +187,13 @@ def phones_per_node(play: PlayPlan, layout: Layout) -> int:
 def check_host_memory(
     planner: HostMemoryPlanner, disk: DiskPlan, run: Path, reservation: Reservation
 ) -> None:
-    """Compare what a job takes on each of its nodes with the memory that is free there.
+    """Compare the memory that a job needs on each of its nodes with the free memory there.
 
-    Logs a warning where it may not suffice. The run's folder is on this process's node, and the
-    weights to publish have been placed.
+    Logs a warning if memory may not suffice. The run's folder must be on this process's node, and
+    the weights to publish must have been placed.
 
     Raises:
-        ConfigError: what is certain to be needed is not there.
+        ConfigError: a node lacks memory that the job certainly needs.
         ClusterError: a node did not answer.
     """
     layout, deadline_s = reservation.layout, planner.learner.rollout.start_deadline_s
@@ -216,9 +217,9 @@ def check_host_memory(
 def misfits_without_gpus(
     learner: LearnerSettings, nodes: Sequence[Node], memory: float
 ) -> list[str]:
-    """List what does not fit on machines without GPUs, each with so many bytes of memory.
+    """List what does not fit on machines without GPUs, each with `memory` bytes.
 
-    The list is empty if the model's configuration is not here.
+    The list is empty if the model's configuration is not available locally.
 
     Raises:
         ConfigError: the model's configuration cannot be read.

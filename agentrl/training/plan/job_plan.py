@@ -1,4 +1,4 @@
-"""Parse once: what a configuration names is looked up here, and making a plan is the check."""
+"""Plans of jobs: looking up everything that a configuration names is also the check."""
 
 import logging
 import resource
@@ -41,44 +41,44 @@ from agentrl.training.sampling.task_sampler import TaskSet, load_sampler, task_s
 log = logging.getLogger(__name__)
 
 _LEAST = {"local": 128, "ray": 256}
-"""Open files below which a job fails at its start, by `rollout.launcher`."""
+"""Minimum number of open files with which a job can start, by `rollout.launcher`."""
 _PLENTY = 8192
-"""Open files that are enough for any job."""
+"""Number of open files that is enough for any job."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class JobPlan:
-    """A job of reinforcement learning, checked: what its configuration names, looked up."""
+    """A checked reinforcement learning job, with everything that its configuration names."""
 
     play: PlayPlan
     layout: Layout
-    """The places of engines and ranks, on the nodes that the job can use."""
+    """Placement of engines and ranks on the nodes that the job can use."""
     algorithm: Algorithm
     task_sets: Sequence[TaskSet]
-    """The tasks of each environment, which the sampler chooses from."""
+    """The tasks of each environment, from which the sampler chooses."""
     warm_start: WarmStartConfig | None
-    """The warm start, if it is still to come."""
+    """The warm start, if still pending."""
     demonstrations: DemonstrationSelection
-    """The recorded episodes of that warm start."""
+    """The warm start's recorded episodes."""
 
     @property
     def settings(self) -> Config:
-        """The configuration, as the user wrote it."""
+        """The configuration as the user wrote it."""
         return self.play.source
 
     @property
     def learner(self) -> LearnerSettings:
-        """The settings of the learner's ranks."""
+        """Settings of the learner's ranks."""
         return LearnerSettings.of(self.settings)
 
     @property
     def baselines(self) -> Sequence[str]:
-        """The scripted players that the model is compared with."""
+        """Scripted players that the model is compared with."""
         return baseline_players(self.play)
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """The share of the groups of each environment that is trained on; they sum to 1."""
+        """Each training environment's share of the groups; the shares sum to 1."""
         return {one.env: one.weight for one in self.task_sets}
 
     def placed(self, layout: Layout) -> "JobPlan":
@@ -86,7 +86,7 @@ class JobPlan:
         return replace(self, play=self.play.placed(layout), layout=layout)
 
     def without_long_prompts(self, folder: Path) -> "JobPlan":
-        """Return the plan without the rows that are too long; see `skip_long_prompts`."""
+        """Return the plan without rows whose prompts are too long; see `skip_long_prompts`."""
         play = skip_long_prompts(self.play, folder)
         settings = play.source
         sets = task_sets(settings.sampling, play.trained, settings.mixture_weights())
@@ -100,13 +100,13 @@ def plan_training(
 
     Args:
         config: the job.
-        warm_start_pending: whether the warm start is still to come, so that its recorded
-            demonstrations must exist. Otherwise the job has scored episodes.
-        begins: whether the job begins now: its rewards score an episode if they never have, and a
-            model that is not local is looked up on the hub. `--dry-run` does neither.
+        warm_start_pending: whether the warm start is still pending, so that its recorded
+            demonstrations must exist. Otherwise, the job has already scored episodes.
+        begins: whether the job begins now: if its rewards have never scored an episode, they score
+            one, and a model that is not local is looked up on the Hub. `--dry-run` does neither.
 
     Raises:
-        ConfigError: the first thing that is missing or invalid, and what to do.
+        ConfigError: something is missing or invalid; the message says what to do.
     """
     engine = engine_class(config.rollout).capabilities
     if not engine.trains:
@@ -143,10 +143,10 @@ def plan_training(
 
 
 def check_model_play(play: PlayPlan) -> None:
-    """Check a job whose model only plays; a server's model is not contacted yet.
+    """Check a job whose model only plays; does not contact a model's server yet.
 
     Raises:
-        ConfigError: the first thing that is missing or invalid, and what to do.
+        ConfigError: something is missing or invalid; the message says what to do.
     """
     model, rollout = play.model, play.rollout
     engine = engine_class(rollout).capabilities
@@ -166,13 +166,13 @@ def check_scripted_play(play: PlayPlan, players: Sequence[str] = ()) -> None:
     """Check a job that is played without a model, by scripted players or a person.
 
     Raises:
-        ConfigError: the first thing that is missing or invalid, and what to do.
+        ConfigError: something is missing or invalid; the message says what to do.
     """
     _check_episodes(play, players)
 
 
 def _players(play: PlayPlan) -> list[str]:
-    """The scripted players of a job: its baselines, and that of its warm start."""
+    """Return a job's scripted players: its baselines and its warm start's player."""
     warm = play.source.warm_start
     return [*baseline_players(play), *([] if warm is None else filter(None, [warm.player]))]
 
@@ -184,7 +184,7 @@ def _check_episodes(
     phones: bool = True,
     rewards: bool = True,
 ) -> list[TaskSet]:
-    """Check what any player needs: environments, players, rewards, seeds, tasks and phones."""
+    """Check what all players need: environments, players, rewards, seeds, tasks and phones."""
     config = play.source
     config.validate()
     check_environments(play, players)
@@ -255,10 +255,10 @@ def check_learner(learner: LearnerSettings, loggers: Sequence[Any]) -> None:
 
     Args:
         learner: the job's learner.
-        loggers: the job's (`logging`).
+        loggers: the job's loggers (`logging`).
 
     Raises:
-        ConfigError: the first thing that is missing or invalid, and what to do.
+        ConfigError: something is missing or invalid; the message says what to do.
     """
     model, rollout = learner.model, learner.rollout
     models, launcher = extras.missing_for_models(rollout.launcher)
@@ -276,7 +276,7 @@ def check_inference(play: PlayPlan) -> None:
     """Check a job whose model only answers, without environment and learner.
 
     Raises:
-        ConfigError: the first thing that is missing or invalid, and what to do.
+        ConfigError: something is missing or invalid; the message says what to do.
     """
     model, rollout = play.model, play.rollout
     check_packages(rollout)
@@ -293,7 +293,7 @@ def check_inference(play: PlayPlan) -> None:
 
 
 def check_open_files(rollout: RolloutConfig) -> None:
-    """Raise the soft limit, which many systems set far below the hard one.
+    """Raise the soft limit on open files, which many systems set far below the hard limit.
 
     Raises:
         ConfigError: the hard limit is too low for any job.

@@ -1,4 +1,4 @@
-"""The bytes of a job's weights and of its learner's state, by the model's configuration alone."""
+"""Sizes of a job's weights and learner state, computed from the model's configuration alone."""
 
 import json
 import math
@@ -16,25 +16,25 @@ from agentrl.policies.models.model_source import find_config, is_on_hub, tokeniz
 from agentrl.training.learner.learner_settings import LearnerSettings
 
 _KNOWN = Path(__file__).parents[2] / "configs" / "models"
-"""Dimensions of models whose configuration need not be downloaded."""
+"""Folder of configurations of models, which need not be downloaded."""
 _MASTER = 4
-"""Bytes of a trained weight, in bfloat16 those of its lower bits included."""
+"""Bytes of a trained weight, including the lower bits of a bfloat16 weight."""
 _MOMENTS = {"float32": 8, "bfloat16": 4, "8bit": 2}
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class JobSize:
-    """The bytes of a job's weights and of its learner's state, of all ranks together.
+    """Sizes in bytes of a job's weights and learner state, over all ranks.
 
     Adapters, value heads and the scales of 8-bit moments are not counted.
     """
 
     model: int
-    """The weights in `model.dtype`, as they are published and exported."""
+    """Size of the weights in `model.dtype`, as published and exported."""
     state: int
-    """Bytes of a checkpoint: weights, moments, and those of the critic or reference."""
+    """Size of a checkpoint: weights and moments, including those of a critic or reference."""
     moments: int
-    """The part of the state that `optim.offload_moments` moves."""
+    """Size of the part of the state that `optim.offload_moments` moves."""
     gradients: int
 
     @classmethod
@@ -74,7 +74,7 @@ class JobSize:
 
 
 def is_config_here(model: ModelConfig) -> bool:
-    """Whether `config_folder` downloads nothing."""
+    """Whether `config_folder` needs no download."""
     from huggingface_hub import try_to_load_from_cache
 
     if not is_on_hub(model) or _known_config(model) is not None:
@@ -83,7 +83,7 @@ def is_config_here(model: ModelConfig) -> bool:
 
 
 def _known_config(model: ModelConfig) -> Path | None:
-    """The config.json that comes with agentrl for a model of the hub."""
+    """Return the packaged config.json of a Hub model, if any."""
     found = _KNOWN / f"{Path(model.path).name}.json"
     return found if is_on_hub(model) and found.is_file() else None
 
@@ -92,7 +92,7 @@ def config_folder(model: ModelConfig, folder: Path) -> Path:
     """Write a model's configuration, without weights, to a new folder.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the model has no configuration.
     """
     if model.path == "tiny":
         return tokenizer_folder(model, folder)
@@ -111,7 +111,7 @@ def config_folder(model: ModelConfig, folder: Path) -> Path:
 
 
 def _add_missing(folder: Path) -> None:
-    """Files that adapters read, whose content does not matter for memory."""
+    """Add files that adapters read, but whose content does not affect memory."""
     config = read_json(folder / "config.json")
     keys = ("vision_start", "vision_end", "image", "video")
     names = ("vision_start", "vision_end", "image_pad", "video_pad")

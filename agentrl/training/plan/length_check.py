@@ -1,4 +1,4 @@
-"""Play and score a few episodes before a job: can rewards score them, and do prompts fit?"""
+"""Play and score a few episodes before a job, to check rewards and prompt lengths."""
 
 import logging
 import time
@@ -37,24 +37,24 @@ from agentrl.types import Episode
 log = logging.getLogger(__name__)
 
 _BUDGET_S = 5.0
-"""No further episodes are begun after this time."""
+"""Seconds after which no further episodes are started."""
 _MAX_EPISODES, _OTHER_EPISODES = 1000, 64
 """Maximum episodes of demonstrations, and of a job without demonstrations."""
 _MAX_TURNS = 20
 _SERVERS = ("agentrl.rewards.remote:", "agentrl.rewards.judge:")
 """Rewards that ask a server, which may not run before the job does."""
 _ROWS_SEARCHED = 20
-"""Rows whose columns are looked at: a row may lack some."""
+"""Number of rows whose columns are read, because a row may lack some columns."""
 _AT_ONCE = 8
 _ON_PHONES_AT_ONCE = 2
 
 
 @dataclass(slots=True, kw_only=True)
 class LengthReport:
-    """Lengths of a job's prompts and replies before it starts."""
+    """Lengths of a job's prompts and replies, measured before the job starts."""
 
     measured: dict[str, str] = field(default_factory=dict)
-    """Each length beside its limit, and whether the chat template was compared."""
+    """Each length with its limit, and whether the chat template was compared."""
     unchecked: list[str] = field(default_factory=list)
 
 
@@ -67,13 +67,13 @@ def check_lengths(
 
     Args:
         play: the job; its model has been checked.
-        warm: the warm start that is still to come.
-        recorded: its recorded demonstrations.
+        warm: the pending warm start, if any.
+        recorded: the warm start's recorded demonstrations.
 
     Raises:
         ConfigError: the tokenizer cannot be used, the first prompt does not fit into
-            `rollout.max_context`, a demonstration not into `rollout.max_new_tokens`, or an
-            episode cannot be scored.
+            `rollout.max_context`, a demonstration does not fit into `rollout.max_new_tokens`, or
+            an episode cannot be scored.
         WorldError: the environment cannot be played.
     """
     model = play.model
@@ -115,13 +115,14 @@ def check_lengths(
 
 
 def check_rewards(plan: PlayPlan) -> None:
-    """Load the rewards of a job, and let them score an episode of a scripted player.
+    """Load a job's rewards, and let them score an episode of a scripted player.
 
-    Only rewards of users, or on data, score one: those of agentrl know its games. Nor is one
-    played where the environment has no player, needs a phone, or cannot be played now.
+    Only rewards from users or on data sets score an episode: built-in rewards are known to work
+    with built-in games. No episode is played if the environment has no player, needs a phone, or
+    cannot be played now.
 
     Args:
-        plan: of a job with one environment; it and the model have been checked.
+        plan: plan of a job with one environment; environment and model have been checked.
 
     Raises:
         ConfigError: a reward cannot be loaded, or cannot score the episode.
@@ -139,7 +140,7 @@ def check_rewards(plan: PlayPlan) -> None:
     ):
         load_and_check_rewards(plan)
         return
-    if is_on_hub(plan.model):  # not here yet, and it only spells the replies of the player
+    if is_on_hub(plan.model):  # not downloaded yet, and needed only to write the player's replies
         plan = replace(plan, model=ModelConfig())
     with TemporaryDirectory(prefix="agentrl-") as scratch:
         folder = tokenizer_folder(plan.model, Path(scratch))
@@ -158,10 +159,10 @@ def check_rewards(plan: PlayPlan) -> None:
 
 
 def load_and_check_rewards(plan: PlayPlan) -> None:
-    """Check that the rewards of a job can be loaded, and have the columns of data that they take.
+    """Check that a job's rewards can be loaded, and that the data has the columns they need.
 
     Raises:
-        ConfigError: they cannot, or lack one.
+        ConfigError: a reward cannot be loaded, or the data lacks a column.
     """
     with _loaded_rewards(plan, CHATML) as rewards:
         _check_columns(rewards, plan.tasks[""])
@@ -172,7 +173,7 @@ def _loaded_rewards(plan: PlayPlan, form: QueryFormat) -> RewardFunctions:
 
 
 def _check_columns(rewards: RewardFunctions, task: PlayTask) -> None:
-    """Check what reward functions take of rows, where these are known before any episode."""
+    """Check the columns that reward functions read, if rows are known before any episode."""
     if not rewards.require_columns and not rewards.need_answers:
         return
     for env in (task.train, task.held_out):
@@ -188,7 +189,10 @@ def _asks_a_server(plan: PlayPlan) -> bool:
 
 
 def _small_worker(plan: PlayPlan, folder: Path, at_once: int) -> RolloutWorker:
-    """Plays short episodes of the job's own environment in this process, without its rewards."""
+    """Create a worker that plays short episodes of the job's environment without rewards.
+
+    The worker plays in this process.
+    """
     task = plan.tasks[""]
     settings = task.train.settings
     processes = settings.processes
@@ -209,7 +213,7 @@ def _small_worker(plan: PlayPlan, folder: Path, at_once: int) -> RolloutWorker:
 
 
 def _check_scoring(rewards: RewardFunctions, episode: Episode, player: str) -> None:
-    """Score an episode as the job would."""
+    """Check that an episode can be scored as the job would score it."""
     try:
         rewards.score(episode)
     except RewardError as error:
@@ -248,7 +252,7 @@ def _is_playable_here(env: ResolvedEnv, devices: DevicesConfig) -> bool:
 
 
 def _requests(warm: WarmStartConfig | None, run_seed: int) -> list[EpisodeRequest]:
-    """The job's demonstrations by a player, or training episodes on the same seeds."""
+    """Return requests for the player's demonstrations, or for training on the same seeds."""
     is_warm = warm is not None and warm.player is not None
     count = min(warm.episodes if warm and is_warm else _OTHER_EPISODES, _MAX_EPISODES)
     seeds = env_seeds.demonstration_seeds(run_seed, count)
@@ -258,7 +262,7 @@ def _requests(warm: WarmStartConfig | None, run_seed: int) -> list[EpisodeReques
 async def _play(
     worker: RolloutWorker, requests: Sequence[EpisodeRequest], at_once: int, player: str
 ) -> list[Episode]:
-    """The valid ones among as many of these episodes as fit into the time."""
+    """Play as many of these episodes as time allows, and return the valid ones."""
     played: list[Episode] = []
     try:
         await worker.start()

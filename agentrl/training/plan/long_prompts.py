@@ -1,4 +1,4 @@
-"""Find the rows of a data set whose prompt leaves no room for a reply, before a job starts."""
+"""Find data set rows whose prompts leave no room for a reply, before a job starts."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from agentrl.rollout.play_plan import PlayPlan, PlayTask, plan_play
 log = logging.getLogger(__name__)
 
 _MAX_LISTED = 5
-"""Long prompts that a message lists."""
+"""Maximum number of long prompts that a message lists."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -34,14 +34,14 @@ class _PromptLength:
 
 
 def skip_long_prompts(play: PlayPlan, folder: Path) -> PlayPlan:
-    """Leave out the rows that are too long, if `on_long` is `skip`, in all environments.
+    """Leave out rows whose prompts are too long in all environments, if `on_long` is `skip`.
 
     Args:
         play: the job.
-        folder: of its model; only the tokenizer is read.
+        folder: the model's folder; only the tokenizer is read.
 
     Raises:
-        ConfigError: such rows may not be skipped, or no other row is left.
+        ConfigError: rows that are too long may not be skipped, or no other row is left.
     """
     room = play.rollout.max_context - play.rollout.max_new_tokens
     without_long_rows = partial(_without_long_rows, model=play.model, folder=folder, room=room)
@@ -50,7 +50,7 @@ def skip_long_prompts(play: PlayPlan, folder: Path) -> PlayPlan:
     mixture = []
     for one in play.source.mixture:
         own, own_evaluation = _shortened(play.tasks[one.name], without_long_rows)
-        # Otherwise it would also be without the rows that the section `env` is without.
+        # Otherwise, this environment would inherit the skipped rows of the section `env`.
         kwargs = {**({} if one.has_other_id(env) else skipped), **own.kwargs}
         kept = {**one.env, "kwargs": kwargs}
         mixture.append(replace(one, env=kept, eval_kwargs=own_evaluation.kwargs))
@@ -97,7 +97,7 @@ def _without_long_rows(
 
 
 def _measured(model: ModelConfig, env: ResolvedEnv, folder: Path) -> Iterator[_PromptLength]:
-    """The length of each prompt that is known before an episode, as the model reads it."""
+    """Measure the encoded length of each prompt that is known before an episode."""
     if not hasattr(env.entry_point, "first_observations"):
         return
     encoder, translator = open_encoder(model, folder), open_translator(env)

@@ -1,4 +1,4 @@
-"""The memory that a job takes on each GPU and node, planned without weights or GPUs.
+"""The memory that a job needs on each GPU and node, planned without weights or GPUs.
 
 1 GB is 10^9 bytes; all sizes are in bytes.
 """
@@ -27,42 +27,42 @@ from agentrl.training.plan.job_size import JobSize, config_folder
 from agentrl.training.plan.memory_simulation import MemorySimulation, RankMemory
 
 PROCESS = 1e9
-"""Assumed for the context, kernels and communication buffers of a process on a GPU."""
+"""Assumed size of a process's context, kernels and communication buffers on a GPU."""
 ENGINE_WORK = 2e9
-"""Assumed for an engine's activations and CUDA graphs, which vLLM measures when it starts."""
+"""Assumed size of an engine's activations and CUDA graphs, which vLLM measures at its start."""
 _GB = 1e9
 _LEARNING, _PLAYING = 0, 1
 _LARGER = "Use more or larger GPUs, a smaller model, or adapters (model.lora.rank=32)"
 
 
 class CannotSimulate(ConfigError):
-    """A job's memory cannot be planned, which says nothing about the job."""
+    """A job's memory cannot be planned, although the job may be fine."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class MemoryPlan:
-    """Memory use of one GPU of each kind and of one node's CPU."""
+    """Memory usage of a GPU of each kind, and of a node's CPU."""
 
     card: float | None
     """Size of a GPU's memory; None if unknown."""
     layout: Layout
     learning: dict[str, float]
-    """A rank's GPU at the peak of an update."""
+    """Memory on a rank's GPU at the peak of an update."""
     playing: dict[str, float]
-    """An engine's GPU, without its KV cache; empty if engines use none."""
+    """Memory on an engine's GPU without the KV cache; empty if engines do not use GPUs."""
     kv_token: float
-    """One token in the KV cache of a GPU."""
+    """Size of a token in a GPU's KV cache."""
     max_context: int
     host: HostMemoryPlan
-    """CPU memory of the node that needs most."""
+    """CPU memory of the node that needs the most."""
     disk: DiskPlan
-    """The disk of the run's folder."""
+    """Disk space in the run's folder."""
     remedies: dict[str, tuple[float, float]]
-    """Settings, and about how much they would save of an update and while engines play."""
+    """Settings, with the approximate savings in an update and while engines play."""
 
     @property
     def kv_tokens(self) -> int | None:
-        """Number of tokens that an engine's KV cache has room for; None if unknown."""
+        """Number of tokens that fit into an engine's KV cache; None if unknown."""
         if self.card is None or not self.playing:
             return None
         return max(0, int((self.card - sum(self.playing.values())) // self.kv_token))
@@ -77,7 +77,7 @@ class MemoryPlan:
             found.append(f"updates need {missing / _GB:.1f} GB more. {remedy}")
         if (tokens := self.kv_tokens) is not None and tokens < self.max_context:
             assert self.card is not None, "otherwise the number of tokens is unknown"
-            # vLLM takes whole hundredths of a GPU.
+            # vLLM's share of a GPU is a whole number of hundredths.
             missing = self.max_context * self.kv_token + 0.01 * self.card
             missing += sum(self.playing.values()) - self.card
             found.append(
@@ -89,7 +89,7 @@ class MemoryPlan:
         return found
 
     def describe(self) -> dict[str, dict[str, float | str]]:
-        """Return the memory use of each GPU and of a node's CPU, in GB of 10^9 bytes."""
+        """Return the memory usage of each GPU and of a node's CPU, in GB of 10^9 bytes."""
         rank = _table(self.learning, self.card)
         found = {"GPU of a rank, at the peak of an update (GB)": rank}
         if self.playing:
@@ -126,7 +126,7 @@ class MemoryPlan:
 
 
 def _table(items: Mapping[str, float], size: float | None) -> dict[str, float | str]:
-    """Items and their total in GB."""
+    """Return items and their total in GB."""
     total = round(sum(items.values()) / _GB, 2)
     found: dict[str, float | str] = {name: round(item / _GB, 2) for name, item in items.items()}
     return found | {"total": total if size is None else f"{total:.2f} of {size / _GB:.4g}"}
@@ -145,9 +145,9 @@ def plan_memory(
 
     Args:
         learner: the job's learner.
-        play: the phones that it plays on, and what it records.
-        checkpoint: the checkpoints that it keeps.
-        layout: where its ranks and engines run; the GPUs need not exist.
+        play: the phones that the job plays on, and what it records.
+        checkpoint: the checkpoints that the job keeps.
+        layout: where ranks and engines run; the GPUs need not exist.
         card: memory of each GPU; None if unknown.
         report: see `MemorySimulation`.
         host: CPU memory of each node; None if unknown.
@@ -167,10 +167,10 @@ def plan_memory(
 
 
 def layout_on(gpus: int, nodes: int, rollout: RolloutConfig, train: TrainConfig) -> Layout:
-    """Plan the layout of a job on nodes with so many GPUs each.
+    """Plan a job's layout on nodes with `gpus` GPUs each.
 
     Raises:
-        ConfigError: it does not fit on them.
+        ConfigError: the job does not fit on the nodes.
     """
     cluster = [Node(address=f"node {index}", cpus=64, gpus=gpus) for index in range(nodes)]
     each = engine_class(rollout).num_gpus(rollout.engine_kwargs)
@@ -182,10 +182,10 @@ class MemoryPlanner:
 
     Args:
         learner: the job's learner.
-        play: the phones that it plays on, and what it records.
-        checkpoint: the checkpoints that it keeps.
-        layout: where its ranks and engines run.
-        folder: of the model's configuration.
+        play: the phones that the job plays on, and what it records.
+        checkpoint: the checkpoints that the job keeps.
+        layout: where ranks and engines run.
+        folder: folder with the model's configuration.
     """
 
     def __init__(
@@ -202,17 +202,17 @@ class MemoryPlanner:
         self._size = JobSize.of(folder, learner)
 
     def plan(self, card: float | None, memory: RankMemory, host: float | None = None) -> MemoryPlan:
-        """The plan of the job if its learner takes so much memory.
+        """Plan the job, given the memory that its learner takes.
 
         Args:
             card: memory of each GPU; None if unknown.
-            memory: of one rank, as if nothing were offloaded.
+            memory: memory of a rank, as if nothing were offloaded.
             host: CPU memory of each node; None if unknown.
         """
         rollout, train, layout = self._learner.rollout, self._learner.train, self._layout
         state, on_cpu = self._state(memory)
         cls = engine_class(rollout)
-        # With data parallelism, an engine has whole copies of the model.
+        # With data parallelism, an engine has several complete copies of the model.
         arguments = rollout.engine_kwargs
         shards = cls.num_workers(arguments) // int(arguments.get("data_parallel_size", 1))
         engine = {
@@ -254,7 +254,7 @@ class MemoryPlanner:
         )
 
     def _state(self, memory: RankMemory) -> tuple[dict[str, float], dict[str, float]]:
-        """Return what a rank keeps between updates on its GPU, and what it keeps in CPU memory."""
+        """Return what a rank keeps between updates on its GPU and in CPU memory."""
         weights = {
             "weights": memory.weights,
             "4-bit weights": memory.replicated,
@@ -277,7 +277,7 @@ class MemoryPlanner:
         )  # fmt: skip
 
     def _fullest_node(self, offloaded: Mapping[str, float], size: float | None) -> HostMemoryPlan:
-        """The plan of the node that needs the most CPU memory."""
+        """Plan the node that needs the most CPU memory."""
         planner = HostMemoryPlanner(
             learner=self._learner,
             layout=self._layout,
@@ -290,7 +290,7 @@ class MemoryPlanner:
         return max(plans, key=lambda plan: sum(plan.items.values()))
 
     def _remedies(self, memory: RankMemory) -> Iterator[tuple[str, tuple[float, float]]]:
-        """Settings that save memory, those that cost the least speed first."""
+        """Return settings that save memory, cheapest in speed first."""
         train, optim = self._learner.train, self._learner.optim
         if not train.gradient_checkpointing:
             yield "train.gradient_checkpointing=true", (memory.activations * 0.7, 0.0)
@@ -318,16 +318,16 @@ class MemoryPlanner:
 
     @property
     def _itemsize(self) -> int:
-        """Bytes of a weight, and of a key or value, in the dtype that engines compute in."""
+        """Size in bytes of a weight, key or value in the engines' dtype."""
         return 2 if self._learner.model.dtype == "bfloat16" else 4
 
     def _kv_token_of(self, gpus: int, stages: int) -> float:
-        """Bytes of one token's keys and values on one of the GPUs that a model is divided among.
+        """Return the bytes of a token's keys and values on each GPU of an engine.
 
         Args:
-            gpus: their number.
-            stages: into so many parts the layers are divided; within these, heads are, but a head
-                of keys and values is not.
+            gpus: number of GPUs that the model is divided among.
+            stages: number of parts that the layers are divided into. Within a part, heads are
+                divided, but a single key-value head is not.
         """
         heads = self._text["num_attention_heads"]
         size = self._text.get("head_dim") or self._text["hidden_size"] // heads

@@ -1,7 +1,7 @@
-"""The memory of one rank, by running the learner's own code on tensors without values.
+"""The memory of one rank, measured by running the learner's own code on tensors without values.
 
 Models are built and sharded as in a job, but under torch's `FakeTensorMode` and with a process
-group that sends nothing; torch's `FSDPMemTracker` counts. No weights are needed.
+group that sends nothing; torch's `FSDPMemTracker` counts memory. No weights are needed.
 """
 
 import json
@@ -42,14 +42,14 @@ from agentrl.training.learner.parallel.sharding import local_shard
 from agentrl.types import Batch, TokenSequence
 
 _SCREEN = (1280, 720)
-"""Height and width of the pictures, before they are scaled for the model."""
+"""Height and width of pictures, before they are scaled for the model."""
 _PROMPT = 200
-"""Tokens of the instructions."""
+"""Number of tokens in the instructions."""
 _FEWEST_LAYERS = 4
-"""Decoder layers of the smallest model that is run. The images of a 7B model take more memory than
-three layers, which would hide how that of the decoder grows."""
+"""Number of decoder layers of the smallest model that is run. A 7B model's images take more memory
+than three layers, which would hide how the decoder's memory grows."""
 _AGREE = 0.005
-"""How much of the peak may depend on which of the models that were run is extrapolated."""
+"""Maximum relative difference in the peak between extrapolations from different models."""
 _GATHERED = ("Unsharded Param", "All Gather")
 _REDUCED = ("Unsharded Grad", "Reduce Scatter")
 _INDEXING = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default)
@@ -58,28 +58,28 @@ _STATIC = ("Sharded Param", "Sharded Grad", "Total")
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class RankMemory:
-    """Bytes of one rank, all on its GPU if nothing is offloaded."""
+    """Memory of a rank in bytes, all on its GPU if nothing is offloaded."""
 
     weights: float
-    """The rank's shards of the policy, in `train.master_dtype` where trained."""
+    """The rank's shards of the policy; trained weights in `train.master_dtype`."""
     replicated: float
-    """Weights in 4 bits, of which every rank has all."""
+    """4-bit weights, of which every rank has a complete copy."""
     remainders: float
     """Lower bits of bfloat16 weights."""
     moments: float
     gradients: float
     reference: float
-    """A frozen copy of the policy; 0 without."""
+    """A frozen copy of the policy; 0 without a reference."""
     other_models: float
     """Critic and implicit reward model, with their optimizers."""
     gathered: float
     """Full weights of the units in use, at the peak of a pass."""
     reduced: float
-    """Full gradients that are being summed over ranks, at the peak."""
+    """Full gradients being summed over ranks, at the peak."""
     activations: float
     """Everything else at the peak: activations, logits, images and temporary tensors."""
     kept_on_cpu: float
-    """Layers' inputs in CPU memory, with `train.activation_offload`."""
+    """Layer inputs in CPU memory, with `train.activation_offload`."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -87,18 +87,18 @@ class _Measured:
     static: dict[str, float]
     """The fields of `RankMemory` that exist before a pass, and `kept_on_cpu`."""
     peaks: list[dict[str, float]]
-    """The other fields of `RankMemory` at the peak of each phase (`_end_phases`). The highest peak
-    changes with the number of layers, but each phase grows linearly with it."""
+    """The other fields of `RankMemory` at the peak of each phase (`_end_phases`). Which phase
+    has the highest peak depends on the number of layers, but each peak grows linearly with it."""
 
     def extrapolated(self, steps: float, fewer: "_Measured | None" = None) -> RankMemory:
-        """Return the memory of a model with more layers: `steps` times the difference is added."""
+        """Return the memory of a model with more layers, adding the difference `steps` times."""
         static, *peaks = _more(self, fewer or self, steps)
         return RankMemory(**static, **max(peaks, key=lambda peak: sum(peak.values())))
 
     def agrees(self, steps: float, fewer: "_Measured", fewest: "_Measured") -> bool:
-        """Whether extrapolations from either two of three models agree.
+        """Whether extrapolations from the larger two and the smaller two of three models agree.
 
-        The number of layers falls by as many from this one to `fewer` and on to `fewest`.
+        The number of layers falls by the same amount from this model to `fewer` to `fewest`.
         """
         if not len(self.peaks) == len(fewer.peaks) == len(fewest.peaks):
             return False
@@ -109,13 +109,13 @@ class _Measured:
 
 
 def _more(more: _Measured, fewer: _Measured, steps: float) -> list[dict[str, float]]:
-    """Extrapolate static memory and peaks by a multiple of the difference of two models."""
+    """Extrapolate static memory and peaks by a multiple of the difference between two models."""
     pairs = zip([more.static, *more.peaks], [fewer.static, *fewer.peaks], strict=True)
     return [{n: size + steps * (size - less[n]) for n, size in own.items()} for own, less in pairs]
 
 
 def _with_layers(folder: Path, scratch: Path, layers: int) -> Path:
-    """A copy of a model's configuration with fewer decoder layers."""
+    """Copy a model's configuration with fewer decoder layers."""
     found = scratch / str(layers)
     shutil.copytree(folder, found, ignore=shutil.ignore_patterns("*.safetensors", "*.bin"))
     config = read_json(found / "config.json")
@@ -128,19 +128,19 @@ def _with_layers(folder: Path, scratch: Path, layers: int) -> Path:
 
 
 class MemorySimulation:
-    """Runs a pass of rank 0, at the peak of an optimizer step that has several passes.
+    """Runs a pass of rank 0, at the peak of an optimizer step with several passes.
 
-    Micro-batches are full of sequences of `rollout.max_context` tokens, each with as many turns of
-    a picture and a reply of `rollout.max_new_tokens` as it has room for. Of a model whose decoder
-    layers are equal only a few are run: three models that differ by as many layers, which are made
-    larger until both differences agree. Each of the other layers counts as much as one of these.
-    Routers give all experts as many tokens.
+    Micro-batches are full of sequences of `rollout.max_context` tokens, each with as many turns (a
+    picture and a reply of `rollout.max_new_tokens`) as fit. If a model's decoder layers are all
+    equal, only a few are run: three models whose number of layers differs by the same amount, made
+    larger until both differences agree. The remaining layers are extrapolated. Routers give all
+    experts the same number of tokens.
 
     Args:
-        settings: the learner's. That weights or moments are offloaded is left to the caller. With
-            `model.lora.base=nf4`, passes are those over bfloat16 weights, which take more.
+        settings: the learner's settings. The caller accounts for offloaded weights or moments. With
+            `model.lora.base=nf4`, passes run on bfloat16 weights, which take more memory.
         world_size: number of ranks.
-        report: is given a line about each model before it is run.
+        report: receives a line about each model before it is run.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class MemorySimulation:
         """Measure one rank of the model in a folder, which needs no weights.
 
         Raises:
-            ConfigError: the model cannot be built, or not be divided as configured.
+            ConfigError: the model cannot be built, or cannot be divided as configured.
         """
         model_adapter = adapter_for(folder, self._settings.model.adapter)
         shapes = [
@@ -186,17 +186,17 @@ class MemorySimulation:
         changed = deepcopy(self._settings)
         changed.train.offload = changed.train.activation_offload = False
         changed.optim.offload_moments = False
-        changed.model.lora.base = "float"  # bitsandbytes quantizes only weights that have values
+        changed.model.lora.base = "float"  # bitsandbytes can quantize only weights with values
         if accelerators.count() and changed.model.attention != "eager":
             changed.model.attention = "sdpa"
         rank = process_group.simulated(self._world_size, Parallelism.of(changed.train))
         try:
-            # In a mode of their own, DTensors compute the shapes of full results: nothing allocates
-            # them, so they must not be counted.
+            # DTensors compute the shapes of full results, which are never allocated. A separate
+            # mode keeps them from being counted.
             shapes = tracing(TracingContext(FakeTensorMode()))
             values = FakeTensorMode(allow_non_fake_inputs=True)
             with warnings.catch_warnings(), shapes, values, _RealIndices():
-                # Experts return views if ranks share layers, too; nothing changes them in place.
+                # Experts return views, but nothing changes them in place.
                 warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
                 models = LearnerModels(changed, folder, rank, _open_without_weights)
                 return self.run_pass(models)
@@ -204,7 +204,7 @@ class MemorySimulation:
             rank.leave()
 
     def run_pass(self, models: LearnerModels) -> _Measured:
-        """Run a pass over a rank's models, with values or without."""
+        """Run a pass over a rank's models, with or without values."""
         settings = self._settings
         module, kept = models.policy.module, list[float]()
         if settings.train.activation_offload:
@@ -233,7 +233,7 @@ class MemorySimulation:
         return _Measured(static=static | {"kept_on_cpu": sum(kept, 0.0)}, peaks=peaks)
 
     def _full_micro_batch(self, model_adapter: ModelAdapter) -> Batch:
-        """A micro-batch of `train.micro_batch_tokens`, with pictures if the model sees any."""
+        """Build a micro-batch of `train.micro_batch_tokens`, with pictures for a vision model."""
         settings = self._settings
         length = min(settings.rollout.max_context, settings.train.micro_batch_tokens)
         count = settings.train.micro_batch_tokens // length
@@ -250,7 +250,7 @@ class MemorySimulation:
         while True:
             image, markup = None, tuple[int, ...]()
             if model_adapter.image_token_id is not None:
-                # Equal images would be encoded once.
+                # Vary the pictures: equal images would be encoded only once.
                 screen = np.full((*_SCREEN, 3), (31 * number + len(images)) % 256, np.uint8)
                 size = model.image_size
                 target = None if size is None else (size[0], size[1])
@@ -281,8 +281,9 @@ def _end_phases(
 ) -> None:
     """Divide a pass so that the memory of each phase grows evenly with the number of layers.
 
-    Phases end when images are encoded and when the decoder has run; before the backward pass of its
-    last layer, of the one before, and of the first; and when the gradient of images is known.
+    Phases end when images are encoded; when the decoder has run; before the backward pass of the
+    last layer, the second-to-last layer, and the first layer; and when the images' gradient is
+    known.
     """
     has_run = set[nn.Module]()  # a checkpointed layer runs again in the backward pass
 
@@ -304,7 +305,7 @@ def _end_phases(
 
 
 def _peak(tracker: FSDPMemTracker) -> dict[str, float]:
-    """Bytes at the peak so far, without shards, by the fields of `RankMemory`."""
+    """Return the bytes at the peak so far, without shards, by the fields of `RankMemory`."""
     (found,) = tracker.get_tracker_snapshot("peak").values()
     sizes = {str(getattr(kind, "value", kind)): float(size) for kind, size in found.items()}
     return {
@@ -340,12 +341,12 @@ def _moments(optimizer: Optimizer) -> float:
 
 
 def _bytes(tensors: Iterable[Tensor]) -> float:
-    """The bytes of this rank's shards."""
+    """Return the size of this rank's shards in bytes."""
     return float(sum(local_shard(t).numel() * t.element_size() for t in tensors))
 
 
 def _keep_sizes(kept: list[float]) -> saved_tensors_hooks:
-    """Hooks that replace what autograd keeps by functions that make it, and list its bytes."""
+    """Return hooks that list the sizes of tensors kept by autograd, and recreate them on use."""
 
     def pack(tensor: Tensor) -> Callable[[], Tensor]:
         if not isinstance(tensor, FakeTensor):
@@ -357,10 +358,10 @@ def _keep_sizes(kept: list[float]) -> saved_tensors_hooks:
 
 
 class _RealIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Lets tensors of integers have values, as the positions of images are computed from them.
+    """Gives integer tensors values, because the positions of images are computed from them.
 
-    Everything that is computed from tensors without values has none, too. Until weights are
-    allocated, new tensors have values: PEFT moves its adapters, which tensors without cannot do.
+    Results computed from tensors without values have no values either. Until weights are allocated,
+    new tensors have values, because PEFT moves its adapters, which needs values.
     """
 
     def __init__(self) -> None:
@@ -394,7 +395,7 @@ class _RealIndices(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _positions(indices: Iterable[Tensor | None]) -> list[Tensor | None]:
-    """Indices in which masks that have values are positions, so that results have a size."""
+    """Replace masks that have values with positions, so that results have a known size."""
     found: list[Tensor | None] = []
     for index in indices:
         if index is None or isinstance(index, FakeTensor) or index.dtype != torch.bool:
@@ -406,7 +407,7 @@ def _positions(indices: Iterable[Tensor | None]) -> list[Tensor | None]:
 
 
 def _routed(found: Sequence[Tensor], scores: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    """The result of a router's `topk`, whose indices give every expert as many tokens."""
+    """Return a router's `topk` result, with indices that spread tokens evenly over experts."""
     values, indices = found
     with _disable_current_modes():
         balanced = torch.arange(indices.numel()) % scores.shape[-1]
@@ -416,7 +417,7 @@ def _routed(found: Sequence[Tensor], scores: Tensor, *_: Any) -> tuple[Tensor, T
 def _open_without_weights(
     path: Path, *, dtype: str, attention: str, headless: bool
 ) -> tuple[nn.Module, Iterator[tuple[str, Tensor]]]:
-    """A model on the meta device, and its weights without values; see `open_model`."""
+    """Open a model on the meta device, and its weights without values; see `open_model`."""
     with _disable_current_modes():
         headers = dict(load_on_meta(path).named_parameters())
         model = load_headers(path, headers, dtype=dtype, attention=attention, headless=headless)

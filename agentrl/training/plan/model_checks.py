@@ -1,4 +1,4 @@
-"""Whether a model can be loaded, divided, adapted and trained as configured."""
+"""Checks that a model can be loaded, divided, adapted and trained as configured."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def check_model_with_engine(model: ModelConfig, rollout: RolloutConfig, *, learns: bool) -> None:
-    """Check a model, local or of the hub, and whether its engine can be used to train it."""
+    """Check a local or Hub model, and whether its engine can be used to train it."""
     folder = find_config(model)
     if learns:
         check_engine_for(model, folder, rollout, transport_choice.num_gpus(rollout))
@@ -70,7 +70,7 @@ def _compare_image_sizes(model: ModelConfig) -> None:
 
 
 def check_attention(model: ModelConfig, rollout: RolloutConfig, *, learns: bool) -> None:
-    """Check that the implementation of attention is installed, and suits device and precision."""
+    """Check that the attention implementation is installed and suits the device and precision."""
     if model.attention == "flex" and learns and transport_choice.num_gpus(rollout) == 0:
         raise ConfigError(
             "model.attention=flex: FlexAttention has no backward pass without a GPU, and there is "
@@ -78,7 +78,7 @@ def check_attention(model: ModelConfig, rollout: RolloutConfig, *, learns: bool)
         )
     if model.attention != "flash_attention_2":
         return
-    # With `kernels` installed instead, transformers takes the flash-attn kernels from the hub.
+    # If `kernels` is installed instead, transformers takes flash-attn's kernels from the Hub.
     if find_spec("flash_attn") is None and find_spec("kernels") is None:
         raise ConfigError(extras.NO_FLASH)
     if transport_choice.num_gpus(rollout) == 0:
@@ -94,7 +94,7 @@ def check_attention(model: ModelConfig, rollout: RolloutConfig, *, learns: bool)
 
 
 def _check_compiler(rollout: RolloutConfig) -> None:
-    """Check for what torch compiles with: C++ for the CPU, and C to launch a GPU's kernels."""
+    """Check for the compilers that torch needs: C++ for the CPU, C to launch GPU kernels."""
     on_cpu = transport_choice.num_gpus(rollout) == 0
     variable, wanted = ("CXX", "g++") if on_cpu else ("CC", "gcc")
     compiler = os.environ.get(variable, wanted)
@@ -109,7 +109,7 @@ def check_replay(settings: AlgorithmConfig, sampler: str) -> None:
     """Check that old episodes are weighted by how likely the current policy is to play them.
 
     Raises:
-        ConfigError: they are not, or their tokens are dropped.
+        ConfigError: old episodes are not weighted, or their tokens are dropped.
     """
     if settings.importance_correction.kind != "none":
         return
@@ -119,7 +119,7 @@ def check_replay(settings: AlgorithmConfig, sampler: str) -> None:
 
     logprobs = torch.zeros(2, requires_grad=True)
     tokens = {"advantages": torch.ones(2), "turn": torch.tensor([0, 1])}
-    old = torch.tensor([0.0, 0.1])  # within all clip ranges of ratios per token
+    old = torch.tensor([0.0, 0.1])  # within the clip range of any loss's token ratios
     loss = load_loss(settings.loss)(LossInputs(logprobs=logprobs, old_logprobs=old, **tokens)).loss
     (slope,) = torch.autograd.grad(loss.sum(), logprobs)
     if slope[0] == slope[1]:

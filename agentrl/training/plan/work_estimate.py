@@ -1,7 +1,7 @@
-"""How much work each stage of a job does and, where measured, about how long it takes.
+"""The amount of work in each stage of a job and, where measured, its approximate duration.
 
-Times are estimates and known only for the tiny model on virtual phones, with an engine whose speed
-was measured there (`EngineCapabilities.tiny_turns_per_s`). They are based on the measured stages of
+Times are estimates, known only for the tiny model on virtual phones with an engine whose speed has
+been measured (`EngineCapabilities.tiny_turns_per_s`). They are based on the measured stages of
 `configs/number_game.yaml` on two cores (docs/results.md).
 """
 
@@ -31,23 +31,23 @@ _SUPERVISED_TURNS_PER_S = 170.0
 _LEARNED_TURNS_PER_S = 400.0
 """The 608 turns of a training step took 0.2 to 3.8 s."""
 _START_S = 15.0
-"""Starting phones, Ray and the learner."""
+"""Seconds to start phones, Ray and the learner."""
 _ENGINE_START_S = 30.0
-"""vLLM with the tiny model."""
+"""Seconds to start vLLM with the tiny model."""
 _PHONE_S = 0.05
-"""Seconds per turn on a phone that has the machine to itself, without the effect delay."""
+"""Seconds per turn on a phone with the machine to itself, without effect delay."""
 _ANSWER_S = 0.1
 """Seconds per reply of the model to a single prompt."""
 _BASIS = "estimated for two otherwise idle cores"
 
 
 def estimate_work(play: PlayPlan, warm: WarmStartConfig | None, steps: int) -> dict[str, str]:
-    """The maximum amount of work of each stage, and about how long it takes.
+    """Return the maximum amount of work in each stage, and its approximate duration.
 
     Args:
         play: the job.
-        warm: its warm start.
-        steps: its training steps.
+        warm: the job's warm start, if any.
+        steps: number of training steps.
 
     If times are known, a last entry `total` gives their sum.
     """
@@ -63,7 +63,7 @@ def estimate_work(play: PlayPlan, warm: WarmStartConfig | None, steps: int) -> d
     played = steps * rollout.groups * rollout.group_size
     learned_per_s = 1 / (1 / model + 1 / _LEARNED_TURNS_PER_S)
     learned, learned_s = _episode_work(max_turns, played, learned_per_s)
-    # Every `eval.every` steps, and after the last one.
+    # Evaluations every `eval.every` steps and after the last step.
     during = math.ceil(steps / evaluation.every) if evaluation.every else 0
     stages = {
         "start": ("launching processes and loading the model", _START_S),
@@ -94,7 +94,7 @@ def _warm_start_work(
     environments: Sequence[EnvConfig],
     turns_per_s: float,
 ) -> dict[str, tuple[str, float]]:
-    """Amount and seconds of the stages of a warm start; empty if it is skipped."""
+    """Return the amount and seconds of a warm start's stages; empty if it is skipped."""
     if warm is None or all(_has_warm_start(model, warm, one) for one in environments):
         return {}
     games = 0 if warm.player is None else warm.episodes
@@ -109,7 +109,7 @@ def _warm_start_work(
 
 
 def _episode_work(max_turns: int, episodes: int, turns_per_s: float) -> tuple[str, float]:
-    """Amount and seconds of a number of episodes; the amount is empty if there are none."""
+    """Return the amount and seconds of a number of episodes; the amount is empty for 0 episodes."""
     most = pluralize(max_turns, "turn")
     amount = f"{episodes:,} episodes of at most {most}" if episodes else ""
     return amount, episodes * max_turns / turns_per_s
@@ -118,7 +118,7 @@ def _episode_work(max_turns: int, episodes: int, turns_per_s: float) -> tuple[st
 def _turns_per_second(
     rollout: RolloutConfig, devices: DevicesConfig, measured: float
 ) -> tuple[float, float]:
-    """Turns per second of scripted players and of the model, as limited by the phones."""
+    """Return the turns per second of scripted players and of the model, limited by the phones."""
     at_once = min(_num_virtual(devices) or 1, rollout.concurrency)
     turn_s = _PHONE_S + sum(devices.effect_delay_ms or EFFECT_DELAY_MS[devices.tempo]) / 2000
     return (
@@ -130,7 +130,7 @@ def _turns_per_second(
 def _measured_turns_per_s(
     model: ModelConfig, environment: ResolvedEnv, rollout: RolloutConfig, devices: DevicesConfig
 ) -> float | None:
-    """Turns per second of the model; None if times were not measured for a job like this one."""
+    """Return the model's turns per second; None if not measured for this kind of job."""
     if model.path != "tiny" or environment.app is None or _num_virtual(devices) is None:
         return None
     return engine_class(rollout).capabilities.tiny_turns_per_s
