@@ -173,7 +173,7 @@ def unused_gpus(
 def _alternatives(
     nodes: Sequence[Node], rollout: RolloutConfig, train: TrainConfig | None, gpus_per_engine: int
 ) -> Iterator[Layout]:
-    """Yield layouts with other numbers of engines and ranks, starting with the same place."""
+    """Yield layouts with other numbers of engines and ranks, beginning with shared GPUs."""
     if train is None:
         yield plan_layout(nodes, replace(rollout, actors="auto"), None, gpus_per_engine)
         return

@@ -46,7 +46,7 @@ about 200 phone screens."""
 
 
 class _Refused(Exception):
-    """A request is answered with an error."""
+    """Raised to answer a request with an error."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)

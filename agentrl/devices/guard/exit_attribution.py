@@ -2,7 +2,7 @@
 
 The first rule that applies decides:
 
-1. The window was there before the action was sent, or the action is not a touch: the world.
+1. The window was there before the action was sent, or the action touches nothing: the world.
 2. An incoming call, a permission request, the confirmation of an installation or the offer of a
    system update: the world.
 3. An "app not responding" dialog: Android shows it five seconds after an unanswered touch. If it
