@@ -43,7 +43,7 @@ class PageSlot:
         self.visible = True
         """The page's last reported visibility."""
         self.painted = False
-        """Whether the page has painted a frame since connecting; until then it shows something else."""
+        """Whether the page has painted since it connected; until then it shows something else."""
         self.size: tuple[int, int] | None = None
         """Width and height of the page in its screen's pixels; None before the first page."""
         self.handled = 0
