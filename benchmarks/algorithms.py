@@ -1,9 +1,9 @@
 """Train every algorithm briefly from the same warm start (python benchmarks/algorithms.py).
 
-The number game with ten rounds per game, where picking a card also confirms it (`mode: select`).
-All of `agentrl algorithms` start from one warm start and use their own settings with the same
-games, optimizer and number of steps. They are then evaluated on held-out seeds. Prints the
-accuracy when sampling, one column per seed.
+The number game has ten rounds per game, and picking a card also confirms it (`mode: select`). All
+of `agentrl algorithms` start from the same warm start and use their own settings with the same
+games, optimizer and number of steps. They are then evaluated on held-out seeds. Prints the accuracy
+when sampling, with a column per seed.
 
 Finished work is kept below --out and skipped: stop at any time and continue with the same command.
 """
@@ -36,7 +36,7 @@ _SETTINGS = [
     "run.frames=none", "logging=[file]",
 ]  # fmt: skip
 _TINY: Mapping[str, Any] = {"critic": {"lr": 1e-3}, "implicit_reward": {"lr": 1e-4}}
-"""A hundred times the defaults, like the policy's learning rate: the tiny model needs it."""
+"""A hundred times the default learning rates, as for the policy: the tiny model needs them."""
 _OTHERS: Mapping[str, Mapping[str, Any]] = {
     # As in `configs/number_game.yaml`: each pick is rewarded immediately.
     "state_grpo, discount 0": {"name": "state_grpo", "discount": 0.0},
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def _warm(base: Config, steps: int) -> Config:
-    """Clone a player that picks right in half of the rounds."""
+    """Clone a player that picks the right card in half of the rounds."""
     assert base.warm_start is not None
     warm = replace(base.warm_start, steps=steps, cache=None)
     return replace(
@@ -105,7 +105,7 @@ def _job(base: Config, name: str, seed: int, steps: int, model: Path) -> Config:
 
 
 def _result(out: Path, name: str, job: Config, games: int) -> Mapping[str, Any]:
-    """The result of a run; if it is missing, train it in a separate process."""
+    """Return the result of a run, training it in a separate process if necessary."""
     file = out / "results" / f"{name}.json"
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,14 @@
-"""How much of the attention FlexAttention computes at the sizes of the configurations.
+"""Measure how much of the attention FlexAttention computes at the sizes of the configurations.
 
     python benchmarks/attention_blocks.py
 
 For each configuration, an optimizer step of synthetic episodes (see `rank_balance.py`) is packed
-for one rank: for SDPA, in padded rows whose masked parts are computed, too, and for FlexAttention,
-in a single row of which the blocks of 128x128 tokens are computed that are not fully masked.
+for one rank. SDPA uses padded rows and also computes their masked parts. FlexAttention uses a
+single row and skips blocks of 128x128 tokens that are fully masked.
 
-"blocks" is the share of the blocks that are computed. "attention", "tokens" and "cost" are
-relative to SDPA: the pairs of a query and a key, the tokens including padding, and the cost of the
-decoder's layers with their attention. Everything is counted from the layouts; nothing is computed
-by a model.
+"blocks" is the share of blocks that are computed. "attention", "tokens" and "cost" are relative to
+SDPA: query-key pairs, tokens including padding, and the cost of the decoder layers including
+attention. Everything is counted from the layouts; no model runs.
 """
 
 import argparse
@@ -50,7 +49,7 @@ def main() -> None:
 
 
 def measured(config: Config, packings: dict[str, Packing]) -> list[str]:
-    """A row of the table."""
+    """Measure a configuration and return its table row."""
     size = "tiny" if config.model.path == "tiny" else "3b"
     dense = replace(packings[size], max_tokens=config.train.micro_batch_tokens)
     rng = np.random.default_rng(0)
@@ -69,18 +68,18 @@ def measured(config: Config, packings: dict[str, Packing]) -> list[str]:
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Counted:
-    """What one rank computes in an optimizer step."""
+    """Amount of work of one rank in an optimizer step."""
 
     rows: list[int]
-    """The tokens of each row, including padding."""
+    """Tokens of each row, including padding."""
     pairs: int
-    """Of a query and a key."""
+    """Number of query-key pairs."""
     cost: float
-    """Of the decoder; the unit is one of its tokens without attention."""
+    """Cost of the decoder, in units of one token without attention."""
 
 
 def counted(part: Sequence[TokenSequence], packing: Packing) -> Counted:
-    """Count what a layout computes."""
+    """Count the work of a layout."""
     costs = LayoutCosts(sequence_keys(part, packing, IMAGE), packing)
     rows, pairs, cost = list[int](), 0, 0.0
     for micro in pack_micro_batches(part, packing, IMAGE):

@@ -1,13 +1,13 @@
 """Play on phones that fail in every possible way (python benchmarks/chaos.py).
 
 The expert plays number games on virtual phones, through the real adb server and the device pool,
-while every fault that a virtual phone can simulate comes and goes on the schedule of `chaos.yaml`.
-The benchmark prints what became of the requested games and checks that
+while every fault that a virtual phone can simulate comes and goes on the schedule in `chaos.yaml`.
+The benchmark prints the outcomes of the requested games and checks that
 
 - no game is lost or counted twice,
 - no game has a screen or a reward that the game itself did not produce: each finished game is
-  played again, touch by touch, in this process, and every screen is compared pixel by pixel,
-- every phone that can recover does,
+  replayed, touch by touch, in this process, and every screen is compared pixel by pixel,
+- every phone that can recover does so,
 - no call to a phone exceeds its deadline by more than a second,
 - memory does not grow.
 
@@ -68,12 +68,12 @@ _RETURN_S = 60.0
 _MOST_GROWTH = 0.1
 _MOST_TOLD = 20
 _FEWEST_LOOKS = 8
-"""Memory is compared only after this many rounds: until then everything is still being loaded."""
+"""Rounds before memory is compared: until then, code and data are still being loaded."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Ledger:
-    """What became of the requested games."""
+    """Outcomes of the requested games."""
 
     asked: int = 0
     finished: int = 0
@@ -85,11 +85,11 @@ class Ledger:
     wrong_screens: list[str] = field(default_factory=list)
     wrong_rewards: list[str] = field(default_factory=list)
     never_back: list[str] = field(default_factory=list)
-    """Phones that were still in quarantine at the end."""
+    """Phones still in quarantine at the end."""
 
 
 class Watch:
-    """Measures every call to every phone against its deadline."""
+    """Times every call to every phone against its deadline."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -123,14 +123,14 @@ class Watch:
 
 
 class Memory:
-    """Memory of the processes between rounds of games, in MB."""
+    """Memory of the processes in MB, sampled between rounds of games."""
 
     def __init__(self, **pids: int) -> None:
         self._pids = pids
         self.seen: dict[str, list[float]] = {name: [] for name in pids}
 
     def look(self) -> None:
-        """Take a sample, after returning freed memory that the C library keeps."""
+        """Take a sample, after returning memory that the C library has cached."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         for name, pid in self._pids.items():
@@ -138,7 +138,7 @@ class Memory:
             self.seen[name].append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
 
     def growth(self, name: str) -> tuple[float, float]:
-        """Medians over the second and the last quarter of the rounds."""
+        """Return the medians over the second and the last quarter of the rounds."""
         seen = self.seen[name]
         quarter = max(1, len(seen) // 4)
         return statistics.median(seen[quarter : 2 * quarter] or seen), statistics.median(
@@ -147,7 +147,7 @@ class Memory:
 
 
 async def main() -> int:
-    """Play for the requested time and print the results; returns the exit code."""
+    """Play for the requested time and print the results; return the exit code."""
     options = _options()
     console = Console()
     console.print(conditions("adbutils", "opencv-python-headless"), highlight=False, soft_wrap=True)
@@ -267,14 +267,14 @@ def _name(request: EpisodeRequest) -> str:
 
 
 def _fingerprint(frame: Image) -> str:
-    """Hash of the game's area, without the status bar and its clock."""
+    """Hash the game's area, without the status bar and its clock."""
     height, width = frame.shape[:2]
     area = np.ascontiguousarray(frame[bar_height(height) :])
     return f"{width}x{height} {xxhash.xxh64_hexdigest(area.tobytes())}"
 
 
 def _check(ledger: Ledger, episode: Episode, config: Config) -> None:
-    """Play a finished game again, touch by touch, and compare screens and rewards."""
+    """Replay a finished game, touch by touch, and compare screens and rewards."""
     upright = tuple(config.devices.size)
     app = NumberGameApp()
     app.launch({"seed": str(episode.seed)})

@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def evaluations(run: Path, metric: str) -> dict[str, Scores]:
-    """Each seed's score by evaluation; the last evaluation with a name counts."""
+    """Return each seed's score by evaluation name; the last evaluation of a name counts."""
     by_name: dict[str, Scores] = {}
     for line in (run / "evaluations.jsonl").read_text().splitlines():
         record = json.loads(line)
@@ -47,13 +47,13 @@ def evaluations(run: Path, metric: str) -> dict[str, Scores]:
 def paired_interval(
     first: Scores, second: Scores, draws: int = 10_000, seed: int = 0
 ) -> tuple[float, float, float, int]:
-    """Percentile bootstrap of the mean difference, second minus first.
+    """Bootstrap the mean difference, second minus first.
 
     Args:
         first: one score per seed.
         second: one score per seed; only seeds in both are used.
         draws: number of bootstrap resamples.
-        seed: of the resampling.
+        seed: seed of the resampling.
 
     Returns:
         The 2.5th percentile, the mean, the 97.5th percentile, and the number of paired seeds.

@@ -1,4 +1,4 @@
-"""The conditions of a benchmark, which each benchmark prints above its tables."""
+"""Measurement conditions, which each benchmark prints above its tables."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def conditions(*packages: str) -> str:
-    """The command, the machine, its load, and package versions, one line each.
+    """Describe the command, the machine, its load and package versions, one line each.
 
     Args:
         packages: names of the packages to include.
@@ -28,7 +28,7 @@ def conditions(*packages: str) -> str:
 
 
 def _cpu() -> str:
-    """The processor's model name; its architecture if unknown."""
+    """Return the processor's model name, or its architecture if the name is unknown."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

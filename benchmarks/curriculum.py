@@ -1,10 +1,10 @@
-"""Episodes until a target: sampling by solve rate against uniform sampling, on Sokoban.
+"""Compare sampling by solve rate with uniform sampling on Sokoban: episodes until a target.
 
-Levels of mixed difficulty on 5x5 boards, from one move to three boxes, in equal shares. The
-samplers and the environment are those of jobs; so that several seeds fit into minutes, the policy
-is a small network that sees the board around the player, trained from random weights by
-group-relative advantages of success (GRPO's). Both samplers start from the same weights and are
-evaluated on the same held-out boards, sampled as in training.
+Levels of mixed difficulty on 5x5 boards, from one move to three boxes, in equal shares. Samplers
+and environment are the same as in jobs. So that several seeds take only minutes, the policy is a
+small network that sees the board around the player, trained from random weights with GRPO's
+group-relative advantages of success. Both samplers start from the same weights and are evaluated
+on the same held-out boards, sampled as in training.
 
 Run: python benchmarks/curriculum.py
 """
@@ -43,7 +43,7 @@ LEVELS: dict[str, dict[str, Any]] = {
 SAMPLERS = ("uniform", "solve_rate")
 SHARED = {"size": 5, "max_steps": 20, "deadlock": "end", "held_out_by": "level"}
 _SIGHT = 3
-"""Cells that the policy sees in each direction."""
+"""Number of cells the policy sees in each direction."""
 FIRST_HELD_OUT = 1_000_000
 EVERY = 5
 """Steps between evaluations."""
@@ -52,7 +52,7 @@ _T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 
 
 
 class Boards:
-    """Plays many boards at once; each is generated once, and played on copies."""
+    """Plays many boards at once; each board is generated once and played on copies."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[str, str, int], Any] = {}
@@ -69,7 +69,7 @@ class Boards:
         """Play one episode per task.
 
         Returns:
-            What was seen [N, 343], what was done [N], by which episode [N], and who succeeded.
+            Observations [N, 343], actions [N], episode of each [N], and each episode's success.
         """
         begun = [self._begin(level, split, seed) for level, seed in tasks]
         envs, texts = [env for env, _ in begun], [text for _, text in begun]
@@ -91,7 +91,7 @@ class Boards:
         return torch.cat(seen), torch.cat(done), torch.tensor(by), solved
 
     def _begin(self, level: str, split: str, seed: int) -> tuple[Any, str]:
-        """An environment at the start of a board, and the board's text."""
+        """Return an environment at the start of a board, and the board's text."""
         key = (level, split, seed)
         if key not in self._begun:
             if key[:2] not in self._made:
@@ -100,11 +100,11 @@ class Boards:
             text, _ = self._made[key[:2]].reset(seed=seed)
             self._begun[key] = copy.copy(self._made[key[:2]]), text
         env, text = self._begun[key]
-        return copy.copy(env), text  # a step replaces attributes, and changes none of them
+        return copy.copy(env), text  # a shallow copy: steps replace attributes, never modify them
 
 
 def encoded(boards: Sequence[str]) -> Tensor:
-    """float32[N, 343]: which of seven things is in each of 7 x 7 cells around the player."""
+    """Encode which of seven things is in each of the 7 x 7 cells around the player, [N, 343]."""
     views = []
     for board in boards:
         rows = np.array([[*row.encode()] for row in board.split("\n")], np.uint8)
@@ -118,7 +118,7 @@ def encoded(boards: Sequence[str]) -> Tensor:
 def train(
     name: str, seed: int, options: argparse.Namespace, boards: Boards
 ) -> list[tuple[int, float]]:
-    """Train one policy; returns the mean success over all levels by step, from 0."""
+    """Train a policy; return its mean success over all levels by step, from 0."""
     torch.manual_seed(seed)
     width = options.width
     policy = nn.Sequential(
@@ -156,7 +156,7 @@ def update(
     advantages: Tensor,
     options: argparse.Namespace,
 ) -> None:
-    """A few passes of GRPO's clipped objective over all moves of a step."""
+    """Make a few passes of GRPO's clipped objective over all moves of a step."""
     old = None
     for _ in range(options.epochs):
         logprobs = policy(seen).log_softmax(-1)
@@ -171,7 +171,7 @@ def update(
 
 
 def opened(name: str, seed: int, options: argparse.Namespace) -> TaskSampler:
-    """A sampler of the levels."""
+    """Create a sampler of levels."""
     config = sampler_defaults(name)
     config.success_at = 1.0
     sets = [TaskSet(env=level, weight=1 / len(LEVELS), count=None) for level in LEVELS]
@@ -180,13 +180,13 @@ def opened(name: str, seed: int, options: argparse.Namespace) -> TaskSampler:
 
 
 def evaluated(policy: nn.Module, count: int, boards: Boards) -> float:
-    """Mean success over the levels, on held-out boards; always the same draws."""
+    """Return the mean success over the levels on held-out boards, always with the same draws."""
     tasks = [(level, FIRST_HELD_OUT + k) for level in LEVELS for k in range(count)]
     return statistics.fmean(boards.play(policy, "eval", tasks, torch.Generator().manual_seed(0))[3])
 
 
 def reached(curve: Sequence[tuple[int, float]], target: float) -> int | None:
-    """The first step at which the mean of two evaluations in a row is at least the target."""
+    """Return the first step at which two consecutive evaluations average at least the target."""
     for (_, before), (step, value) in itertools.pairwise(curve):
         if (before + value) / 2 >= target:
             return step
@@ -194,7 +194,7 @@ def reached(curve: Sequence[tuple[int, float]], target: float) -> int | None:
 
 
 def interval(values: Sequence[float], digits: int) -> str:
-    """Mean and 95% interval (Student's t)."""
+    """Format the mean and the 95% interval (Student's t)."""
     mean, count = statistics.fmean(values), len(values)
     if count - 1 not in _T_95:
         return f"{mean:+,.{digits}f}"
@@ -204,7 +204,7 @@ def interval(values: Sequence[float], digits: int) -> str:
 
 
 def main() -> None:
-    """Train, and print the table."""
+    """Train and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=120)
@@ -239,7 +239,7 @@ def main() -> None:
 
 
 def size_of(options: argparse.Namespace) -> int:
-    """Episodes of a training step."""
+    """Return the number of episodes per training step."""
     return int(options.groups * options.group_size)
 
 

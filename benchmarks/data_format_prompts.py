@@ -1,7 +1,7 @@
-"""The messages that other trainers make of their rows, and the token ids of these messages.
+"""The messages that other trainers build from their rows, and the token ids of these messages.
 
-Written from reading EasyR1's and veRL's `RLHFDataset`, R1-V's `grpo.py`, LMM-R1's and OpenRLHF's
-data processors, and LLaMA-Factory's converters. TRL's messages are made by TRL.
+Written after reading EasyR1's and veRL's `RLHFDataset`, R1-V's `grpo.py`, LMM-R1's and OpenRLHF's
+data processors, and LLaMA-Factory's converters. TRL itself builds TRL's messages.
 """
 
 import ast
@@ -22,12 +22,12 @@ _ALONE = "{{ problem }}"
 
 
 def token_ids(processor: Any, messages: Messages | str, folder: Path) -> list[int]:
-    """The prompt of some messages, as transformers' processor makes it.
+    """Encode messages as a prompt with transformers' processor.
 
     Args:
-        processor: of the model.
-        messages: with the paths of images in their parts; or a text, which the model continues.
-        folder: that contains the images.
+        processor: the model's processor.
+        messages: messages with image paths in their parts, or a text for the model to continue.
+        folder: folder that contains the images.
     """
     if isinstance(messages, str):
         return list(processor.tokenizer(text=messages)["input_ids"])
@@ -51,7 +51,7 @@ def easyr1(row: Row, settings: Row) -> Messages:
 
 
 def r1v(row: Row, settings: Row) -> Messages:
-    """R1-V: the image, then the question in a format string of its code."""
+    """R1-V: the image, then the question in a format string from its code."""
     text = settings["template"].replace("{{ problem }}", row["problem"])
     parts = [{"type": "image", "image": row["image"]}, {"type": "text", "text": text}]
     return [{"role": "user", "content": parts}]
@@ -68,7 +68,7 @@ def verl(row: Row, settings: Row) -> Messages:
 
 
 def lmm_r1(row: Row, settings: Row) -> Messages:
-    """LMM-R1: the messages in the text of a column."""
+    """LMM-R1: messages given as the text of a column."""
     messages: Messages = json.loads(row["message"])
     return messages
 
@@ -83,7 +83,7 @@ def openrlhf(row: Row, settings: Row) -> Messages:
 
 
 def trl(row: Row, settings: Row) -> Messages | str:
-    """TRL: messages, whose images come first unless parts mark them; or a bare text."""
+    """TRL: messages, with images first unless parts place them; or a bare text."""
     if isinstance(row["prompt"], str):
         return row["prompt"]
     from trl.data_utils import prepare_multimodal_messages
@@ -121,17 +121,17 @@ def mmmu(row: Row, settings: Row) -> Messages:
 
 
 def mathvista(row: Row, settings: Row) -> Messages:
-    """MathVista: the image and the query of its file."""
+    """MathVista: the image, and the query from its file."""
     return r1v({"image": row["decoded_image"], "problem": row["query"]}, {"template": _ALONE})
 
 
 def r1v_test(row: Row, settings: Row) -> Messages:
-    """R1-V's tests: as in training, of a file with other columns."""
+    """R1-V's tests: as in training, from a file with different columns."""
     return r1v({"image": row["image_path"], "problem": row["question"]}, settings)
 
 
 def _cut(text: str, images: Any) -> list[dict[str, Any]]:
-    """A text as parts, with an image in place of each `<image>`."""
+    """Split a text into parts, with an image in place of each `<image>`."""
     left = iter(images)
     first, *rest = text.split("<image>")
     parts = [{"type": "text", "text": first}] if first else []

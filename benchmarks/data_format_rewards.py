@@ -6,7 +6,7 @@ from typing import Any
 
 
 def easyr1_boxed(reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Like EasyR1's `math.py`: 0.9 for the answer in a box, 0.1 for the form."""
+    """Like EasyR1's `math.py`: 0.9 for the boxed answer, 0.1 for the format."""
     rows = []
     for one in reward_inputs:
         right = float(_boxed(one["response"]) == one["ground_truth"])
@@ -16,7 +16,7 @@ def easyr1_boxed(reward_inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, f
 
 
 def easyr1_tagged(reward_input: Mapping[str, Any]) -> dict[str, float]:
-    """Like EasyR1's `r1v.py`, for one reply: half for the tagged answer, half for the form."""
+    """Like EasyR1's `r1v.py`, for one reply: half for the tagged answer, half for the format."""
     right = float(_tagged(reward_input["response"]) == reward_input["ground_truth"])
     form = float(reward_input["response"].startswith("<think>"))
     return {"overall": 0.5 * right + 0.5 * form, "accuracy": right, "format": form}
@@ -34,7 +34,7 @@ def easyr1_line(
     overlong_buffer_length: int,
     overlong_penalty_factor: float,
 ) -> list[dict[str, float]]:
-    """Like EasyR1's `dapo.py`: 1 or -1 for the line `Answer: ...`, less for overlong replies."""
+    """Like EasyR1's `dapo.py`: 1 or -1 for the line `Answer: ...`, minus a length penalty."""
     rows = []
     for one in reward_inputs:
         right = one["response"].rpartition("Answer: ")[2] == one["ground_truth"]
@@ -47,7 +47,7 @@ def easyr1_line(
 def verl(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any]
 ) -> float:
-    """Like veRL's `default_compute_score`: by the row's own data source."""
+    """Like veRL's `default_compute_score`: depends on the row's data source."""
     if data_source == "openai/gsm8k":
         return float(solution_str.rpartition("#### ")[2] == ground_truth)
     if data_source == "hiyouga/geometry3k":
@@ -56,37 +56,37 @@ def verl(
 
 
 def trl_accuracy(completions: Sequence[Any], solution: Sequence[str], **_: Any) -> list[float]:
-    """Like R1-V's: the tagged answers, as text."""
+    """Like R1-V's accuracy reward: compare the tagged answers as text."""
     replies = [completion[0]["content"] for completion in completions]
     return [float(_tagged(r) == _tagged(s)) for r, s in zip(replies, solution, strict=True)]
 
 
 def trl_format(completions: Sequence[Any], **_: Any) -> list[float]:
-    """Like R1-V's: thoughts and an answer in tags, and nothing else."""
+    """Like R1-V's format reward: tagged thoughts and a tagged answer, nothing else."""
     form = re.compile(r"<think>.*?</think>\s*<answer>.*?</answer>", re.DOTALL)
     return [float(form.fullmatch(c[0]["content"]) is not None) for c in completions]
 
 
 def trl_boxed(completions: Sequence[Any], solution: Sequence[str], **_: Any) -> list[float]:
-    """The answer in a box, as text."""
+    """Compare the boxed answer as text."""
     replies = [completion[0]["content"] for completion in completions]
     return [float(_boxed(r) == s.strip("$")) for r, s in zip(replies, solution, strict=True)]
 
 
 def trl_text(completions: Sequence[str], solution: Sequence[str], **_: Any) -> list[float]:
-    """The answer in a box of completions that are text, as the prompt is."""
+    """Compare the boxed answer of plain-text completions, as for plain-text prompts."""
     return [float(_boxed(r) == s.strip("$")) for r, s in zip(completions, solution, strict=True)]
 
 
 def trl_form(completions: Sequence[Any], **_: Any) -> list[float]:
-    """Thoughts in tags; takes no column of the row."""
+    """Check for tagged thoughts; uses no column of the row."""
     return [float(c[0]["content"].startswith("<think>")) for c in completions]
 
 
 def openrlhf_boxed(
     queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str], **_: Any
 ) -> dict[str, Any]:
-    """The answer in a box after the prompt."""
+    """Compare the boxed answer that follows the prompt."""
     responses = [query[len(prompt) :] for query, prompt in zip(queries, prompts, strict=True)]
     rewards = [float(_boxed(r) == label) for r, label in zip(responses, labels, strict=True)]
     return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
@@ -95,7 +95,7 @@ def openrlhf_boxed(
 def openrlhf_math(
     queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str], **_: Any
 ) -> dict[str, Any]:
-    """Like LMM-R1's `math_verifier`: the label is a box in dollars."""
+    """Like LMM-R1's `math_verifier`: the label is a box between dollar signs."""
     gold = [str(_boxed(label)) for label in labels]
     return openrlhf_boxed(queries, prompts, gold)
 

@@ -1,16 +1,16 @@
-"""Play a row of each format of other trainers: its scores, and whether its prompt is theirs.
+"""Play a row of each data format of other trainers, comparing scores and prompts with theirs.
 
 Run: python benchmarks/data_formats.py [--repositories FOLDER]
 
-Each row is a file of its own, read by `QA-v0` with the printed settings. A right and a wrong reply
-are given to it, and scored by a reward function with the trainer's signature: a short one of
-`data_format_rewards.py`, or with `--repositories` the trainer's own, from a folder with checkouts
+Each row is a separate file, read by `QA-v0` with the printed settings. A right and a wrong reply to
+it are scored by a reward function with the trainer's signature: a short function from
+`data_format_rewards.py` or, with `--repositories`, the trainer's own, from a folder with checkouts
 (EasyR1, R1-V, verl, OpenRLHF). Their packages must be importable, and LMM-R1's verifier must run:
 `python -m openrlhf.models.remote_rm.math_verifier --prompt-template chatml`.
 
-The prompt is compared, token by token, with the one that the trainer's messages give by the
-processor and the chat template of Qwen2.5-VL: those of TRL by TRL, the others as
-`data_format_prompts.py` says.
+The prompt is compared, token by token, with the trainer's messages encoded by Qwen2.5-VL's
+processor and chat template. TRL itself builds its messages; `data_format_prompts.py` builds the
+others.
 """
 
 import argparse
@@ -69,33 +69,33 @@ _ROLES = ("system", "user", "assistant")
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Format:
-    """A row of a trainer's data, and how its users score replies to it."""
+    """A row of a trainer's data, and how that trainer's users score replies to it."""
 
     trainer: str
     name: str
     row: Mapping[str, Any]
     theirs: Callable[[Mapping[str, Any], Mapping[str, Any]], list[dict[str, Any]] | str]
-    """The messages, or the text, that the trainer makes of the row with the settings."""
+    """Returns the messages or the text that the trainer builds from a row and the settings."""
     rewards: Sequence[str]
     """Functions of `data_format_rewards.py`, or `module:function`."""
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """`env.kwargs` besides `data`."""
+    """`env.kwargs` other than `data`."""
     translator_kwargs: Mapping[str, Any] = field(default_factory=dict)
     chat: str = "auto"
     """`model.chat`."""
     own_rewards: Sequence[str] = ()
-    """The trainer's own functions in its repository, in place of `rewards`."""
+    """Reward functions in the trainer's repository, which replace `rewards`."""
     own_template: str = ""
-    """The trainer's own format prompt in its repository, in place of `template`."""
+    """Format prompt in the trainer's repository, which replaces `template`."""
     reward_kwargs: Mapping[str, Any] = field(default_factory=dict)
     own_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Further ones of `own_rewards`."""
+    """Additional keyword arguments for `own_rewards`."""
     replies: tuple[str, str] = (TAGGED, "4")
     file: str = "rows.jsonl"
 
 
 def of_suite(name: str) -> dict[str, Any]:
-    """The settings of a suite that comes with agentrl, for a row of its data."""
+    """Return the settings of a suite included in agentrl, for a row of its data."""
     task = tasks_of(name)[0]
     elsewhere = ("data", "name", "image_root")
     return {
@@ -310,20 +310,20 @@ FORMATS = (
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Result:
-    """What became of a row."""
+    """Result of a row."""
 
     rewards: Sequence[str]
-    """The functions that scored it."""
+    """Functions that scored the replies."""
     right: float | str
-    """The score of the right reply, or why there is none."""
+    """Score of the right reply, or the reason why it could not be scored."""
     wrong: float | str
     is_their_prompt: bool
     shown: str
-    """The prompt, decoded."""
+    """Decoded prompt."""
 
 
 class _Says:
-    """A player with one reply."""
+    """A player that always gives the same reply."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -343,10 +343,10 @@ def main() -> None:
 
 
 def build_model(folder: Path) -> Path:
-    """A tiny Qwen2.5-VL with the chat template of the real one, and no other tokens for turns."""
+    """Build a tiny Qwen2.5-VL with the real chat template and no special tokens for roles."""
     tiny_model.build(folder, 0)
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    # Where `user` is a token that marks a turn, the word in a question is encoded as another text.
+    # The tiny model has a special token `user`, which would also match that word in questions.
     added = [t for t in tokenizer["added_tokens"] if t["content"] not in _ROLES]
     (folder / "tokenizer.json").write_text(json.dumps({**tokenizer, "added_tokens": added}))
     shutil.copy(HERE / "chat_templates" / "qwen2_5_vl.jinja", folder / "chat_template.jinja")
@@ -356,12 +356,12 @@ def build_model(folder: Path) -> Path:
 def played(
     model: Path, folder: Path, repositories: Path | None = None
 ) -> list[tuple[Format, Result]]:
-    """All formats with their results.
+    """Play all formats and return them with their results.
 
     Args:
-        model: see `build_model`.
-        folder: for the files of rows.
-        repositories: see the module.
+        model: folder made by `build_model`.
+        folder: folder for the row files.
+        repositories: folder with checkouts of the trainers; None uses the short functions.
     """
     from transformers import AutoProcessor
 
@@ -437,7 +437,7 @@ def _score(
 
 
 def table(results: Sequence[tuple[Format, Result]]) -> list[str]:
-    """The lines of the table in docs/data.md."""
+    """Format the table in docs/data.md as lines."""
     lines = [
         "| from | row | settings | reward | right | wrong | prompt |",
         "|---|---|---|---|---|---|---|",

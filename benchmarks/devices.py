@@ -1,10 +1,10 @@
-"""Device latency compared with adbutils, pure-python-adb and the adb program.
+"""Compare device latency with adbutils, pure-python-adb and the adb program.
 
     python benchmarks/devices.py
 
-All methods alternate, in a random order per round, against the same virtual phone at 720x1280: a
-few frames in a row, with a screen change before each one so that no capture can be prepared in
-advance, and a few commands.
+All methods alternate, in a random order per round, on the same virtual phone at 720x1280. Each
+captures a few frames in a row, with a screen change before each frame so that captures cannot be
+prepared in advance, and runs a few commands.
 """
 
 import argparse
@@ -34,15 +34,15 @@ OURS = "ours, by adbutils"
 SCREENSHOT = "adbutils' screenshot()"
 DELAY_MS = 100
 IN_A_ROW = 5
-"""Frames and commands of one method before the next method's turn."""
+"""Number of frames and commands before the next method's turn."""
 Way = tuple[Callable[[], object] | None, Callable[[], object]]
 """Functions that run one command and capture one frame."""
 Medians = dict[str, tuple[float | None, float]]
-"""Milliseconds of one command and one frame."""
+"""Milliseconds per command and per frame, by method."""
 
 
 def ways(phones: dict[str, AdbPhone], server: AdbServer) -> dict[str, Way]:
-    """Every method to access one phone."""
+    """Return all methods to access a phone."""
     known: dict[str, Way] = {}
     for driver, phone in phones.items():
         known[f"ours, by {driver}"] = (lambda p=phone: p.shell("true"), phone.screenshot)  # type: ignore[misc]
@@ -78,7 +78,7 @@ def ways(phones: dict[str, AdbPhone], server: AdbServer) -> dict[str, Way]:
 
 
 def in_ms(seconds: list[float]) -> float:
-    """The median, in milliseconds."""
+    """Return the median in milliseconds."""
     return statistics.median(seconds) * 1000
 
 
@@ -90,7 +90,7 @@ def timed(act: Callable[[], object]) -> float:
 
 
 def latency(known: dict[str, Way], change: Callable[[], None], rounds: int) -> Medians:
-    """Median command and frame latency of every method."""
+    """Measure the median command and frame latency of every method."""
     seconds: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in known}
     order = random.Random(0)
     for _ in range(rounds):
@@ -107,7 +107,7 @@ def latency(known: dict[str, Way], change: Callable[[], None], rounds: int) -> M
 
 
 def latency_table(medians: Medians, rounds: int) -> Table:
-    """The medians as a table."""
+    """Format the medians as a table."""
     table = Table("method", "command, ms", "frame, ms", title=f"Medians of {rounds} rounds")
     for name, (command, frame) in medians.items():
         table.add_row(name, "" if command is None else f"{command:.2f}", f"{frame:.2f}")
@@ -115,7 +115,7 @@ def latency_table(medians: Medians, rounds: int) -> Table:
 
 
 def bench_table(phones: dict[str, AdbPhone], rounds: int) -> Table:
-    """Every capture and input method, as `agentrl devices bench` measures them."""
+    """Measure all capture and input methods like `agentrl devices bench`."""
     table = Table("driver", "kind", "method", "ms", "", title="Capture and input of one phone")
     for driver, phone in phones.items():
         phone.launch(PACKAGE, ACTIVITY, {})
@@ -129,7 +129,7 @@ def bench_table(phones: dict[str, AdbPhone], rounds: int) -> Table:
 
 
 def settle_seconds(device: Device, rounds: int) -> list[float]:
-    """Seconds from a tap to its settled frame."""
+    """Measure the seconds from a tap to its settled frame."""
     device.launch(PACKAGE, ACTIVITY, {})
     before, seconds = device.screenshot(), []
     for _ in range(rounds):
@@ -141,10 +141,10 @@ def settle_seconds(device: Device, rounds: int) -> list[float]:
 
 
 async def frames_per_second(num_phones: int, seconds: float, capture: str) -> float:
-    """Frames per second of all phones together, each read by its own thread.
+    """Measure the total frames per second of all phones, each read by its own thread.
 
-    Their screens do not change. `framebuffer` sends each frame whole, as a real phone does; `raw`
-    asks for changes, and a virtual phone answers that there are none.
+    The screens do not change. `framebuffer` sends whole frames, as a real phone does; `raw` asks
+    for changes, and a virtual phone replies that there are none.
     """
     phones = f"virtual:{num_phones}"
     with open_source(phones, apps=[PROBE], tempo="quick", capture=capture) as pool:
@@ -166,7 +166,7 @@ async def frames_per_second(num_phones: int, seconds: float, capture: str) -> fl
 
 
 def by_both_drivers(device: Device) -> dict[str, AdbPhone]:
-    """The same phone through each driver."""
+    """Open the same phone with each driver."""
     return {
         driver: AdbPhone(AdbServer.from_environment(driver), device.serial)
         for driver in DRIVER.names()

@@ -1,12 +1,12 @@
-"""Which pixel a tap hits that a model writes in each dialect, on screens of several sizes.
+"""Measure how precisely taps written in each dialect hit targets, on screens of several sizes.
 
 Run: python benchmarks/dialects.py [--targets 25]
 
-One virtual phone per size shows targets. Each screenshot is resized as the dialect's model sees it
-(to `--max-pixels`, and as its server would), the tap is spelled, parsed and performed over ADB, and
-the app reports where it was touched. A cell is the largest distance in pixels of the screen between
-the middle of a target and the pixel that was hit, and in brackets the smallest one that the dialect
-can say for that target.
+A virtual phone per size shows targets. Each screenshot is resized as the dialect's model sees it
+(to `--max-pixels`, and as its server would); the tap is spelled, parsed and performed over ADB; and
+the app reports where it was touched. A cell shows the largest distance in screen pixels between the
+center of a target and the pixel that was hit, with the smallest distance that the dialect can
+express for that target in brackets.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Tiny models of every family, with random weights, the family's special tokens and its template.
+"""Tiny models of every family, with random weights and the family's special tokens and template.
 
 The architectures are transformers' own, built from their configuration classes. Vocabularies are
 small: bytes, a few merged pieces and the family's special tokens.
@@ -20,7 +20,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 _PIECES = ("\n\n", "\n\n\n", "he", "in", " t", "::")
-"""Merged pieces, so that it matters which texts are encoded together."""
+"""Merged pieces, so that encoding texts together differs from encoding them separately."""
 _CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _QWEN = (
     *_CHATML, "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>",
@@ -43,30 +43,30 @@ _GEMMA = (
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Family:
-    """How a tiny model of a family is built."""
+    """How to build a tiny model of a family."""
 
     template: str
-    """Name of a file in `TEMPLATES`."""
+    """Name of a template file in `TEMPLATES`."""
     special: tuple[str, ...]
-    """The tokenizer's special tokens."""
+    """Special tokens of the tokenizer."""
     model: Callable[[dict[str, int]], Any]
-    """The model, given the tokenizer's ids."""
+    """Creates the model, given the tokenizer's ids."""
     eos: str
     bos: str | None = None
     plain: tuple[str, ...] = ()
-    """Tokens that are found before all others without being special."""
+    """Added tokens, matched before all others, that are not special."""
     named: Mapping[str, str] = field(default_factory=dict)
-    """Special tokens by the name under which the processor knows them."""
+    """Special tokens by the processor's name for them."""
     processor: Callable[[Any], Any] | None = None
-    """The processor, given the tokenizer; None for a text-only model."""
+    """Creates the processor, given the tokenizer; None for a text-only model."""
 
 
 def build(name: str, folder: Path) -> Path:
     """Build the model of a family in a folder.
 
     Args:
-        name: of `FAMILIES`.
-        folder: is created.
+        name: name of the family in `FAMILIES`.
+        folder: folder to create.
     """
     family = FAMILIES[name]
     tokenizer = _tokenizer(family)
@@ -78,7 +78,7 @@ def build(name: str, folder: Path) -> Path:
             if parameter.dim() > 1 and not parameter.any():
                 parameter.normal_(0, 0.2)  # projectors start at zero
             elif parameter.dim() > 1:
-                parameter.mul_(3)  # so that distributions are peaked
+                parameter.mul_(3)  # makes distributions peaked
     model.generation_config.eos_token_id = [ids[family.eos]]
     model.save_pretrained(folder)
     _store_as_on_hub(folder / "model.safetensors", model.config.model_type)
@@ -93,7 +93,7 @@ def build(name: str, folder: Path) -> Path:
 
 
 def _store_as_on_hub(file: Path, model_type: str) -> None:
-    """Give the weights the names and shapes of the Hub where transformers saves them otherwise."""
+    """Convert weights to the Hub's names and shapes where transformers saves them differently."""
     weights = load_file(file)
     if any(name.startswith("vision_tower.encoder.layers") for name in weights):
         weights = {
@@ -109,7 +109,7 @@ def _store_as_on_hub(file: Path, model_type: str) -> None:
 
 
 def _tokenizer(family: Family) -> Any:
-    """A byte-level tokenizer with a few merged pieces and the family's tokens."""
+    """Create a byte-level tokenizer with a few merged pieces and the family's tokens."""
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {letter: id for id, letter in enumerate(letters)}
@@ -480,4 +480,4 @@ FAMILIES = {
         processor=_llava_simple_processor,
     ),
 }
-"""Families by their names in the table of `model_families.py`."""
+"""Families by name in the table of `model_families.py`."""

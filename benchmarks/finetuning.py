@@ -1,12 +1,12 @@
-"""Compare training on data sets with TRL's trainers, on the same tokens.
+"""Compare training on data sets with TRL's trainers, using the same tokens.
 
     python benchmarks/finetuning.py
 
 Supervised fine-tuning, DPO and a reward model, each with TRL's SFTTrainer, DPOTrainer or
 RewardTrainer (pip install trl==1.16.0) and with the learner: the same text model with random
-weights, the same examples, whole optimizer steps in float32. Conversations have replies of very
-different lengths; both answers of a pair follow the same long prompt, as those to one screen do.
-TRL runs with its defaults but without gradient checkpointing and bfloat16, which are slower on a
+weights, the same examples, whole optimizer steps in float32. Replies in conversations vary widely
+in length; both answers of a pair follow the same long prompt, like answers to the same screen. TRL
+runs with its defaults, except without gradient checkpointing and bfloat16, which are slower on a
 CPU, and without packing, which needs flash-attn. Both alternate within one process; compare the
 ratios, not the times. The losses of the first step are compared as well.
 """
@@ -70,7 +70,7 @@ def _timed(step: Callable[[int], float], number: int) -> float:
 
 
 def _model(folder: Path) -> Path:
-    """A text model of 5 million parameters, with the tiny model's tokenizer."""
+    """Build a text model of 5 million parameters with the tiny model's tokenizer."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     tiny = tiny_model.build(folder.with_name("tiny"), 0)
@@ -88,7 +88,7 @@ def _model(folder: Path) -> Path:
 
 
 def _lengths(random: np.random.Generator, count: int) -> list[int]:
-    """Lengths of replies: most are short, a few long."""
+    """Draw lengths of replies: most are short, a few are long."""
     return [int(length) for length in np.clip(random.lognormal(3.5, 0.9, count), 8, 300)]
 
 
@@ -97,7 +97,7 @@ def _ids(random: np.random.Generator, count: int) -> list[int]:
 
 
 def _sequence(prompt: Sequence[int], reply: Sequence[int], index: int, last: bool) -> TokenSequence:
-    """A reply, of which all tokens are learned, or only the last one is read."""
+    """Make a sequence that trains on all tokens of a reply, or with `last` reads only the last."""
     whole = (*prompt, *reply)
     places = range(len(whole) - 1 if last else len(prompt), len(whole))
     zeros = (0,) * len(places)
@@ -118,7 +118,7 @@ def _learner(
 def _trainer(
     kind: str, folder: Path, scratch: Path, rows: Sequence[Mapping[str, Any]], **more: Any
 ) -> Any:
-    """One of TRL's trainers, without a loop of its own: rows are given to `training_step`."""
+    """Create one of TRL's trainers, to be called step by step rather than by its own loop."""
     import trl
     from datasets import Dataset
     from transformers import AutoTokenizer
@@ -140,7 +140,7 @@ def _trainer(
 
 
 def _step_of(trainer: Any, rows: Callable[[int], list[Row]]) -> Callable[[int], float]:
-    """An optimizer step of a trainer, as its loop makes it."""
+    """Return a function that makes an optimizer step like the trainer's own loop."""
 
     def step(number: int) -> float:
         batch = trainer.data_collator(rows(number))
@@ -180,7 +180,7 @@ def _sft(folder: Path, scratch: Path, batch: int) -> tuple[Callable[[int], float
 
 
 def _answers(number: int, batch: int) -> list[tuple[list[int], list[int], list[int]]]:
-    """Prompts of 300 tokens, as of a screen, and two answers."""
+    """Draw prompts of 300 tokens, about one screen, with two answers each."""
     random = np.random.default_rng(number)
     lengths = zip(_lengths(random, batch), _lengths(random, batch), strict=True)
     return [(_ids(random, 300), _ids(random, a), _ids(random, b)) for a, b in lengths]
@@ -199,7 +199,7 @@ def _dpo(folder: Path, scratch: Path, batch: int) -> tuple[Callable[[int], float
         names = ("prompt_ids", "chosen_ids", "rejected_ids")
         return [dict(zip(names, row, strict=True)) for row in _answers(number, batch)]
 
-    # Its constructor encodes a data set of texts, which is not used.
+    # The constructor needs a data set of texts to encode, which is not used.
     text = [{"prompt": "a", "chosen": "b", "rejected": "c"}] * batch
     trainer = _trainer("DPO", folder, scratch, text, model=str(folder))
     learner = _learner(folder, DPOConfig())

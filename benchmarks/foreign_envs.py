@@ -1,9 +1,9 @@
-"""Play environments of other packages and print a Markdown table of how that went.
+"""Play environments of other packages and print the results as a Markdown table.
 
     python benchmarks/foreign_envs.py [--episodes 8] [ID ...]
 
-Each is played by the rollout worker of a job, with its `random` player, twice on the same seeds.
-BrowserGym needs MINIWOB_URL. A package that is not installed is named in its row.
+The rollout worker of a job plays each environment with its `random` player, twice on the same
+seeds. BrowserGym needs MINIWOB_URL. Rows name packages that are not installed.
 """
 
 import argparse
@@ -41,12 +41,12 @@ ENVIRONMENTS: Mapping[str, Mapping[str, Any]] = {
         "translator_kwargs": {"text": "{{ observation.goal }}"},
     },
 }
-"""Settings of `env` beside the id."""
+"""Settings of `env` other than `id`, by id."""
 _TURNS = 20
 
 
 def row(id: str, settings: Mapping[str, Any], episodes: int) -> str:
-    """What happened, as a row of the table."""
+    """Play an environment and return its table row."""
     config = Config(env=EnvConfig(id=id, max_turns=_TURNS, **settings))
     config.rollout.max_refills, config.rollout.concurrency = 0, 2
     config.rollout.deadline_s = 300.0
@@ -71,7 +71,7 @@ def row(id: str, settings: Mapping[str, Any], episodes: int) -> str:
 
 
 async def play(config: Config, episodes: int) -> list[Episode]:
-    """Episodes of a random player, one for each seed."""
+    """Play one episode per seed with a random player."""
     rollouts = RolloutWorker(plan_play(config), None, None)
     await rollouts.start()
     try:
@@ -82,7 +82,7 @@ async def play(config: Config, episodes: int) -> list[Episode]:
 
 
 def equal(one: Episode, other: Episode) -> bool:
-    """Whether two episodes showed, did and earned the same."""
+    """Return whether two episodes have the same observations, actions and rewards."""
     return len(one.turns) == len(other.turns) and all(
         (a.shown, a.reply, a.env_reward) == (b.shown, b.reply, b.env_reward)
         and all(map(np.array_equal, a.images, b.images))

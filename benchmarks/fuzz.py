@@ -3,7 +3,7 @@
     python benchmarks/fuzz.py
 
 Packets are random, valid, or valid and then corrupted. They open existing and missing services,
-answer open and closed streams, and arrive split at arbitrary positions. The benchmark prints
+reply to open and closed streams, and arrive split at arbitrary positions. The benchmark prints
 packets per second, what the phone refused and why, and its memory before and after. It fails on
 anything other than a refusal, or if memory grows.
 """
@@ -75,11 +75,11 @@ class Client:
     """Generates packets, reproducibly by seed."""
 
     def __init__(self, seed: int) -> None:
-        """Start the sequence of a seed."""
+        """Start the packet sequence of a seed."""
         self._random = random.Random(seed)
 
     def packets(self, count: int) -> Iterator[bytes]:
-        """Generate this many packets as bytes."""
+        """Generate `count` packets as bytes."""
         for _ in range(count):
             yield self._packet()
 
@@ -116,7 +116,7 @@ class Client:
         return source.randbytes(source.choice((0, 1, 5, 30, 300)))
 
     def _damaged(self, data: bytes) -> bytes:
-        """Mostly valid packets, because a phone drops the connection at the first invalid one."""
+        """Corrupt few packets, because a phone drops the connection at the first invalid packet."""
         source = self._random
         if source.random() > 0.002:
             return data
@@ -134,14 +134,14 @@ class Client:
 
 
 def memory_mb() -> float:
-    """Memory of this process after garbage collection."""
+    """Return this process's memory in MB after garbage collection."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def reason(error: Exception) -> str:
-    """Describe an error, with its numbers replaced by N."""
+    """Describe an error, replacing numbers with N."""
     return re.sub(r"0x[0-9a-f]+|\d+", "N", f"{type(error).__name__}: {error}")
 
 
@@ -243,7 +243,7 @@ async def _one_connection(
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:
-    """Both ends of a connection over TCP."""
+    """Create a TCP connection and return both ends."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname())
         theirs, _ = listener.accept()
@@ -260,7 +260,7 @@ async def _read(sock: socket.socket) -> None:
 
 
 def _note_memory(ledger: Ledger, count: int) -> None:
-    """Sample memory ten times; by the first sample all code has run at least once."""
+    """Sample memory ten times; by the first sample, all code has run at least once."""
     if ledger.packets * 10 // count > len(ledger.memory_mb):
         ledger.memory_mb.append(memory_mb())
 
@@ -282,7 +282,7 @@ def table(ledgers: dict[str, Ledger]) -> Table:
 
 
 def growth_mb(ledger: Ledger) -> float:
-    """Growth from the first tenth, when everything is loaded, to the end."""
+    """Return the memory growth from the first tenth, when everything is loaded, to the end."""
     return ledger.memory_mb[-1] - ledger.memory_mb[0] if ledger.memory_mb else 0.0
 
 

@@ -1,23 +1,23 @@
-"""Update and rollout of a 3B model on one GPU of the H200 class, with random weights.
+"""Benchmark updates and rollouts of a 3B model with random weights on an H200-class GPU.
 
     python benchmarks/gpu.py
     python benchmarks/gpu.py --build FOLDER    # only the model, for a job with model.path=FOLDER
 
-Nothing is downloaded: the architecture is that of Qwen2.5-VL-3B-Instruct, whose settings are
-below, and the random weights take 7.5 GB in `--scratch`. Without a GPU, a tiny model shows that
-everything runs (`--size tiny`). The learner and the engines are those of a real job, with the
+Nothing is downloaded: the model has the architecture of Qwen2.5-VL-3B-Instruct, whose settings are
+below, and its random weights take 7.5 GB in `--scratch`. Without a GPU, a tiny model shows that
+everything runs (`--size tiny`). Learner and engines are the same as in a real job, with the
 settings of configs/number_game_3b.yaml.
 
 MFU is the fraction of the GPU's peak that useful work achieves:
 
     flops = 6 n t + 12 d p + 6 h r + 2 v q        MFU = flops / seconds / peak
 
-n: parameters of the decoder's layers, without the embedding; t: computed tokens, shared prefixes
-counted once; d: layers times attention width; p: pairs of a token and a token that it attends to;
-h: parameters of the output head; r: positions whose logits are computed; v: parameters of the
-vision tower, which is frozen and only runs forward; q: patches, each image counted once. The
-recomputation by gradient checkpointing is not counted, nor are the tower's attention and merger.
-The peak is that of dense bfloat16: 989 TFLOPS for H100 and H200 (`--peak` for others).
+n: parameters of the decoder layers, without the embedding; t: computed tokens, counting shared
+prefixes once; d: layers times attention width; p: pairs of a token and a token it attends to; h:
+parameters of the output head; r: positions whose logits are computed; v: parameters of the vision
+tower, which is frozen and only runs forward; q: patches, counting each image once. Recomputation
+by gradient checkpointing is not counted, nor are the tower's attention and merger. The peak is for
+dense bfloat16: 989 TFLOPS for H100 and H200 (`--peak` for others).
 """
 
 import argparse
@@ -81,7 +81,7 @@ VISION = {
     "fullatt_block_indexes": [7, 15, 23, 31],
 }
 PEAKS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}
-"""TFLOPS of dense bfloat16, by a part of the GPU's name."""
+"""Dense bfloat16 TFLOPS by part of the GPU's name."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
@@ -92,7 +92,7 @@ class Size:
     groups: int
     siblings: int
     words: int
-    """Tokens of a prompt besides its image."""
+    """Tokens of a prompt, excluding the image."""
     picture: tuple[int, int]
     """Width and height of an image, in pixels."""
     reply: int
@@ -211,7 +211,7 @@ def build(folder: Path, size: str, device: str) -> None:
 
 
 def drawn(model_adapter: ModelAdapter, size: Size) -> list[TrainingSample]:
-    """The samples of one optimizer step: several replies to each of some prompts with an image."""
+    """Draw the samples of one optimizer step: several replies to each prompt with an image."""
     rng = np.random.default_rng(0)
     width, height = size.picture
     found = []
@@ -231,14 +231,14 @@ def learned(
     updates: int,
     peak: float | None,
 ) -> tuple[list[str], str]:
-    """A row of the table, and the learner's settings."""
+    """Measure updates; return the table row and the learner's settings."""
     forget_peak()
     learner = Learner(LearnerSettings.of(config), folder)
     settings = fsdp(learner)
     times = []
     for number in range(updates + 1):
         started = time.perf_counter()
-        learner.update(samples, number)  # reads the loss, and so waits for the GPU
+        learner.update(samples, number)  # reads the loss, which waits for the GPU
         times.append(time.perf_counter() - started)
     took = median(times[1:])
     work = Work.of(learner, samples)
@@ -259,7 +259,7 @@ def job(
     attention: Literal["auto", "sdpa"] = "auto",
     compiled: bool = False,
 ) -> Config:
-    """configs/number_game_3b.yaml with other sizes."""
+    """Return configs/number_game_3b.yaml with different sizes."""
     config = Config(
         algorithm=algorithm_config("grpo"),
         model=ModelConfig(
@@ -281,11 +281,11 @@ class Work:
     tokens: int
     flops: float
     attention: float
-    """The part 12 d p of the FLOPs."""
+    """FLOPs of attention: the term 12 d p."""
 
     @classmethod
     def of(cls, learner: Learner, samples: Sequence[TrainingSample]) -> "Work":
-        """FLOPs by the formula above."""
+        """Compute FLOPs with the formula above."""
         scorer, model_adapter = learner._policy.module, learner._models.model_adapter
         layers = sum(p.numel() for layer in scorer.layers() for p in layer.parameters())
         named = scorer.named_parameters()
@@ -319,7 +319,7 @@ class Work:
 
 
 def fsdp(learner: Learner) -> str:
-    """Describe how the learner is sharded, read from its modules."""
+    """Describe how the learner is sharded, based on its modules."""
     scorer: Any = learner._policy.module
     units = [module for module in scorer.modules() if isinstance(module, FSDPModule)]
     policy = scorer._get_fsdp_state()._mp_policy
@@ -337,7 +337,7 @@ def fsdp(learner: Learner) -> str:
 async def answered(
     folder: Path, size: Size, samples: Sequence[TrainingSample], engine: str, rounds: int
 ) -> list[str]:
-    """A row of the table: all prompts of the samples at once."""
+    """Measure rollouts of all prompts at once and return the table row."""
     forget_peak()
     prompts = [
         Prompt(token_ids=one.token_ids[: one.sampled_positions[0]], images=one.images)
@@ -384,7 +384,7 @@ def forget_peak() -> None:
 
 
 def peak_memory() -> str:
-    """Peak GPU memory of tensors; without a GPU, the peak memory of the process so far."""
+    """Return the peak GPU memory of tensors, or without a GPU, the peak memory of the process."""
     if torch.cuda.is_available():
         return f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB"
     return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.1f} GB (process)"

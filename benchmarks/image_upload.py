@@ -1,10 +1,10 @@
-"""Time and bytes of a micro-batch's images: as the processor's floats and as 8-bit values.
+"""Compare a micro-batch's images as the processor's floats and as 8-bit values: time and bytes.
 
     python benchmarks/image_upload.py
 
-For tiny models of the families that see: seconds of one CPU core for the tensors of 27 screens of
-364x616 pixels, and bytes to upload. The device makes floats of the 8-bit values. Both ways
-alternate within one process; compare ratios, not times.
+For tiny models of the vision families, measures the seconds of one CPU core to build the tensors of
+27 screens of 364x616 pixels, and the bytes to upload. The device converts 8-bit values to floats.
+Both ways alternate within one process; compare ratios, not times.
 """
 
 import argparse

@@ -1,12 +1,12 @@
 """Kill a job at random moments and resume it (python benchmarks/kills.py [--job phones]).
 
-One job runs to its end. Others, of the same configuration, are killed with SIGKILL at random
-moments, resumed and killed again, until they end. The benchmark prints where they were killed, and
-checks that
+One job runs uninterrupted. Other jobs with the same configuration are killed with SIGKILL at random
+moments, resumed and killed again, until they finish. The benchmark prints where they were killed,
+and checks that
 
-- the final model of each equals that of the uninterrupted job, byte for byte,
-- each logged step is in `metrics.jsonl` once, with the same numbers,
-- each episode is recorded once,
+- each final model equals the uninterrupted job's model, byte for byte,
+- each step is logged in `metrics.jsonl` exactly once, with the same numbers,
+- each episode is recorded exactly once,
 - nothing of a killed job is left running, and no phone is left in adb's list.
 
 With `--job phones`, the job plays the number game on virtual phones, with vLLM in Ray actors. Its
@@ -49,21 +49,21 @@ JOBS = {
     ),
 }  # fmt: skip
 _LEFT_S = 20.0
-"""Time for the processes of a killed job to end; Ray's notice the death of the driver."""
+"""Time for the processes of a killed job to end; Ray's processes notice the driver's death."""
 _EXACT = ("loss", "train/", "learner/")
 _MACHINE = ("learner/seconds", "learner/peak_memory_gb")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A kind of job, and the mark of its processes."""
+    """A kind of job, and the environment variable that marks its processes."""
 
     name: str
     folder: Path
     mark: str = field(default_factory=lambda: f"KILLS_{uuid.uuid4().hex}")
 
     def start(self, run: Path) -> "subprocess.Popen[bytes]":
-        """Start or resume a run in a session of its own."""
+        """Start or resume a run in a new session."""
         given = ["--resume", str(run)]
         if not (run / "config.yaml").is_file():
             given = [*JOBS[self.name], f"run.name={run.name}", f"run.dir={run.parent}"]
@@ -75,17 +75,17 @@ class Job:
         )
 
     def finish(self, run: Path) -> None:
-        """Let a run end."""
+        """Run until the job has finished."""
         if not (run / "summary.json").is_file() and self.start(run).wait():
             raise SystemExit((self.folder / f"{run.name}.log").read_text()[-2000:])
 
     def strike(self, run: Path, kills: int, lasts: float, moments: random.Random) -> list[str]:
-        """Kill a run some times, and let it end; where each kill struck."""
+        """Kill a run several times, then let it finish; return where each kill struck."""
         struck: list[str] = []
         while len(struck) < kills and not (run / "summary.json").is_file():
             process = self.start(run)
             try:
-                # Resumed jobs have less to do.
+                # Resumed jobs have less work left.
                 process.wait(moments.uniform(0.1, 1.0) * lasts / (1 + len(struck) / 2))
             except subprocess.TimeoutExpired:
                 process.kill()
@@ -97,7 +97,7 @@ class Job:
         return struck
 
     def check_nothing_is_left(self, session: int) -> None:
-        """Wait until the processes of a killed job have ended, and its phones left adb's list."""
+        """Wait until a killed job's processes have ended and its phones have left adb's list."""
         end = time.monotonic() + _LEFT_S
         while left := [*self._processes(session), *phones()]:
             if time.monotonic() > end:
@@ -105,9 +105,10 @@ class Job:
             time.sleep(0.2)
 
     def _processes(self, session: int) -> Iterator[str]:
-        """The job's processes, except an adb server, which others use as well.
+        """Yield the job's processes, except an adb server, which others may use as well.
 
-        Those that set a title may have overwritten the mark, and others have their own session.
+        Processes are found by mark or session: a process that sets its title may overwrite the
+        mark, and some processes start a session of their own.
         """
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -119,13 +120,13 @@ class Job:
 
 
 def phones() -> list[str]:
-    """What the adb server lists, if one runs."""
+    """Return the devices that the adb server lists, if it is running."""
     server = AdbServer.from_environment()
     return [*server.devices()] if server.is_running() else []
 
 
 def main() -> int:
-    """Run the benchmark; the exit status."""
+    """Run the benchmark; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--job", choices=JOBS, default="local")
     parser.add_argument("--kills", type=int, default=20, help="how many kills")
@@ -139,7 +140,7 @@ def main() -> int:
         whole, again = Path(folder) / "whole", Path(folder) / "again"
         job.finish(whole)
         began = time.monotonic()
-        job.finish(again)  # nothing has to be loaded from the disk any more
+        job.finish(again)  # timed, with nothing left to load from disk
         lasts = time.monotonic() - began
         is_exact = arguments.job == "local"
         failures, left = differences(whole, again, is_exact=is_exact), arguments.kills
@@ -158,14 +159,14 @@ def main() -> int:
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """The logged steps."""
+    """Read the logged steps."""
     file = run / "metrics.jsonl"
     lines = file.read_text().splitlines(keepends=True) if file.is_file() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def differences(whole: Path, run: Path, *, is_exact: bool) -> list[str]:
-    """What is not as in the uninterrupted job."""
+    """List differences from the uninterrupted job."""
     found = []
     steps = [
         Counter((line["stage"], line["step"]) for line in metrics(one)) for one in (whole, run)

@@ -1,10 +1,10 @@
-"""Memory per rank and time for one long episode with sequence parallelism over 1, 2, ... ranks.
+"""Measure memory per rank and time of one long episode with sequence parallelism.
 
     python benchmarks/long_episode.py [--tokens 8000] [--ranks 1 2]
 
-The tiny model with random tokens in float32, on the CPU with one thread per rank. Memory: bytes of
-the tensors that the forward pass saves for the backward pass, including weights. Seconds: the best
-of three forward and backward passes, over gloo.
+Runs the tiny model on random tokens in float32, on the CPU with one thread per rank. Memory is the
+bytes of the tensors that the forward pass saves for the backward pass, including weights. Seconds
+are the best of three forward and backward passes over gloo.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from agentrl.types import TrainingSample
 
 
 def episode(tokens: int) -> TrainingSample:
-    """Random tokens, the last eight of them sampled."""
+    """Draw random tokens, of which the last eight are marked as sampled."""
     rng = np.random.default_rng(0)
     return TrainingSample(
         token_ids=tuple(int(token) for token in rng.integers(0, 200, tokens)),

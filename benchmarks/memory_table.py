@@ -1,11 +1,12 @@
-"""How many GPUs of 24, 40, 80 and 141 GB models need to be trained, by `agentrl plan`'s simulation.
+"""Estimate how many GPUs of 24 to 141 GB training needs, with `agentrl plan`'s simulation.
 
     python benchmarks/memory_table.py
 
-For each model and way of training, two ranks are simulated; more ranks divide what is sharded.
-Engines share the ranks' GPUs, or have 1, 2, 4 or 8 of their own (one engine), whichever needs fewer
-GPUs. A star means that weights, gradients and optimizer state are in CPU memory
-(`train.offload=true`), where that saves GPUs. Micro-batches have 8,192 tokens, contexts 2,048.
+For each model and way of training, two ranks are simulated; with more ranks, sharded memory is
+divided accordingly. Engines share the ranks' GPUs, or one engine has 1, 2, 4 or 8 GPUs of its own,
+whichever needs fewer GPUs. A star means that weights, gradients and optimizer state are in CPU
+memory (`train.offload=true`), where that saves GPUs. Micro-batches have 8,192 tokens, contexts
+2,048.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def main() -> None:
 
 
 def needed(config: Config) -> Iterator[str]:
-    """The number of GPUs of each size."""
+    """Yield the number of GPUs needed, for each GPU size."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = config_folder(config.model, Path(scratch) / "model")
         two = MemorySimulation(LearnerSettings.of(config), 2).run(folder)
@@ -82,7 +83,7 @@ def needed(config: Config) -> Iterator[str]:
 
 
 def fewest(config: Config, card: float, folder: Path, two: RankMemory) -> float:
-    """The smallest number of GPUs on which a job fits; infinity above `MOST`."""
+    """Return the smallest number of GPUs on which a job fits, or infinity above `MOST`."""
     for count in range(1, MOST + 1):
         for placed, layout in placements(config, count):
             memory = divided(two, len(layout.ranks))
@@ -95,7 +96,7 @@ def fewest(config: Config, card: float, folder: Path, two: RankMemory) -> float:
 
 
 def placements(config: Config, count: int) -> Iterator[tuple[Config, Layout]]:
-    """The ways to place engines and ranks on a number of GPUs, without regard to nodes."""
+    """Yield the ways to place engines and ranks on `count` GPUs, regardless of nodes."""
     nodes = [Node(address="all", cpus=64, gpus=count)]
     together = replace(config.rollout, place="together")
     yield replace(config, rollout=together), plan_layout(nodes, together, config.train)
@@ -107,7 +108,7 @@ def placements(config: Config, count: int) -> Iterator[tuple[Config, Layout]]:
 
 
 def divided(two: RankMemory, ranks: int) -> RankMemory:
-    """The memory of one of so many ranks, from that of one of two."""
+    """Derive the memory per rank with `ranks` ranks from the memory per rank with two."""
     sharded = ("weights", "remainders", "moments", "gradients", "reference", "other_models")
     return replace(two, **{name: getattr(two, name) * 2 / ranks for name in sharded})
 

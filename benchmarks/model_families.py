@@ -1,8 +1,8 @@
 """Print the table of docs/models.md: what was checked for each model family, and how exactly.
 
-Each family is a tiny random model of its architecture with the family's chat template; see
-`family_models.py`. transformers is the judge: its chat templates and processors, its own forward
-pass of every sequence alone.
+Each family is represented by a tiny random model with its architecture and chat template; see
+`family_models.py`. The reference is transformers: its chat templates, its processors, and its own
+forward pass over each sequence separately.
 
     python benchmarks/model_families.py
     python benchmarks/model_families.py --vllm --family "Gemma 3"
@@ -47,7 +47,7 @@ from agentrl.types import Prompt, Reply, TrainingSample
 
 
 def hf_difference(folder: Path, encoder: ChatEncoder) -> float:
-    """Largest difference between what the hf engine reports about its replies and transformers."""
+    """Return the largest difference between the hf engine's log-probabilities and transformers'."""
     asked = [_asked(sample) for sample in episodes(encoder)]
     model = load_model(folder, model_adapter=encoder.model_adapter).eval()
     replies = hf_decoding.generate_batch(
@@ -57,7 +57,7 @@ def hf_difference(folder: Path, encoder: ChatEncoder) -> float:
 
 
 def vllm_difference(folder: Path, encoder: ChatEncoder) -> float:
-    """The same for vLLM, with the weights of the folder and with others that it is given later."""
+    """Return the same for vLLM, with the folder's weights and with weights loaded later."""
     asked = [_asked(sample) for sample in episodes(encoder)]
     model = load_model(folder)
     for parameter in model.parameters():
@@ -96,7 +96,7 @@ def _difference(
 
 
 def _asked(sample: TrainingSample) -> Prompt:
-    """The prompt of a sample's last reply."""
+    """Return the prompt of a sample's last reply."""
     return Prompt(token_ids=sample.token_ids[:-REPLY_TOKENS], images=sample.images)
 
 
@@ -107,7 +107,7 @@ def _samplings(asked: Sequence[Prompt]) -> list[Sampling]:
 async def _vllm_replies(
     folder: Path, asked: Sequence[Prompt], published: Path
 ) -> list[list[Reply]]:
-    """Replies with the weights of a folder, and with those of a file."""
+    """Sample replies with the weights of a folder, then with the weights of a file."""
     from agentrl.policies.engines.vllm_engine import VLLMEngine
 
     engine = VLLMEngine(EngineSettings(folder=folder, max_context=2048))
@@ -125,7 +125,7 @@ async def _vllm_replies(
 
 
 def trained(folder: Path, encoder: ChatEncoder) -> tuple[float, float]:
-    """Mean log-probability of the better replies over the others', before and after GRPO steps."""
+    """Return the mean log-probability margin of the better replies before and after GRPO steps."""
     config = Config(algorithm=algorithm_config("grpo"))
     config.optim.lr, config.train.compare_engine = 3e-3, False
     learner = Learner(LearnerSettings.of(config), folder)
@@ -160,7 +160,7 @@ def _margin(samples: Sequence[TrainingSample], scores: Sequence[Sequence[float]]
 
 
 def row(name: str, scratch: Path, *, vllm: bool) -> list[str]:
-    """One line of the table."""
+    """Check a family and return its table row."""
     folder = build(name, scratch / name.replace(" ", "-"))
     encoder = ChatEncoder(folder)
     cells = [name, type(encoder.model_adapter).__name__]

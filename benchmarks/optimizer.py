@@ -1,10 +1,10 @@
-"""Bytes per weight of each kind of optimizer state, and how long its steps take.
+"""Measure bytes per weight and step time of each kind of optimizer state.
 
     python benchmarks/optimizer.py
 
-Counts the bytes of the tensors that exist during a step: weights, the remainders of bfloat16
-weights, moments and gradients, for the shapes of a small decoder. Steps of all kinds alternate
-within one process with those of a bare `torch.optim.AdamW`; compare ratios, not times.
+Counts the bytes of the tensors that exist during a step: weights, remainders of bfloat16 weights,
+moments and gradients, for the shapes of a small decoder. Steps of all kinds and of a bare
+`torch.optim.AdamW` alternate within one process; compare ratios, not times.
 """
 
 import argparse
@@ -34,7 +34,7 @@ KINDS: list[tuple[torch.dtype, Moments]] = [
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """The shapes of a decoder's weights by name."""
+    """Return the shapes of a decoder's weights by name."""
     found: dict[str, tuple[int, ...]] = {"embedding": (VOCABULARY, HIDDEN)}
     for layer in range(LAYERS):
         found |= {f"{layer}.{name}": (HIDDEN, HIDDEN) for name in ("q", "k", "v", "o")}
@@ -47,9 +47,9 @@ class Kind:
     """Weights of one precision, with an optimizer.
 
     Args:
-        dtype: of weights and gradients.
-        moments: how the optimizer keeps its moments; None takes a bare `torch.optim.AdamW`.
-        device: of everything.
+        dtype: type of weights and gradients.
+        moments: how the optimizer stores its moments; None uses a bare `torch.optim.AdamW`.
+        device: device of all tensors.
     """
 
     def __init__(self, dtype: torch.dtype, moments: Moments | None, device: torch.device) -> None:
@@ -78,7 +78,7 @@ class Kind:
             self.optimizer = Optimizer(self.weights, rank, self.remainders, moments=moments)
 
     def step(self) -> float:
-        """Seconds for one step."""
+        """Make a step and return the seconds it took."""
         for name, weight in self.weights.items():
             weight.grad = self.gradients[name].clone()
         started = time.perf_counter()
@@ -94,7 +94,7 @@ class Kind:
         return time.perf_counter() - started
 
     def num_bytes(self) -> list[float]:
-        """Bytes per weight of weights, remainders, moments and gradients."""
+        """Return the bytes per weight of weights, remainders, moments and gradients."""
         assert self.optimizer is not None
         state = self.optimizer.state_tensors()
         moments = {n: t for n, t in state.items() if not n.endswith("/remainder")}

@@ -1,4 +1,4 @@
-"""Improvement by training, for each run (python benchmarks/paired.py RUN [RUN ...]).
+"""Measure each run's improvement by training (python benchmarks/paired.py RUN [RUN ...]).
 
 Pairs the games before and after training by their seeds, sampled and greedy, and prints the 95%
 bootstrap interval of the mean difference, which shows whether chance explains it.
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 DEFAULT_METRICS = ("accuracy", "success", "reward")
-"""Without `--metric`, the first of these that the environment reports."""
+"""Without `--metric`, the first of these metrics that the environment reports is used."""
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def rows(run: Path, metric: str | None = None) -> list[Sequence[str]]:
-    """One row for each decoding method that was evaluated before and after training.
+    """Return a row for each decoding method evaluated before and after training.
 
     Raises:
         SystemExit: the run has no such evaluations, or does not have this metric.
@@ -59,7 +59,7 @@ def rows(run: Path, metric: str | None = None) -> list[Sequence[str]]:
 
 
 def games_by_evaluation(run: Path) -> dict[str, Mapping[str, Mapping[str, Any]]]:
-    """Each seed's metrics by evaluation; the last evaluation with a name counts."""
+    """Return each seed's metrics by evaluation name; the last evaluation of a name counts."""
     lines = (run / "evaluations.jsonl").read_text(encoding="utf-8").splitlines()
     return {record["name"]: record["by_seed"] for record in map(json.loads, lines)}
 

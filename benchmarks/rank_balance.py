@@ -1,22 +1,22 @@
-"""How busy 2, 4 and 8 learner ranks are at the sizes of the configurations that come with agentrl.
+"""Measure how busy 2, 4 and 8 learner ranks are at the sizes of agentrl's configurations.
 
     python benchmarks/rank_balance.py
 
 Ranks wait for each other in every pass, so a pass takes as long as its most expensive micro-batch.
-For each configuration, a step of synthetic episodes is divided into its minibatches, and these are
-packed for several ranks. The table shows
+For each configuration, a step of synthetic episodes is divided into minibatches, which are packed
+for several ranks. The table shows
 
     mean cost of the ranks / cost of the most expensive rank, both summed over all passes
 
 for micro-batches that are filled to `train.micro_batch_tokens` and dealt to the ranks in turn
-("filled"), and for those that the learner makes ("balanced"); a rank without a micro-batch counts
-as 0. "speedup" is the time of one rank divided by that of 8 balanced ranks: unlike the efficiency,
-it includes prefixes that several ranks compute.
+("filled"), and for the learner's own micro-batches ("balanced"); a rank without a micro-batch
+counts as 0. "speedup" is the time of one rank divided by the time of 8 balanced ranks: unlike the
+efficiency, it includes prefixes that several ranks compute.
 
-Episodes: instructions and first screen are common to a group; replies have log-normal lengths
+Episodes: instructions and first screen are shared within a group; replies have log-normal lengths
 around 40% of `rollout.max_new_tokens`; an episode plays between half and all of `env.max_turns`.
-Costs are those of `micro_batch_cost`, with the dimensions of the tiny model and Qwen2.5-VL-3B.
-Nothing is computed by a model.
+Costs come from `micro_batch_cost`, with the dimensions of the tiny model and Qwen2.5-VL-3B. No
+model runs.
 """
 
 import argparse
@@ -44,13 +44,13 @@ from agentrl.training.learner.network.backbone import Backbone
 from agentrl.types import TokenSequence
 
 IMAGE = -1
-"""Stands for the image token."""
+"""Placeholder id of the image token."""
 INSTRUCTIONS = {"tiny": 8, "3b": 200}
-"""Tokens of the instructions and the chat template."""
+"""Tokens of instructions and chat template, by model size."""
 SCREEN = (720, 1280)
 RANKS = (2, 4, 8)
 UNSET = ["devices.source=virtual:1"]
-"""What one of the configurations leaves to its user."""
+"""Overrides for settings that a configuration leaves to its user."""
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def dimensions() -> dict[str, Packing]:
-    """Relative costs of attention and images in the tiny and the 3B model."""
+    """Return the relative costs of attention and images in the tiny and the 3B model."""
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
     found = {}
@@ -91,7 +91,7 @@ def dimensions() -> dict[str, Packing]:
             with torch.device("meta"):
                 model = Backbone(Qwen2_5_VLForConditionalGeneration._from_config(config), adapter)
             for parameter in model.vision():
-                parameter.requires_grad_(size == "tiny")  # the 3B jobs freeze it
+                parameter.requires_grad_(size == "tiny")  # the 3B jobs freeze the vision tower
             found[size] = Packing(
                 max_tokens=1,
                 attention_break_even=model.attention_break_even(),
@@ -102,7 +102,7 @@ def dimensions() -> dict[str, Packing]:
 
 
 def measured(config: Config, packings: dict[str, Packing], most: int) -> list[str]:
-    """A row of the table."""
+    """Measure a configuration and return its table row."""
     size = "tiny" if config.model.path == "tiny" else "3b"
     packing = replace(packings[size], max_tokens=config.train.micro_batch_tokens)
     rng = np.random.default_rng(0)
@@ -127,7 +127,7 @@ def measured(config: Config, packings: dict[str, Packing], most: int) -> list[st
 
 
 def busy(batches: Sequence[Rows], costs: LayoutCosts, ranks: int) -> tuple[float, float]:
-    """The mean cost of the ranks, and the cost of all passes."""
+    """Return the mean cost of the ranks and the cost of all passes."""
     total = sum(costs.of_micro_batch(rows) for rows in batches)
     return total / ranks, costs.of_passes(batches, ranks)
 
@@ -135,14 +135,14 @@ def busy(batches: Sequence[Rows], costs: LayoutCosts, ranks: int) -> tuple[float
 def minibatches(
     config: Config, samples: Sequence[TokenSequence], rng: np.random.Generator
 ) -> list[list[TokenSequence]]:
-    """The samples of each optimizer step."""
+    """Split samples into optimizer steps."""
     size = config.algorithm.minibatch or len(samples)
     order = np.array_split(rng.permutation(len(samples)), -(-len(samples) // size))
     return [[samples[index] for index in part] for part in order]
 
 
 def step_samples(config: Config, size: str, rng: np.random.Generator) -> Iterator[TokenSequence]:
-    """The samples of one step; the numbers of their tokens are those of the configuration."""
+    """Yield the synthetic samples of one step, with the configuration's token counts."""
     history = parse_history(config.env.history or "concat")
     images = image_tokens(config)
     instructions = rng.integers(1, 1000, INSTRUCTIONS[size]).tolist()
@@ -170,14 +170,14 @@ def step_samples(config: Config, size: str, rng: np.random.Generator) -> Iterato
 
 
 def screen(rng: np.random.Generator, tokens: int) -> tuple[list[int], np.ndarray]:
-    """The ids of a screen that no other equals, and a small image in its place."""
-    if not tokens:  # a state in words
+    """Draw the ids of a unique screen, and a small image to represent it."""
+    if not tokens:  # a state described in words
         return rng.integers(1, 1000, 12).tolist(), np.zeros((0, 0, 3), np.uint8)
     return [1, 2, *[IMAGE] * tokens, 3], rng.integers(0, 255, (4, 4, 3), dtype=np.uint8)
 
 
 def image_tokens(config: Config) -> int:
-    """Tokens of one screen of the environment; 0 if it shows its state in words."""
+    """Return the tokens of one screen; 0 if the environment describes its state in words."""
     given = config.env.kwargs
     side = given.get("pixels") or given.get("cell", 0) * given.get("size", 0)
     frame = (side, side) if side else SCREEN
@@ -195,7 +195,7 @@ def sequence(
     *,
     whole: bool,
 ) -> TokenSequence:
-    """One sample: the replies of all turns, or of the last one."""
+    """Make a sample that trains on the replies of all turns, or only on the last reply."""
     ids, sampled = list(instructions), list[int]()
     for number, (text, _, reply) in enumerate(said):
         ids += text

@@ -1,8 +1,8 @@
-"""What each stage of a pipeline gains, over several seeds: python benchmarks/recipes.py NAME.
+"""Measure what each stage of a pipeline gains, over seeds: python benchmarks/recipes.py NAME.
 
-`text_to_figures` also runs with its first training stage on figures, so that both learn in the same
-number of steps. `sft_dpo_rl` is evaluated after each stage. Evaluations of one seed play the same
-held-out episodes, which are paired. Finished stages in `--folder` are kept.
+`text_to_figures` also runs with its first training stage on figures, so that both variants train
+for the same number of steps. `sft_dpo_rl` is evaluated after each stage. Evaluations with the same
+seed play the same held-out episodes, which are paired. Finished stages in `--folder` are kept.
 """
 
 import argparse
@@ -24,25 +24,25 @@ DECODINGS = ("sampled", "greedy")
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Point:
-    """An evaluation that is compared."""
+    """An evaluation to compare."""
 
     arm: str
     run: str
-    """Folder of the stage's run."""
+    """Folder name of the stage's run."""
     when: str
-    """`before` or `after` its training."""
+    """`before` or `after` the stage's training."""
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Recipe:
-    """A pipeline, and what is compared."""
+    """A pipeline and the evaluations to compare."""
 
     metric: str
     arms: Mapping[str, Sequence[str]]
-    """Overrides, by name."""
+    """Overrides by arm name."""
     points: Mapping[str, Point]
     gains: Sequence[tuple[str, str]]
-    """Names of two points, the later first."""
+    """Pairs of point names, the later point first."""
 
 
 RECIPES = {
@@ -80,7 +80,7 @@ RECIPES = {
 
 
 def main() -> None:
-    """Run what is missing, and print both tables."""
+    """Run missing stages and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("name", choices=[*RECIPES])
     parser.add_argument("overrides", nargs="*", help="key=value, for all arms")
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def played(name: str, arm: str, seed: int, overrides: Sequence[str], folder: Path) -> Path:
-    """The folder of a pipeline, which is run or continued if it is not finished."""
+    """Run or resume a pipeline if it is not finished; return its folder."""
     run = "-".join([name, *arm.split(), str(seed)])
     resume = folder / run if (folder / run / "pipeline.yaml").is_file() else None
     own = [] if resume else [f"seed={seed}", f"run.name={run}", f"run.dir={folder}", *overrides]
@@ -114,7 +114,7 @@ def played(name: str, arm: str, seed: int, overrides: Sequence[str], folder: Pat
 
 
 def scores(run: Path, when: str, metric: str) -> dict[str, Scores]:
-    """Each held-out episode's score, by decoding."""
+    """Return the score of each held-out episode, by decoding method."""
     by_name = evaluations(run, metric)
     return {decoding: by_name[f"{when} {decoding}"] for decoding in DECODINGS}
 
@@ -132,7 +132,7 @@ def _values(
 def _gains(
     decoding: str, recipe: Recipe, found: Mapping[int, Mapping[str, Mapping[str, Scores]]]
 ) -> Table:
-    """Differences with 95% intervals: of episodes for each seed, and of seeds for their mean."""
+    """Tabulate differences with 95% intervals: over episodes per seed, over seeds for the mean."""
     heads = [f"{later} - {earlier}" for later, earlier in recipe.gains]
     table = Table("seed", *heads, title=f"difference in {recipe.metric}, {decoding}")
     means: list[list[float]] = [[] for _ in recipe.gains]

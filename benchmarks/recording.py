@@ -1,8 +1,8 @@
-"""Slowdown of rollouts by recording (python benchmarks/recording.py).
+"""Measure how much recording slows down rollouts (python benchmarks/recording.py).
 
-Plays the same number games on virtual phones, alternately with everything recorded and with nothing
-recorded, in one process; compare ratios, not times. Rounds differ by several percent even without
-recording: `--control` never records and shows by how much.
+Plays the same number games on virtual phones, alternating between recording everything and
+recording nothing, in one process; compare ratios, not times. Rounds differ by several percent even
+without recording: `--control` never records and shows by how much.
 """
 
 import argparse
@@ -72,10 +72,10 @@ async def main() -> None:
 async def _played(
     kinds: dict[str, RolloutWorker], games: int, rounds: int
 ) -> dict[str, list[float]]:
-    """Turns per second of each round; the first round of each kind is a warm-up and dropped."""
+    """Return the turns per second of each round, without the first, warm-up round of each kind."""
     found: dict[str, list[float]] = {kind: [] for kind in kinds}
     for number in range(rounds + 1):
-        # Alternate which kind goes first, so that a drift of the machine's speed cancels out.
+        # Alternate which kind goes first, so that drifts in machine speed cancel out.
         for kind in (list(kinds), list(kinds)[::-1])[number % 2]:
             first = 10**6 + number * games
             tickets = requests_of_step("eval", number, list(range(first, first + games)), 1)

@@ -1,7 +1,7 @@
-"""Speed of reward functions: how many episodes per second are scored, and until the first one.
+"""Measure the speed of reward functions: episodes scored per second, and time to the first score.
 
-With `--before FOLDER`, the root of another checkout, both are measured alternately, and the table
-has the ratios. Both cases run in processes of their own.
+With `--before FOLDER`, the root of another checkout, both versions are measured alternately, and
+the table shows the ratios. Each case runs in a separate process.
 """
 
 import argparse
@@ -52,7 +52,7 @@ async def http_async(episode):
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Case:
-    """One row of the table."""
+    """A row of the table."""
 
     name: str
     function: str
@@ -91,11 +91,11 @@ CASES = (
     Case(name="judge, 0.1 s", function="judge", episodes=1000),
 )
 AT_ONCE = 32
-"""Episodes in flight, as `rollout.concurrency` is by default."""
+"""Number of episodes in flight: the default of `rollout.concurrency`."""
 
 
 def episode_of(case: Case, number: int) -> Any:
-    """A made-up episode of a question."""
+    """Make a synthetic episode of one question."""
     from agentrl.types import Episode, Outcome, Turn
 
     image = np.full((*case.pixels, 3), number % 255, np.uint8)
@@ -123,7 +123,7 @@ def episode_of(case: Case, number: int) -> Any:
 
 
 async def measure(case: Case, folder: Path, url: str) -> dict[str, float]:
-    """Seconds until the first episode is scored, and episodes per second after that."""
+    """Return the seconds until the first episode is scored, and episodes per second after that."""
     from agentrl.config import Config, RewardConfig
     from agentrl.rollout.collector import requests_of_step
     from agentrl.rollout.play_plan import plan_play
@@ -166,7 +166,7 @@ async def measure(case: Case, folder: Path, url: str) -> dict[str, float]:
 
 @contextmanager
 def slow_server() -> Iterator[str]:
-    """Answers after a tenth of a second: a number to GET, a judge's grade to POST."""
+    """Serve replies after a tenth of a second: a number for GET, a judge's grade for POST."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -200,7 +200,7 @@ def slow_server() -> Iterator[str]:
 
 
 def run(case: Case, root: Path, folder: Path, url: str) -> dict[str, float]:
-    """Measure a case with the package of a checkout."""
+    """Measure a case using the package in a checkout."""
     done = subprocess.run(
         [sys.executable, __file__, "--case", case.name, "--folder", str(folder), "--url", url],
         env={**os.environ, "PYTHONPATH": str(root), "SLOW": url},

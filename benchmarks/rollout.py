@@ -1,4 +1,4 @@
-"""Compare rollouts with the bare engine on the same prompts (python benchmarks/rollout.py).
+"""Compare rollouts with the bare engine, using the same prompts (python benchmarks/rollout.py).
 
 Plays number games on virtual phones, then sends the same prompts to the same engine with the same
 concurrency but without games. Both run in one process; compare ratios, not times.
@@ -145,12 +145,12 @@ async def _compare(config: Config, rollouts: RolloutWorker, weights: Path, games
 
 
 def _busy_s(rollouts: RolloutWorker) -> list[float]:
-    """Seconds that each phone has spent in calls."""
+    """Return the seconds that each phone has spent in calls."""
     return [row.busy_s for row in rollouts.env_pool.pool.stats()]  # type: ignore[attr-defined]
 
 
 async def _bare(engine: TokenEngine, turns: Sequence[Turn], config: Config) -> Pace:
-    """The same prompts with the same concurrency, without games."""
+    """Send the same prompts with the same concurrency, without games."""
     slots = asyncio.Semaphore(config.rollout.concurrency)
 
     async def answer(number: int, turn: Turn) -> int:

@@ -1,11 +1,11 @@
-"""Speed of the rollout loop alone: an engine that answers at once takes the place of the model.
+"""Measure the rollout loop alone, with a stub engine that replies immediately.
 
     python benchmarks/rollout_loop.py [--against CHECKOUT]
 
-Plays a trivial environment and number games on virtual phones, with everything recorded, and prints
-turns per second, and CPU milliseconds per turn of each process and each part of a turn. On a busy
-machine only the latter are comparable. `--against` plays the same turns with another checkout of
-agentrl as well, in alternation. Each case runs in a process of its own, with its own adb server.
+Plays trivial environments and number games on virtual phones, with everything recorded, and prints
+turns per second, and CPU milliseconds per turn for each process and each part of a turn. On a busy
+machine only the CPU times are comparable. With `--against`, another checkout of agentrl plays the
+same turns in alternation. Each case runs in a separate process, with its own adb server.
 """
 
 import argparse
@@ -57,15 +57,15 @@ HERE = Path(__file__).resolve()
 TAPS = [(0.17, 0.7), (0.5, 0.7), (0.83, 0.7), (0.5, 0.9), (0.5, 0.9), (0.5, 0.9)]
 """The cards and the button of the number game; the button opens the next round."""
 SIZES = {"720x1280": (720, 1280), "84x140": (84, 140)}
-"""A common phone, and a screen of the size that the tiny model sees of it."""
+"""A common phone screen, and a screen of the size to which the tiny model scales it."""
 
 
 class StubEngine(TokenEngine):
-    """Answers at once, with one of the replies.
+    """Replies immediately with one of the given texts.
 
     Args:
-        settings: see `EngineSettings`.
-        replies: texts; the sampling seed selects one.
+        settings: settings of the engine.
+        replies: possible texts; the sampling seed selects a text.
     """
 
     def __init__(self, settings: EngineSettings, *, replies: list[str]) -> None:
@@ -81,25 +81,25 @@ class StubEngine(TokenEngine):
         ]
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Reply:
-        """The reply that the seed selects."""
+        """Return the reply selected by the seed."""
         return self._replies[sampling.seed % len(self._replies)]
 
     async def load_weights(self, path: Path, version: int) -> None:
-        """There are none."""
+        """Do nothing: there are no weights."""
 
     async def close(self) -> None:
-        """There is nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class TextEnv(gymnasium.Env[Any, int]):
-    """Shows a number, and never ends."""
+    """Shows a number and never ends."""
 
     observation_space: gymnasium.Space[Any] = gymnasium.spaces.Discrete(10)
     action_space: gymnasium.Space[Any] = gymnasium.spaces.Discrete(2)
     count = 0
 
     def observe(self) -> Any:
-        """The number."""
+        """Return the current number."""
         return self.count % 10
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -109,29 +109,29 @@ class TextEnv(gymnasium.Env[Any, int]):
         return self.observe(), {}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Count."""
+        """Increase the number."""
         self.count += 1
         return self.observe(), float(action), False, False, {}
 
 
 class ImageEnv(TextEnv):
-    """Shows an image of 84x84 pixels, another one in each turn."""
+    """Shows an image of 84x84 pixels that changes every turn."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 3), np.uint8)
 
     def observe(self) -> Any:
-        """A gray image."""
+        """Return a gray image."""
         return np.full((84, 84, 3), self.count % 250, np.uint8)
 
 
-if "LoopText-v0" not in gymnasium.registry:  # `rollout.engine` imports this file once more
+if "LoopText-v0" not in gymnasium.registry:  # `rollout.engine` imports this file again
     gymnasium.register("LoopText-v0", lambda **kwargs: TextEnv())
     gymnasium.register("LoopImage-v0", lambda **kwargs: ImageEnv())
 
 
 @dataclass(slots=True, kw_only=True, frozen=True)
 class Case:
-    """What is played."""
+    """A case to play."""
 
     name: str
     overrides: tuple[str, ...]
@@ -140,7 +140,7 @@ class Case:
     phones: bool = False
 
     def config(self) -> Config:
-        """The number game's configuration, or the defaults, changed."""
+        """Adapt the number game's configuration, or the defaults."""
         replies = ["<action>0</action>", "<action>1</action>"]
         if self.phones:
             replies = [f"<think>next</think><action>tap({x}, {y})</action>" for x, y in TAPS]
@@ -157,7 +157,7 @@ class Case:
 
 
 def cases(phones: list[int]) -> list[Case]:
-    """All cases."""
+    """Return all cases."""
     found = [
         Case(
             name=f"trivial, {kind.lower()}",
@@ -186,21 +186,21 @@ def cases(phones: list[int]) -> list[Case]:
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What a case took."""
+    """Measurements of a case."""
 
     turns: int
     wall_s: float
     act_s: float
     """Mean time from a reply to the settled screen."""
     cpu_s: dict[str, float]
-    """By process."""
+    """CPU seconds by process."""
     parts_s: dict[str, float] = field(default_factory=dict)
-    """CPU seconds of this process's threads by part of a turn, without those of nested parts."""
+    """CPU seconds of this process's threads by part of a turn, excluding nested parts."""
     captures: int = 0
 
 
 class PartTimer:
-    """Measures the CPU time of functions, without that of measured functions which they call."""
+    """Measures the CPU time of functions, excluding other measured functions they call."""
 
     PARTS = (
         ("environment", EnvRunner, "_act"),
@@ -233,7 +233,7 @@ class PartTimer:
                 setattr(owner, name, self._timed(part, function))
 
     def clear(self) -> None:
-        """Start again."""
+        """Reset all measurements."""
         self.seconds.clear()
         self.calls.clear()
 
@@ -255,11 +255,11 @@ class PartTimer:
 
 
 async def play(case: Case, model: Path) -> Result:
-    """Play the case twice, and measure the second time.
+    """Play the case twice and measure the second time.
 
     Args:
-        case: what is played.
-        model: folder of the tiny model, of which only the tokenizer is used.
+        case: the case to play.
+        model: folder of the tiny model; only its tokenizer is used.
     """
     timer = PartTimer()
     config = case.config()
@@ -288,7 +288,7 @@ async def play(case: Case, model: Path) -> Result:
 
 @contextmanager
 def adb_server() -> Iterator[int]:
-    """The port of an adb server of our own, which is started by the phones and ended here."""
+    """Yield a port for a separate adb server, started by the phones; kill the server at the end."""
     port = free_port()
     os.environ["ANDROID_ADB_SERVER_PORT"] = str(port)
     try:
@@ -298,7 +298,7 @@ def adb_server() -> Iterator[int]:
 
 
 def cpu_s(port: int) -> dict[str, float]:
-    """CPU seconds of this process, of the phones' and of the adb server so far."""
+    """Return the CPU seconds so far of this process, the phones' process and the adb server."""
     servers = [
         process
         for process in psutil.process_iter(["name", "cmdline"])
@@ -346,7 +346,7 @@ def _run(case: Case, tree: Path, model: Path, phones: list[int]) -> Result:
     command = [sys.executable, str(HERE), "--case", case.name, "--model", str(model)]
     command += ["--phones", *map(str, phones)]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    # In its folder, too: the phones' process prefers the agentrl of the working directory.
+    # Also set cwd: the phones' process prefers the agentrl in its working directory.
     done = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, check=True)
     return Result(**json.loads(done.stdout.splitlines()[-1]))
 

@@ -1,11 +1,11 @@
 """Compare our Sokoban with gym-sokoban from PyPI (python benchmarks/sokoban.py).
 
-Steps per second of random moves, including level generation, alternating between the two, each in
-its own process. Ours proves each level solvable and finds the length of its shortest solution;
-gym-sokoban does not. Then both walk at random on the same levels, and the board, the reward and
-the end of the episode are compared.
+Measures steps per second of random moves, including level generation, alternating between the two,
+each in a separate process. Ours proves that each level is solvable and finds the length of its
+shortest solution; gym-sokoban does not. Then both walk at random on the same levels, comparing the
+board, the reward and the end of the episode.
 
-gym-sokoban needs packages that conflict with agentrl's: they are installed into a temporary
+gym-sokoban needs packages that conflict with agentrl's, so they are installed into a temporary
 virtual environment (`--venv DIR` keeps and reuses it).
 """
 
@@ -32,9 +32,9 @@ from agentrl.envs.sokoban.level_generator import LevelKind, generate
 # gym 0.26 is the last release; gym-sokoban needs pkg_resources, which setuptools 82 removed.
 PACKAGES = ("gym-sokoban==0.0.6", "gym==0.26.2", "setuptools<81")
 CASES = ((5, 1), (7, 1), (7, 2), (10, 4))
-"""Size including walls, and number of boxes; the last is the usual size."""
+"""Board sizes including walls, and numbers of boxes; the last is the usual size."""
 PICTURES = {"rgb_array": "16 pixels a cell", "tiny_rgb_array": "1 pixel; ours text"}
-"""What gym-sokoban's `step` renders, and its name in the table."""
+"""Render modes of gym-sokoban's `step`, and their names in the table."""
 THEIRS = Path(__file__).with_name("sokoban_gym.py")
 
 
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def install(folder: Path) -> Path:
-    """The Python of a virtual environment with gym-sokoban."""
+    """Install gym-sokoban into a virtual environment and return its Python."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
@@ -68,7 +68,7 @@ def install(folder: Path) -> Path:
 
 
 def speeds(python: Path, seconds: float) -> Table:
-    """One row per case."""
+    """Measure all cases, one row per case."""
     table = Table(
         "size", "boxes", "a cell", "theirs, steps/s", "ours", "times", "theirs, ms a level", "ours",
     )  # fmt: skip
@@ -107,7 +107,7 @@ def ask(python: Path, job: Mapping[str, Any]) -> Any:
 
 
 def speed(size: int, boxes: int, picture: str, seconds: float, seed: int) -> Mapping[str, float]:
-    """Ours: whole episodes of random moves, including level generation."""
+    """Time whole episodes of random moves in our Sokoban, including level generation."""
     observation = "image" if picture == "rgb_array" else "text"
     env = agentrl.make(
         "Sokoban-v0", size=size, boxes=boxes, observation=observation, cell=16,

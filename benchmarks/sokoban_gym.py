@@ -14,7 +14,7 @@ import numpy as np
 from gym_sokoban.envs import SokobanEnv
 
 CODES = {"#": (0, 0), " ": (1, 1), ".": (2, 2), "$": (1, 4), "*": (2, 3), "@": (1, 5), "+": (2, 5)}
-"""Values in gym-sokoban's two arrays (room and board) for each character of a level."""
+"""Values in gym-sokoban's arrays (room, board) by level character."""
 SIGNS = {codes: sign for sign, codes in CODES.items()}
 
 
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def speed(size: int, boxes: int, picture: str, seconds: float, seed: int) -> Mapping[str, float]:
-    """Whole episodes of random moves, including level generation."""
+    """Time whole episodes of random moves, including level generation."""
     random.seed(seed)
     np.random.seed(seed)
     env = SokobanEnv(dim_room=(size, size), num_boxes=boxes, max_steps=120, reset=False)
@@ -48,7 +48,7 @@ def speed(size: int, boxes: int, picture: str, seconds: float, seed: int) -> Map
 
 
 def walks(walks: list[dict[str, Any]], max_steps: int) -> list[list[tuple[str, float, bool]]]:
-    """Board, reward and end of episode after each move of walks on given levels."""
+    """Return board, reward and end of episode after each move of walks on given levels."""
     return [_walk(walk["level"], walk["moves"], max_steps) for walk in walks]
 
 

@@ -1,7 +1,7 @@
-"""Results of finished runs as Markdown (python benchmarks/table_of_runs.py RUN [RUN ...]).
+"""Print results of finished runs as Markdown (python benchmarks/table_of_runs.py RUN [RUN ...]).
 
-Each row names its metric: accuracy, success or reward, the first that the environment reports. The
-last columns are the number of episodes and the minutes of all stages.
+Each row names its metric: the first of accuracy, success and reward that the environment reports.
+The last columns are the number of episodes and the minutes of all stages.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _results(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every player with its results: `random`, `before, sampled`, ..."""
+    """Return the results of each player: `random`, `before, sampled`, ..."""
     for name, value in summary.items():
         if isinstance(value, Mapping) and "reward" in value:
             yield name, value

@@ -1,17 +1,18 @@
-"""Compare an update with a bare PyTorch loop, and a whole training step with TRL's.
+"""Compare updates with a bare PyTorch loop, and whole training steps with TRL.
 
     python benchmarks/trainer.py
 
-Three workloads for the tiny model: images with several short replies each; one group that plays
-20 turns, as one conversation per episode; and the same with one sample per turn. Each is trained
+There are three workloads for the tiny model: images with several short replies each; one group that
+plays 20 turns, as one conversation per episode; and the same with one sample per turn. Each is
+trained
 
 - by a bare loop: samples padded to the longest, forward, loss, backward, clip, AdamW;
 - by the learner with separate samples (`train.share_prefixes=false`);
 - by the learner with its defaults, which compute shared prefixes once.
 
 Then whole steps, from the prompts to the new weights in the engine, are compared with TRL's
-GRPOTrainer if it is installed (pip install trl==1.16.0): with a reward for which every group has
-both outcomes, and, in a separate row, with half of the groups having zero advantage and therefore
+GRPOTrainer if it is installed (pip install trl==1.16.0): with a reward that gives every group both
+outcomes and, in a separate row, with half of the groups having zero advantage, so that they are
 left out of the update. Both sample with transformers. TRL's gradient on the same replies is
 compared as well.
 
@@ -62,7 +63,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = tiny_model.build(Path(scratch) / "model", 0)
         model_adapter = adapter_for(folder)
-        # First, because peak memory counts everything that ran before.
+        # Measure this first: peak memory includes everything that ran before.
         console.print(watched(folder, model_adapter, options.updates))
         works = {
             "32 pictures, 8 answers of 8 tokens": answers(model_adapter, 32, 8, 8),
@@ -97,7 +98,7 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
     shown = [picture(rng) for _ in range(size.pictures)]
     report: list[Table | str] = []
     theirs = None
-    # TRL must not find a process group when it starts.
+    # TRL must not find an existing process group when it starts.
     if find_spec("trl") is None:
         report.append(f"TRL is not installed (pip install trl=={RELEASE}): no comparison")
     else:
@@ -144,7 +145,7 @@ def whole_steps(folder: Path, scratch: Path, steps: int) -> list[Table | str]:
 def measured(
     folder: Path, model_adapter: ModelAdapter, samples: list[TrainingSample], rounds: int
 ) -> list[str]:
-    """A row of the table."""
+    """Measure the updates of a workload and return its table row."""
     config = settings()
     alone = settings()
     alone.train.share_prefixes = False
@@ -177,7 +178,7 @@ def measured(
 
 
 def settings() -> Config:
-    """Settings of both learners, without correction for engine mismatch, as in the bare loop."""
+    """Return the settings of both learners: no mismatch correction, like the bare loop."""
     config = Config(algorithm=algorithm_config("grpo"))
     config.optim.lr = 1e-5
     config.train.compare_engine = False
@@ -187,7 +188,7 @@ def settings() -> Config:
 def bare_loop(
     folder: Path, model_adapter: ModelAdapter, samples: list[TrainingSample], budget: int
 ) -> Callable[[], None]:
-    """A plain update in micro-batches of padded rows."""
+    """Create a plain update in micro-batches of padded rows."""
     model = load_model(folder)
     adam = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     order = sorted(samples, key=lambda sample: -len(sample.token_ids))
@@ -225,7 +226,7 @@ def bare_loop(
 def answers(
     model_adapter: ModelAdapter, pictures: int, siblings: int, length: int
 ) -> list[TrainingSample]:
-    """Several replies for each of some images of 84 x 140."""
+    """Draw several replies to each of a number of 84 x 140 images."""
     rng = np.random.default_rng(0)
     allowed = words(model_adapter)
     found = []
@@ -238,7 +239,7 @@ def answers(
 
 
 def conversations(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[TrainingSample]:
-    """A group of episodes that diverge after the same first screen."""
+    """Draw a group of episodes that diverge after the same first screen."""
     rng = np.random.default_rng(0)
     first = picture(rng)
     opening = [*rng.choice(words(model_adapter), 30), *model_adapter.image_markup(first)]
@@ -256,7 +257,7 @@ def conversation(
     turns: int,
     number: int,
 ) -> TrainingSample:
-    """One episode: a screen and a reply of ten tokens per turn."""
+    """Draw an episode: a screen and a reply of ten tokens per turn."""
     ids, images, places = list(opening), [first], list[int]()
     for turn in range(turns):
         if turn:
@@ -278,7 +279,7 @@ def conversation(
 
 
 def turn_by_turn(model_adapter: ModelAdapter, siblings: int, turns: int) -> list[TrainingSample]:
-    """The same conversations, one sample per turn with all previous turns in its prompt."""
+    """Split the same conversations into one sample per turn, with all previous turns as prompt."""
     found = []
     for whole in conversations(model_adapter, siblings, turns):
         for turn in range(turns):
@@ -301,12 +302,12 @@ def turn_by_turn(model_adapter: ModelAdapter, siblings: int, turns: int) -> list
 
 
 def words(model_adapter: ModelAdapter) -> list[int]:
-    """Ids that a policy may sample."""
+    """Return the ids that a policy may sample."""
     return [token for token in range(200) if token not in model_adapter.banned_token_ids]
 
 
 def picture(rng: np.random.Generator) -> Image:
-    """A noise image of 84 x 140."""
+    """Draw an 84 x 140 noise image."""
     return rng.integers(0, 255, (140, 84, 3), dtype=np.uint8)
 
 
@@ -317,7 +318,7 @@ def sample(
     images: tuple[Image, ...],
     number: int,
 ) -> TrainingSample:
-    """One reply; half of its group's advantages are positive."""
+    """Make a sample of one reply; half of the advantages in a group are positive."""
     count = len(reply)
     logprobs = tuple(rng.normal(-5.3, 0.1, count).tolist())
     return TrainingSample(
@@ -338,10 +339,10 @@ def sample(
 
 
 def watched(folder: Path, model_adapter: ModelAdapter, updates: int) -> str:
-    """Memory growth and peak memory over many updates.
+    """Measure memory growth and peak memory over many updates.
 
-    Memory that is free after an update is returned before measuring: the allocator keeps
-    more or less of it as it happens, and the most at any time moves in steps for the same reason.
+    Free memory is returned to the system before measuring, because the allocator keeps a varying
+    amount of it. Peak memory moves in steps for the same reason.
     """
     learner = Learner(LearnerSettings.of(settings()), folder)
     first, half = min(20, updates), max(1, updates // 2)
@@ -361,7 +362,7 @@ def watched(folder: Path, model_adapter: ModelAdapter, updates: int) -> str:
 
 
 def resident_mb() -> float:
-    """Resident memory of this process, without free memory held by its allocator."""
+    """Return the resident memory of this process, without free memory held by its allocator."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])

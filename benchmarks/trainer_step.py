@@ -34,21 +34,21 @@ class Size:
     pictures: int = 32
     siblings: int = 8
     length: int = 8
-    """Largest number of tokens of a reply; some end earlier."""
+    """Maximum number of tokens of a reply; some replies end earlier."""
 
     @property
     def answers(self) -> int:
-        """Replies per step."""
+        """Number of replies per step."""
         return self.pictures * self.siblings
 
 
 def both(episode: Episode) -> float:
-    """A reward for which every group has both outcomes."""
+    """Return a reward that gives every group both outcomes."""
     return float(episode.member % 2)
 
 
 def half(episode: Episode) -> float:
-    """The same for every other group; the remaining groups have equal rewards."""
+    """Return the same for every other group; all other rewards are 0."""
     return both(episode) if episode.seed % 2 else 0.0
 
 
@@ -56,11 +56,11 @@ class Ours:
     """The training steps of a job, all in this process.
 
     Args:
-        folder: of the model.
-        data: a folder that is made for the questions.
-        shown: a picture for each group.
-        size: of a step.
-        reward: the name of one of the functions above.
+        folder: folder of the model.
+        data: folder to create for the questions.
+        shown: picture of each group.
+        size: size of a step.
+        reward: name of a reward function above.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Ours:
         self._steps = 0
 
     def step(self) -> tuple[float, float]:
-        """Seconds for the rollout, and for the update including publishing the weights."""
+        """Make a step; return the seconds of the rollout, and of updating and publishing."""
         return self._loop.run_until_complete(self._step())
 
     async def _step(self) -> tuple[float, float]:
@@ -116,7 +116,7 @@ class Ours:
 
 
 def job(data: Path, size: Size, reward: str) -> Config:
-    """Our configuration with TRL's settings wherever both have one."""
+    """Return our configuration, with TRL's settings wherever both have them."""
     config = Config(
         algorithm=algorithm_config("grpo", aggregate="token_mean"),
         env=EnvConfig(
@@ -137,7 +137,7 @@ def job(data: Path, size: Size, reward: str) -> Config:
         ),
     )
     config.optim.lr = 1e-5
-    # TRL uses the sampler's log-probabilities, too.
+    # TRL uses the sampler's log-probabilities as well.
     config.train.compare_engine = False
     return config
 

@@ -20,23 +20,23 @@ from agentrl.training.learner.learner_settings import LearnerSettings
 from agentrl.types import Image, Message, TrainingSample
 
 RELEASE = "1.16.0"
-"""The TRL release that this code is written for."""
+"""TRL release that this code is written for."""
 _PARTS = 4
-"""Gradient accumulation steps; the fastest of 1, 4 and 8."""
+"""Number of gradient accumulation steps; the fastest of 1, 4 and 8."""
 
 
 class Theirs:
     """TRL's trainer with our settings.
 
     Args:
-        folder: of the model.
-        scratch: for what it writes.
-        shown: a picture for each group.
-        size: of a step.
-        steps: that `run` takes.
+        folder: folder of the model.
+        scratch: folder for TRL's output.
+        shown: picture of each group.
+        size: size of a step.
+        steps: number of steps that `run` makes.
     """
 
-    # Any, because TRL's types are missing if it is not installed.
+    # Typed as Any because TRL may not be installed.
     def __init__(
         self, folder: Path, scratch: Path, shown: Sequence[Image], size: Size, steps: int
     ) -> None:
@@ -87,7 +87,7 @@ class Theirs:
             )
 
     def run(self, after: Callable[[], object]) -> list[float]:
-        """Train; return the seconds of each step. `after` runs after each step, not timed."""
+        """Train and return the seconds of each step; `after` runs after each step, untimed."""
         self._after = [after]
         self._times = []
         self._begun = time.perf_counter()
@@ -102,7 +102,7 @@ class Theirs:
         self._begun = time.perf_counter()
 
     def gradients(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """TRL's and our gradient by parameter, on replies sampled by TRL; call before `run`."""
+        """Return both gradients by parameter on replies sampled by TRL; call before `run`."""
         trainer, arguments = self._trainer, self._trainer.args
         trainer.current_gradient_accumulation_steps = arguments.gradient_accumulation_steps
         trainer.model.train()
@@ -146,7 +146,7 @@ class Theirs:
 
 
 def relative(theirs: dict[str, Tensor], ours: dict[str, Tensor]) -> float:
-    """|theirs - ours| / |theirs| over all parameters."""
+    """Return |theirs - ours| / |theirs| over all parameters."""
     assert theirs.keys() == ours.keys()
     pairs = [(theirs[name].double(), ours[name].double()) for name in theirs]
     apart = sum((one - other).square().sum() for one, other in pairs)

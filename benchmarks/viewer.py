@@ -1,11 +1,11 @@
-"""Response times and memory of the viewer for a long run.
+"""Measure response times and memory of the viewer for a long run.
 
     python benchmarks/viewer.py [--episodes 10000] [--turns 20]
 
 Records that many episodes, serves them in a separate process, and sends the pages' requests. Then
-it does the same with a folder of 50 runs of 500 steps. New servers of the episodes, of 200 runs and
-of 200 MB of metrics show when the first request is answered, perhaps with how much has been read,
-and when it has its data.
+it does the same with a folder of 50 runs of 500 steps. Finally, for the episodes, 200 runs and
+200 MB of metrics, it starts new servers and measures when the first request is answered, possibly
+with just the reading progress, and when the reply has its data.
 """
 
 import argparse
@@ -38,7 +38,7 @@ FRAMES = 400
 
 
 def screen(number: int) -> Image:
-    """A 720x1280 screen with flat areas, like a game's."""
+    """Draw a 720x1280 screen with flat areas, like a game."""
     drawn = np.full((1280, 720, 3), 240, np.uint8)
     rng = np.random.default_rng(number)
     for _ in range(12):
@@ -48,7 +48,7 @@ def screen(number: int) -> Image:
 
 
 def record(folder: Path, episodes: int, turns: int) -> float:
-    """Record the episodes; return the seconds that it took."""
+    """Record the episodes and return the seconds it took."""
     started = time.perf_counter()
     with Recorder(folder, config="bench") as recorder:
         frames = [recorder.frame(screen(number)) for number in range(FRAMES)]
@@ -130,7 +130,7 @@ def main() -> None:
 
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[str, int]]:
-    """The address of a viewer in a separate process, and its process id."""
+    """Run a viewer in a separate process; yield its address and process id."""
     command = [sys.executable, "-m", "agentrl", "view", str(folder), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -141,7 +141,7 @@ def served(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def write_runs(folder: Path, runs: int) -> list[str]:
-    """Runs with logged metrics and no episodes; their names."""
+    """Write runs with logged metrics but no episodes; return their names."""
     tree = Config(env=EnvConfig(id="Game-v0")).to_dict()
     for number in range(runs):
         run = folder / f"run-{number:03d}"
@@ -157,7 +157,7 @@ def write_runs(folder: Path, runs: int) -> list[str]:
 
 
 def write_metrics(run: Path) -> Path:
-    """A run with many metrics of many steps and no episodes."""
+    """Write a run with many metrics and steps but no episodes."""
     run.mkdir()
     (run / "config.yaml").write_text(yaml.safe_dump(Config(env=EnvConfig(id="Game-v0")).to_dict()))
     rng = np.random.default_rng(0)
@@ -172,7 +172,7 @@ def write_metrics(run: Path) -> Path:
 
 
 def _first(folder: Path, path: str) -> tuple[float, float, float, float]:
-    """Seconds until a new server is up, answers a request, and has its data; and its memory."""
+    """Return seconds until a new server is up, answers and has its data; and its memory."""
     started = time.perf_counter()
     with served(folder) as (url, pid):
         up = time.perf_counter() - started

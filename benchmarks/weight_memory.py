@@ -1,10 +1,10 @@
-"""Host memory and time to load and to write a model's weights (python benchmarks/weight_memory.py).
+"""Measure memory and time to load and write model weights (python benchmarks/weight_memory.py).
 
-A random Qwen2.5-VL of 200 million parameters in bfloat16 with float32 master weights, on ranks over
-gloo. For each operation: the largest memory that a rank took beyond what it held before, without
-the shards of a model that the operation makes; the largest over the ranks. Pages of mapped files
-are left out, as the system drops them when memory is short. `--before PATH` measures another
-checkout of agentrl as well.
+Uses a random Qwen2.5-VL of 200 million parameters in bfloat16 with float32 master weights, on ranks
+over gloo. For each operation, it reports the peak host memory that a rank used in addition to the
+memory it held before, excluding shards of a model that the operation creates; the maximum over all
+ranks. Pages of mapped files do not count, as the system drops them when memory is short.
+`--before PATH` measures another checkout of agentrl as well.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _SIZES = {
 _SAMPLE_S = 0.001
 _UPDATES = 3
 Measured = dict[str, tuple[float, float]]
-"""By operation: MB and seconds."""
+"""MB and seconds by operation."""
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def _build(folder: Path, sizes: dict[str, int]) -> tuple[int, int]:
-    """Build the model in bfloat16; its parameters, and those of a layer of the decoder."""
+    """Build the model in bfloat16; return its parameter count and that of one decoder layer."""
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -83,7 +83,7 @@ def _build(folder: Path, sizes: dict[str, int]) -> tuple[int, int]:
 
 
 def _run_ranks(scratch: Path, code: Path, ranks: int) -> Measured:
-    """The largest values over all ranks, each in a process that imports the given checkout."""
+    """Return the maxima over all ranks, each in a process that imports the given checkout."""
     shutil.rmtree(scratch / "step-000001", ignore_errors=True)
     (scratch / "rendezvous").unlink(missing_ok=True)
     environment = os.environ | {"PYTHONPATH": str(code), "OMP_NUM_THREADS": "1"}
@@ -110,7 +110,7 @@ def _run_ranks(scratch: Path, code: Path, ranks: int) -> Measured:
 
 
 def _measure(scratch: Path, rank: int, ranks: int) -> Measured:
-    """The operations on one rank, in their order."""
+    """Measure the operations on one rank, in order."""
     from agentrl.config import Config
     from agentrl.training.learner.learner import Learner
     from agentrl.training.learner.learner_settings import LearnerSettings
@@ -147,7 +147,7 @@ def _measure(scratch: Path, rank: int, ranks: int) -> Measured:
 
 
 def _measure_checkpoints(scratch: Path, learner: Any, found: Measured) -> None:
-    """Write the state, and write it in the background, alone and during updates."""
+    """Measure writing the state directly, and in the background, alone and during updates."""
     from trainer import answers
 
     from agentrl.policies.models import adapter_for
@@ -185,7 +185,7 @@ def _measure_checkpoints(scratch: Path, learner: Any, found: Measured) -> None:
 
 
 def _measure_merge(scratch: Path) -> Measured:
-    """`agentrl merge`, which a single process does."""
+    """Measure `agentrl merge`, which runs in a single process."""
     from agentrl.config import LoraConfig
     from agentrl.training.checkpoints import checkpoint_store
 
@@ -203,7 +203,7 @@ def _measure_merge(scratch: Path) -> Measured:
 
 
 def _warm_up() -> None:
-    """Import what the operations need, so that no import counts."""
+    """Run a small learner, so that the measurements exclude imports."""
     import torch
 
     from agentrl.config import Config
@@ -221,7 +221,7 @@ def _warm_up() -> None:
 
 @contextmanager
 def _measured(name: str, found: Measured) -> Iterator[list[Any]]:
-    """Add peak memory and time of the block, which may append models that it makes."""
+    """Record peak memory and time of the block, which may append the models it creates."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before, peak, done = _held(), 0, threading.Event()
@@ -249,7 +249,7 @@ def _measured(name: str, found: Measured) -> Iterator[list[Any]]:
 
 
 def _held() -> int:
-    """Bytes of this process that no file backs."""
+    """Return the bytes of this process that are not backed by files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * sum(
         int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem"))

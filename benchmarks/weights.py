@@ -1,7 +1,8 @@
-"""Time to transfer new weights to vLLM by each method (python benchmarks/weights.py).
+"""Measure the time to transfer new weights to vLLM by each method (python benchmarks/weights.py).
 
-The tiny model on the CPU: as a file, in chunks by vLLM's weight transfer, and as LoRA adapters.
-Then the engine's speed with merged weights and with adapters applied while sampling.
+Transfers the tiny model's weights on the CPU: as a file, in chunks by vLLM's weight transfer, and
+as LoRA adapters. Then measures the engine's speed with merged weights and with adapters applied
+while sampling.
 """
 
 import argparse
@@ -52,7 +53,7 @@ def main() -> None:
 
 
 Measured = dict[str, tuple[int, list[float], float | None]]
-"""By method: bytes, seconds of each transfer, tokens/s."""
+"""Bytes, seconds of each transfer and tokens/s, by method."""
 
 
 async def _whole(folder: Path, publishes: int, prompts: int) -> Measured:
@@ -113,7 +114,7 @@ def _config(lora: int = 0) -> Config:
 
 
 async def _timed(ways: list[Callable[[int], Awaitable[None]]], publishes: int) -> list[list[float]]:
-    """Seconds of each transfer; the methods alternate, and the first one of each is dropped."""
+    """Time the transfers, alternating methods; drop the first transfer of each method."""
     seconds: list[list[float]] = [[] for _ in ways]
     for number in range(publishes + 1):
         for way, own in zip(ways, seconds, strict=True):
@@ -124,7 +125,7 @@ async def _timed(ways: list[Callable[[int], Awaitable[None]]], publishes: int) -
 
 
 async def _pace(engine: VLLMEngine, folder: Path, count: int) -> float:
-    """Tokens of replies per second, the best of three rounds."""
+    """Return reply tokens per second, the best of three rounds."""
     encoder = ChatEncoder(folder)
     prompts = [_prompt(encoder, number) for number in range(count)]
     best = 0.0

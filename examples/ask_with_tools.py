@@ -46,7 +46,7 @@ class AskWithTools(gymnasium.Env):
         colors = [str(draw.choice(list(COLORS))) for _ in BOXES]
         box = int(draw.integers(1, 5))
         self.picture, self.tool, self.answer = self._drawn(colors), str(box), colors[box - 1]
-        thumbnail = np.full((28, 28, 3), 128, np.uint8)  # too small to show any detail
+        thumbnail = np.full((28, 28, 3), 128, np.uint8)  # too small for any detail
         return self._shows(f"Box {box}: color?", thumbnail)
 
     def _drawn(self, colors):
@@ -65,7 +65,7 @@ class AskWithTools(gymnasium.Env):
             info["metrics"] = {"right": float(right), "looked": helped}
             return observation, float(right), True, False, info
         self.uses.append(argument.strip())
-        try:  # an error of a tool is shown to the model, and costs a turn
+        try:  # a tool error is shown to the model and costs a turn
             observation, info = self._used(name, argument)
         except ValueError as error:
             observation, info = self._shows(f"{name}: {error}"[:200])
@@ -136,7 +136,7 @@ class Expert:
 
 
 class Careless(Expert):
-    """Looks into a random box, and answers correctly only if it was the right one."""
+    """Usually zooms into a random box, and knows the answer only if it was the right box."""
 
     looks = 0.2
 

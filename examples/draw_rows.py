@@ -1,4 +1,4 @@
-"""Rows in the formats of configs/recipes, with drawn figures, to try a recipe without its data set.
+"""Write rows with drawn figures for configs/recipes, to try a recipe without its data set.
 
 Run: python examples/draw_rows.py easyr1 rows.jsonl [NUMBER]
 """
@@ -76,7 +76,7 @@ FORMATS = {
 
 
 def draw(kind, path, count=8):
-    """Write rows, and their pictures beside them."""
+    """Write rows to a file, and their pictures next to it."""
     figures, shapes, sums = Geometry(pixels=168), Counting(pixels=168), Arithmetic()
     rows = []
     for seed in range(count):

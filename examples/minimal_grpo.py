@@ -1,10 +1,10 @@
-"""GRPO from top to bottom: one file, one environment, one policy, a minute on a laptop's CPU.
+"""GRPO from top to bottom: one file, one environment, one policy, a minute on a laptop CPU.
 
 `python examples/minimal_grpo.py` trains a policy to cross FrozenLake. It is the loop of `agentrl
-train` without its engines, phones, records and checkpoints: play groups of episodes, compare each
-with its siblings, update the policy, repeat. The policy is a small network over whole replies, so
-that nothing has to be downloaded; a language model would sample its replies token by token, and
-everything else would stay the same.
+train` without engines, phones, records and checkpoints: play groups of episodes, compare each
+episode with its siblings, update the policy, repeat. The policy is a small network over whole
+replies, so that nothing has to be downloaded; a language model would sample its replies token by
+token, and everything else would stay the same.
 """
 
 import sys
@@ -20,13 +20,13 @@ from agentrl.algorithms.ppo import PPOLoss
 
 ENV, NAMES = "FrozenLake-v1", ["left", "down", "right", "up"]
 REPLIES = [*(f"<action>{name}</action>" for name in NAMES), "Let me think."]
-"""What the policy can say; the last one is not an action and costs a turn."""
+"""Possible replies; the last is not an action and costs a turn."""
 GROUPS, GROUP_SIZE, MAX_TURNS, EPOCHS = 8, 16, 20, 4
 
 
 @dataclass(slots=True, kw_only=True)
 class Sampled:
-    """One episode: what was sampled in each turn, and what came of it."""
+    """An episode: prompts, sampled replies and total reward."""
 
     group: int
     prompts: list[int] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Sampled:
 
 
 class Policy(nn.Module):
-    """Distribution over replies, given the prompt."""
+    """Distribution over replies for each prompt."""
 
     def __init__(self, num_prompts: int) -> None:
         super().__init__()
@@ -44,13 +44,13 @@ class Policy(nn.Module):
         self.head = nn.Linear(64, len(REPLIES))
 
     def forward(self, prompts: Tensor) -> Tensor:
-        """Log-probabilities.
+        """Compute the log-probabilities of all replies.
 
         Args:
             prompts: int64[N].
 
         Returns:
-            [N, num_replies]
+            Log-probabilities, [N, num_replies].
         """
         return torch.log_softmax(self.head(torch.tanh(self.embed(prompts))), dim=-1)
 
@@ -72,7 +72,7 @@ def play(policy: Policy, seed: int, group: int) -> Sampled:
         try:
             action = translator.to_action(REPLIES[reply])
         except agentrl.ActionError:
-            continue  # not an action: the turn is lost, the episode goes on
+            continue  # not an action: the turn is lost, but the episode continues
         observation, reward, terminated, truncated, info = env.step(action)
         sampled.reward += float(reward)
         if terminated or truncated:
@@ -82,7 +82,7 @@ def play(policy: Policy, seed: int, group: int) -> Sampled:
 
 
 def advantages_of(episodes: list[Sampled]) -> Tensor:
-    """[E] how much better each episode is than its siblings, in standard deviations."""
+    """Return how much better each episode is than its siblings, in standard deviations, [E]."""
     rewards = torch.tensor([episode.reward for episode in episodes])
     groups = torch.tensor([episode.group for episode in episodes])
     return per_group(standardize, rewards, groups, torch.ones_like(groups, dtype=torch.bool))
@@ -95,12 +95,12 @@ def update(
     advantages: Tensor,
     policy_loss: PPOLoss,
 ) -> float:
-    """Update the policy on all turns of all episodes; returns the loss of the last pass."""
+    """Update the policy on all turns of all episodes; return the loss of the last pass."""
     lengths = torch.tensor([len(episode.replies) for episode in episodes])
     prompts = torch.tensor([prompt for episode in episodes for prompt in episode.prompts])
     replies = torch.tensor([reply for episode in episodes for reply in episode.replies])
     old_logprobs = torch.tensor([value for episode in episodes for value in episode.logprobs])
-    per_turn = advantages.repeat_interleave(lengths)  # every turn has its episode's advantage
+    per_turn = advantages.repeat_interleave(lengths)  # each turn gets its episode's advantage
     turn = torch.arange(len(replies))
     loss = torch.zeros(())
     for _ in range(EPOCHS):
@@ -117,7 +117,7 @@ def update(
 
 
 def main(steps: int = 30) -> None:
-    """Train, and print the success rate of every fifth step."""
+    """Train, printing the success rate of every fifth step."""
     torch.manual_seed(0)
     policy_loss = PPOLoss(PPOLoss.Config(name="ppo", clip_high=0.28))
     policy = Policy(num_prompts=16)

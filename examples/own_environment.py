@@ -38,7 +38,7 @@ class LitButton(gymnasium.Env):
 
 
 class Guesser:
-    """Demonstrates the format of replies, not the right answers."""
+    """Demonstrates the format of replies but guesses the answers."""
 
     def reply(self, info, rng):
         return f"<action>{rng.choice(['left', 'right'])}</action>"

@@ -16,7 +16,7 @@ player = load_player(
     resolve_env(EnvConfig(id="NumberGame-v0")), sys.argv[1] if len(sys.argv) > 1 else "expert"
 )
 translator = agentrl.make_translator("NumberGame-v0")
-env = agentrl.make("NumberGame-v0")  # device="emulator-5554" would use that phone instead
+env = agentrl.make("NumberGame-v0")  # or a real phone with device="emulator-5554"
 
 rng = np.random.default_rng(0)
 observation, info = env.reset(seed=7)

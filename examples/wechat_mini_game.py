@@ -1,4 +1,4 @@
-"""Play a mini-game of WeChat by sight: open it, touch it, read its score, notice that it was left.
+"""Play a WeChat mini-game by sight: open it, touch it, read the score, notice leaving the game.
 
 Run: python examples/wechat_mini_game.py                    # the WeChat of a virtual phone
      python examples/wechat_mini_game.py SERIAL ENTRY.png 1080   # cut from a screenshot 1080 wide
@@ -16,10 +16,10 @@ from agentrl.devices import AppGuard, Tap, Wait, open_device
 from agentrl.devices.vision import OcrReader, Template
 from agentrl.envs.wechat.tree_game.wechat_entry import open_mini_program
 
-APP = "agentrl.envs.wechat.tree_game.app:TreeGameApp"  # the WeChat of virtual phones
+APP = "agentrl.envs.wechat.tree_game.app:TreeGameApp"  # virtual phones' WeChat
 WECHAT = "com.tencent.mm"
-GAME = f"{WECHAT}/.plugin.appbrand.ui.AppBrandUI"  # the chats are another activity
-SCORE = (0.0, 0.11, 1.0, 0.22)  # left, top, right, bottom of what shows the score
+GAME = f"{WECHAT}/.plugin.appbrand.ui.AppBrandUI"  # chats have a different activity
+SCORE = (0.0, 0.11, 1.0, 0.22)  # left, top, right, bottom of the score
 
 
 class WechatMiniGame(gymnasium.Env):
@@ -37,7 +37,7 @@ class WechatMiniGame(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.guard.begin()
-        self.device.stop(WECHAT)  # where the game has a button for a new round, tap that instead
+        self.device.stop(WECHAT)  # if the game has a button for a new round, tap it instead
         self.entry = self.entry or self._virtual_entry()
         open_mini_program(self.device, self.entry)
         end = time.monotonic() + 30
@@ -50,12 +50,12 @@ class WechatMiniGame(gymnasium.Env):
         self.taken += 1
         result = self.guard.perform(Tap(*map(float, action)), before=self.screen)
         if not result.left:
-            result = self.guard.perform(Wait(1.0), before=result.settled.frame)  # an animation
+            result = self.guard.perform(Wait(1.0), before=result.settled.frame)  # animation
         if result.left:
             return self.screen, -1.0, True, False, {"guard": result.events[-1].to_info()}
         self.screen, old = result.settled.frame, self.score
         score = self._score(self.screen)
-        self.score = old if score is None else score  # a popup covers it
+        self.score = old if score is None else score  # None if a popup covers the score
         info = {"score": self.score}
         return self.screen, float(self.score - old), False, self.taken >= self.steps, info
 
@@ -78,7 +78,7 @@ if __name__ == "__main__":
     screen, info = env.reset(seed=0)
     print(f"score {info['score']}")
     taps, done = [(0.5, 0.94), (0.75, 0.94), (0.5, 0.94), (0.75, 0.94), (0.92, 0.075)], False
-    while taps and not done:  # chop, replace, chop, replace, and the circle that closes the game
+    while taps and not done:  # chop, replace, chop, replace, then the circle that closes the game
         screen, reward, terminated, truncated, info = env.step(taps.pop(0))
         print(f"reward {reward:+.0f}, {info}")
         done = terminated or truncated

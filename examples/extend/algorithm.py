@@ -1,9 +1,9 @@
 """An algorithm in one file: Quantile Advantage Estimation (arXiv:2509.22611).
 
-GRPO compares each episode with the mean of its group, so that one lucky episode makes all ordinary
-ones look bad. Here the baseline is a quantile of the group's returns instead: with 0 and 1 for
-failure and success, a rare success is reinforced and everything else left alone, a rare failure is
-discouraged and everything else left alone.
+GRPO compares each episode with the mean of its group, so a single lucky episode makes all ordinary
+episodes look bad. Here the baseline is a quantile of the group's returns instead: with returns of 0
+for failure and 1 for success, a rare success is reinforced or a rare failure is discouraged, and
+everything else is left alone.
 
     agentrl check algorithm examples/extend/algorithm.py:QuantileAdvantage
     agentrl train number_game algorithm=examples/extend/algorithm.py:QuantileAdvantage
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class QuantileAdvantage(Algorithm):
-    """An episode's advantage is its return minus a quantile of its group's, over their std."""
+    """Advantage: the return minus a quantile of the group's returns, divided by their std."""
 
     about = "compares each episode's return with a quantile of its group's"
     source = "arXiv:2509.22611"
@@ -39,16 +39,16 @@ class QuantileAdvantage(Algorithm):
     @dataclass(slots=True, kw_only=True)
     class Config(AlgorithmConfig):
         quantile: Annotated[float, Ge(0), Le(1)] = 0.4
-        """Which quantile is the baseline; 0.5 is the median."""
+        """Quantile used as the baseline; 0.5 is the median."""
 
     config: Config
 
     def advantages(self, played: Trajectories) -> Tensor:
         def compare(returns: Tensor) -> Tensor:
-            """[G] of the valid episodes of one group."""
+            """Return the advantages [G] of the valid episodes of one group."""
             if len(returns) < 2:
                 return returns.new_zeros(returns.shape)
-            # The smallest return that at least this share of the group is at or below.
+            # The smallest return that at least this share of the group does not exceed.
             rank = math.ceil(self.config.quantile * len(returns) - EPSILON)
             baseline = returns.sort().values[max(0, rank - 1)]
             return (returns - baseline) / (returns.std() + EPSILON)

@@ -3,8 +3,8 @@
     agentrl check capture capture.py:PillowCapture
     agentrl train number_game devices.capture=capture.py:PillowCapture
 
-The pixels may come from anywhere, such as a camera or a vendor's tool. What counts is that `frame`
-never returns a picture that is older than the call, incomplete or black.
+The pixels may come from anywhere, such as a camera or a vendor's tool, as long as `frame` never
+returns a picture that is older than the call, incomplete or black.
 """
 
 import io
@@ -22,16 +22,16 @@ from agentrl.types import Image
 class PillowCapture(Capture):
     """`screencap -p`, decoded by Pillow."""
 
-    measured_at_open = False  # slow: only used where it is named
+    measured_at_open = False  # slow: only used when chosen explicitly
 
     def __init__(self, transport: DeviceTransport) -> None:
         self._transport = transport
 
     def frame(self, deadline: Deadline) -> Image:
-        """What the screen shows, uint8[H, W, 3]."""
+        """Capture the screen, uint8[H, W, 3]."""
         serial = self._transport.serial
         data = bytearray()
-        # `opened` turns every failure of the connection into a DeviceError.
+        # `opened` turns every connection failure into a DeviceError.
         with self._transport.opened("exec:screencap -p 2>/dev/null", deadline) as link:
             while chunk := link.receive():
                 data += chunk

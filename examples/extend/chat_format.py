@@ -18,7 +18,7 @@ class Names(ChatFormat):
     """`USER: ... ASSISTANT: ...`, with one special token after each reply.
 
     Args:
-        end_id: the token that ends a reply.
+        end_id: id of the token that ends a reply.
     """
 
     protected = frozenset({_END})
@@ -28,19 +28,19 @@ class Names(ChatFormat):
 
     @classmethod
     def open(cls, model: ChatModel) -> Names:
-        """The format of a model that has the end token."""
+        """Create the format for a model whose tokenizer has the end token."""
         if _END not in model.token_ids:
             raise ConfigError(f"model.path={model.path}: its tokenizer has no {_END}")
         return cls(model.token_ids[_END])
 
     def first(self, system: str, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """The system message as a paragraph of its own, if there is one, and the message."""
+        """Return the system message, if any, as a separate paragraph, then the message."""
         return (*([f"{system}\n\n"] if system else ()), *self.following(role, parts))
 
     def following(self, role: str, parts: Sequence[Piece]) -> tuple[Piece, ...]:
-        """The message, and the name of who replies."""
+        """Return the message, followed by the name of the replying assistant."""
         return (f"{role.upper()}: ", *parts, *self.opening())
 
     def opening(self) -> tuple[Piece, ...]:
-        """The name alone, where a message is left out."""
+        """Return just the name, for when a message is left out."""
         return ("\nASSISTANT:",)

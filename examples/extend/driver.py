@@ -3,8 +3,8 @@
     agentrl check driver driver.py:PlainDriver
     agentrl train number_game devices.driver=driver.py:PlainDriver
 
-A driver connects to the adb server and reads the status of a request. Requests, deadlines, reading,
-typed errors and shells are shared code of `AdbSocket`.
+A driver connects to the adb server and reads the status of a request. `AdbSocket` provides the
+rest: requests, deadlines, reading, typed errors and shells.
 """
 
 import socket
@@ -13,7 +13,7 @@ from agentrl.devices.adb.adb_socket import AdbRefused, AdbSocket, Deadline, conn
 
 
 class PlainDriver(AdbSocket):
-    """Speaks to the adb server over a plain TCP socket."""
+    """Talks to the adb server over a plain TCP socket."""
 
     def __init__(self, host: str, port: int, deadline: Deadline) -> None:
         self.deadline = deadline

@@ -37,7 +37,7 @@ class PlainEngine(TokenEngine):
             return await asyncio.to_thread(self._sample, prompt, sampling)
 
     def _sample(self, prompt, sampling):
-        import torch  # not at the top: a configuration is checked without it
+        import torch  # not at the top: configurations are checked without torch
 
         adapter = self._encoder.model_adapter
         generator = torch.Generator(self._device).manual_seed(sampling.seed % 2**63)
@@ -64,7 +64,7 @@ class PlainEngine(TokenEngine):
         from safetensors.torch import load_file
 
         async with self._lock:
-            check_header(self._model, path)  # raises EngineError for another model's weights
+            check_header(self._model, path)  # raises EngineError for weights of a different model
             self._model.load_state_dict(load_file(path), strict=False)
             check_digest(path, self._model.state_dict())
             self._version = version

@@ -3,8 +3,8 @@
     agentrl check env environment.py:Lights-v0
     agentrl play environment.py:Lights-v0 --policy expert
 
-Rules and a drawing make a phone game; see docs/extending/phone_game.md. Any `gymnasium.Env` is an
-environment too, with or without a translator.
+A phone game consists of rules and a drawing; see docs/extending/phone_game.md. Any `gymnasium.Env`
+is an environment too, with or without a translator.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ ROUNDS = 3
 
 
 class Lights(GameRules):
-    """Three times: touch the light that is on."""
+    """Touch the light that is on, three times."""
 
     def __init__(self, seed):
         self.seed, self.turn, self.score = seed, 0, 0
@@ -52,7 +52,7 @@ class Lights(GameRules):
 
 
 def draw(lights, width, height):
-    """The screen: uint8[H, W, 3]."""
+    """Draw the screen, uint8[H, W, 3]."""
     picture = np.full((height, width, 3), 240, np.uint8)
     # Every touch must change the screen. The same light may be on again, so a bar grows.
     picture[: height // 40, : width * lights.turn // ROUNDS] = (38, 99, 235)

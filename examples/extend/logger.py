@@ -1,4 +1,4 @@
-"""A logger of your own: one CSV file for each stage of the job.
+"""A logger of your own: a CSV file for each stage of the job.
 
 agentrl check logger logger.py:CsvLogger digits=3
 agentrl train CONFIG "logging=[console, file, {name: logger.py:CsvLogger, kwargs: {digits: 3}}]"
@@ -18,7 +18,7 @@ class CsvLogger(Logger):
     Args:
         run: the run's folder.
         amounts: the planned work of the job.
-        digits: significant digits of each number.
+        digits: number of significant digits.
     """
 
     def __init__(self, run: Path, amounts: PlannedWork, digits: int = 6) -> None:
@@ -27,13 +27,13 @@ class CsvLogger(Logger):
         self._digits = digits
 
     def log(self, stage: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Add a row; a metric that is new adds a column."""
+        """Add a row; new metrics add columns."""
         row = {"step": f"{step}"}
         row |= {name: f"{value:.{self._digits}g}" for name, value in metrics.items()}
         self._write(stage, [*self._rows(stage), row])
 
     def rewind(self, step: int) -> None:
-        """Drop the training steps that a resumed job repeats."""
+        """Drop training steps that a resumed job will repeat."""
         stage = "reinforcement"
         if kept := [row for row in self._rows(stage) if int(row["step"]) <= step]:
             self._write(stage, kept)

@@ -29,7 +29,7 @@ class SimplePolicyLoss(PolicyLoss):
     @dataclass(slots=True, kw_only=True)
     class Config(LossConfig):
         epsilon: Annotated[float, Gt(0)] = 0.2
-        """Distance from 1 of the ratio that minimizes a token's loss."""
+        """Distance from 1 of the probability ratio that minimizes a token's loss."""
 
     config: Config
 

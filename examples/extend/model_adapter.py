@@ -24,7 +24,7 @@ from agentrl.types import Image
 
 
 class Llava(ModelAdapter):
-    """Adapter of one model: a square image is a fixed number of tokens.
+    """Adapter for one model, in which every square image is a fixed number of tokens.
 
     Args:
         path: the model's folder.
@@ -53,15 +53,15 @@ class Llava(ModelAdapter):
         return resize_image(image, (self._side, self._side))
 
     def num_image_tokens(self, image: Image) -> int:
-        """One per patch."""
+        """Return the number of patches: one token per patch."""
         return self._tokens
 
     def image_markup(self, image: Image) -> tuple[int, ...]:
-        """Image tokens alone."""
+        """Return just the image tokens."""
         return (self.image_token_id,) * self._tokens
 
     def pixels(self, images: Sequence[Image]) -> dict[str, Tensor]:
-        """pixel_values float32[images, 3, side, side]."""
+        """Return pixel_values float32[images, 3, side, side]."""
         if not images:
             return {}
         values = (np.stack(list(images)) / 255 - self._mean) / self._std
@@ -70,5 +70,5 @@ class Llava(ModelAdapter):
     def select_images(
         self, pixels: Mapping[str, Tensor], numbers: Sequence[int]
     ) -> dict[str, Tensor]:
-        """The images of these numbers."""
+        """Select images by their numbers."""
         return {"pixel_values": pixels["pixel_values"][list(numbers)]}

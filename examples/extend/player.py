@@ -3,9 +3,9 @@
     agentrl check player player.py:Hasty env.id=environment.py:Lights-v0
     agentrl play environment.py:Lights-v0 --policy hasty env.players.hasty=player.py:Hasty
 
-It serves as a baseline of evaluations (`eval.baselines`) and gives demonstrations for the warm
-start (`warm_start.player`). `env.dialect` replaces its attribute `dialect`, so that it writes in
-the model's format.
+A player serves as a baseline in evaluations (`eval.baselines`) and provides demonstrations for the
+warm start (`warm_start.player`). `env.dialect` replaces its attribute `dialect`, so that it writes
+in the model's format.
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ from agentrl.actions.screen_actions import Tap
 
 
 class Hasty:
-    """Touches the light that is on; in a fifth of the turns it does not look.
+    """Touches the light that is on, except in careless turns.
 
     Args:
-        carelessness: share of the turns in which it touches any light.
+        carelessness: share of turns in which the player touches a random light.
     """
 
     def __init__(self, carelessness: float = 0.2) -> None:
@@ -30,11 +30,11 @@ class Hasty:
         self.dialect: Dialect = Tag()
 
     def reply(self, info: Mapping[str, Any], rng: np.random.Generator) -> str:
-        """The reply to a state.
+        """Return the reply to a state.
 
         Args:
             info: the environment's info, with the true state.
-            rng: the only source of randomness, so that equal seeds give equal games.
+            rng: the only source of randomness, so that equal seeds produce equal games.
         """
         lights = info["touch_targets"]["light"]
         if rng.random() < self.carelessness:

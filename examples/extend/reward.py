@@ -8,5 +8,5 @@ from agentrl.types import Episode
 
 
 def brief(episode: Episode, per_token: float = 0.001) -> list[float]:
-    """One number per turn: the environment's reward, minus `per_token` for each token."""
+    """Return, per turn, the environment's reward minus `per_token` for each token."""
     return [turn.env_reward - per_token * len(turn.reply_ids) for turn in episode.turns]

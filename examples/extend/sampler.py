@@ -1,4 +1,4 @@
-"""A task sampler of your own: begins with the easiest task and unlocks the others one by one.
+"""A task sampler of your own: starts with the easiest task and unlocks the others one by one.
 
 agentrl check sampler sampler.py:Staircase share=0.5
 agentrl train CONFIG sampling=sampler.py:Staircase sampling.pool=100
@@ -15,23 +15,23 @@ from agentrl.training.sampling.task_sampler import GroupTask, PlayedTask, TaskSa
 
 
 class Staircase(TaskSampler):
-    """Opens the next task when half of a step's episodes succeed; the first are the easiest."""
+    """Opens the next task, from easy to hard, once enough of a step's episodes succeed."""
 
     about = "tasks in their order, the next one when the open ones are solved"
 
     @dataclass(slots=True, kw_only=True)
     class Config(SamplerConfig):
-        """How fast tasks are opened."""
+        """How quickly to open tasks."""
 
         share: float = 0.5
-        """The solve rate of a step that opens the next task."""
+        """Solve rate of a step at which the next task opens."""
         others: float = 0.1
-        """The part of the groups that any task may have, so that none starves."""
+        """Share of groups drawn from all tasks, open or not, so that no task starves."""
 
     num_open = 1
 
     def choose(self, step: int, count: int, attempt: int = 0) -> Sequence[GroupTask]:
-        """Draw among the open tasks, and sometimes among all."""
+        """Draw from the open tasks, and sometimes from all tasks."""
         weights = self.tasks.weights
         is_open = np.arange(len(weights)) < self.num_open
         chosen = weights * is_open / (weights * is_open).sum()
@@ -46,13 +46,13 @@ class Staircase(TaskSampler):
             self.num_open = min(len(self.tasks), self.num_open + 1)
 
     def metrics(self) -> Mapping[str, float]:
-        """The number of open tasks."""
+        """Return the number of open tasks."""
         return {"sampling/open_tasks": float(self.num_open)}
 
     def state(self) -> dict[str, Any]:
-        """What a resumed job continues from."""
+        """Return the state from which a resumed job continues."""
         return {"num_open": self.num_open}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See TaskSampler."""
+        """Restore a result of `state`."""
         self.num_open = state.get("num_open", 1)

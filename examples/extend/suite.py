@@ -10,10 +10,10 @@ from agentrl.training.evaluation.suite import EvaluationSuite, SuiteTask
 
 
 class Lakes(EvaluationSuite):
-    """Two maps, each without slipping and with it."""
+    """Two maps, each with and without slipping."""
 
     def tasks(self) -> Sequence[SuiteTask]:
-        """Each task is one row of the report."""
+        """Return the tasks; each becomes a row of the report."""
         return [
             SuiteTask(
                 name=f"{size}{' slippery' if slippery else ''}",

@@ -1,7 +1,8 @@
-"""A weight transport of your own: only what has changed, compressed, without any shared disk.
+"""A weight transport of your own: sends compressed changes only, without a shared disk.
 
-A training step changes few of the bits of 16-bit weights, so the difference from the last version
-is small. It is exact: both ends keep the last version, and XOR with the difference gives the next.
+A training step changes few bits of 16-bit weights, so the difference from the last version is
+small. The transfer is exact: both ends keep the last version, and XOR with the difference gives the
+next version.
 
 agentrl train examples/own_environment.yaml \
     train.weight_transfer=examples/extend/transport.py:DeltaTransport
@@ -19,12 +20,12 @@ from agentrl.weight_sync.weight_transport import StreamedTransport
 
 class DeltaTransport(StreamedTransport):
     def __init__(self):
-        self._last = {}  # bits of each weight: as sent by a rank, or as received by an engine
+        self._last = {}  # bits of each weight as sent by a rank or received by an engine
 
-    # --- in every rank of the learner ---
+    # --- on every rank of the learner ---
 
     def send(self, weights, link, rank, host):
-        import torch  # not at the top: a configuration is checked without it
+        import torch  # not at the top: configurations are checked without torch
 
         for name, tensor in weights.iter_full_weights():  # gathered from all ranks, one by one
             if rank > 0:
@@ -35,7 +36,7 @@ class DeltaTransport(StreamedTransport):
             link.send((name, tensor.dtype, tuple(tensor.shape), name in self._last, packed))
             self._last[name] = bits
 
-    # --- at every engine ---
+    # --- on every engine ---
 
     async def begin(self, engine, version, shapes, checked):
         self._arrived = {}
